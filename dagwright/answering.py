@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dagwright.feed import RunClosed
@@ -38,11 +38,13 @@ class Given:
         is_taken: whether it counts.
         message: what the run says.
         is_unclear: it is one of several, and which was not said.
+        place: where it went; `None` if that is not known.
     """
 
     is_taken: bool
     message: str
     is_unclear: bool = False
+    place: Place | None = field(default=None, compare=False)
 
 
 def meant_by(run: str, requests: Sequence[OpenRequest]) -> Meant:
@@ -68,7 +70,7 @@ async def give(people: People, meant: Meant, answer: Answer, *, more: More) -> l
             try:
                 there = there or await people.place_of(meant.run, meant.name)
                 given = replace(answer, content={**answer.content, **await more(there)})
-                return Given(True, _with_path(await people.answer(there, given), there, meant.name))
+                return Given(True, _with_path(await people.answer(there, given), there, meant.name), place=there)
             except ItemNotNamed as error:
                 return Given(False, str(error), is_unclear=True)
             except (AnswerRefused, RunClosed) as error:
@@ -76,6 +78,20 @@ async def give(people: People, meant: Meant, answer: Answer, *, more: More) -> l
 
     places: Sequence[Place | None] = meant.places or [None]
     return list(await asyncio.gather(*map(send, places)))
+
+
+async def asked_again(people: People, given: Sequence[Given], meant: Meant) -> Mapping[str, Any] | None:
+    """Returns what a lookup asks next that got the one answer, as people know it; `None` if it asks nothing.
+
+    Where it finds nobody by the answer, "is answered" would hide that the same is asked once more.
+    """
+    if len(given) != 1 or not given[0].is_taken or given[0].place is None:
+        return None
+    again = await people.asked_after(given[0].place)
+    if again is None:
+        return None
+    path = "".join(meant.name.rpartition("/")[:2])
+    return {**again, "id": f"{path}{again['id']}", "workflow_id": meant.run}
 
 
 def told_of(given: Sequence[Given]) -> str:

@@ -13,6 +13,7 @@ from dagwright.chunk_items import ItemNotBegun, OpenFeed, view_of_item
 from dagwright.contracts.wire import ERROR_PLAN_FAILED
 from dagwright.feed import RunNotFound, RunView
 from dagwright.insides import InnerNode, Insides, unreadable_note
+from dagwright.plan.lookups import bindings
 from dagwright.plan.reasons import Kind, Reason, reason_of
 from dagwright.plan.requests import BUDGET_TASK, Request
 from dagwright.plan.scheduler import Scheduler
@@ -120,6 +121,11 @@ class Explanation:
         if looking:
             return f"the run {self.view.workflow_id} is {'; '.join(looking[:_SENTENCES])}"
         return f"the run {self.view.workflow_id} has no step that has begun"
+
+    def bound(self) -> Sequence[dict[str, Any]]:
+        """Returns what the run has bound of what it looked up; nothing where one node was asked about."""
+        scheduler = self.view.scheduler
+        return [*bindings(scheduler.plan, scheduler.records)] if scheduler is not None and not self.node else ()
 
     def asked_before(self) -> Sequence[Request]:
         """Returns what is asked for no node that is shown: for inputs, for leave, for what is looked up."""

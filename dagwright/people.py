@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from temporalio.client import WorkflowExecution, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -26,12 +26,16 @@ from dagwright.contracts.taking import ActTaker
 from dagwright.contracts.ways import into_sub_plan
 from dagwright.executions import root_run, run_above
 from dagwright.feed import RunClosed, RunFeed, RunNotFound, RunView
+from dagwright.plan.answer_reading import without_number
 from dagwright.plan.chunks import is_cut
+from dagwright.plan.requests import Request
 from dagwright.server import Connection
 
 PATIENCE_S = 3.0
 """How long the update of an answer waits for a worker (contract.md section 6)."""
 HISTORIES_AT_ONCE = 8
+_PAUSE_S = 0.2
+"""Between two looks at what a call does with its answer."""
 _LISTED = 20
 
 _CHUNK = re.compile(r"\[\d+-\d+\]$")
@@ -170,6 +174,20 @@ class People:
             raise AnswerRefused(reason)
         await handle.signal(wire.SIGNAL_FEEDBACK, message)
         return left_by_signal("the answer", place.workflow_id, patience_s=self._patience_s)
+
+    async def asked_after(self, place: Place) -> dict[str, Any] | None:
+        """Returns what a lookup asks that went on with the answer to a request; `None` if it asks nothing more.
+
+        So it is too where it has not come so far within some seconds, and where no lookup asked for the answer.
+        """
+        feed = RunFeed(self._client, place.workflow_id)
+        # The answer counts already; the run may end of it, and its server with it.
+        with suppress(RPCError, RunNotFound, TimeoutError):
+            async with asyncio.timeout(self._patience_s):
+                while (came := came_of(await feed.read(), place.request)) is None:
+                    await asyncio.sleep(_PAUSE_S)
+                return came.to_json(place.workflow_id) if isinstance(came, Request) else None
+        return None
 
     async def place_of(self, workflow_id: str, request: str) -> Place:
         """Returns where a request is, be it open or not: it may have been, or be still to come.
@@ -359,6 +377,25 @@ def requests_in(view: RunView) -> list[dict[str, Any]]:
     if view.scheduler is None or view.is_closed:
         return []
     return [request.to_json(view.workflow_id) for request in view.scheduler.requests.open.values()]
+
+
+def came_of(view: RunView, request: str) -> Request | Literal["nothing"] | None:
+    """Returns what a lookup asks next that got the answer to a request, and `nothing` if it will not ask.
+
+    Returns:
+        `None` while nobody knows, since the lookup goes on. Other tools may go on for hours with what they were told.
+    """
+    scheduler, task_id = view.scheduler, without_number(request)
+    hand = scheduler.by_hand.get(task_id) if scheduler is not None else None
+    if scheduler is None or view.is_closed or hand is None or scheduler.node_of(task_id).kind != "lookup":
+        return "nothing"
+    if not hand.answers or hand.answers[-1]["request"] != request:
+        # Somebody has answered the next one too.
+        return "nothing"
+    if (again := scheduler.requests.of_task(task_id)) is not None:
+        return again
+    record = scheduler.record_of(task_id)
+    return "nothing" if record is None or record.status.is_final else None
 
 
 def refusal_in(view: RunView, name: str, message: Mapping[str, Any]) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dagwright.answering import Given, Meant, give, meant_by, named_in, told_of
+from dagwright.answering import Given, Meant, asked_again, give, meant_by, named_in, told_of
 from dagwright.cli.account import account_name
 from dagwright.cli.answers import answer_of, options_for
 from dagwright.cli.appending import nodes_in, tell_invalid
@@ -13,7 +13,7 @@ from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.forms import ask_answer
 from dagwright.cli.output import Output, acted
-from dagwright.cli.request_words import asking_line, field_lines, listed
+from dagwright.cli.request_words import answer_words, asking_line, field_lines, lines_behind, listed
 from dagwright.cli.requests import AnswerRequest
 from dagwright.client import open_runs
 from dagwright.people import Answer, OpenRequest, People, Place
@@ -59,8 +59,10 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
         async with open_connection(settings) as connection:
             answer = Answer(content, _name(request), request.note)
             more = partial(_nodes_for, connection, request.workflow_id, nodes)
-            given = await give(People(connection), meant[0], answer, more=more)
-        return _tell(given, request, output)
+            people = People(connection)
+            given = await give(people, meant[0], answer, more=more)
+            again = await asked_again(people, given, meant[0])
+        return _tell(given, request, output, again=again)
 
     if content is None or request.request is None or request.is_for_all:
         if (code := run_async(look, output)) != ExitCode.COMPLETED:
@@ -88,15 +90,21 @@ async def _nodes_for(connection: Connection, workflow_id: str, nodes: Sequence[A
     return await Steering(connection).nodes_of_answer(place, nodes, tools=tools)
 
 
-def _tell(given: Sequence[Given], request: AnswerRequest, output: Output) -> ExitCode:
+def _tell(
+    given: Sequence[Given], request: AnswerRequest, output: Output, *, again: Mapping[str, Any] | None
+) -> ExitCode:
     is_taken = all(each.is_taken for each in given)
     told = told_of(given)
+    if again is not None:
+        told += f"; something is asked again: {asking_line(again)}"
     if any(each.is_unclear for each in given):
         told += "; `--all` answers all of them"
     if output.is_json:
         output.document(acted(request.workflow_id, told, ok=is_taken))
     elif is_taken:
         output.say(told)
+        for line in [*lines_behind(again), answer_words(again)] if again is not None else ():
+            output.say(f"  {line}")
     if not is_taken:
         output.tell(told)
     return ExitCode.COMPLETED if is_taken else ExitCode.REFUSED

@@ -1,7 +1,7 @@
 """What a person is told of a run that ended, or of one that still goes on."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dagwright.cli.output import Output, one_line, terminal_text, value_text
@@ -27,6 +27,8 @@ DONE_SHOWN = 40
 MENDS_SHOWN = 5
 """Of what was mended in the plan of a model."""
 
+_INTENT = "@result_"
+"""What the names of nodes begin with that intents became."""
 
 _DONE = frozenset({NodeStatus.COMPLETED, NodeStatus.SUPERSEDED})
 """States of the nodes of a run whose cancel found nothing to stop."""
@@ -80,6 +82,8 @@ def _tell_made(document: Mapping[str, Any], output: Output, *, write: Write | No
     for line in done:
         output.say(line)
     if not done:
+        for line in _intent_lines(document):
+            output.say(line)
         _tell_output(document, output, limit=OUTPUT_CHARACTERS, write=write)
 
 
@@ -95,16 +99,41 @@ def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
     confidence, explanation = found.get("confidence"), one_line(str(found["explanation"]), limit=1_000)
     sure = f"{confidence:.0%} sure" if isinstance(confidence, int | float) else "not sure"
     yield f"{explanation or 'the model explains nothing'} ({sure})"
-    for each in document.get("lookups", [])[:DONE_SHOWN]:
-        party = each["party"]
-        told_apart = ", ".join(filter(None, [party.get("kind"), party.get("jurisdiction")]))
-        yield one_line(f"{each['search_text']!r} is {party.get('name')} ({told_apart}): {each.get('reason')}")
+    yield from bound_lines(document.get("lookups", []))
     done = [(name, node) for name, node in document["nodes"].items() if not is_own(name)]
-    made = [(name, node) for name, node in done if node["status"] == "completed"]
+    yield from _made_lines([(name, node) for name, node in done if node["status"] == "completed"], document)
+
+
+def _made_lines(made: Sequence[tuple[str, Mapping[str, Any]]], document: Mapping[str, Any]) -> Iterator[str]:
     for name, node in made[:DONE_SHOWN]:
         yield f"{one_line(name)} {one_line(str(node['tool']))}: {one_line(value_as_text(node['result']), limit=200)}"
     if (left := len(made) - DONE_SHOWN) > 0:
         yield f"and {left:,} more; all of it: dagwright result {document['workflow_id']}"
+
+
+def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yields who is meant by each text that was looked up, and why.
+
+    Args:
+        lookups: as the document of a run has them.
+    """
+    for each in lookups[:DONE_SHOWN]:
+        party = each["party"]
+        told_apart = ", ".join(filter(None, [party.get("kind"), party.get("jurisdiction"), party.get("id")]))
+        yield one_line(f"{each['search_text']!r} is {party.get('name')} ({told_apart}): {each.get('reason')}")
+    if (left := len(lookups) - DONE_SHOWN) > 0:
+        yield f"and {left:,} more that were looked up"
+
+
+def _intent_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields who was bound, and what intents made that the output of the run leaves out, as others go on with it."""
+    yield from bound_lines(document.get("lookups", []))
+    output = document["output"]
+    if not isinstance(output, Mapping) or not all(str(name).startswith(_INTENT) for name in output):
+        return
+    nodes = document["nodes"].items()
+    made = [(name, node) for name, node in nodes if name.startswith(_INTENT) and name not in output]
+    yield from _made_lines([(name, node) for name, node in made if node["status"] == "completed"], document)
 
 
 def replan_lines(document: Mapping[str, Any]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from unicodedata import normalize
 
 from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.connecting import command_settings, connected_to_read
+from dagwright.cli.endings import bound_lines
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.request_words import answer_words, option_lines
@@ -20,7 +21,7 @@ from dagwright.plan.why import sentence
 from dagwright.store import open_store
 
 _LINE = 1_000
-_ANSWERS_TOLD = 5
+_REQUESTS_TOLD = 20
 
 
 def why(request: LookRequest, output: Output) -> int:
@@ -63,16 +64,21 @@ def lines_of(told: Explanation) -> Iterator[str]:
         if not told.view.is_closed and (rounds := rounds_of(told.view)) is not None:
             yield from [line for line in reason_lines({"rounds": rounds}) if line.startswith("Round ")][-1:]
         starts = [*told.starts()]
-        if not starts:
+        asked_before = told.asked_before() if not starts else ()
+        if not starts and not asked_before:
             yield told.words(near_time)
-            for asked in told.asked_before()[:_ANSWERS_TOLD]:
-                request = asked.to_json(told.view.workflow_id)
-                yield from (f"  {line}" for line in option_lines(request))
-                yield f"  {answer_words(request)}"
+        for asked in asked_before[:_REQUESTS_TOLD]:
+            request = asked.to_json(told.view.workflow_id)
+            yield f"{asked.id} {asked.waits_for.partition(chr(10))[0]}"
+            yield from (f"  {line}" for line in option_lines(request))
+            yield f"  {answer_words(request)}"
+        if (left := len(asked_before) - _REQUESTS_TOLD) > 0:
+            yield f"and {left:,} more requests; `dagwright inbox` has all"
         for start in starts:
             blocks = start.facts.get("blocks")
             held = f"; {blocks:,} {'node is' if blocks == 1 else 'nodes are'} blocked by it" if blocks else ""
             yield sentence(told.chain, start, clock=near_time) + held
+        yield from bound_lines(told.bound())
     if told.chain.left_out:
         yield f"and {told.chain.left_out:,} more"
     for note in told.notes:

@@ -10,7 +10,7 @@ from rich.text import Text
 from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.connecting import command_settings, connected_to_read
 from dagwright.cli.drawing import mermaid, svg
-from dagwright.cli.endings import summary_line, tell_result, tell_run_error
+from dagwright.cli.endings import bound_lines, summary_line, tell_result, tell_run_error
 from dagwright.cli.exits import CommandRefused, ExitCode, exit_code_of
 from dagwright.cli.folding import is_folded, picture_of
 from dagwright.cli.output import Output, one_line, terminal_text, value_text, with_link
@@ -236,6 +236,8 @@ def _tell_status(view: RunView, document: Document, output: Output, *, url: str 
         output.say(f"  {answer_words(request)}")
     if (left := len(document["waiting_for"]) - _REQUESTS_SHOWN) > 0:
         output.say(f"and {left:,} more requests; `dagwright inbox` has all")
+    for line in bound_lines(document.get("lookups", [])):
+        output.say(line)
     if view.is_closed:
         _tell_answers(view, output)
     for line in usage_lines(document):

@@ -182,7 +182,7 @@ def _parts(database: EntityDatabase, rows: Sequence[PartyRow]) -> Iterator[Seque
     waiting: list[_Waiting] = []
     together = [rows[at : at + ROWS_AT_ONCE] for at in range(0, len(rows), ROWS_AT_ONCE)]
     for parts in database.write_in_parts(together, _outcomes):
-        part = [each for outcomes in parts for each in outcomes]
+        part: Sequence[_Loaded | RefusedRow | _Waiting] = [each for outcomes in parts for each in outcomes]
         waiting += [each for each in part if isinstance(each, _Waiting)]
         yield [each for each in part if not isinstance(each, _Waiting)]
     turns = _in_turn(waiting)

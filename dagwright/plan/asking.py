@@ -17,6 +17,7 @@ from dagwright.plan.compiled import inline_tools
 from dagwright.plan.errors import NodeError
 from dagwright.plan.human_fields import question_raised
 from dagwright.plan.inputs import schema_of_missing
+from dagwright.plan.lookup_uses import for_what
 from dagwright.plan.lookups import parties_of_call
 from dagwright.plan.plan_words import plan_words
 from dagwright.plan.policy import INLINE_AGENT, LETTING_INLINE, REFUSED_INLINE, Policy, letting_run
@@ -304,6 +305,8 @@ class Asking(AnswerReader, ABC):
             question = question_raised(asked.request)
         except BadQuestion as error:
             return error.error
+        if self.plan.nodes[number].kind == "lookup" and (needed := for_what(self.plan, task_id)):
+            question["prompt"] = f"{question['prompt']} {needed}"
         return self._open(number, item, question, purpose="raised", at=at, checkpoint=asked.checkpoint)
 
     def _is_told_to_stop(self, number: int, item: int) -> bool:

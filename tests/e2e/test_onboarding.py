@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from tests.e2e.command import ROOT, CommandLine
+from tests.e2e.command import ROOT, CommandLine, ended, line_with
 
 pytestmark = pytest.mark.server
 
 SEEDS = ROOT / "examples" / "seeds"
+EXAMPLES = ROOT / "examples" / "onboarding"
 
 
 @pytest.mark.parametrize(
@@ -63,3 +64,24 @@ async def test_forward_reference_runs_in_the_right_order_with_a_note(own_command
     ]
     assert (end.code, document["status"]) == (0, "completed")
     assert document["nodes"]["@result_2"]["ended_at"] <= document["nodes"]["@result_1"]["started_at"]
+
+
+async def test_answer_that_finds_nobody_says_what_is_asked_again_and_the_run_who_was_bound(
+    own_command_line: CommandLine,
+) -> None:
+    maria = "lookup:person:Maria Garcia"
+    assert (await own_command_line("entities", "load", str(EXAMPLES / "parties.csv"))).code == 0
+    run = await own_command_line.start("run", str(EXAMPLES / "which_director.json"), "--id", "again")
+    await line_with(run, f"{maria} waits for anyone: Which person is meant by 'Maria Garcia'?")
+    wrong = await own_command_line("feedback", "again", maria, "--text", "Nobody Whoever")
+    given = await own_command_line("feedback", "again", f"{maria}#2", "--text", "Sarah Chen")
+    end = await ended(run)
+    told = f"{maria!r} is answered; something is asked again: {maria}#2 waits for anyone: No party found for person "
+    assert (wrong.code, wrong.stdout.startswith(told)) == (0, True)
+    assert (given.code, given.stdout) == (0, f"{maria + '#2'!r} is answered\n")
+    status, why = [await own_command_line(command, "again") for command in ("status", "why")]
+    for shown in (end, status, why):
+        assert shown.code == 0
+        assert "'Maria Garcia' is Sarah Chen (person, HK, " in shown.stdout
+    # The fund is in no output, since others go on with it.
+    assert "cbu.ensure: " in end.stdout

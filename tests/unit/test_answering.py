@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
-from dagwright.answering import Given, Meant, give, meant_by, named_in, told_of
+from dagwright.answering import Given, Meant, asked_again, give, meant_by, named_in, told_of
 from dagwright.feed import RunClosed
 from dagwright.people import Answer, AnswerRefused, ItemNotNamed, OpenRequest, People, Place
 
@@ -31,6 +31,9 @@ class Answered:
             raise wrong
         self.taken.append((place.workflow_id, place.request, answer.content))
         return f"{place.request!r} is answered"
+
+    async def asked_after(self, place: Place) -> dict[str, Any] | None:
+        return {"id": f"{place.request}#2", "workflow_id": place.workflow_id} if "lookup" in place.request else None
 
 
 async def given(people: Answered, meant: Meant, **more: Any) -> list[Given]:
@@ -79,3 +82,16 @@ async def test_request_that_nobody_looked_for_is_found_by_its_name() -> None:
     assert (found, people.taken) == (Given(True, "'sub/check' is answered"), [("run-1", "check", {"approved": True})])
     (unclear,) = await given(Answered(place=ItemNotNamed("name one")), Meant("run-1", "sub/check"))
     assert unclear == Given(False, "name one", is_unclear=True)
+
+
+async def test_what_is_asked_again_is_told_as_people_know_it() -> None:
+    people, below = Answered(), Meant("run-1", "sub/lookup:person:J")
+    [found] = await given(people, below)
+    assert await asked_again(cast(People, people), [found], below) == {
+        "id": "sub/lookup:person:J#2",
+        "workflow_id": "run-1",
+    }
+    check = Meant("run-1", "check")
+    assert await asked_again(cast(People, people), await given(people, check), check) is None
+    refusing = Answered(run_1=AnswerRefused("no"))
+    assert await asked_again(cast(People, people), await given(refusing, below), below) is None

@@ -421,7 +421,8 @@ async def test_why_a_run_waits_for_a_lookup(runs: Runs, database: EntityDatabase
     await asks(runs, handle, MARIA)
     told = await Explaining(lambda workflow_id: RunFeed(runs.client, workflow_id), runs.store).of_run(handle.id)
     assert told.words(str) == (
-        f"{MARIA} waits for anyone: Which person is meant by 'Maria Garcia'? Or write another name."
+        f"{MARIA} waits for anyone: Which person is meant by 'Maria Garcia'? Or write another name. "
+        "It is for who of @result_1 (echo)."
     )
     assert [request.id for request in told.asked_before()] == [MARIA]
     await answer(handle, MARIA, {"text": "Sarah Chen"})

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from dagwright.cli.endings import failure_lines, summary_line, tell_answer
+from dagwright.cli.endings import bound_lines, failure_lines, summary_line, tell_answer, tell_end
 from dagwright.cli.looking import _result_text
 from dagwright.cli.output import Output
 from dagwright.feed import RunView
@@ -106,3 +106,32 @@ def test_run_that_was_not_sure_enough_is_told_with_the_command_that_shows_the_in
         "error: low_confidence: not sure enough",
         "the intents: dagwright node run-1 read#2",
     ]
+
+
+_JOHN = {"search_text": "John Smith", "entity_type": "person", "reason": "exact name", "created": False}
+_JOHN["party"] = {"id": "person_1", "name": "John Smith", "kind": "person", "jurisdiction": "GB"}
+
+
+def test_run_of_intents_tells_who_was_bound_and_what_it_made_that_the_output_leaves_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scheduler = Scheduler(compiled(plan_of(node("@result_1"), node("@result_2", "@result_1"))), {})
+    scheduler.begin(0.0)
+    for result in ({"id": "fund_1"}, {"id": "role_1"}):
+        task = scheduler.next_task(1.0)
+        assert task is not None
+        scheduler.complete(task.id, result, at=1.0)
+    view = _ended(scheduler)
+    document = {**view.unfilled_document(), "lookups": [_JOHN]}
+    tell_end(view, document, Output())
+    first, bound, made, *output = capsys.readouterr().out.splitlines()
+    assert first.startswith("run-1: completed")
+    assert bound == "'John Smith' is John Smith (person, GB, person_1): exact name"
+    assert made == '@result_1 any: {"id": "fund_1"}'
+    assert "role_1" in "".join(output)
+    assert "fund_1" not in "".join(output)
+
+
+def test_many_that_were_looked_up_are_counted() -> None:
+    lines = [*bound_lines([_JOHN] * 43)]
+    assert (len(lines), lines[-1]) == (41, "and 3 more that were looked up")

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from dagwright.feed import RunView
+from dagwright.people import came_of
 from dagwright.plan.asking import Raised
 from dagwright.plan.by import NOBODY
 from dagwright.plan.carry import carry_of, restore
@@ -18,7 +20,7 @@ from dagwright.plan.parties import KEYWORD
 from dagwright.plan.plan_words import plan_words
 from dagwright.plan.policy import Policy, Rule
 from dagwright.plan.reasons import reason_of
-from dagwright.plan.requests import Feedback
+from dagwright.plan.requests import Feedback, Request
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus, RunStatus
 from dagwright.plan.tasks import Task
@@ -238,6 +240,54 @@ def test_why_a_step_has_the_party_that_it_has() -> None:
     )
     assert [(each["request"], each["by"]) for each in of_fund["answers"]] == [("lookup:fund:Apex", "ann")]
     assert "lookups" not in reason_of(scheduler, second.id).facts
+
+
+def test_question_says_what_the_party_is_for() -> None:
+    role = {"verb": "pay", "params": {"role": "DIRECTOR", "days": 3}, "refs": {"cbu-id": "@result_1"}}
+    plan = plan_of(
+        {"verb": "make", "params": {"name": "Apex Fund", "jurisdiction": "LU"}, "refs": {}, "lookups": None},
+        {**role, "lookups": {"entity-id": looking("John")}},
+        {**role, "params": {}, "lookups": {"entity-id": looking("Ann"), "by": looking("John")}},
+        *(intent(who=looking("Bob")) for _ in range(4)),
+    )
+    scheduler, finds = started(plan)
+    for find in finds:
+        assert scheduler.ask(find.id, Raised("Which one?"), at=1.0, attempt=Attempt(1)) is None
+    asked = {each.id: each.prompt for each in scheduler.requests.open.values()}
+    assert asked["lookup:person:John"] == (
+        "Which one? It is for entity-id of @result_2 (pay, role DIRECTOR, days 3, cbu-id @result_1 'Apex Fund'); "
+        "by of @result_3 (pay, cbu-id @result_1 'Apex Fund', entity-id Ann (person))."
+    )
+    assert asked["lookup:person:Bob"] == (
+        "Which one? It is for who of @result_4 (pay); who of @result_5 (pay); who of @result_6 (pay). And for more."
+    )
+
+
+def test_question_of_a_node_that_is_no_lookup_stays_as_it_is() -> None:
+    scheduler, [task] = started(plan_of({"verb": "pay", "params": {}, "refs": {}, "lookups": None}))
+    assert scheduler.ask(task.id, Raised("How much?"), at=1.0, attempt=Attempt(1)) is None
+    [asked] = scheduler.requests.open.values()
+    assert asked.prompt == "How much?"
+
+
+def test_what_came_of_an_answer_is_known_as_soon_as_the_lookup_asks_again_or_has_ended() -> None:
+    scheduler, [find] = started(plan_of(intent(who=looking("John"))))
+    view = RunView("run", "r", "waiting", None, scheduler, {}, 0.0, None, is_closed=False)
+    assert came_of(view, find.id) == "nothing"
+    assert scheduler.ask(find.id, Raised("Which?"), at=1.0, attempt=Attempt(1)) is None
+    assert came_of(view, find.id) == "nothing"
+    assert scheduler.answer(Feedback(find.id, {"text": "Jon"}), 2.0) is None
+    assert came_of(view, find.id) is None
+    tasks_of(scheduler)
+    assert scheduler.ask(find.id, Raised("No party found. Which?"), at=3.0, attempt=Attempt(2)) is None
+    again = came_of(view, find.id)
+    assert isinstance(again, Request)
+    assert (again.id, again.prompt.startswith("No party found.")) == (f"{find.id}#2", True)
+    assert scheduler.answer(Feedback(again.id, {"text": "John Smith"}), 4.0) is None
+    assert came_of(view, find.id) == "nothing"
+    tasks_of(scheduler)
+    scheduler.complete(find.id, {"party": {"id": "person_1"}, "reason": ""}, at=5.0)
+    assert came_of(view, again.id) == "nothing"
 
 
 def test_value_of_the_session_that_is_for_no_party_is_no_lookup() -> None:
