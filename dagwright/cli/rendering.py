@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from textwrap import wrap
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -36,8 +37,13 @@ _FRAME_ROWS = 6
 _BAR_CELLS = 20
 _NOTES_SHOWN = 2
 _REQUESTS_SHOWN = 3
-_QUESTION_ROWS = 3
-"""Lines that a request takes: its question on one, and the command that answers it."""
+_ANSWER_ROWS = 2
+"""Lines that the command takes that answers a request, which may not be cut."""
+_QUESTION_ROWS = 4
+"""Lines that a question may take: what comes near a name, or tells two of one name apart, stands at its end."""
+_ROWS_OF_OPTION = 2
+_INDENT = "  "
+_LEAST_WIDTH = 20
 _LEAST_OPTIONS = 2
 """Lines that the options of one request may take however little room there is."""
 _SHARE_OF_ANSWER = 3
@@ -59,6 +65,7 @@ class Picture:
         *,
         now: float,
         height: int,
+        width: int = 80,
         written: Sequence[Text] = (),
     ) -> RenderableType:
         """Returns the picture of a run.
@@ -68,7 +75,7 @@ class Picture:
             written: the last lines of the answer, as far as a model has written it; whoever asked is told all of it
                 when the run has ended.
             now: seconds since the epoch.
-            height: lines of the terminal.
+            height, width: lines and columns of the terminal.
         """
         if view.scheduler is None:
             sent = view.run_input
@@ -76,9 +83,16 @@ class Picture:
             is_read = sent is not None and (sent.plan is not None or bool(sent.pages))
             return Group(_header(view, now=now), Text("reading the plan" if is_read else "starting", style="dim"))
         notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
-        options = [_option_rows(request, among=requests, room=height // 2) for request in requests[:_REQUESTS_SHOWN]]
-        questions = _questions(requests, options, now=now)
-        asked_rows = _QUESTION_ROWS * len(questions) + sum(map(len, options))
+        asked = requests[:_REQUESTS_SHOWN]
+        # A half of the terminal is for all that is asked.
+        share = height // 2 // max(1, len(asked))
+        words = [_question_rows(request, now=now, width=width, most=share - _ANSWER_ROWS) for request in asked]
+        options = [
+            _option_rows(request, width=width, most=share - _ANSWER_ROWS - len(rows))
+            for request, rows in zip(asked, words, strict=True)
+        ]
+        questions = _questions(requests, words, options)
+        asked_rows = sum(map(len, words)) + sum(map(len, options)) + _ANSWER_ROWS * len(asked)
         lines = () if view.is_closed else written
         room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - asked_rows - len(lines)
         if (rounds := rounds_of(view)) is not None:
@@ -159,31 +173,56 @@ def _footer(progress: RunProgress) -> Text:
     return Text("  ".join([words[0], *sorted(words[1:], reverse=True)]), style="dim", no_wrap=True)
 
 
-def _option_rows(request: Request, *, among: Sequence[Request], room: int) -> list[str]:
+def _question_rows(request: Request, *, now: float, width: int, most: int) -> list[str]:
+    """Returns who is asked what, on a few lines; `most` of them, but one at least."""
+    until = deadline_words(request, now=now)
+    words = f"{asking_line(request)}  {until}" if until else asking_line(request)
+    return _wrapped(words, width=width, most=max(1, min(_QUESTION_ROWS, most)))
+
+
+def _option_rows(request: Request, *, width: int, most: int) -> list[str]:
     """Returns the options of a request that need words, as many as there is room for beside the other requests.
 
     Args:
-        room: lines for all requests.
+        most: lines that they may take, but for the first ones.
     """
-    lines = option_lines(request)
-    most = max(_LEAST_OPTIONS, room // min(len(among), _REQUESTS_SHOWN) - _QUESTION_ROWS)
-    if len(lines) <= most:
-        return lines
-    return [*lines[: most - 1], f"and {len(lines) - most + 1:,} more: dagwright inbox"]
+    options = [
+        _wrapped(line, width=width - len(_INDENT), most=_ROWS_OF_OPTION if most > _LEAST_OPTIONS else 1)
+        for line in option_lines(request)
+    ]
+    rows = [row for option in options for row in option]
+    most = max(_LEAST_OPTIONS, most)
+    if len(rows) <= most:
+        return rows
+    shown: list[str] = []
+    left = len(options)
+    for option in options:
+        if len(shown) + len(option) >= most:
+            break
+        shown += option
+        left -= 1
+    return [*shown, f"and {left:,} more: dagwright inbox"]
 
 
-def _questions(requests: Sequence[Request], options: Sequence[Sequence[str]], *, now: float) -> list[RenderableType]:
+def _wrapped(text: str, *, width: int, most: int) -> list[str]:
+    """Returns a text on lines of a width, with `…` where it is cut."""
+    rows = wrap(text, max(width, _LEAST_WIDTH), break_on_hyphens=False)
+    return rows if len(rows) <= most else [*rows[: most - 1], " ".join(rows[most - 1 : most + 1])]
+
+
+def _questions(
+    requests: Sequence[Request], words: Sequence[Sequence[str]], options: Sequence[Sequence[str]]
+) -> list[RenderableType]:
     """Returns what is asked of people, each with the command that answers it, which may not be cut.
 
     Args:
-        options: of each request that is shown, lines for what can be selected.
+        words, options: of each request that is shown, lines for the question and for what can be selected.
     """
     shown: list[RenderableType] = []
-    for request, lines in zip(requests, options, strict=False):
-        until = deadline_words(request, now=now)
-        words = f"{asking_line(request)}  {until}" if until else asking_line(request)
-        rows = [_cut(f"  {line}", style="") for line in lines]
-        shown.append(Group(_cut(words, style="yellow"), *rows, Text(f"  {answer_words(request)}", style="bold")))
+    for request, question, lines in zip(requests, words, options, strict=False):
+        asked = [_cut(line, style="yellow") for line in question]
+        choices = [_cut(f"{_INDENT}{line}", style="") for line in lines]
+        shown.append(Group(*asked, *choices, Text(f"{_INDENT}{answer_words(request)}", style="bold")))
     if len(requests) > _REQUESTS_SHOWN:
         left = len(requests) - _REQUESTS_SHOWN
         shown.append(Text(f"and {left:,} more requests: dagwright inbox", style="yellow"))
@@ -211,7 +250,12 @@ class LivePicture:
         """Draws the run as it is now, with what it asks of people."""
         self._shown = view, requests
         picture = self._picture.draw(
-            view, requests, now=time.time(), height=self._console.height, written=self._last_lines()
+            view,
+            requests,
+            now=time.time(),
+            height=self._console.height,
+            width=self._console.width,
+            written=self._last_lines(),
         )
         self._live.update(picture, refresh=True)
 

@@ -275,11 +275,12 @@ def test_what_is_asked_is_a_line_with_the_command_that_answers_it_and_told_once(
 
 def test_picture_shows_the_oldest_requests_with_their_commands() -> None:
     console = Console(width=72, record=True, file=StringIO())
-    requests = [asked("check", prompt="Is this so? " * 9), *(asked(f"n{number}") for number in range(9))]
-    console.print(Picture().draw(view_of(node("a")), requests, now=START + 2, height=40))
+    requests = [asked("check", prompt="Is this so? " * 19), *(asked(f"n{number}") for number in range(9))]
+    console.print(Picture().draw(view_of(node("a")), requests, now=START + 2, height=24, width=72))
 
     assert [line.rstrip() for line in console.export_text().splitlines()][3:] == [
-        "check waits for ann: Is this so? Is this so? Is this so? Is this so? Is…",
+        "check waits for ann: Is this so? Is this so? Is this so? Is this so? Is",
+        "this so? Is this so? Is this so? Is this so? Is this so? Is this so? Is…",
         "  dagwright feedback run-1 check --approve  (or --reject)",
         "n0 waits for ann: Publish?",
         "  dagwright feedback run-1 n0 --approve  (or --reject)",
@@ -296,7 +297,9 @@ def _which(name: str, count: int) -> dict[str, Any]:
 
 def test_picture_shows_what_can_be_selected_each_on_a_line() -> None:
     console = Console(width=72, record=True, file=StringIO())
-    console.print(Picture().draw(view_of(node("a")), [_which("Ann", 2), _which("Bob", 9)], now=START + 2, height=20))
+    console.print(
+        Picture().draw(view_of(node("a")), [_which("Ann", 2), _which("Bob", 9)], now=START + 2, height=20, width=72)
+    )
 
     assert [line.rstrip() for line in console.export_text().splitlines()][3:] == [
         "Ann waits for ann: Which?",
@@ -310,6 +313,21 @@ def test_picture_shows_what_can_be_selected_each_on_a_line() -> None:
         "  dagwright feedback run-1 Bob --select p_0  (or another id; or --text",
         "TEXT)",
     ]
+
+
+def test_picture_shows_a_long_question_and_what_tells_options_apart_on_several_lines() -> None:
+    near = "; ".join(f"Maria Garcia{number} (person, ES, born 1972-06-21, person_{number})" for number in range(4))
+    unclear = asked("n", prompt=f"No party found for person 'Mia Gracia'; near: {near}. Write another name.")
+    options = [
+        {"id": f"p_{n}", "label": f"Ann Lee (person, GB, {'DIRECTOR of Apex Fund, ' * 3}LEI {n})"} for n in (1, 2)
+    ]
+    which = asked("w", prompt="Which Ann?", type="SELECTION", options=options)
+    for request, told in ((unclear, "person_2"), (which, "LEI 2")):
+        console = Console(width=80, record=True, file=StringIO())
+        console.print(Picture().draw(view_of(node("a")), [request], now=START + 2, height=24, width=80))
+        text = console.export_text()
+        assert told in text
+        assert len(text.splitlines()) <= 24
 
 
 def test_lines_tell_what_can_be_selected() -> None:
