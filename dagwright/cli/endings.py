@@ -16,7 +16,7 @@ from dagwright.contracts.rounds import MAX_ROUNDS_LIMIT, MAX_ROUNDS_REACHED
 from dagwright.feed import RunView
 from dagwright.insides import INSIDE_UNREADABLE
 from dagwright.plan.states import NodeStatus
-from dagwright.plan.undoing import undo_counts
+from dagwright.plan.undoing import undo_counts, undone_to_be_sure
 
 Write = Callable[[str], None]
 OUTPUT_CHARACTERS = 4_000
@@ -193,7 +193,9 @@ def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
     if document["status"] == "cancelled" and not undos and {each for each, count in counts.items() if count} <= _DONE:
         # What ran came to its end before it heard of that.
         late = ", when all of it was done already"
-    told = (("nodes", _counts_words(counts - undos)), ("taking back", _counts_words(undos)))
+    to_be_sure = undone_to_be_sure(view.scheduler) if view.scheduler and undos else 0
+    sure = f" ({to_be_sure:,} of them to be sure: what failed may have done something)" if to_be_sure else ""
+    told = (("nodes", _counts_words(counts - undos)), ("taking back", f"{_counts_words(undos)}{sure}"))
     words = "".join(f"; {what}: {each}" for what, each in told if each)
     return f"{view.workflow_id}{title}: {state}{took}{late}{words}"
 

@@ -27,7 +27,7 @@ from dagwright.entities.catalogue import (
 from dagwright.entities.models import PartyStatus
 from dagwright.entities.names import clean_name, identifier_key
 from dagwright.entities.parties import NaturalKey, is_id
-from dagwright.plan.entity_types import jurisdiction_of
+from dagwright.plan.entity_types import UnknownEntityType, jurisdiction_of
 from dagwright.plan.text_formats import check_name
 
 REQUIRED_COLUMNS = ("name", "kind")
@@ -256,9 +256,14 @@ def _other_kind_of(party_id: str, kind: PartyKind) -> PartyKind | None:
 
 
 def _kind(text: str) -> PartyKind:
-    kind = kind_of_entity_type(text) if text else None
+    try:
+        kind = kind_of_entity_type(text) if text else None
+    except UnknownEntityType:
+        # What it lists is for lookups, and not all of it is a kind of parties.
+        kind = None
     if kind is None:
-        raise ValueError(f"kind: expected {', '.join(PartyKind)}, got {text!r}")
+        kinds = ", ".join(PartyKind)
+        raise ValueError(f"kind: expected {kinds}, got {text!r}{nearest(text.lower(), PartyKind) if text else ''}")
     return kind
 
 

@@ -25,7 +25,7 @@ INVALID_FIELD = "invalid_field"
 
 NONE_OF_THESE, CREATE_NEW = "none of these", "create new"
 """Options beside the parties; no party has such an id."""
-CHOSEN = "chosen by a person"
+CHOSEN, CREATED = "chosen by a person", "created because a person said so"
 
 _SHOWN_IN_MESSAGE = 5
 _TEXT_SHOWN = 200
@@ -52,6 +52,12 @@ class Wanted:
         """What is looked up, as a message names it."""
         where = f" in {self.jurisdiction}" if self.jurisdiction else ""
         return f"{self.entity_type} {_shown(self.search_text)}{where}"
+
+    @property
+    def is_term(self) -> bool:
+        """Whether a product or a role is meant, which nobody can create."""
+        kinds = kinds_of(self.entity_type)
+        return kinds is not None and all(kind in TERM_KINDS for kind in kinds)
 
     def takes(self, kind: str) -> bool:
         """Returns whether a party of a kind can be meant."""
@@ -143,6 +149,11 @@ class PartySearch:
             hint = _advice(findings.hits, wanted)
             return self._unclear(LOOKUP_AMBIGUOUS, inactive + message, hint, findings.hits, text=text)
         other = " other" if inactive else ""
+        if wanted.is_term:
+            near = f"; near: {_listed(findings.near)}" if findings.near else ""
+            message = f"No {wanted.entity_type} found for {asked}{near}."
+            hint = "Use the name or the code of one in the catalogue (docs/verbs.yaml); no other can be made."
+            return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, before=before)
         if findings.near:
             message = f"{inactive}No{other} party found for {asked}; near: {_listed(findings.near)}."
             hint = "Use one of these names with its own type, or create the party first and refer to its result."
@@ -294,7 +305,7 @@ class PartySearch:
             "jurisdiction": jurisdiction,
             "date_of_birth": born,
         }
-        return {"create": {key: value for key, value in party.items() if value}, "reason": f"{CREATE_NEW} by a person"}
+        return {"create": {key: value for key, value in party.items() if value}, "reason": CREATED}
 
     def _details(self, text: str, kind: str, *, why: str = "", of_birth: bool = False) -> AskPerson:
         fields: dict[str, Any] = {"name": {"type": "string", "minLength": 1, TEXT_FORMAT: "name"}}
@@ -335,10 +346,17 @@ def _checkpoint(step: str, text: str, shown: str | None) -> dict[str, str]:
 
 def told_apart(candidate: Candidate) -> str:
     """Returns a party in the words that tell it from others: type, jurisdiction, date of birth, identifiers, roles."""
-    parts = [candidate.kind, candidate.jurisdiction or "jurisdiction not known"]
-    parts += [f"born {candidate.born}"] if candidate.born else []
+    parts = _what_it_is(candidate)
     parts += [f"{each.scheme} {each.value}" for each in candidate.identifiers]
     return f"{candidate.name} ({', '.join([*parts, *candidate.roles])})"
+
+
+def _what_it_is(candidate: Candidate) -> list[str]:
+    """Returns type, jurisdiction and date of birth; a product or a role has its type alone."""
+    if candidate.kind in TERM_KINDS:
+        return [candidate.kind]
+    born = [f"born {candidate.born}"] if candidate.born else []
+    return [candidate.kind, candidate.jurisdiction or "jurisdiction not known", *born]
 
 
 def _bound(party: Candidate | KnownParty, reason: str) -> dict[str, Any]:
@@ -362,11 +380,7 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
 
 
 def _listed(candidates: Sequence[Candidate]) -> str:
-    shown = [
-        f"{found.name} ({found.kind}, {found.jurisdiction or 'jurisdiction not known'}"
-        f"{f', born {found.born}' if found.born else ''}, {found.id})"
-        for found in candidates[:_SHOWN_IN_MESSAGE]
-    ]
+    shown = [f"{found.name} ({', '.join([*_what_it_is(found), found.id])})" for found in candidates[:_SHOWN_IN_MESSAGE]]
     left_out = len(candidates) - len(shown)
     return "; ".join(shown) + (f"; and {left_out} more" if left_out > 0 else "")
 
@@ -383,14 +397,14 @@ def _advice(hits: Sequence[Candidate], wanted: Wanted) -> str:
     names = Counter(name_key(hit.name) for hit in hits)
     places = Counter(hit.jurisdiction for hit in hits if hit.jurisdiction)
     schemes = sorted({each.scheme for hit in hits for each in hit.identifiers})
-    ways = ["the id of the one you mean"]
+    ways = ["its id"]
     if name_key(wanted.search_text) not in names and any(count == 1 for count in names.values()):
         ways.append("its whole name")
     ways += [f"its {scheme}" for scheme in schemes]
     where = ""
     if wanted.jurisdiction is None and len(hits) > 1 and any(count == 1 for count in places.values()):
         where = ", or put its jurisdiction beside it"
-    return f"Give as search_text {' or '.join(ways)}{where}."
+    return f"Name the one you mean by {' or '.join(ways)}, as search_text or in the words of the request{where}."
 
 
 def _text_field(text_format: str, *, pattern: str, example: str) -> dict[str, Any]:

@@ -253,6 +253,11 @@ def told_of_undoing(state: RunState) -> tuple[str, list[Note]]:
     return words, [Note(STANDS, f"{each.task!r} {each.words}", each.task) for each in left[:_TOLD]]
 
 
+def undone_to_be_sure(state: RunState) -> int:
+    """Returns how many calls were undone that are not known to have done anything: they failed on the way."""
+    return sum(not _has_done_something(state, task_id) for task_id in undone_by(state))
+
+
 def _has_done_something(state: RunState, task_id: str) -> bool:
     """Tells whether what was taken back is known to have done something: it completed, or its run told so."""
     place, record = state.find(task_id), state.record_of(task_id)

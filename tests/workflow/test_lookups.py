@@ -239,7 +239,7 @@ async def test_person_is_created_once_all_is_settled_and_not_before(
     [ada] = party_ids(database, name)
     assert document["nodes"]["@result_1"]["result"]["who"] == ada
     assert [(each["created"], each["reason"]) for each in document["lookups"]] == [
-        (True, "create new by a person"),
+        (True, "created because a person said so"),
         (False, "chosen by a person"),
     ]
 

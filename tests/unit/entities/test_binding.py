@@ -11,7 +11,7 @@ from dagwright.entities.database import EntityDatabase
 from dagwright.entities.models import Effect, Party
 from dagwright.entities.parties import NaturalKey, add_party
 
-_ANN = {"create": {"kind": "person", "name": "Ann"}, "reason": "create new by a person"}
+_ANN = {"create": {"kind": "person", "name": "Ann"}, "reason": "created because a person said so"}
 
 
 def found(party: Party) -> dict[str, Any]:

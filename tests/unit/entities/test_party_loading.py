@@ -41,7 +41,7 @@ def test_refused_rows_are_told_by_line(database: EntityDatabase) -> None:
     assert [(row.line, row.reason.partition(";")[0][:52]) for row in report.refused] == [
         (3, "the name is empty"),
         (4, "jurisdiction 'ZZZ' is no ISO 3166 code"),
-        (5, "Unknown entity type 'vehicle'. Known types: entity, "),
+        (5, "kind: expected person, company, fund, got 'vehicle'."),
         (6, "LEI '635400BLACKROCKMAN99' has wrong check digits"),
         (7, "born '31.12.1970' is no date such as 1970-12-31"),
         (8, "the row has 7 fields, the header has 6"),

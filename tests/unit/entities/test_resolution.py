@@ -189,7 +189,7 @@ def test_company_needs_a_jurisdiction_to_be_created(gateway: SqlEntityGateway) -
 
 def test_person_of_a_name_that_nobody_has_is_created_without_a_question(gateway: SqlEntityGateway) -> None:
     told = Conversation(gateway, "Zoltan Zed", "person").answer(text=CREATE_NEW)
-    assert told == {"create": {"kind": "person", "name": "Zoltan Zed"}, "reason": "create new by a person"}
+    assert told == {"create": {"kind": "person", "name": "Zoltan Zed"}, "reason": "created because a person said so"}
 
 
 def test_name_that_is_none_is_asked_for(gateway: SqlEntityGateway) -> None:
@@ -384,10 +384,16 @@ def test_advice_where_nobody_is_asked_names_what_works(tmp_path: Path) -> None:
         problem(*wanted) for wanted in (("Paul Twin", "person"), ("Eva Twin", "person"), ("Rook Fund", "fund"))
     )
     assert [each["hint"] for each in (one_place, two_places, parts)] == [
-        "Give as search_text the id of the one you mean.",
-        "Give as search_text the id of the one you mean, or put its jurisdiction beside it.",
-        "Give as search_text the id of the one you mean or its whole name or its LEI.",
+        "Name the one you mean by its id, as search_text or in the words of the request.",
+        "Name the one you mean by its id, as search_text or in the words of the request, or put its jurisdiction "
+        "beside it.",
+        "Name the one you mean by its id or its whole name or its LEI, as search_text or in the words of the request.",
     ]
+    product = problem("fund accountng", "product")
+    assert product["message"] == (
+        "No product found for product 'fund accountng'; near: Fund accounting (product, FUND_ACCOUNTING)."
+    )
+    assert product["hint"].startswith("Use the name or the code of one in the catalogue")
     # Each of these means one of them.
     for candidate in one_place["candidates"]:
         assert candidate["id"] in one_place["message"]
