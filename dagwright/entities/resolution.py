@@ -223,17 +223,20 @@ class PartySearch:
             {"id": hit.id, "label": label if labels.count(label) == 1 else f"{label} {hit.id}"}
             for hit, label in zip(hits, labels, strict=True)
         ]
-        options += [{"id": NONE_OF_THESE, "label": NONE_OF_THESE}, {"id": CREATE_NEW, "label": CREATE_NEW}]
+        others = [NONE_OF_THESE] if self._wanted.is_term else [NONE_OF_THESE, CREATE_NEW]
+        options += [{"id": other, "label": other} for other in others]
         told = f" (it was looked up as {self._wanted.words})" if meant != self._wanted.search_text else ""
         prompt = f"{why}Which {self._wanted.entity_type} is meant by {_shown(meant)}{told}? Or write another name."
         question = {"type": "SELECTION", "prompt": prompt, "options": options, "takes_text": True}
         return AskPerson(question, checkpoint=_checkpoint("choose", text, shown))
 
     def _other_name(self, why: str, text: str, *, shown: str | None = None) -> AskPerson:
-        prompt = (
-            f"{why}Which party is meant by {self._wanted.words}? Write another name, an identifier or the id of a "
-            f"party, or {CREATE_NEW!r}."
-        )
+        ways = f"Write another name, an identifier or the id of a party, or {CREATE_NEW!r}."
+        what = "party"
+        if self._wanted.is_term:
+            # Those of the catalogue are all that there are.
+            what, ways = self._wanted.entity_type, "Write another name or a code."
+        prompt = f"{why}Which {what} is meant by {self._wanted.words}? {ways}"
         return AskPerson({"type": "CLARIFICATION", "prompt": prompt}, checkpoint=_checkpoint("name", text, shown))
 
     # Answers.
@@ -244,7 +247,7 @@ class PartySearch:
         return self._named(said, before)
 
     def _named(self, said: str, before: _Before) -> dict[str, Any]:
-        if said.casefold() == CREATE_NEW:
+        if said.casefold() == CREATE_NEW and not self._wanted.is_term:
             return self._create_named(before.text)
         party = self._gateway.get(said)
         if party is None or party.kind in TERM_KINDS:

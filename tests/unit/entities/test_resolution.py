@@ -172,6 +172,18 @@ def test_id_of_another_type_is_asked_about_again(gateway: SqlEntityGateway, load
     assert anybody["party"]["kind"] == "person"
 
 
+def test_nobody_is_offered_to_create_a_product(gateway: SqlEntityGateway) -> None:
+    talk = Conversation(gateway, "fund accountng", "product")
+    assert talk.question["prompt"] == (
+        "No product found for product 'fund accountng'; near: Fund accounting (product, FUND_ACCOUNTING). "
+        "Which product is meant by product 'fund accountng'? Write another name or a code."
+    )
+    assert talk.answer(text="create new")["prompt"].startswith("No product found for product 'create new'")
+    assert talk.answer(text="FUND_ACCOUNTING")["party"]["id"] == "FUND_ACCOUNTING"
+    several = Conversation(gateway, "fund", "product").question["options"]
+    assert [each["id"] for each in several][-1] == "none of these"
+
+
 def test_code_of_a_product_and_a_role_means_what_is_looked_up(gateway: SqlEntityGateway) -> None:
     for kind in ("product", "role"):
         assert Conversation(gateway, "Nothing known", kind).answer(text="DEPOSITARY")["party"]["kind"] == kind
