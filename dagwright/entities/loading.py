@@ -16,7 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from dagwright.entities.database import EntityDatabase
-from dagwright.entities.fresh_rows import LEI_SCHEME, add_fresh, lei_of, names_to_add
+from dagwright.entities.fresh_rows import LEI_SCHEME, lei_of, names_to_add, take_together
 from dagwright.entities.migrating import StoreUnusable
 from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus
 from dagwright.entities.names import name_key
@@ -221,9 +221,18 @@ def how_far(done: int, rows: int) -> str:
 
 
 def _outcomes(session: Session, rows: Sequence[PartyRow]) -> list[_Loaded | RefusedRow | _Waiting]:
-    fresh = add_fresh(session, rows)
-    added = _Loaded(RowOutcome.ADDED)
-    return [added if row.line in fresh else _outcome(session, row) for row in rows]
+    taken = take_together(session, rows)
+    told = dict.fromkeys(taken.added, _Loaded(RowOutcome.ADDED))
+    told |= {row.line: _unchanged(row, taken.unchanged[row.line]) for row in rows if row.line in taken.unchanged}
+    return [told.get(row.line) or _outcome(session, row) for row in rows]
+
+
+def _unchanged(row: PartyRow, party: Party) -> _Loaded:
+    return _Loaded(RowOutcome.UNCHANGED, is_left_inactive=_is_left_inactive(row, party))
+
+
+def _is_left_inactive(row: PartyRow, party: Party) -> bool:
+    return row.status is None and party.status == PartyStatus.INACTIVE
 
 
 def _outcome(session: Session, row: PartyRow) -> _Loaded | RefusedRow | _Waiting:
@@ -256,10 +265,9 @@ def _load_row(session: Session, row: PartyRow) -> _Loaded:
     told_twin = TwinRow(row.line, described_with_birth(twin)) if twin is not None else None
     if is_new:
         return _Loaded(RowOutcome.ADDED, told_twin)
-    is_left_inactive = row.status is None and party.status == PartyStatus.INACTIVE
     outcome = RowOutcome.UPDATED if any(changes) else RowOutcome.UNCHANGED
     renamed = RenamedRow(row.line, described(party), before) if before is not None else None
-    return _Loaded(outcome, told_twin, renamed, is_left_inactive)
+    return _Loaded(outcome, told_twin, renamed, _is_left_inactive(row, party))
 
 
 def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None]:
