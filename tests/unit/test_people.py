@@ -262,3 +262,34 @@ def test_workflow_id_of_a_sub_plan_tells_its_task(task_id: str) -> None:
 
 def test_shortened_workflow_id_tells_no_task() -> None:
     assert task_of_child("run", child_workflow_id("run", "x" * 2_000)) is None
+
+
+@pytest.mark.parametrize("came", ["again", "nothing", None, "lost"])
+async def test_what_a_lookup_asks_next_is_waited_for_some_time(monkeypatch: pytest.MonkeyPatch, came: Any) -> None:
+    again = Request("lookup:a#2", "lookup:a", "raised", "CLARIFICATION", "Nobody. Who?", OPENED_AT)
+    looks: list[str] = []
+
+    class Feed:
+        def __init__(self, _client: Any, workflow_id: str) -> None:
+            self._workflow_id = workflow_id
+
+        async def read(self) -> Any:
+            looks.append(self._workflow_id)
+            if came == "lost" and len(looks) > 1:
+                raise _GONE
+            return None
+
+    def came_of(_view: Any, request: str) -> Any:
+        assert request == "lookup:a"
+        if len(looks) < 2:
+            return None
+        return again if came == "again" else came
+
+    people = _people(_Namespace({}), monkeypatch)
+    people._patience_s = 0.05 if came is None else 60.0
+    monkeypatch.setattr("dagwright.people.RunFeed", Feed)
+    monkeypatch.setattr("dagwright.people.came_of", came_of)
+    monkeypatch.setattr("dagwright.people._PAUSE_S", 0.0)
+    found = await people.asked_after(Place("run-1", "lookup:a"))
+    assert (found and found["id"]) == ("lookup:a#2" if came == "again" else None)
+    assert (len(looks) == 2) == (came is not None)
