@@ -29,6 +29,7 @@ from dagwright.feed import RunClosed, RunFeed, RunNotFound, RunView
 from dagwright.plan.answer_reading import without_number
 from dagwright.plan.chunks import is_cut
 from dagwright.plan.requests import Request
+from dagwright.run_lists import owner_in
 from dagwright.server import Connection
 
 PATIENCE_S = 3.0
@@ -117,9 +118,13 @@ class People:
         self._has_awaiting = wire.SEARCH_AWAITING not in connection.missing_search_attributes
         self._patience_s = patience_s
 
-    async def inbox(self) -> list[OpenRequest]:
-        """Returns the open requests of all runs, the oldest first."""
-        return _by_age(await self._requests_of_runs("", top=None))
+    async def inbox(self, *, owner: str | None = None) -> list[OpenRequest]:
+        """Returns the open requests of all runs, the oldest first.
+
+        Args:
+            owner: whose key started the runs; `None` is for those of all.
+        """
+        return _by_age(await self._requests_of_runs("", top=None, owner=owner))
 
     async def requests_of(self, workflow_id: str) -> list[OpenRequest]:
         """Returns the open requests of a run and of its sub-plans, the oldest first.
@@ -228,11 +233,14 @@ class People:
             f"{node!r} has a sub-plan for each of its items: name one, as {node}[key]/{rest}{open_ones}"
         )
 
-    async def _requests_of_runs(self, condition: str, *, top: str | None) -> list[OpenRequest]:
+    async def _requests_of_runs(
+        self, condition: str, *, top: str | None, owner: str | None = None
+    ) -> list[OpenRequest]:
         """Returns the open requests of the runs that wait for people and that a condition finds.
 
         Args:
             top: the run above them that the person named; `None` is the one above all.
+            owner: as `inbox` has it.
         """
         waiting = f" AND {wire.SEARCH_AWAITING} IS NOT NULL" if self._has_awaiting else ""
         query = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'{waiting}{condition}"
@@ -243,10 +251,17 @@ class People:
             async with turns:
                 # It may have ended since it was listed.
                 with suppress(RunNotFound):
-                    return await self._told_from(run, top=top)
+                    if owner is None or await self._owner_of(run) == owner:
+                        return await self._told_from(run, top=top)
                 return []
 
         return [request for found in await asyncio.gather(*map(requests_of, runs)) for request in found]
+
+    async def _owner_of(self, run: WorkflowExecution) -> str | None:
+        """Returns whose key started a run, or the one above all of it."""
+        while (above := run_above(run)) is not None:
+            run = await _make_sure_of(self._client.get_workflow_handle(above))
+        return owner_in(await run.memo())
 
     async def _told_from(self, run: WorkflowExecution, *, top: str | None) -> list[OpenRequest]:
         """Returns the open requests of a run in the words of the one above it; none if that is not above it."""
@@ -335,14 +350,14 @@ def left_by_signal(what: str, workflow_id: str, *, patience_s: float) -> str:
     )
 
 
-async def _make_sure_of(handle: WorkflowHandle[Any, Any]) -> None:
-    """Makes sure that there is a run.
+async def _make_sure_of(handle: WorkflowHandle[Any, Any]) -> WorkflowExecution:
+    """Returns a run, for there is one.
 
     Raises:
         RunNotFound: there is none.
     """
     try:
-        await handle.describe()
+        return await handle.describe()
     except RPCError as error:
         if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
             raise

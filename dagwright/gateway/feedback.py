@@ -1,6 +1,5 @@
 """What runs ask of people, for programs: the open requests with the schemas of their answers, and answers to them."""
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,12 +25,7 @@ async def asked_of(desk: Desk, run: str) -> dict[str, Any]:
 
 async def inbox(desk: Desk) -> dict[str, Any]:
     """Returns what all runs of the caller ask now."""
-    found = [asked(each) for each in await desk.runs.people.inbox()]
-    if desk.caller.owner is None:
-        return _listed(found)
-    runs = list(dict.fromkeys(str(each["run_id"]) for each in found))
-    owners = dict(zip(runs, await asyncio.gather(*map(desk.runs.owner_of, runs)), strict=True))
-    return _listed([each for each in found if desk.caller.sees(owners[each["run_id"]])])
+    return _listed([asked(each) for each in await desk.runs.people.inbox(owner=desk.caller.owner)])
 
 
 def asked(request: OpenRequest) -> dict[str, Any]:

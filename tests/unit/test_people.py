@@ -37,6 +37,8 @@ class _Namespace:
         self.closed: set[str] = set()
         self.sent: list[tuple[str, str, Any]] = []
         self.queries: list[str] = []
+        self.histories: list[str] = []
+        self.owners: dict[str, str] = {}
         self._update = update
         self.refusal: str | None = None
         """Why an answer would not be taken, by the history of the run."""
@@ -67,9 +69,15 @@ class _Namespace:
 
     def _execution(self, workflow_id: str) -> Any:
         parent = workflow_id.rpartition("/")[0] or None
-        return SimpleNamespace(id=workflow_id, parent_id=parent, root_id=workflow_id.partition("/")[0])
+
+        async def memo() -> dict[str, str]:
+            return {wire.MEMO_OWNER: self.owners[workflow_id]} if workflow_id in self.owners else {}
+
+        root = workflow_id.partition("/")[0]
+        return SimpleNamespace(id=workflow_id, parent_id=parent, root_id=root, memo=memo)
 
     def read(self, workflow_id: str) -> Any:
+        self.histories.append(workflow_id)
         if workflow_id not in self.runs:
             raise RunNotFound(f"there is no run {workflow_id!r}")
         return SimpleNamespace(
@@ -210,6 +218,28 @@ async def test_inbox_looks_through_all_open_runs_where_the_attribute_is_missing(
 
     assert [(one.id, one.document["workflow_id"]) for one in found] == [("check", "run"), ("archive/ask", "run")]
     assert namespace.queries == [f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"]
+
+
+async def test_inbox_of_an_owner_reads_no_run_of_another_and_stands_one_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    namespace = _Namespace(
+        {
+            "run": ["check"],
+            "run/archive": ["ask"],
+            "run/archive/in": ["deep"],
+            "his": ["check"],
+            "his/a": ["ask"],
+            "none": ["x"],
+        }
+    )
+    namespace.owners = {"run": "ann", "his": "bob"}
+    # The run above is gone, as it may be since the list was made.
+    namespace.runs["gone/a"] = ["ask"]
+    found = await _people(namespace, monkeypatch).inbox(owner="ann")
+
+    assert [one.id for one in found] == ["check", "archive/ask", "archive/in/deep"]
+    assert {name.partition("/")[0] for name in namespace.histories} == {"run"}
 
 
 @pytest.mark.parametrize(
