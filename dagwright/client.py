@@ -9,7 +9,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, WorkflowHistoryEventFilterType
+from temporalio.client import (
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowHistoryEventFilterType,
+)
 from temporalio.common import (
     SearchAttributeKey,
     SearchAttributePair,
@@ -341,11 +346,15 @@ class Runs:
         found = await asyncio.gather(*(summary(run) for run in runs))
         return [each for each in found if wanted.status in (None, each.status)]
 
-    async def open_runs_of(self, owner: str) -> int:
-        """Returns how many runs of an owner go on, without sub-plans."""
+    async def open_runs_of(self, owner: str) -> set[str]:
+        """Returns the ids of the runs of an owner that go on, without sub-plans; the list is a second or so behind."""
         query = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"
-        found = [owner_in(await run.memo()) async for run in self._client.list_workflows(query)]
-        return found.count(owner)
+        return {run.id async for run in self._client.list_workflows(query) if owner_in(await run.memo()) == owner}
+
+    async def is_open(self, workflow_id: str) -> bool:
+        """Tells whether there is a run of that id that goes on."""
+        there = await self._find(workflow_id)
+        return there is not None and there.status is WorkflowExecutionStatus.RUNNING
 
     async def reach(self) -> None:
         """Makes sure that the server answers.

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar
 
@@ -14,7 +14,8 @@ from dagwright.feed import RunNotFound
 from dagwright.gateway.callers import ANYONE, Caller, Scope
 from dagwright.gateway.errors import RETRY_AFTER_S, ApiError, too_many
 from dagwright.gateway.keys import KeyFile
-from dagwright.gateway.limits import Limits, Uses
+from dagwright.gateway.limits import Limits, StreamOfKey, Uses
+from dagwright.gateway.starts import Starts
 from dagwright.llm import ModelClient
 from dagwright.llm.clients import ModelClients
 from dagwright.server import Connection, Server
@@ -28,6 +29,8 @@ T = TypeVar("T")
 
 CALLER = "dagwright.caller"
 """Where the scope of a request has its caller, once its key is known."""
+STREAM = "dagwright.stream"
+"""Where it has the stream that it may become, of a caller with a key."""
 HEARTBEAT_S = 10.0
 """Between two signs of life in a stream: proxies give up on connections that are silent for 30 s or more."""
 
@@ -45,6 +48,8 @@ class Desk:
         heartbeat_s: after which silence in a stream is broken.
         leaving: set when the gateway ends: streams end then, and their clients come back elsewhere.
         caller: who works with it.
+        stream: that the request may become; `None` where no key is needed.
+        starts: of each owner.
     """
 
     settings: Settings
@@ -60,6 +65,8 @@ class Desk:
     heartbeat_s: float = HEARTBEAT_S
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     caller: Caller = ANYONE
+    stream: StreamOfKey | None = None
+    starts: dict[str, Starts] = field(default_factory=dict)
     _tasks: "set[asyncio.Task[Any]]" = field(default_factory=set)
 
     @property
@@ -81,27 +88,23 @@ class Desk:
         return run
 
     def refuse_full_streams(self) -> None:
-        """Makes sure that the caller may open a stream.
+        """Holds room for a stream of the caller until its request has ended.
 
         Raises:
             ApiError: it has too many.
         """
-        key = self.caller.key
-        if key is not None and not self.uses.has_room_for_stream(key):
+        if self.stream is not None and not self.stream.opens():
             words = f"a key may have {self.uses.limits.streams:,} streams open at a time: close one, or ask again later"
             raise too_many(words, retry_after_s=RETRY_AFTER_S)
 
-    async def refuse_full_runs(self, run: str) -> None:
-        """Makes sure that the caller may start a run; one that is there already is not started.
-
-        Raises:
-            ApiError: it has too many.
-        """
-        owner, most = self.caller.owner, self.uses.limits.runs
-        if owner is None or await self.runs.open_runs_of(owner) < most or await self.runs.is_there(run):
-            return
-        words = f"{owner!r} may have {most:,} runs at a time: wait for one to end, or cancel one"
-        raise too_many(words, retry_after_s=RETRY_AFTER_S)
+    def room_for_run(self, run: str) -> AbstractAsyncContextManager[None]:
+        """Returns what holds room for a run of the caller while it starts; entering it raises `ApiError` if none is."""
+        owner = self.caller.owner
+        if owner is None:
+            return nullcontext()
+        if owner not in self.starts:
+            self.starts[owner] = Starts(owner, most=self.uses.limits.runs)
+        return self.starts[owner].room_for(run, self.runs)
 
     def keep_doing(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Does something to its end, whether or not whoever asked for it is still there.
@@ -173,7 +176,7 @@ def desk_of(request: Request) -> Desk:
     """Returns what the app was made with, for whoever sends a request."""
     desk: Desk = request.app.state.desk
     caller = request.scope.get(CALLER)
-    return desk if caller is None else replace(desk, caller=caller)
+    return desk if caller is None else replace(desk, caller=caller, stream=request.scope.get(STREAM))
 
 
 TheDesk = Annotated[Desk, Depends(desk_of)]

@@ -13,16 +13,15 @@ from starlette.types import Scope as Asked
 
 from dagwright.gateway.callers import ANYONE, Caller
 from dagwright.gateway.console import ROOT as CONSOLE
-from dagwright.gateway.desk import CALLER
+from dagwright.gateway.desk import CALLER, STREAM
 from dagwright.gateway.errors import ApiError, too_many
 from dagwright.gateway.hosts import Hosts
 from dagwright.gateway.keys import KeyFile, KeysUnreadable
-from dagwright.gateway.limits import Uses
+from dagwright.gateway.limits import StreamOfKey, Uses
 
 _OPEN = ("/healthz", "/openapi.json", "/", CONSOLE)
 _OPEN_FILES = f"{CONSOLE}/"
 """What needs no key: the page itself tells nothing."""
-_STREAM = b"text/event-stream"
 _BEARER = "bearer "
 
 
@@ -54,11 +53,13 @@ class Guard:
             await error.response()(scope, receive, send)
             return
         scope[CALLER] = caller
-        sent = _Sent(send, caller, self._uses)
+        stream = None if caller.key is None else StreamOfKey(self._uses, caller.key)
+        scope[STREAM] = stream
         try:
-            await self._app(scope, _counted(receive, self._uses.limits.body_bytes), sent)
+            await self._app(scope, _counted(receive, self._uses.limits.body_bytes), send)
         finally:
-            sent.close()
+            if stream is not None:
+                stream.close()
 
     def _caller(self, scope: Asked) -> Caller:
         """Returns who calls.
@@ -99,34 +100,8 @@ class Guard:
             raise ApiError(413, _too_large(self._uses.limits.body_bytes), code="request_too_large")
 
 
-class _Sent:
-    """Sends an answer, and counts it for as long as it is a stream."""
-
-    def __init__(self, send: Send, caller: Caller, uses: Uses) -> None:
-        self._send = send
-        self._key = caller.key
-        self._uses = uses
-        self._is_open = False
-
-    async def __call__(self, message: Message) -> None:
-        if self._key is not None and message["type"] == "http.response.start" and _is_stream(message):
-            self._uses.open_stream(self._key)
-            self._is_open = True
-        await self._send(message)
-
-    def close(self) -> None:
-        """Ends counting."""
-        if self._is_open and self._key is not None:
-            self._is_open = False
-            self._uses.close_stream(self._key)
-
-
 def _is_open(path: str) -> bool:
     return path in _OPEN or path.startswith(_OPEN_FILES)
-
-
-def _is_stream(message: Message) -> bool:
-    return any(name.lower() == b"content-type" and value.startswith(_STREAM) for name, value in message["headers"])
 
 
 def _counted(receive: Receive, most_bytes: int) -> Callable[[], Awaitable[Any]]:

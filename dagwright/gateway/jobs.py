@@ -200,6 +200,12 @@ def _of_agent(desk: Desk, name: str, objective: str, config: ModelConfig) -> Pre
 
 
 async def start_job(desk: Desk, job: Job) -> None:
+    """Starts a run if the caller may have one more; raises as `_start_job` and `room_for_run`."""
+    async with desk.room_for_run(job.run):
+        await _start_job(desk, job)
+
+
+async def _start_job(desk: Desk, job: Job) -> None:
     """Starts a run, in a session as soon as the turn before it has ended; one that is there already is the same.
 
     Raises:
@@ -207,7 +213,6 @@ async def start_job(desk: Desk, job: Job) -> None:
         IdInUse: its `Idempotency-Key` was used for another request.
         TurnNotTaken: the session takes no more turns, or nobody serves it.
     """
-    await desk.refuse_full_runs(job.run)
     tools = desk.toolset.references
     if job.session is None:
         prepared = job.prepare(None)

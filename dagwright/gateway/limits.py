@@ -56,14 +56,33 @@ class Uses:
         bucket.left -= 1
         return 0.0
 
-    def has_room_for_stream(self, key: str) -> bool:
-        """Tells whether one more stream may open."""
-        return self._streams.get(key, 0) < self.limits.streams
-
-    def open_stream(self, key: str) -> None:
-        """Counts a stream that opens."""
+    def open_stream(self, key: str) -> bool:
+        """Counts a stream that opens; returns whether there is room for it, without which it is not counted."""
+        if self._streams.get(key, 0) >= self.limits.streams:
+            return False
         self._streams[key] = self._streams.get(key, 0) + 1
+        return True
 
     def close_stream(self, key: str) -> None:
         """Counts a stream that was opened as closed."""
         self._streams[key] -= 1
+
+
+@dataclass(slots=True)
+class StreamOfKey:
+    """The stream that a request may become: it counts from before anything is started until the request has ended."""
+
+    uses: Uses
+    key: str
+    _is_open: bool = False
+
+    def opens(self) -> bool:
+        """Counts it, once; returns whether there is room for it."""
+        self._is_open = self._is_open or self.uses.open_stream(self.key)
+        return self._is_open
+
+    def close(self) -> None:
+        """Ends counting, if it was counted."""
+        if self._is_open:
+            self._is_open = False
+            self.uses.close_stream(self.key)

@@ -66,15 +66,15 @@ async def start(body: RunBody, desk: TheDesk, idempotency_key: Key = None) -> Re
         raise PlanInvalid(unused)
     compiled = await asyncio.to_thread(prepare_to_ask, checked, body.inputs)
     terms = Terms(_seconds(body.timeout), policy, owner=desk.caller.owner)
-    await desk.refuse_full_runs(run)
-    started = await desk.runs.start(
-        compiled,
-        body.inputs,
-        workflow_id=run,
-        origin=Origin(source, body.title or title),
-        tools=desk.toolset.references,
-        terms=terms,
-    )
+    async with desk.room_for_run(run):
+        started = await desk.runs.start(
+            compiled,
+            body.inputs,
+            workflow_id=run,
+            origin=Origin(source, body.title or title),
+            tools=desk.toolset.references,
+            terms=terms,
+        )
     status = "running" if started.is_new else (await desk.runs.feed(started.workflow_id).read()).status
     return told_json({"run_id": started.workflow_id, "status": status, "is_new": started.is_new})
 

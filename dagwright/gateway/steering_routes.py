@@ -101,8 +101,8 @@ async def fork(run_id: str, body: ForkBody, desk: TheDesk) -> Response:
     run = await desk.own(run_id)
     draft = await draft_of(run, wish, runs=desk.runs, forks=forks, toolset=desk.toolset)
     if body.start:
-        await desk.refuse_full_runs(draft.workflow_id)
-        await start_fork(draft, runs=desk.runs, forks=forks, tools=desk.toolset.references)
+        async with desk.room_for_run(draft.workflow_id):
+            await start_fork(draft, runs=desk.runs, forks=forks, tools=desk.toolset.references)
     told = {"run_id": run, "fork": draft.workflow_id, "is_started": body.start, "difference": draft.to_json()}
     return told_json(told)
 

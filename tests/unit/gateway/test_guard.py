@@ -10,12 +10,12 @@ from fastapi import FastAPI, Request
 from starlette.responses import StreamingResponse
 
 from dagwright.gateway.callers import Scope
-from dagwright.gateway.desk import CALLER
+from dagwright.gateway.desk import CALLER, STREAM
 from dagwright.gateway.errors import install_errors
 from dagwright.gateway.guard import Guard
 from dagwright.gateway.hosts import Hosts
 from dagwright.gateway.keys import KeyFile
-from dagwright.gateway.limits import Limits, Uses
+from dagwright.gateway.limits import Limits, StreamOfKey, Uses
 
 
 class Guarded:
@@ -34,9 +34,11 @@ class Guarded:
             return {"owner": caller.owner, "given": len(given), "streams": 0}
 
         @app.get("/stream")
-        async def stream() -> StreamingResponse:
+        async def stream(request: Request) -> StreamingResponse:
+            is_open = request.scope[STREAM].opens()
+
             async def pieces() -> AsyncIterator[str]:
-                yield f": {self.uses.has_room_for_stream(self.id)}\n\n"
+                yield f": {is_open} {StreamOfKey(self.uses, self.id).opens()}\n\n"
 
             return StreamingResponse(pieces(), media_type="text/event-stream")
 
@@ -119,5 +121,5 @@ async def test_stream_counts_until_it_has_ended(tmp_path: Path) -> None:
     guarded = Guarded(tmp_path)
     ann = guarded.key_of("ann")
     during = (await guarded.http.get("/stream", headers=ann)).text
-    assert during == ": False\n\n"
-    assert guarded.uses.has_room_for_stream(guarded.id)
+    assert during == ": True False\n\n"
+    assert StreamOfKey(guarded.uses, guarded.id).opens()

@@ -1,6 +1,6 @@
 """How much a key may do."""
 
-from dagwright.gateway.limits import Limits, Uses
+from dagwright.gateway.limits import Limits, StreamOfKey, Uses
 
 
 class Clock:
@@ -36,9 +36,12 @@ def test_room_does_not_grow_beyond_a_minute() -> None:
 
 def test_streams_are_counted_while_they_are_open() -> None:
     uses = Uses(LIMITS, Clock())
-    for _ in range(2):
-        assert uses.has_room_for_stream("a")
-        uses.open_stream("a")
-    assert (uses.has_room_for_stream("a"), uses.has_room_for_stream("b")) == (False, True)
-    uses.close_stream("a")
-    assert uses.has_room_for_stream("a")
+    first, second, third = (StreamOfKey(uses, "a") for _ in range(3))
+    # Asked twice, one is one.
+    assert [each.opens() for each in (first, first, second, third)] == [True, True, True, False]
+    assert StreamOfKey(uses, "b").opens()
+    third.close()
+    assert not third.opens()
+    first.close()
+    first.close()
+    assert (third.opens(), StreamOfKey(uses, "a").opens()) == (True, False)

@@ -1,0 +1,58 @@
+"""How many runs an owner may have at a time, counted so that requests which come at once do not all find room."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from dagwright.client import Runs
+from dagwright.gateway.errors import RETRY_AFTER_S, too_many
+
+
+class Starts:
+    """Runs that one owner starts through this gateway.
+
+    The list of the server is a second or so behind, so those that were started here and have not been seen in it yet
+    count beside it. Other gateways know of them by the list alone.
+    """
+
+    def __init__(self, owner: str, *, most: int) -> None:
+        self._owner = owner
+        self._most = most
+        self._under_way: set[str] = set()
+        self._begun: set[str] = set()
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def room_for(self, run: str, runs: Runs) -> AsyncIterator[None]:
+        """Holds room for a run while it starts; one that is there already, or is about to be, needs none.
+
+        Raises:
+            ApiError: the owner has too many.
+        """
+        async with self._turn:
+            is_first = run not in self._under_way and await self._has_room(runs)
+            if is_first:
+                self._under_way.add(run)
+            elif run not in self._under_way and not await runs.is_there(run):
+                words = f"{self._owner!r} may have {self._most:,} runs at a time: wait for one to end, or cancel one"
+                raise too_many(words, retry_after_s=RETRY_AFTER_S)
+        try:
+            yield
+        finally:
+            if is_first:
+                # Whether or not it was heard of, it may have started.
+                self._under_way.discard(run)
+                self._begun.add(run)
+
+    async def _has_room(self, runs: Runs) -> bool:
+        listed = await runs.open_runs_of(self._owner)
+        self._begun -= listed
+        if self._count(listed) < self._most:
+            return True
+        for run in sorted(self._begun):
+            if not await runs.is_open(run):
+                self._begun.discard(run)
+        return self._count(listed) < self._most
+
+    def _count(self, listed: set[str]) -> int:
+        return len(listed | self._under_way | self._begun)

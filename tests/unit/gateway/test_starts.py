@@ -1,0 +1,79 @@
+"""How many runs an owner may start at once."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from dagwright.client import Runs
+from dagwright.gateway.errors import ApiError
+from dagwright.gateway.starts import Starts
+
+
+class Server:
+    """Runs of a server whose list is behind by as long as nobody calls `catch_up`."""
+
+    def __init__(self) -> None:
+        self.open: set[str] = set()
+        self.listed: set[str] = set()
+
+    def catch_up(self) -> None:
+        self.listed = {*self.open}
+
+    async def open_runs_of(self, _: str) -> set[str]:
+        await asyncio.sleep(0)
+        return {*self.listed}
+
+    async def is_open(self, run: str) -> bool:
+        return run in self.open
+
+    is_there = is_open
+
+
+async def started(server: Server, starts: Starts, run: str) -> bool:
+    try:
+        async with starts.room_for(run, cast(Runs, server)):
+            await asyncio.sleep(0)
+            server.open.add(run)
+    except ApiError as error:
+        return error.status != 429
+    return True
+
+
+async def test_of_many_that_come_at_once_no_more_start_than_may() -> None:
+    server, starts = Server(), Starts("ann", most=3)
+    found = await asyncio.gather(*(started(server, starts, f"run-{number}") for number in range(20)))
+    assert sum(found) == len(server.open) == 3
+    assert not await started(server, starts, "one more")
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+async def test_run_that_has_ended_leaves_its_room_whether_or_not_it_was_listed(*, is_seen: bool) -> None:
+    server, starts = Server(), Starts("ann", most=2)
+    assert [await started(server, starts, run) for run in ("a", "b", "c")] == [True, True, False]
+    if is_seen:
+        server.catch_up()
+        assert not await started(server, starts, "c")
+    server.open.remove("a")
+    if is_seen:
+        server.catch_up()
+    assert [await started(server, starts, run) for run in ("c", "d")] == [True, False]
+
+
+async def test_run_that_is_there_or_starts_already_needs_no_room() -> None:
+    server, starts = Server(), Starts("ann", most=1)
+    assert await asyncio.gather(*(started(server, starts, "a") for _ in range(3))) == [True] * 3
+    assert await started(server, starts, "a")
+    assert not await started(server, starts, "b")
+
+
+async def test_room_of_one_that_did_not_start_is_given_back() -> None:
+    server, starts = Server(), Starts("ann", most=1)
+
+    async def fails() -> Any:
+        async with starts.room_for("a", cast(Runs, server)):
+            raise OSError("no answer")
+
+    with pytest.raises(OSError, match="no answer"):
+        await fails()
+    assert await started(server, starts, "b")
