@@ -1,20 +1,23 @@
-"""`POST /v1/chat/completions`: the model itself, or a run that is followed to its end or to a question."""
+"""`POST /v1/chat/completions`: the model itself, or a run that is followed to its end or to a question.
+
+`GET /v1/runs/{run_id}/answer` is the same stream of a run that goes on, or has ended, for whoever may look at it.
+"""
 
 import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from dagwright.answer_pieces import Piece
 from dagwright.gateway import direct, examples
 from dagwright.gateway.answer_models import Completion
 from dagwright.gateway.answering import AnswerTold, moments_and_pieces
-from dagwright.gateway.bodies import ChatBody, RoutingMode, Wishes, passed_on, wishes_of
-from dagwright.gateway.callers import Scope
+from dagwright.gateway.bodies import ChatBody, RoutingMode, Shown, Wishes, passed_on, wishes_of
+from dagwright.gateway.callers import Scope, known_as
 from dagwright.gateway.calls import (
     Beginning,
     Call,
@@ -25,17 +28,20 @@ from dagwright.gateway.calls import (
     left,
     routed,
 )
-from dagwright.gateway.conversation import UNSUPPORTED, conversation_of
+from dagwright.gateway.conversation import UNSUPPORTED, Conversation, conversation_of
 from dagwright.gateway.desk import Desk, TheDesk, refuse_without
 from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.following import Moment, Outcome
 from dagwright.gateway.progress import Progress
 from dagwright.gateway.run_models import answered as described
+from dagwright.gateway.run_models import streamed
 from dagwright.gateway.streams import DONE, Events, event, stream_response
 from dagwright.gateway.targets import Target, target_of
 
 router = APIRouter(tags=["completions"])
+RUN = "run"
+"""The `model` of the answer of a run that is asked for by its id: nobody knows what it was started as."""
 
 
 @router.post(
@@ -70,6 +76,32 @@ async def complete(body: ChatBody, request: Request, desk: TheDesk) -> Response:
         return await _whole(desk, call, request)
     with_usage = body.stream_options is not None and body.stream_options.include_usage
     return await _streamed(desk, call, with_usage=with_usage)
+
+
+@router.get(
+    "/v1/runs/{run_id}/answer",
+    summary="Its answer, as it is written",
+    tags=["runs"],
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "The chunks that a completion of the run would have.",
+            "content": streamed(examples.CHUNKS),
+        }
+    },
+)
+async def answer(
+    run_id: str,
+    desk: TheDesk,
+    *,
+    stream_progress: Annotated[Shown, Query(description="What is told beside the answer.")] = Shown.CONTENT,
+) -> Response:
+    """Streams the answer from its beginning, up to its end or to what the run asks of people."""
+    desk.refuse_full_streams()
+    session = await desk.runs.session_of(await desk.own(run_id))
+    wishes = Wishes(shown=stream_progress)
+    call = Call(RUN, run_id, Conversation(""), wishes, session=session, called=known_as(desk.caller, session))
+    return await _streamed(desk, call, with_usage=True)
 
 
 def _is_direct(wishes: Wishes, target: Target, body: ChatBody) -> bool:

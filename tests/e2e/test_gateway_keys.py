@@ -66,7 +66,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
         await eventually(is_asked)
         paths = [
             f"/v1/runs/{run}{rest}"
-            for rest in ("", "/events", "/graph", "/inputs", "/feedback", "/why", "/nodes/check")
+            for rest in ("", "/events", "/answer", "/graph", "/inputs", "/feedback", "/why", "/nodes/check")
         ]
         named = [
             [each["session_id"] for each in (await get(live, key, "/v1/orchestration")).json()["data"]]
@@ -118,6 +118,7 @@ async def test_key_does_what_its_scopes_let_it(server: LiveServer, tmp_path: Pat
         auto = {"routing_mode": "auto"}
         found = [
             (await get(live, looks, f"/v1/runs/{run}")).status_code,
+            (await get(live, looks, f"/v1/runs/{run}/answer")).status_code,
             (await post(live, looks, "/v1/runs", {"plan": SUM})).status_code,
             (await post(live, looks, "/v1/chat/completions", ask)).status_code,
             (await post(live, looks, "/v1/chat/completions", {**ask, "model": "small"})).status_code,
@@ -128,7 +129,7 @@ async def test_key_does_what_its_scopes_let_it(server: LiveServer, tmp_path: Pat
         KeyFile(keys.path).remove(runs.split("-")[1])
         gone = await get(live, runs, f"/v1/runs/{run}")
         assert not live.models.calls
-    assert found == [200, 403, 403, 403, 403, 403, 403]
+    assert found == [200, 200, 403, 403, 403, 403, 403, 403]
     assert gone.status_code == 401
 
 

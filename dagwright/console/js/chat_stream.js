@@ -3,11 +3,10 @@
 // A request that was broken off is sent again with the key that it had, and finds the run that is there. A run that
 // goes on is joined by its id: nobody needs to have asked it from this page.
 
-import { ApiError, send } from "./api.js";
+import { ApiError, runPath, send } from "./api.js";
 import { eventsOf } from "./events.js";
 
 const PAUSES_MS = [300, 1000, 2000, 4000, 8000];
-const ADDRESS = "/v1/chat/completions";
 const SILENCE_MS = 30000; // the gateway gives a sign of life every 10 s
 
 /** A key for a request, so that it starts one run however often it is sent. */
@@ -16,31 +15,28 @@ export function newKey() {
   return `console-${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** The body that joins a run: the answer to a question that it does not ask, which changes nothing. */
+/** What asks for an answer: a request, which `key` starts once, or the run that writes it. */
+export function asking(body, key) {
+  const headers = key ? { "Idempotency-Key": key } : {};
+  return { path: "/v1/chat/completions", method: "POST", headers, body: { ...body, stream: true, stream_progress: "progress" } };
+}
+
 export function joining(run) {
-  const call = { id: "joined", type: "function", function: { name: "answer_feedback", arguments: JSON.stringify({ run_id: run }) } };
-  return {
-    model: "profile/plan",
-    messages: [
-      { role: "user", content: "" },
-      { role: "assistant", content: null, tool_calls: [call] },
-      { role: "tool", tool_call_id: call.id, content: "{}" },
-    ],
-  };
+  return { path: runPath(run, "/answer?stream_progress=progress") };
 }
 
 /**
  * Asks, and tells what comes until the answer is there or the run asks something.
  *
- * key: of the request; without one it is not sent again if it was broken off, unless it joins a run.
+ * request: as `asking` or `joining` returns it.
  * on: {begun() when an answer begins, run(id), text(words), event(event), away(words)}.
  *
  * Returns {calls, about}: what is asked, as ids of requests, and what is told of the run. Throws an ApiError.
  */
-export async function follow(body, { key, on, signal }) {
+export async function follow(request, { on, signal }) {
   for (let fails = 0; ; fails += 1) {
     try {
-      return await once(body, { key, on, signal, came: () => (fails = 0) });
+      return await once(request, { on, signal, came: () => (fails = 0) });
     } catch (error) {
       if (signal.aborted || !isPassing(error)) throw error;
       on.away("The gateway does not answer. The run goes on; this page comes back by itself.");
@@ -49,7 +45,7 @@ export async function follow(body, { key, on, signal }) {
   }
 }
 
-async function once(body, { key, on, signal, came }) {
+async function once({ path, headers = {}, ...rest }, { on, signal, came }) {
   const connection = new AbortController();
   const stop = () => connection.abort();
   signal.addEventListener("abort", stop);
@@ -59,9 +55,7 @@ async function once(body, { key, on, signal, came }) {
     watch = setTimeout(stop, SILENCE_MS);
   };
   try {
-    const headers = { Accept: "text/event-stream", ...(key ? { "Idempotency-Key": key } : {}) };
-    const asked = { ...body, stream: true, stream_progress: "progress" };
-    const response = await send(ADDRESS, { method: "POST", body: asked, headers, signal: connection.signal });
+    const response = await send(path, { ...rest, headers: { Accept: "text/event-stream", ...headers }, signal: connection.signal });
     came();
     on.begun();
     const mode = response.headers.get("X-Routing-Mode");

@@ -2,7 +2,7 @@
 
 import { keyOf, requestCard } from "./answers.js";
 import { runPath } from "./api.js";
-import { follow, joining } from "./chat_stream.js";
+import { asking, follow, joining } from "./chat_stream.js";
 import { el, fill, say } from "./dom.js";
 import { countWords, ENDED, stateMark, stateWords } from "./states.js";
 import { who } from "./who.js";
@@ -64,7 +64,7 @@ export class Exchange {
 
   /** Asks, and follows up to the end. */
   async ask(body, key) {
-    await this.follow({ user: who() ?? undefined, ...body }, key);
+    await this.follow(asking({ user: who() ?? undefined, ...body }, key));
   }
 
   /** Follows a run that goes on. */
@@ -86,19 +86,17 @@ export class Exchange {
     this.leaving.abort();
   }
 
-  async follow(body, key) {
-    let asking = body;
-    let withKey = key;
+  async follow(first) {
+    let request = first;
     this.element.setAttribute("aria-busy", "true");
     if (this.run === null) fill(this.link, el("span", { class: "hint" }, "Begins, or waits for the turn before it…"));
     try {
       for (;;) {
-        const { calls, about } = await follow(asking, { key: withKey, on: this.on, signal: this.leaving.signal });
+        const { calls, about } = await follow(request, { on: this.on, signal: this.leaving.signal });
         if (about?.run_id) this.told(about.run_id, about.status);
         if (!calls.length) break;
         await this.answered(calls[0].run_id, calls.map((call) => call.request_id));
-        asking = joining(calls[0].run_id);
-        withKey = undefined;
+        request = joining(calls[0].run_id);
       }
       if (!this.text) this.write("(no answer)");
       say("The answer is there.");
