@@ -10,6 +10,7 @@ import jsonschema_rs
 import pytest
 
 from dagwright.gateway import Desk, create_app
+from dagwright.gateway.callers import ALL, Scope
 from dagwright.gateway.keys import KeyFile
 from dagwright.gateway.limits import Limits, Uses
 from dagwright.settings import Settings
@@ -103,6 +104,28 @@ def requests() -> Iterator[Any]:
         models = [DOCUMENT["components"]["schemas"][each.rpartition("/")[2]] for each in references]
         for number, body in enumerate([example for model in models for example in model["examples"]] or [None]):
             yield pytest.param(method, path, body, id=f"{name} {number}")
+
+
+def scope_of(method: str, path: str) -> Scope | None:
+    """Returns what a key needs for a request, as docs/gateway.md has it; `None` if it may only look."""
+    if method == "GET" or path == "/v1/plans/check":
+        return None
+    return Scope.RUN if path == "/v1/runs" else Scope.ANSWER if path.endswith("/feedback") else Scope.OPERATE
+
+
+@pytest.mark.parametrize(("method", "path", "body"), list(requests()))
+async def test_key_may_do_what_its_scope_says_and_nothing_else(away: Apart, method: str, path: str, body: Any) -> None:
+    http, client, desk = away
+    needed = scope_of(method, path)
+    keys = KeyFile(desk.settings.api_keys)
+    _, others = keys.add(ALL, [scope for scope in Scope if scope is not needed])
+    _, alone = keys.add(ALL, [] if needed is None else [needed])
+    if needed is not None:
+        refused = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {others}"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "insufficient_scope")
+        assert not client.asked
+    taken = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {alone}"})
+    assert taken.status_code == (503 if client.asked else 200), taken.text
 
 
 @pytest.mark.parametrize(("method", "path", "body"), list(requests()))
