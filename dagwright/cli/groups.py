@@ -138,7 +138,11 @@ def add_key(
     *,
     scopes: Annotated[
         list[str] | None,
-        typer.Option("--scope", metavar="SCOPE", help="run, answer or operate; may be given often; all if left out."),
+        typer.Option(
+            "--scope",
+            metavar="SCOPE",
+            help="run, answer or operate; may be given often; all three if left out. look: none of them.",
+        ),
     ] = None,
     json: Json = False,
 ) -> int:

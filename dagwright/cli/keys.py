@@ -12,6 +12,9 @@ from dagwright.gateway.callers import Scope
 from dagwright.gateway.keys import KeyFile, KeyRefused, KeysUnreadable
 from dagwright.settings import load_settings
 
+_LOOK = "look"
+"""What `--scope` says of a key that lets do nothing else."""
+
 
 def add(request: tuple[str, Sequence[str]], output: Output) -> int:
     """Adds a key and shows it, this once.
@@ -70,10 +73,12 @@ def _keys() -> KeyFile:
 
 
 def _scopes(names: Sequence[str]) -> list[Scope]:
+    if list(names) == [_LOOK]:
+        return []
     try:
         return [Scope(name) for name in names] or list(Scope)
     except ValueError:
-        raise CommandRefused(f"--scope is one of {', '.join(Scope)}") from None
+        raise CommandRefused(f"--scope is one of {', '.join(Scope)}, or {_LOOK} alone") from None
 
 
 @contextmanager

@@ -7,6 +7,8 @@ gateway finds it. Without keys there is one caller, who may do all and sees all.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dagwright.contracts.sessions import SessionNameInvalid, session_name
+
 ALL = "*"
 """Owner of a key that sees the runs of all."""
 _OF = ":"
@@ -49,6 +51,19 @@ ANYONE = Caller()
 def session_of(caller: Caller, name: str) -> str:
     """Returns the session that a caller means: two owners may call theirs the same."""
     return name if caller.owner is None else f"{caller.owner}{_OF}{name}"
+
+
+def new_session_of(caller: Caller, name: str) -> str:
+    """Returns the session that a caller means, as it is kept; it begins if there is none.
+
+    Raises:
+        SessionNameInvalid: none can have that name, or no address could name it.
+    """
+    kept = session_name(session_of(caller, name))
+    if "/" in kept:
+        words = "holds a slash, so no address of the API could name it; choose another one"
+        raise SessionNameInvalid(f"the name of the session {name!r} {words}")
+    return kept
 
 
 def known_as(caller: Caller, session: str | None) -> str | None:

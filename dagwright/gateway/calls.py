@@ -14,7 +14,14 @@ from dagwright.gateway.conversation import Conversation
 from dagwright.gateway.desk import Desk, refuse_without
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.feedback_calls import question_words
-from dagwright.gateway.following import Moment, Outcome, give_answers, last_moment, outcome_of
+from dagwright.gateway.following import (
+    Moment,
+    Outcome,
+    give_answers,
+    headers_of_run,
+    last_moment,
+    outcome_of,
+)
 from dagwright.gateway.jobs import Job, config_of, job_of, start_job
 from dagwright.gateway.routing import decided, route_by_model
 from dagwright.gateway.targets import Target
@@ -54,10 +61,7 @@ class Call:
     @property
     def headers(self) -> dict[str, str]:
         """Returns what the headers of the answer say."""
-        told = {"X-Run-Id": self.run, "X-Session-Id": self.called}
-        # A header holds Latin letters; the body has names of others as they are.
-        named = {name: value for name, value in told.items() if value is not None and value.isascii()}
-        return {**named, "X-Routing-Mode": RoutingMode.ORCHESTRATION.value}
+        return {**headers_of_run(self.run, self.called), "X-Routing-Mode": RoutingMode.ORCHESTRATION.value}
 
 
 async def routed(desk: Desk, body: ChatBody, target: Target, said: Conversation, *, wishes: Wishes) -> RoutingMode:
@@ -84,6 +88,8 @@ async def call_for(desk: Desk, body: ChatBody, target: Target, said: Conversatio
         RunNotFound: the run whose questions are answered is not there.
     """
     by = desk.caller.owner or body.user
+    if (body.model_extra or {}).get("n") not in (None, 1):
+        raise ApiError(400, "n: a run gives one answer", param="n", code="unsupported_parameter")
     if wishes.cancels:
         refuse_without(desk, Scope.OPERATE)
     if said.answers:

@@ -33,6 +33,7 @@ from dagwright.gateway.desk import Desk, TheDesk, refuse_without
 from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.following import Moment, Outcome
+from dagwright.gateway.jobs import refuse_rounds
 from dagwright.gateway.progress import Progress
 from dagwright.gateway.run_models import answered as described
 from dagwright.gateway.run_models import streamed
@@ -60,6 +61,7 @@ async def complete(body: ChatBody, request: Request, desk: TheDesk) -> Response:
         # Before anything is started.
         desk.refuse_full_streams()
     target = target_of(desk, body.model)
+    refuse_rounds(target, wishes)
     if _is_direct(wishes, target, body):
         return await _direct(desk, {**passed_on(written), "model": target.id})
     try:

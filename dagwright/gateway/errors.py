@@ -14,7 +14,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -60,6 +60,7 @@ class ApiError(Exception):
     Args:
         param: the field of the request that is wrong.
         code: one word that programs may go by.
+        about: the run that it is about, as the object `dagwright` of an answer.
     """
 
     status: int
@@ -68,6 +69,7 @@ class ApiError(Exception):
     param: str | None = None
     code: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    about: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
         return self.message
@@ -75,7 +77,7 @@ class ApiError(Exception):
     def body(self) -> dict[str, Any]:
         """Returns the body of the answer."""
         told = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
-        return {"error": told}
+        return {"error": told, **({} if self.about is None else {"dagwright": dict(self.about)})}
 
     def response(self) -> JSONResponse:
         """Returns the answer."""
@@ -96,6 +98,7 @@ class ErrorBody(BaseModel):
     """Every answer that is an error."""
 
     error: ErrorFacts
+    dagwright: dict[str, Any] | None = Field(default=None, description="If it is about a run: which one.")
 
 
 _STATUSES: Mapping[int, str] = {

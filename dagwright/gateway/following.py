@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.asked import Asked
+from dagwright.contracts import wire
 from dagwright.contracts.turns import end_of_turn
 from dagwright.feed import RunView
 from dagwright.gateway.callers import known_as
@@ -122,7 +123,7 @@ async def outcome_of(desk: Desk, moment: Moment, *, session: str | None, words: 
         await desk.sessions.settled(session, view.workflow_id)
     about = about_run(view, session=known_as(desk.caller, session), error=document["error"])
     if view.status not in _ANSWERED:
-        raise run_error(document)
+        raise run_error(document, about)
     used = view.scheduler.usage.total if view.scheduler is not None else NONE
     return Outcome(answer_text(view, document), (), usage_json(used), about)
 
@@ -153,15 +154,34 @@ def answer_text(view: RunView, document: Mapping[str, Any]) -> str:
     return json.dumps(output, ensure_ascii=False)
 
 
-def run_error(document: Mapping[str, Any]) -> ApiError:
-    """Returns what a client is told of a run without an answer; its status is none that clients try again at."""
-    run, status = document["workflow_id"], document["status"]
-    end = end_of_turn(document)
-    words = f"the run {run!r} {'was cancelled' if status == RunStatus.CANCELLED else 'failed'}"
-    why = f": {end.outcome}" if end.outcome else ""
-    error = document.get("error") or {}
-    code = "run_cancelled" if status == RunStatus.CANCELLED else str(error.get("code") or "run_failed")
-    return ApiError(RUN_FAILED, f"{words}{why}; `dagwright why {run}` says more", SERVER, code=code, headers=NO_RETRY)
+def run_error(document: Mapping[str, Any], about: Mapping[str, Any]) -> ApiError:
+    """Returns what a client is told of a run without an answer; its status is none that clients try again at.
+
+    Args:
+        about: the object `dagwright` of an answer.
+    """
+    run, error = document["workflow_id"], document.get("error") or {}
+    if document["status"] == RunStatus.CANCELLED:
+        # Whoever was first has stopped it. Its output says nothing: what it is made of is not there.
+        said = [str(note["message"]) for note in document["notes"] if note["code"] == wire.CANCEL]
+        code, what = "run_cancelled", f"was {said[0] if said else 'cancelled'}"
+    else:
+        outcome = end_of_turn(document).outcome
+        code, what = str(error.get("code") or "run_failed"), f"failed{f': {outcome}' if outcome else ''}"
+    words = f"the run {run!r} {what}; `dagwright why {run}` says more"
+    headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
+    return ApiError(RUN_FAILED, words, SERVER, code=code, headers=headers, about=about)
+
+
+def headers_of_run(run: str, session: str | None) -> dict[str, str]:
+    """Returns the headers that name the run of an answer.
+
+    Args:
+        session: as the client calls it.
+    """
+    told = {"X-Run-Id": run, "X-Session-Id": session}
+    # A header holds Latin letters; the body has names of others as they are.
+    return {name: value for name, value in told.items() if value is not None and value.isascii()}
 
 
 def usage_json(used: Usage) -> dict[str, Any]:

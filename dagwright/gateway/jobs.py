@@ -13,12 +13,13 @@ from typing import Any, cast
 from dagwright.client import NO_TERMS, Origin, made_id
 from dagwright.contracts.conversation import TurnSummary
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
-from dagwright.contracts.sessions import Session, session_name
+from dagwright.contracts.sessions import Session
 from dagwright.gateway.bodies import ChatBody, Wishes, json_of
-from dagwright.gateway.callers import session_of
+from dagwright.gateway.callers import known_as, new_session_of
 from dagwright.gateway.conversation import Conversation
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import CLIENT_GONE, NO_RETRY, ApiError, unavailable
+from dagwright.gateway.following import headers_of_run
 from dagwright.gateway.targets import Target
 from dagwright.plan.errors import PlanInvalid
 from dagwright.preparation import check_plan, prepare_plan, prepare_to_ask, unused_inputs
@@ -61,7 +62,8 @@ def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, co
     Raises:
         ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: none can.
     """
-    session = None if wishes.session is None else session_name(session_of(desk.caller, wishes.session))
+    refuse_rounds(target, wishes)
+    session = None if wishes.session is None else new_session_of(desk.caller, wishes.session)
     run = made_id() if wishes.key is None else id_of_key(wishes.key, owner=desk.caller.owner)
     prepare, title, request = _preparing(desk, target, said, wishes=wishes, config=config), None, said.text
     if target.kind == "plan":
@@ -82,6 +84,19 @@ def _on_terms(prepare: Prepare, wishes: Wishes, *, owner: str | None) -> Prepare
     return prepared
 
 
+def refuse_rounds(target: Target, wishes: Wishes) -> None:
+    """Refuses what a request says of rounds that are none.
+
+    Raises:
+        ApiError: it does.
+    """
+    of_rounds = {"max_rounds": wishes.max_rounds, "worker_timeout": wishes.worker_timeout_s}
+    given = [name for name, value in of_rounds.items() if value is not None]
+    if given and target.id != "profile/rounds":
+        words = f"{target.id} has no rounds of workers; send it to profile/rounds, or leave it out"
+        raise ApiError(400, f"{given[0]}: {words}", param=given[0], code="invalid_value")
+
+
 def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, config: ModelConfig) -> Prepare:
     """Returns what prepares the run of a request.
 
@@ -89,11 +104,7 @@ def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes
         ApiError: the request has what its target cannot have, or the inputs of a plan are wrong.
         PlanInvalid: they are wrong for the plan.
     """
-    of_rounds = {"max_rounds": wishes.max_rounds, "worker_timeout": wishes.worker_timeout_s}
     profile = target.name if target.kind == "profile" else "plan"
-    if profile != "rounds" and (given := [name for name, value in of_rounds.items() if value is not None]):
-        words = f"{target.id} has no rounds of workers; send it to profile/rounds, or leave it out"
-        raise ApiError(400, f"{given[0]}: {words}", param=given[0], code="invalid_value")
     if target.kind == "plan":
         template = desk.templates[target.name]
         prepared = _of_template(template, inputs_of(template, said.text, given=wishes.inputs), config)
@@ -247,7 +258,8 @@ def _refuse_given_up(desk: Desk, job: Job) -> None:
     if job.unwanted.is_set():
         raise ApiError(CLIENT_GONE, "the client has left")
     if desk.leaving.is_set():
-        words = f"the gateway ends while the request waits for the session {job.session!r}; nothing was started"
+        called = known_as(desk.caller, job.session)
+        words = f"the gateway ends while the request waits for the session {called!r}; nothing was started"
         raise unavailable(f"{words}, send it again")
 
 
@@ -255,8 +267,10 @@ async def _refuse_waiting(desk: Desk, session: str, run: str) -> None:
     """Refuses a turn whose session waits for a person: it would wait for as long as that."""
     asked = await desk.runs.people.requests_of(run)
     if asked:
+        called = known_as(desk.caller, session)
         words = (
-            f"the session {session!r} waits for an answer to {asked[0].id!r} of the run {run!r}: send the result of "
+            f"the session {called!r} waits for an answer to {asked[0].id!r} of the run {run!r}: send the result of "
             "the call of answer_feedback, or cancel that run"
         )
-        raise ApiError(409, words, code="session_waits_for_answer", headers=NO_RETRY)
+        headers, about = {**headers_of_run(run, called), **NO_RETRY}, {"run_id": run, "session_id": called}
+        raise ApiError(409, words, code="session_waits_for_answer", headers=headers, about=about)

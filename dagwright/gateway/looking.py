@@ -16,7 +16,7 @@ from dagwright.gateway.run_events import EventId, first_known, run_events
 from dagwright.gateway.streams import stream_response
 from dagwright.plan.inputs import schema_of_form
 from dagwright.plan.times import format_time
-from dagwright.sessions import SessionView
+from dagwright.sessions import SessionNotFound, SessionView
 
 NOTHING_MORE = 204
 """What a client is told that has seen the end: browsers do not come back after that."""
@@ -94,7 +94,12 @@ async def session_view(desk: Desk, name: str) -> SessionView:
     Raises:
         SessionNotFound, SessionNameInvalid: there is none.
     """
-    return await desk.sessions.look(session_name(session_of(desk.caller, name)))
+    kept = session_name(session_of(desk.caller, name))
+    try:
+        return await desk.sessions.look(kept)
+    except SessionNotFound as error:
+        # Told by the name that the caller knows.
+        raise SessionNotFound(str(error).replace(repr(kept), repr(name))) from None
 
 
 async def run_of_session(desk: Desk, name: str, *, seen: EventId | None = None) -> str:

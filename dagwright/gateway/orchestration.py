@@ -114,7 +114,7 @@ async def answer(session_id: str, body: AnswerBody, desk: TheDesk) -> Response:
     dependencies=[needs(Scope.OPERATE)],
     responses=answered(Done, examples.CANCELLED),
 )
-async def cancel(session_id: str, body: ActBody, desk: TheDesk) -> Response:
+async def cancel(session_id: str, desk: TheDesk, body: ActBody | None = None) -> Response:
     """Asks the run of the turn to stop; the session goes on."""
     return told_json(await cancelled(desk, await run_of_session(desk, session_id), body))
 

@@ -169,8 +169,9 @@ def response_object(body: Mapping[str, Any], *, run: str, model: str, status: st
         body: of the request, as far as it is known.
         status: `in_progress`, `completed`, `failed` or `cancelled`.
     """
+    id, previous = response_id(run, model), body.get("previous_response_id")
     return {
-        "id": response_id(run, model),
+        "id": id,
         "object": "response",
         "created_at": int(time.time()),
         "status": status,
@@ -182,7 +183,8 @@ def response_object(body: Mapping[str, Any], *, run: str, model: str, status: st
         "model": model,
         "output": [],
         "parallel_tool_calls": True,
-        "previous_response_id": body.get("previous_response_id"),
+        # An answer to its own question goes on with it: whoever walks back would come round to it.
+        "previous_response_id": None if previous == id else previous,
         "reasoning": {"effort": None, "summary": None},
         "store": True,
         "temperature": body.get("temperature"),

@@ -33,6 +33,7 @@ from dagwright.gateway.desk import Desk, TheDesk, needs, refuse_without
 from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import question_words
 from dagwright.gateway.following import RUN_FAILED, Moment, about_run, ended, outcome_of
+from dagwright.gateway.jobs import refuse_rounds
 from dagwright.gateway.progress import Progress
 from dagwright.gateway.response_items import (
     ResponseBody,
@@ -75,6 +76,7 @@ async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Respon
         desk.refuse_full_streams()
     chat = chat_of(body)
     target = target_of(desk, body.model)
+    refuse_rounds(target, wishes)
     before = None if body.previous_response_id is None else run_of_response(body.previous_response_id)[0]
     said = conversation_of(chat.messages, run=before)
     if await routed(desk, chat, target, said, wishes=wishes) is RoutingMode.DIRECT:

@@ -43,8 +43,13 @@ def decided(mode: RoutingMode | None, target: Target, said: Conversation, *, has
         has_functions: whether the request brings functions of its own.
 
     Raises:
-        ApiError: the mode does not go with the model.
+        ApiError: the mode does not go with the model, or no run asked what is answered.
     """
+    if said.other_tools and (said.answers or target.is_ours or mode is RoutingMode.ORCHESTRATION):
+        words = (
+            "a result among the last messages is of no call of answer_feedback that stands before it; no run asked it"
+        )
+        raise ApiError(400, words, param="messages", code="unknown_tool_call")
     if said.answers:
         return RoutingMode.ORCHESTRATION
     if target.is_ours:
@@ -55,9 +60,6 @@ def decided(mode: RoutingMode | None, target: Target, said: Conversation, *, has
             raise ApiError(400, words, param="routing_mode", code="routing_mode_unfit")
         return RoutingMode.ORCHESTRATION
     if mode is RoutingMode.ORCHESTRATION:
-        if said.other_tools:
-            words = "the last messages are results of functions that are not the gateway's; no run asked for them"
-            raise ApiError(400, words, param="messages", code="unknown_tool_call")
         return mode
     if mode is RoutingMode.AUTO and not (has_functions or said.other_tools):
         return mode

@@ -31,6 +31,7 @@ from dagwright.gateway.run_models import (
     streamed,
 )
 from dagwright.node_looking import look_at_node
+from dagwright.plan.states import RunStatus
 from dagwright.run_lists import MOST_AT_ONCE, RunFilter, RunPlace
 
 router = APIRouter(tags=["runs"])
@@ -49,7 +50,7 @@ EVENTS: dict[int | str, dict[str, Any]] = {
 async def list_runs(
     desk: TheDesk,
     *,
-    status: Annotated[str | None, Query(description="Only those of this state, such as `waiting`.")] = None,
+    status: Annotated[RunStatus | None, Query(description="Only those of this state.")] = None,
     session_id: Annotated[str | None, Query(description="Only the turns of this session.")] = None,
     title: Annotated[str | None, Query(description="Only those with this text in their title or id.")] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,

@@ -43,6 +43,15 @@ def test_key_is_made_listed_and_removed(path: Path, capsys: pytest.CaptureFixtur
     assert caller.owner is None
 
 
+def test_key_may_only_look(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, added = told(capsys, "keys", "add", "ann", "--scope", "look")
+    both, _ = told(capsys, "keys", "add", "ann", "--scope", "look", "--scope", "run")
+    caller = KeyFile(path).caller_of(added["key"])
+    assert (code, added["scopes"], both) == (0, [], 2)
+    assert caller is not None
+    assert not caller.scopes
+
+
 def test_people_are_shown_the_key_alone_on_stdout(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_command_line(["keys", "list"])
     assert "the API asks for none" in capsys.readouterr().out
@@ -61,7 +70,7 @@ def test_people_are_shown_the_key_alone_on_stdout(path: Path, capsys: pytest.Cap
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [(("add", "a b"), "bad_usage"), (("add", "ann", "--scope", "look"), "bad_usage"), (("remove", "x"), "bad_usage")],
+    [(("add", "a b"), "bad_usage"), (("add", "ann", "--scope", "lok"), "bad_usage"), (("remove", "x"), "bad_usage")],
 )
 def test_what_makes_no_sense_is_told(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: str

@@ -1,5 +1,6 @@
 """The application without a server: what is refused before anything is asked of Temporal, and when that is away."""
 
+import json
 from threading import get_ident, main_thread
 from typing import Any
 
@@ -8,6 +9,11 @@ import pytest
 from dagwright.gateway import app, examples
 from dagwright.people import AnswerRefused
 from tests.unit.gateway.conftest import Apart
+
+
+def chat(model: str, **more: Any) -> bytes:
+    return json.dumps({"model": model, "messages": [{"role": "user", "content": "Hi."}], **more}).encode()
+
 
 PLAN = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 
@@ -31,6 +37,7 @@ PLAN = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"
         ("GET", "/v1/orchestration/main", None),
         ("GET", "/v1/orchestration/main/events", None),
         ("POST", "/v1/orchestration/main/cancel", {}),
+        ("POST", "/v1/orchestration/main/cancel", None),
     ],
 )
 async def test_temporal_that_is_away_is_told_as_such(away: Apart, method: str, path: str, body: Any) -> None:
@@ -55,6 +62,11 @@ async def test_temporal_that_is_away_is_told_as_such(away: Apart, method: str, p
         ("/v1/runs/run-1/nodes/sum/result", b"{}", "invalid_value"),
         ("/v1/runs/run-1/feedback", b'{"answer": 1, "reqest": "check"}', "invalid_value"),
         ("/v1/runs/%00/cancel", b"{}", "invalid_session_id"),
+        ("/v1/chat/completions", chat("small", max_rounds=3), "invalid_value"),
+        ("/v1/chat/completions", chat("plan/double", worker_timeout="2m"), "invalid_value"),
+        ("/v1/chat/completions", chat("plan/double", session_id="a/b"), "invalid_session_id"),
+        ("/v1/chat/completions", chat("plan/double", n=2), "unsupported_parameter"),
+        ("/v1/responses", b'{"model": "small", "input": "Hi.", "max_rounds": 3}', "invalid_value"),
     ],
 )
 async def test_wrong_request_is_refused_before_anything_is_asked(
@@ -64,6 +76,14 @@ async def test_wrong_request_is_refused_before_anything_is_asked(
     answer = await http.post(path, content=content, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, code), answer.text
     assert not client.asked
+
+
+async def test_unknown_state_is_refused_and_those_there_are_are_told(away: Apart) -> None:
+    http, client, _ = away
+    refused = await http.get("/v1/runs?status=runing")
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"], client.asked) == (400, "status", [])
+    assert "'running', 'waiting'" in error["message"]
 
 
 async def test_form_is_told_what_to_send(away: Apart) -> None:

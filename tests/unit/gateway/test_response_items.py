@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from dagwright.gateway.errors import ApiError
-from dagwright.gateway.response_items import ResponseBody, chat_of, of_completion, response_id, run_of_response
+from dagwright.gateway.response_items import (
+    ResponseBody,
+    chat_of,
+    of_completion,
+    response_id,
+    response_object,
+    run_of_response,
+)
 
 
 def messages(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -76,3 +83,12 @@ def test_conversation_of_the_service_is_refused(conversation: Any) -> None:
     with pytest.raises(ApiError, match="name a session with session_id") as refused:
         messages({"input": "And then?", "conversation": conversation})
     assert (refused.value.status, refused.value.param) == (400, "conversation")
+
+
+def test_answer_to_the_question_of_a_response_does_not_follow_itself() -> None:
+    own, other = response_id("run-1", "plan/ask"), response_id("run-0", "plan/ask")
+    told = [
+        response_object({"previous_response_id": each}, run="run-1", model="plan/ask", status="completed")
+        for each in (own, other, None)
+    ]
+    assert [each["previous_response_id"] for each in told] == [None, other, None]

@@ -49,9 +49,14 @@ def test_results_of_other_functions_go_to_the_model() -> None:
     [
         (DIRECT, "plan", Conversation("Go.")),
         (RUN, "model", Conversation("", other_tools=True)),
+        (None, "plan", Conversation("", other_tools=True)),
+        (AUTO, "profile", Conversation("", other_tools=True)),
+        (None, "model", Conversation("", answers=[GivenAnswer("call_1", "run-1", "yes")], other_tools=True)),
     ],
 )
-def test_mode_that_does_not_go_with_the_rest_is_refused(mode: RoutingMode, kind: Kind, said: Conversation) -> None:
+def test_mode_that_does_not_go_with_the_rest_is_refused(
+    mode: RoutingMode | None, kind: Kind, said: Conversation
+) -> None:
     with pytest.raises(ApiError) as refused:
         decided(mode, Target(kind, "x"), said, has_functions=False)
     assert refused.value.status == 400
