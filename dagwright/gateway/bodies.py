@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
+from fastapi import Depends, Header
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from dagwright.contracts.rounds import checked_max_rounds
@@ -56,6 +57,13 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
 
 RoundsField = Annotated[JsonValue, WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "null"}]})]
 """`max_rounds` as it was written: `wishes_of` refuses what is no whole number, such as true and 2.0."""
+
+
+RoutingModeField = Annotated[
+    str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*RoutingMode]}, {"type": "null"}]})
+]
+ShownField = Annotated[str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*Shown]}, {"type": "null"}]})]
+"""The same of texts: `wishes_of` tells in its own words what there is."""
 
 
 class ChatMessage(BaseModel):
@@ -106,11 +114,12 @@ class ChatBody(BaseModel):
     max_completion_tokens: int | None = None
     top_p: float | None = None
     seed: int | None = None
-    routing_mode: str | None = Field(
-        default=None, description="`direct`, `orchestration` or `auto`; if left out, the model decides."
+    routing_mode: RoutingModeField = Field(
+        default=None,
+        description="Who answers; if left out, a run for plans, agents and profiles, and else the model itself.",
     )
     session_id: str | None = Field(default=None, description="Name of the session whose turn this is.")
-    stream_progress: str | None = Field(default=None, description="`content`, `progress` or `full`.")
+    stream_progress: ShownField = Field(default=None, description="What a stream tells beside the answer.")
     cancel_on_disconnect: bool | None = Field(
         default=None, description="Whether a run is cancelled when the client leaves before its end."
     )
@@ -121,6 +130,29 @@ class ChatBody(BaseModel):
     worker_timeout: str | None = Field(
         default=None, description="The same: how long a call of a worker may take that names no time, such as `2m`."
     )
+
+
+def _own(
+    routing_mode: Annotated[RoutingModeField, Header(alias="X-Routing-Mode", description="Who answers.")] = None,
+    session_id: Annotated[
+        str | None, Header(alias="X-Session-Id", description="Name of the session whose turn this is.")
+    ] = None,
+    stream_progress: Annotated[
+        ShownField, Header(alias="X-Stream-Progress", description="What a stream tells beside the answer.")
+    ] = None,
+    cancel_on_disconnect: Annotated[
+        str | None,
+        Header(alias="X-Cancel-On-Disconnect", description="`true`: the run is cancelled when the client leaves."),
+    ] = None,
+    idempotency_key: Annotated[
+        str | None, Header(alias="Idempotency-Key", description="Sent twice, it is one run.")
+    ] = None,
+) -> None:
+    """Reads nothing: `wishes_of` does, with what the body says beside."""
+
+
+OWN_HEADERS = Depends(_own)
+"""What routes depend on that take the fields of `wishes_of`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dagwright.answer_pieces import Piece
 from dagwright.gateway import direct, examples
 from dagwright.gateway.answer_models import Completion
 from dagwright.gateway.answering import AnswerTold, moments_and_pieces
-from dagwright.gateway.bodies import ChatBody, RoutingMode, Shown, Wishes, passed_on, wishes_of
+from dagwright.gateway.bodies import OWN_HEADERS, ChatBody, RoutingMode, Shown, Wishes, passed_on, wishes_of
 from dagwright.gateway.callers import Scope, known_as
 from dagwright.gateway.calls import (
     Beginning,
@@ -33,6 +33,7 @@ from dagwright.gateway.desk import Desk, TheDesk, refuse_without
 from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.following import Moment, Outcome
+from dagwright.gateway.headers import OF_ANSWERS
 from dagwright.gateway.jobs import refuse_rounds
 from dagwright.gateway.progress import Progress
 from dagwright.gateway.run_models import answered as described
@@ -48,7 +49,8 @@ RUN = "run"
 @router.post(
     "/v1/chat/completions",
     summary="An answer of a model or of a run",
-    responses=described(Completion, examples.COMPLETION, events=examples.CHUNKS),
+    dependencies=[OWN_HEADERS],
+    responses=described(Completion, examples.COMPLETION, events=examples.CHUNKS, headers=OF_ANSWERS),
 )
 async def complete(body: ChatBody, request: Request, desk: TheDesk) -> Response:
     """Answers by the model itself or by a durable run, as `routing_mode` and the model say.

@@ -27,6 +27,7 @@ from dagwright.explaining import NodeUnknown
 from dagwright.feed import RunClosed, RunNotFound
 from dagwright.forks import ForkRefused
 from dagwright.gateway.examples import ERRORS
+from dagwright.gateway.headers import header_descriptions
 from dagwright.people import AnswerRefused
 from dagwright.plan.errors import PlanInvalid
 from dagwright.planner import GoalRefused
@@ -113,11 +114,18 @@ _STATUSES: Mapping[int, str] = {
     502: "The service answered what is of no use.",
     503: "The service, or Temporal, does not answer.",
 }
+_HEADERS: Mapping[int, Sequence[str]] = {
+    409: ("x-should-retry",),
+    422: ("X-Run-Id", "X-Session-Id", "x-should-retry"),
+    429: ("Retry-After", "x-should-retry"),
+    503: ("Retry-After", "x-should-retry"),
+}
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     status: {
         "model": ErrorBody,
         "description": words,
         "content": {"application/json": {"example": dict(ERRORS[status])}},
+        **({"headers": header_descriptions(*_HEADERS[status])} if status in _HEADERS else {}),
     }
     for status, words in _STATUSES.items()
 }

@@ -11,7 +11,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagwright.gateway.bodies import OWN_FIELDS, ChatBody, ChatMessage, JsonObject, RoundsField
+from dagwright.gateway.bodies import (
+    OWN_FIELDS,
+    ChatBody,
+    ChatMessage,
+    JsonObject,
+    RoundsField,
+    RoutingModeField,
+    ShownField,
+)
 from dagwright.gateway.conversation import UNSUPPORTED
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.feedback_calls import call_of
@@ -55,9 +63,9 @@ class ResponseBody(BaseModel):
     top_p: float | None = None
     seed: int | None = None
     max_output_tokens: int | None = None
-    routing_mode: str | None = None
+    routing_mode: RoutingModeField = None
     session_id: str | None = None
-    stream_progress: str | None = None
+    stream_progress: ShownField = None
     cancel_on_disconnect: bool | None = None
     inputs: JsonObject | None = None
     run_model: str | None = None

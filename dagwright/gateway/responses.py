@@ -15,7 +15,7 @@ from dagwright.feed import RunClosed, RunView
 from dagwright.gateway import direct, examples
 from dagwright.gateway.answer_models import ResponseAnswer
 from dagwright.gateway.answering import AnswerTold, moments_and_pieces
-from dagwright.gateway.bodies import RoutingMode, Wishes, passed_on, wishes_of
+from dagwright.gateway.bodies import OWN_HEADERS, RoutingMode, Wishes, passed_on, wishes_of
 from dagwright.gateway.callers import Scope, known_as
 from dagwright.gateway.calls import (
     Beginning,
@@ -33,6 +33,7 @@ from dagwright.gateway.desk import Desk, TheDesk, needs, refuse_without
 from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import question_words
 from dagwright.gateway.following import RUN_FAILED, Moment, about_run, ended, outcome_of
+from dagwright.gateway.headers import OF_ANSWERS
 from dagwright.gateway.jobs import refuse_rounds
 from dagwright.gateway.progress import Progress
 from dagwright.gateway.response_items import (
@@ -65,7 +66,8 @@ _RESPONSE = described(ResponseAnswer, examples.RESPONSE)
 @router.post(
     "/v1/responses",
     summary="An answer of a model or of a run",
-    responses=described(ResponseAnswer, examples.RESPONSE, events=examples.RESPONSE_EVENTS),
+    dependencies=[OWN_HEADERS],
+    responses=described(ResponseAnswer, examples.RESPONSE, events=examples.RESPONSE_EVENTS, headers=OF_ANSWERS),
 )
 async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Response:
     """Answers as chat completions do; with `background` at once, and the response is fetched by its id."""

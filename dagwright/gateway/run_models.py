@@ -323,17 +323,23 @@ class ForkDocument(BaseModel):
 
 
 def answered(
-    model: type[BaseModel], example: Mapping[str, Any], *, events: str | None = None
+    model: type[BaseModel],
+    example: Mapping[str, Any],
+    *,
+    events: str | None = None,
+    headers: Mapping[str, JsonObject] | None = None,
 ) -> dict[int | str, JsonObject]:
     """Returns how an answer is described.
 
     Args:
         events: an example of the same as a stream, where it may be asked for as one.
+        headers: that it has, as they are described.
     """
     content: JsonObject = {"application/json": {"example": dict(example)}}
     if events is not None:
         content |= streamed(events)
-    return {200: {"model": model, "description": str(model.__doc__).strip(), "content": content}}
+    named = {} if headers is None else {"headers": dict(headers)}
+    return {200: {"model": model, "description": str(model.__doc__).strip(), "content": content, **named}}
 
 
 def streamed(example: str, *, names: Sequence[str] = ()) -> JsonObject:

@@ -11,6 +11,7 @@ from dagwright.gateway import examples
 from dagwright.gateway.callers import known_as, session_of
 from dagwright.gateway.desk import TheDesk
 from dagwright.gateway.errors import ApiError
+from dagwright.gateway.headers import header_descriptions
 from dagwright.gateway.looking import (
     graph_document,
     inputs_document,
@@ -41,6 +42,7 @@ EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Server-sent events: `nodes` (what has changed), `run` (the run as it stands), `end` (last).",
         "content": streamed(examples.EVENTS, names=("nodes", "run", "end", "error")),
+        "headers": header_descriptions("X-Run-Id"),
     },
     204: {"description": "The client has seen the end already."},
 }

@@ -10,6 +10,7 @@ import jsonschema_rs
 import pytest
 
 from dagwright.gateway import Desk, create_app
+from dagwright.gateway.bodies import RoutingMode, Shown
 from dagwright.gateway.callers import ALL, Scope
 from dagwright.gateway.keys import KeyFile
 from dagwright.gateway.limits import Limits, Uses
@@ -74,6 +75,30 @@ def test_error_has_an_example_that_fits(name: str) -> None:
         jsonschema_rs.validate(whole(content["schema"]), content["example"])
         assert {"message", "type", "code"} <= set(content["example"]["error"])
     assert "/v1/" not in name or {"400", "401", "403", "404", "409", "413", "422", "429", "502", "503"} == set(told)
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+def test_headers_and_words_of_requests_in_the_form_of_openai_are_told(path: str) -> None:
+    operation = OPERATIONS[f"POST /v1/{path}"]
+    headers = {each["name"]: each for each in operation["parameters"] if each["in"] == "header"}
+    own = {"X-Routing-Mode", "X-Session-Id", "X-Stream-Progress", "X-Cancel-On-Disconnect", "Idempotency-Key"}
+    assert {*headers} == own
+    reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    fields = DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]]["properties"]
+    for field, header, words in (
+        ("routing_mode", "X-Routing-Mode", [*RoutingMode]),
+        ("stream_progress", "X-Stream-Progress", [*Shown]),
+    ):
+        for schema in (fields[field], headers[header]["schema"]):
+            assert schema["anyOf"][0] == {"type": "string", "enum": words}
+    told = operation["responses"]
+    assert {*told["200"]["headers"]} == {"X-Run-Id", "X-Session-Id", "X-Routing-Mode"}
+    assert "X-Run-Id" in told["422"]["headers"]
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if "/v1/" in name])
+def test_answer_to_come_again_says_when(name: str) -> None:
+    assert all("Retry-After" in OPERATIONS[name]["responses"][status]["headers"] for status in ("429", "503"))
 
 
 def bodies() -> Iterator[Any]:

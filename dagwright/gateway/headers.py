@@ -1,0 +1,25 @@
+"""Headers of answers, for the document of the API."""
+
+from typing import Any
+
+Described = dict[str, Any]
+
+
+def header_descriptions(*names: str) -> dict[str, Described]:
+    """Returns how headers of an answer are described."""
+    return {name: _ANSWERED[name] for name in names}
+
+
+def _text(description: str, **schema: Any) -> Described:
+    return {"description": description, "schema": {"type": "string", **schema}}
+
+
+_ANSWERED = {
+    "X-Run-Id": _text("The run that answers."),
+    "X-Session-Id": _text("The session whose turn it is."),
+    "X-Routing-Mode": _text("Who has answered.", enum=["direct", "orchestration"]),
+    "Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer", "minimum": 1}},
+    "x-should-retry": _text("`false`: the same request would come to the same.", enum=["false"]),
+}
+OF_ANSWERS = header_descriptions("X-Run-Id", "X-Session-Id", "X-Routing-Mode")
+"""Of what answers in OpenAI's form; the first two only if a run does."""
