@@ -23,6 +23,7 @@ from dagwright.plan.arguments import SchemaOfTool
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.plan_words import changes_of
 from dagwright.preparation import check_size
+from dagwright.run_lists import RunFilter
 from dagwright.sessions import SessionNotFound
 from dagwright.steering import Steering
 from dagwright.store import StoreError
@@ -104,6 +105,7 @@ class Calls:
         self._others: Mapping[str, Callable[[Call], Awaitable[Result]]] = {
             catalogue.CHECK_PLAN: self._check_plan,
             catalogue.GET_RUN: self._get_run,
+            catalogue.LIST_RUNS: self._list_runs,
             catalogue.ANSWER_FEEDBACK: self._answer_feedback,
             catalogue.CANCEL: self._cancel,
         }
@@ -162,6 +164,11 @@ class Calls:
             return await self._starter.template(template, call.arguments, run=call.run_id)
         if call.tool.name == catalogue.ASK:
             return await self._starter.words(call.arguments, run=call.run_id)
+        if (name := call.arguments.get("template")) is not None and "plan" not in call.arguments:
+            inputs, deadline = call.arguments.get("inputs") or {}, call.arguments.get("timeout")
+            return await self._starter.template(self._templates[name], inputs, run=call.run_id, deadline=deadline)
+        if name is not None or "plan" not in call.arguments:
+            raise CallRefused("bad_usage", "give either `plan` or `template`")
         return await self._starter.plan(call.arguments, run=call.run_id)
 
     async def _start(self, call: Call) -> Result:
@@ -203,6 +210,12 @@ class Calls:
 
     async def _get_run(self, call: Call) -> Result:
         return await self._followed(call, call.arguments["workflow_id"], Asking(call.context))
+
+    async def _list_runs(self, call: Call) -> Result:
+        limit, wanted = call.arguments.get("limit", catalogue.LISTED), RunFilter(status=call.arguments.get("status"))
+        found = await self._runs.list_runs(limit=int(limit), wanted=wanted)
+        words = f"{len(found)} runs; {catalogue.GET_RUN} tells what one has made"
+        return result_of({"status": "listed", "message": words, "runs": [each.to_json() for each in found]})
 
     async def _answer_feedback(self, call: Call) -> Result:
         given = [name for name in _ANSWERS if name in call.arguments]

@@ -7,6 +7,7 @@ import mcp_types as types
 
 from dagwright.contracts.rounds import MAX_ROUNDS_LIMIT
 from dagwright.plan.agents import agent_cards
+from dagwright.plan.states import RunStatus
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.templates import Template, Templates, TemplatesUnreadable
 
@@ -14,12 +15,16 @@ RUN_PLAN: Final = "run_plan"
 CHECK_PLAN: Final = "check_plan"
 ASK: Final = "ask"
 GET_RUN: Final = "get_run"
+LIST_RUNS: Final = "list_runs"
 ANSWER_FEEDBACK: Final = "answer_feedback"
 CANCEL: Final = "cancel"
 
 WAIT_S: Final = 45
 """How long a call waits for the end of its run: clients give up after 60 s if nobody told them otherwise."""
 MOST_WAIT_S: Final = 3600
+LISTED: Final = 20
+"""Runs that are listed if nothing else is said."""
+_MOST_LISTED = 200
 _NAMES_SHOWN = 60
 """Tools of plans that the description of `run_plan` names."""
 
@@ -68,7 +73,8 @@ def tools_of(templates: Templates, declared: Mapping[str, ToolDeclaration]) -> l
     Raises:
         TemplatesUnreadable: a template has the name of a tool that the server has anyway.
     """
-    own = [_run_plan(declared), _check_plan(), _ask(), _get_run(), _answer_feedback(), _cancel()]
+    own = [_run_plan(declared, list(templates)), _check_plan(), _ask(), _get_run(), _list_runs(), _answer_feedback()]
+    own.append(_cancel())
     taken = {tool.name for tool in own}
     if both := [template.file for name, template in templates.items() if name in taken]:
         raise TemplatesUnreadable(
@@ -77,7 +83,14 @@ def tools_of(templates: Templates, declared: Mapping[str, ToolDeclaration]) -> l
     return [*own, *map(_of_template, templates.values())]
 
 
-def _run_plan(declared: Mapping[str, ToolDeclaration]) -> types.Tool:
+def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> types.Tool:
+    by_name = {
+        "template": {
+            "type": "string",
+            "enum": published,
+            "description": "In place of `plan`: a plan that is a tool here too, to name its run or not to wait for it.",
+        }
+    }
     agents = [card.name for card in agent_cards(declared)]
     tools = [name for name, tool in declared.items() if tool.agent is None]
     told = f" Agents of nodes: {_listed(agents)}." if agents else ""
@@ -92,13 +105,14 @@ def _run_plan(declared: Mapping[str, ToolDeclaration]) -> types.Tool:
         input_schema=_object(
             {
                 "plan": _PLAN,
+                **(by_name if published else {}),
                 "inputs": {"type": "object", "description": "Values of the plan's inputs: name -> value."},
                 "id": _ID,
                 "dialect": _DIALECT,
                 "timeout": _TIMEOUT,
                 "wait_s": _WAIT,
             },
-            "plan",
+            *([] if published else ["plan"]),
         ),
         output_schema=_RESULT,
         annotations=types.ToolAnnotations(read_only_hint=False, idempotent_hint=False, open_world_hint=True),
@@ -173,6 +187,31 @@ def _get_run() -> types.Tool:
     )
 
 
+def _list_runs() -> types.Tool:
+    return types.Tool(
+        name=LIST_RUNS,
+        title="List runs",
+        description="Lists runs with their ids and states: those that go on first, and of each kind the newest first. "
+        "It finds the run of a call that was given up before it said which that is.",
+        input_schema=_object(
+            {
+                "status": {"type": "string", "enum": [*RunStatus], "description": "Only those of this state."},
+                "limit": {"type": "integer", "minimum": 1, "maximum": _MOST_LISTED, "default": LISTED},
+            }
+        ),
+        output_schema={
+            "type": "object",
+            "properties": {
+                "status": {"type": "string"},
+                "message": {"type": "string"},
+                "runs": {"type": "array", "items": {"type": "object"}, "description": "`workflow_id`, `status`, …"},
+            },
+            "required": ["status", "message"],
+        },
+        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+    )
+
+
 def _answer_feedback() -> types.Tool:
     return types.Tool(
         name=ANSWER_FEEDBACK,
@@ -228,7 +267,8 @@ def _of_template(template: Template) -> types.Tool:
     return types.Tool(
         name=template.name,
         title=title,
-        description=f"{told} Returns `output`; a run that takes longer than {WAIT_S} s is fetched by {GET_RUN}.",
+        description=f"{told} Returns `output`; a run that takes longer than {WAIT_S} s is fetched by {GET_RUN}, "
+        f"and {RUN_PLAN} with `template` starts it without waiting.",
         input_schema=template.input_schema,
         output_schema=_RESULT,
         annotations=types.ToolAnnotations(read_only_hint=False, idempotent_hint=False, open_world_hint=True),

@@ -47,7 +47,9 @@ def refusal(status: str, message: str) -> types.CallToolResult:
 
 def invalid(problems: PlanInvalid) -> types.CallToolResult:
     """Returns the result of a call whose plan or inputs are wrong, with every problem."""
-    message = f"nothing was started: mend the {len(problems.problems)} problems under `errors` and call again"
+    count = len(problems.problems)
+    what = "the problem" if count == 1 else f"the {count} problems"
+    message = f"mend {what} under `errors` and call again"
     errors = [problem.to_json() for problem in problems.problems]
     return result_of({"status": "invalid", "message": message, "errors": errors}, is_error=True)
 
@@ -94,7 +96,7 @@ def _message_of(document: Mapping[str, Any]) -> str:
     if status in _ENDED_BADLY:
         error = document["error"] or {}
         why = f": {error['message']}" if error.get("message") else ""
-        return f"The run is {status}{why}."
+        return f"The run {'was cancelled' if status == 'cancelled' else 'failed'}{why}."
     if document["waiting_for"]:
         return f"The run asks people: {_asked(document['waiting_for'], run)}"
     if status == "waiting":

@@ -89,15 +89,21 @@ class Starter:
             raise PlanInvalid(refused)
         return checked, written
 
-    async def template(self, template: Template, inputs: Mapping[str, Any], *, run: str | None) -> Started:
+    async def template(
+        self, template: Template, inputs: Mapping[str, Any], *, run: str | None, deadline: str | None = None
+    ) -> Started:
         """Starts the run of a template, which a person wrote.
+
+        Args:
+            deadline: how long it may take, such as `2h`.
 
         Raises:
             PlanInvalid: the inputs are wrong.
             CallRefused: it cannot be started.
         """
         origin = Origin(template.source, template.file)
-        return await self._started(template.compiled(inputs), inputs, origin, terms=NO_TERMS, run=run)
+        terms = NO_TERMS if deadline is None else Terms(_seconds({"timeout": deadline}, "timeout"))
+        return await self._started(template.compiled(inputs), inputs, origin, terms=terms, run=run)
 
     async def words(self, arguments: Mapping[str, Any], *, run: str | None) -> Started:
         """Starts the run of a request in words, as a turn of a session if one is named.

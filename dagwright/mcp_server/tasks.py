@@ -20,7 +20,7 @@ from dagwright.client import Runs
 from dagwright.feed import RunClosed, RunNotFound, RunView
 from dagwright.mcp_server.asking import Asking, Context, filled_in, is_asked_between
 from dagwright.mcp_server.calls import Call, Calls, author_of
-from dagwright.mcp_server.catalogue import ANSWER_FEEDBACK, CANCEL, CHECK_PLAN, GET_RUN
+from dagwright.mcp_server.catalogue import ANSWER_FEEDBACK, CANCEL, CHECK_PLAN, GET_RUN, LIST_RUNS
 from dagwright.mcp_server.following import followed, take
 from dagwright.mcp_server.results import run_result
 from dagwright.people import AnswerRefused
@@ -28,7 +28,7 @@ from dagwright.plan.times import format_time
 from dagwright.steering import Steering
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
-_NO_TASKS: Final = (CHECK_PLAN, GET_RUN, ANSWER_FEEDBACK, CANCEL)
+_NO_TASKS: Final = (CHECK_PLAN, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL)
 """Tools whose calls are answered at once."""
 _AT_ONCE_S: Final = 1.0
 """A run that ends so soon needs no task."""

@@ -80,7 +80,7 @@ async def test_inspector_finds_no_fault_with_the_tools(commands: CommandLine) ->
     ended = await _inspected(commands, "--method", "tools/list", "--strict", entry=_by_stdio(commands))
     assert ended.code == 0, ended.stderr
     names = [tool["name"] for tool in ended.document["result"]["tools"]]
-    assert names == ["run_plan", "check_plan", "ask", "get_run", "answer_feedback", "cancel", "loud"]
+    assert names == ["run_plan", "check_plan", "ask", "get_run", "list_runs", "answer_feedback", "cancel", "loud"]
 
 
 async def test_inspector_runs_a_template_by_stdio(commands: CommandLine) -> None:

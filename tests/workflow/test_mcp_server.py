@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from mcp.shared.exceptions import MCPError
@@ -67,7 +68,16 @@ async def test_template_is_a_tool_with_the_form_of_its_inputs(mcp: McpBench, mod
         tools = {tool.name: tool for tool in (await call.client.list_tools()).tools}
         told = await call("double", value=4)
         wrong = await call.refused("double", valu=4)
-    assert list(tools) == ["run_plan", "check_plan", "ask", "get_run", "answer_feedback", "cancel", "double"]
+    assert list(tools) == [
+        "run_plan",
+        "check_plan",
+        "ask",
+        "get_run",
+        "list_runs",
+        "answer_feedback",
+        "cancel",
+        "double",
+    ]
     assert tools["double"].title == "Double"
     assert (tools["double"].description or "").startswith("Doubles a number. ")
     assert tools["double"].input_schema == {
@@ -79,6 +89,22 @@ async def test_template_is_a_tool_with_the_form_of_its_inputs(mcp: McpBench, mod
     assert (told["status"], told["title"], told["output"]) == ("completed", "Double", 8)
     assert wrong["status"] == "bad_usage"
     assert "unknown argument 'valu'" in wrong["message"]
+
+
+async def test_run_of_a_template_is_started_without_waiting_fetched_and_found_again(mcp: McpBench, mode: str) -> None:
+    name = f"mine-{uuid4().hex[:8]}"
+    async with mcp.client(mode) as call:
+        said: dict[str, Any] = {"template": "double", "inputs": {"value": 4}, "id": name}
+        started = await call("run_plan", **said, wait_s=0)
+        told = await call("get_run", workflow_id=name)
+        again = await call("run_plan", **said)
+
+        async def is_listed() -> bool:
+            return name in [each["workflow_id"] for each in (await call("list_runs", limit=200))["runs"]]
+
+        await eventually(is_listed)
+    assert started["workflow_id"] == name
+    assert (told["output"], again["workflow_id"], again["output"]) == (8, name, 8)
 
 
 async def test_person_answers_by_a_form_of_the_client(mcp: McpBench, mode: str) -> None:

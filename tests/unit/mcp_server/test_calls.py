@@ -1,5 +1,6 @@
 """What a call says of its run: its id, and how long it waits."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -8,9 +9,11 @@ import mcp_types as types
 import pytest
 
 from dagwright.mcp_server.calls import KEY_META, Call, Calls
-from dagwright.mcp_server.catalogue import CHECK_PLAN, RUN_PLAN, WAIT_S, tools_of
-from dagwright.mcp_server.starting import Starter
+from dagwright.mcp_server.catalogue import CHECK_PLAN, LIST_RUNS, RUN_PLAN, WAIT_S, tools_of
+from dagwright.mcp_server.starting import CallRefused, Starter
+from dagwright.run_lists import RunFilter, RunSummary
 from dagwright.settings import Settings
+from dagwright.templates import load_templates
 from dagwright.toolset import load_toolset
 
 
@@ -40,6 +43,54 @@ def test_key_that_is_no_text_names_no_run(meta: Any) -> None:
 @pytest.mark.parametrize("tool", ["get_run", "answer_feedback"])
 def test_tools_that_look_on_wait_as_they_are_told(tool: str) -> None:
     assert (_call(tool, wait_s=0).wait_s, _call(tool).wait_s) == (0.0, WAIT_S)
+
+
+class _Starter(Starter):
+    """Says what it is to start, and lists a run."""
+
+    async def template(self, *given: Any, **more: Any) -> Any:
+        raise CallRefused("template", f"{given[0]} {given[1]} {more}")
+
+    async def plan(self, arguments: Any, *, run: str | None) -> Any:
+        raise CallRefused("plan", f"{arguments} {run}")
+
+
+class _Runs:
+    async def list_runs(self, *, limit: int, wanted: RunFilter) -> list[RunSummary]:
+        return [RunSummary(f"{wanted.status} {limit}", "running", None, None, None, 0, 1)]
+
+
+async def _called(folder: Path, tool: str, **arguments: Any) -> Any:
+    toolset = load_toolset(Settings(state_dir=folder))
+    plan = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
+    (folder / "slow.json").write_text(json.dumps(plan), encoding="utf-8")
+    templates = load_templates(folder, toolset.declarations())
+    nothing = cast("Any", SimpleNamespace(meta=None))
+    starter = _Starter(cast("Any", _Runs()), nothing, toolset)
+    calls = Calls(
+        tools_of(templates, toolset.declarations()), {"slow": cast("Any", "SLOW")}, starter=starter, steering=nothing
+    )
+    params = types.CallToolRequestParams(name=tool, arguments=arguments)
+    result = await calls.call(Call(nothing, params, calls.tools[tool]))
+    assert isinstance(result, types.CallToolResult)
+    return result.structured_content
+
+
+async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_without_waiting(tmp_path: Path) -> None:
+    said = {"template": "slow", "inputs": {"a": 1}, "id": "mine", "wait_s": 0, "timeout": "2m"}
+    by_name = await _called(tmp_path, RUN_PLAN, **said)
+    assert by_name == {"status": "template", "message": "SLOW {'a': 1} {'run': 'mine', 'deadline': '2m'}"}
+    assert (await _called(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"
+    for wrong in ({}, {"plan": {}, "template": "slow"}):
+        refused = await _called(tmp_path, RUN_PLAN, **wrong)
+        assert refused == {"status": "bad_usage", "message": "give either `plan` or `template`"}
+
+
+async def test_runs_are_listed_for_who_has_lost_the_id_of_one(tmp_path: Path) -> None:
+    for said, asked in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
+        told = await _called(tmp_path, LIST_RUNS, **said)
+        assert (told["status"], [each["workflow_id"] for each in told["runs"]]) == ("listed", [asked])
+    assert (await _called(tmp_path, LIST_RUNS, status="runing"))["status"] == "bad_usage"
 
 
 @pytest.mark.parametrize("name", [CHECK_PLAN, RUN_PLAN])

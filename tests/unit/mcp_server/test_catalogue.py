@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.mcp_server.catalogue import tools_of
+from dagwright.mcp_server.catalogue import ASK, RUN_PLAN, tools_of
+from dagwright.mcp_server.tasks import _NO_TASKS
 from dagwright.plan.arguments import validator_of
 from dagwright.settings import Settings
 from dagwright.templates import TemplatesUnreadable, load_templates
@@ -21,9 +22,25 @@ def test_every_tool_says_what_it_does_and_has_schemas_that_are_some() -> None:
         assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool.name)
         assert tool.title
         assert tool.description
-        assert validator_of(tool.input_schema).is_valid({}) is False
+        assert validator_of(tool.input_schema).is_valid({"none": 1}) is False
         assert validator_of(tool.output_schema or {}).is_valid({"status": "valid", "message": "m"})
     assert "calculator" in (tools[0].description or "")
+
+
+def test_published_plan_can_be_started_without_waiting_by_the_tool_that_runs_plans(tmp_path: Path) -> None:
+    declared = load_toolset(Settings()).declarations()
+    (without, *_), required = tools_of({}, declared), "plan"
+    (tmp_path / "slow.json").write_text(_PLAN, encoding="utf-8")
+    (with_some, *_) = tools_of(load_templates(tmp_path, declared), declared)
+    assert (without.input_schema["required"], "template" in without.input_schema["properties"]) == ([required], False)
+    assert with_some.input_schema["properties"]["template"]["enum"] == ["slow"]
+    assert validator_of(with_some.input_schema).is_valid({"template": "slow", "wait_s": 0, "id": "mine"})
+    assert not validator_of(with_some.input_schema).is_valid({"template": "fast"})
+
+
+def test_tools_that_start_runs_alone_make_tasks() -> None:
+    tools = tools_of({}, load_toolset(Settings()).declarations())
+    assert [tool.name for tool in tools if tool.name not in _NO_TASKS] == [RUN_PLAN, ASK]
 
 
 def test_template_may_not_have_the_name_of_another_tool(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_failed_run_tells_why_and_which_nodes() -> None:
     error = {"code": "boom", "message": "it broke", "retryable": False}
     nodes = {"a": {"status": "failed", "error": error}, "b": {"status": "blocked", "error": None}}
     told = _told("failed", error=error, nodes=nodes, nodes_ref={"ref": "regions", "counts": {"completed": 7}})
-    assert told["message"] == "The run is failed: it broke."
+    assert told["message"] == "The run failed: it broke."
     assert told["failures"] == [{"id": "a", "code": "boom", "message": "it broke"}]
     assert told["nodes"] == {"blocked": 1, "completed": 7, "failed": 1}
 
