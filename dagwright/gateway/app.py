@@ -26,6 +26,7 @@ from dagwright.gateway.errors import DOCUMENTED, install_errors
 from dagwright.gateway.guard import Guard
 from dagwright.gateway.hosts import Hosts, listed
 from dagwright.gateway.looking import told_json
+from dagwright.gateway.patience import Patience
 from dagwright.gateway.run_models import answered
 
 _ABOUT = (
@@ -81,6 +82,7 @@ def create_app(desk: Desk, *, host: str = "localhost") -> FastAPI:
     for each in _ROUTED:
         app.include_router(each.router, responses=DOCUMENTED, dependencies=[_DOCUMENTED_KEY, Depends(sendable)])
 
+    app.add_middleware(Patience, reach=desk.runs.reach)
     app.add_middleware(Guard, keys=desk.keys, uses=desk.uses, hosts=Hosts([host, *names], origins))
     if origins:
         # Outermost, so that a page can read why it was refused.

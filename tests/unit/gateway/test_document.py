@@ -18,7 +18,10 @@ from dagwright.settings import Settings
 from tests.unit.gateway.conftest import Apart
 
 _PARTS = SimpleNamespace(
-    settings=Settings(), keys=KeyFile(Path("none")), uses=Uses(Limits(1, 1, 1, 1_024), lambda: 0.0)
+    runs=SimpleNamespace(reach=None),
+    settings=Settings(),
+    keys=KeyFile(Path("none")),
+    uses=Uses(Limits(1, 1, 1, 1_024), lambda: 0.0),
 )
 DOCUMENT: dict[str, Any] = create_app(cast(Desk, _PARTS)).openapi()
 
