@@ -17,7 +17,7 @@ class ModelFailure(Exception):
     """
 
     def __init__(self, error: ModelError, message: str, *, advice: str = "", delay: timedelta | None = None) -> None:
-        super().__init__(f"{message}; {advice}" if advice else message)
+        super().__init__(f"{message.removesuffix('.')}; {advice}" if advice else message)
         self.error = error
         self.action = ACTIONS[error]
         self.advice = advice

@@ -46,9 +46,11 @@ NO_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
 _MESSAGES = "messages"
 _OF_MODELS = ("/v1/chat/", "/v1/responses")
 """Requests that have messages."""
+_FEEDBACK = "/feedback"
 _PROBLEMS_TOLD = 5
 _GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 """What the client of Temporal says if nobody answered."""
+_BY_COMMAND, _BY_REQUEST = "start it anew with `run`", "start it anew"
 _UNREAD = "There was an error parsing the body"
 """What FastAPI says of a body that Python's reader gives up."""
 _LOG = structlog.stdlib.get_logger("dagwright.gateway")
@@ -164,11 +166,9 @@ _LASTING = (
 _PLAIN: Sequence[tuple[type[Exception], int, str | None, str, Mapping[str, str]]] = (
     (SessionNameInvalid, 400, "session_id", "invalid_session_id", {}),
     (IdInvalid, 400, "session_id", "invalid_session_id", {}),
-    (IdInUse, 409, None, "idempotency_key_in_use", NO_RETRY),
     (SessionNotFound, 404, None, "not_found", {}),
     (RunNotFound, 404, None, "not_found", {}),
     (NodeUnknown, 404, "node", "not_found", {}),
-    (ForkRefused, 409, None, "fork_refused", NO_RETRY),
     (RunClosed, 409, None, "run_ended", NO_RETRY),
     (AnswerRefused, 400, _MESSAGES, "answer_refused", {}),
 )
@@ -183,12 +183,20 @@ def told_as(error: Exception) -> ApiError | None:
     match error:
         case ApiError():
             return error
+        case IdInUse():
+            # Nobody chooses the ids of runs here.
+            words = str(error).replace("choose another id", "send another request with another Idempotency-Key")
+            return ApiError(409, words, code="idempotency_key_in_use", headers=NO_RETRY)
+        case ForkRefused():
+            # Options of the command are fields here.
+            words = str(error).replace("--rerun", "rerun").replace("--plan", "plan").replace(_BY_COMMAND, _BY_REQUEST)
+            return ApiError(400, words, code="fork_refused")
         case ModelFailure():
             return _of_model(error)
         case GoalRefused():
             return ApiError(400, str(error), param=_MESSAGES, code=error.code)
         case PlanInvalid():
-            return _of_plan(error)
+            return of_plan(error)
         case TurnNotTaken():
             return _of_turn(error)
         case NoServer() | StoreError():
@@ -233,7 +241,8 @@ def _of_model(failure: ModelFailure) -> ApiError:
     return ApiError(status, str(failure), kind, param="model" if status == 404 else None, code=code, headers=headers)
 
 
-def _of_plan(invalid: PlanInvalid) -> ApiError:
+def of_plan(invalid: PlanInvalid) -> ApiError:
+    """Returns what a client is told of a plan, or of inputs, that are wrong."""
     told = [f"{problem.message}{f' ({problem.hint})' if problem.hint else ''}" for problem in invalid.problems]
     more = f"; and {len(told) - _PROBLEMS_TOLD:,} more" if len(told) > _PROBLEMS_TOLD else ""
     code = invalid.problems[0].code if invalid.problems else "invalid"
@@ -248,7 +257,9 @@ def _of_turn(refused: TurnNotTaken) -> ApiError:
     return ApiError(409, str(refused), code=refused.code)
 
 
-_KNOWN = (
+_KNOWN: Sequence[type[Exception]] = (
+    IdInUse,
+    ForkRefused,
     *(kind for kind, *_ in _PLAIN),
     ApiError,
     ModelFailure,
@@ -269,6 +280,9 @@ def install_errors(app: FastAPI) -> None:
         if told is not None and told.param == _MESSAGES and not request.url.path.startswith(_OF_MODELS):
             # Other requests have no messages.
             told = replace(told, param=None)
+        if told is not None and isinstance(error, AnswerRefused) and not request.url.path.startswith(_OF_MODELS):
+            is_answer = request.url.path.endswith(_FEEDBACK)
+            told = replace(told, code=told.code if is_answer else "refused")
         if told is None:
             _LOG.error("a defect of Dagwright", path=request.url.path, exc_info=error)
             told = ApiError(500, "a defect of Dagwright; its log has the details", SERVER, code="defect")

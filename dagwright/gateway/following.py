@@ -143,14 +143,15 @@ def about_run(view: RunView, *, session: str | None, error: Mapping[str, Any] | 
 def answer_text(view: RunView, document: Mapping[str, Any]) -> str:
     """Returns the answer of a run that has one: its output if that is a text, else as JSON.
 
-    Of one without an output it is what the plan says that it does, and what came of it.
+    Of one without an output it is what the plan says that it does, and what came of it, if it says so.
     """
     output = document["output"]
     if isinstance(output, str):
         return output
     if output is None or output == {}:
         end = end_of_turn(document, view.scheduler)
-        return "\n".join(filter(None, [end.explanation, end.outcome]))
+        # A chat that is told nothing shows nothing.
+        return "\n".join(filter(None, [end.explanation, end.outcome])) or json.dumps(output)
     return json.dumps(output, ensure_ascii=False)
 
 

@@ -18,7 +18,7 @@ from dagwright.gateway.bodies import ChatBody, Wishes, json_of
 from dagwright.gateway.callers import known_as, new_session_of
 from dagwright.gateway.conversation import Conversation
 from dagwright.gateway.desk import Desk
-from dagwright.gateway.errors import CLIENT_GONE, NO_RETRY, ApiError, unavailable
+from dagwright.gateway.errors import CLIENT_GONE, NO_RETRY, ApiError, of_plan, unavailable
 from dagwright.gateway.following import headers_of_run
 from dagwright.gateway.targets import Target
 from dagwright.plan.errors import PlanInvalid
@@ -68,7 +68,8 @@ def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, co
     prepare, title, request = _preparing(desk, target, said, wishes=wishes, config=config), None, said.text
     if target.kind == "plan":
         template = desk.templates[target.name]
-        request, title = f"(the plan {template.title})", template.file
+        given = json.dumps(wishes.inputs, ensure_ascii=False) if wishes.inputs else said.text.strip()
+        request, title = f"(the plan {template.title}){f' {given}' if given else ''}", template.file
     # What is wrong with a request is wrong in every session, and is told before anything starts.
     prepare(None)
     return Job(run, session, request, _on_terms(prepare, wishes, owner=desk.caller.owner), title)
@@ -107,7 +108,10 @@ def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes
     profile = target.name if target.kind == "profile" else "plan"
     if target.kind == "plan":
         template = desk.templates[target.name]
-        prepared = _of_template(template, inputs_of(template, said.text, given=wishes.inputs), config)
+        try:
+            prepared = _of_template(template, inputs_of(template, said.text, given=wishes.inputs), config)
+        except PlanInvalid as invalid:
+            raise invalid if wishes.inputs is None else replace(of_plan(invalid), param="inputs") from None
         return lambda _: prepared
     if target.kind == "agent":
         return lambda session: _of_agent(desk, target.name, _objective(said, session), config)
@@ -151,7 +155,8 @@ def config_of(body: ChatBody, target: Target, wishes: Wishes) -> ModelConfig:
 def inputs_of(template: Template, text: str, *, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Returns the inputs of a plan: those given apart, or a JSON object in the message.
 
-    The run asks for what is missing. A plan with a single input of type string takes any other text as that.
+    The run asks for what is missing. A plan with a single input takes any other JSON as that, and one of type string
+    any other text.
 
     Raises:
         ApiError: the message is neither.
@@ -167,8 +172,11 @@ def inputs_of(template: Template, text: str, *, given: Mapping[str, Any] | None)
         return found
     if not declared or not text.strip():
         return {}
-    if len(declared) == 1 and next(iter(declared.values())).get("type") == "string":
-        return {next(iter(declared)): text}
+    (name, schema), *others = declared.items()
+    if not others and schema.get("type") == "string":
+        return {name: text}
+    if not others and found is not None:
+        return {name: found}
     names = ", ".join(declared)
     words = f"the plan {template.name!r} takes its inputs ({names}) as a JSON object in the message, or in `inputs`"
     raise ApiError(400, words, param="messages", code="inputs_expected")

@@ -13,6 +13,8 @@ from dagwright.plan.references import suggestion
 _NODES = TypeAdapter(list[Node])
 _NODE = TypeAdapter(Node)
 
+_DEPENDENCIES = ("needs", "after", "requires", "dependencies", "dependsOn", "depends")
+"""What other formats call `depends_on`."""
 _EXPECTED = {
     "join": "all, any, all_done or {at_least: k}",
     "on_error": "block, skip, ask, replan or {value: …}",
@@ -155,7 +157,7 @@ def _field_problems(
         at = pointer(*base, *place)
         label = ".".join(str(part) for part in place)
         if item["type"] == "extra_forbidden":
-            hint = suggestion(str(place[-1]), known) if len(place) == 1 else _hint_inside(place)
+            hint = _hint_of(str(place[-1]), known) if len(place) == 1 else _hint_inside(place)
             yield Problem("invalid_field", f"unknown key {label!r}", at, node, hint)
         elif item["type"] == "missing":
             yield Problem("invalid_field", f"{label!r} is missing", pointer(*base, *place[:-1]), node)
@@ -169,6 +171,12 @@ def _field_problems(
         else:
             message = item["msg"].removeprefix("Value error, ")
             yield Problem("invalid_field", f"{label}: {message[:1].lower()}{message[1:]}", at, node)
+
+
+def _hint_of(name: str, known: frozenset[str]) -> str | None:
+    """Returns what may have been meant by an unknown key: one that is near, or what it is called elsewhere."""
+    meant = "depends_on" if name in _DEPENDENCIES and "depends_on" in known else None
+    return f"did you mean {meant!r}?" if meant is not None else suggestion(name, known)
 
 
 def _hint_inside(place: tuple[str | int, ...]) -> str | None:

@@ -81,7 +81,10 @@ class Pause:
         """Returns why it cannot be done now."""
         if scheduler.is_stopped or scheduler.is_finished:
             return STOPPED if scheduler.is_stopped else _ENDED
-        return None if scheduler.paused is None else f"the run is paused already, {_who_paused(scheduler.paused)}"
+        if scheduler.paused is None:
+            return None
+        by_whom = f", {_who_paused(scheduler.paused)}" if scheduler.paused.by or scheduler.paused.reason else ""
+        return f"the run is paused already{by_whom}"
 
     def do(self, scheduler: Scheduler, *, at: float) -> None:
         """Does it."""

@@ -126,7 +126,20 @@ async def test_what_a_run_refuses_is_told(away: Apart, monkeypatch: pytest.Monke
     monkeypatch.setattr(type(desk.steering), "steer", refuse)
     told = await http.post("/v1/runs/run-1/pause")
     assert (told.status_code, told.json()["error"]["param"]) == (400, None)
-    assert told.json()["error"]["message"] == "the run is paused already"
+    assert (told.json()["error"]["message"], told.json()["error"]["code"]) == ("the run is paused already", "refused")
+
+
+async def test_wrong_inputs_name_the_field_in_which_they_stand(away: Apart) -> None:
+    http, client, _ = away
+    told = [
+        (await http.post("/v1/chat/completions", json={**body, "model": "plan/double"})).json()["error"]
+        for body in (
+            {"messages": [{"role": "user", "content": "Go."}], "inputs": {"number": "many"}},
+            {"messages": [{"role": "user", "content": '{"number": "many"}'}]},
+        )
+    ]
+    assert [each["param"] for each in told] == ["inputs", "messages"]
+    assert not client.asked
 
 
 async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(away: Apart) -> None:

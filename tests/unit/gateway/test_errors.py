@@ -8,6 +8,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.client import IdInUse
 from dagwright.contracts.model_calls import ModelError
 from dagwright.contracts.model_failures import ModelFailure
+from dagwright.forks import ForkRefused
 from dagwright.gateway.errors import _OF_MODEL, told_as
 from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.sessions import TurnNotTaken
@@ -22,6 +23,7 @@ def rpc(status: RPCStatusCode) -> RPCError:
     [
         (rpc(RPCStatusCode.UNAVAILABLE), 503, "unavailable", {"Retry-After": "2"}),
         (rpc(RPCStatusCode.RESOURCE_EXHAUSTED), 429, "server_busy", {"Retry-After": "2"}),
+        (ForkRefused("x"), 400, "fork_refused", {}),
         (IdInUse("x"), 409, "idempotency_key_in_use", {"x-should-retry": "false"}),
         (TurnNotTaken("no_worker", "x"), 503, "unavailable", {"Retry-After": "2"}),
         (TurnNotTaken("session_ending", "x"), 409, "session_ending", {}),
@@ -51,3 +53,13 @@ def test_every_failure_of_a_model_is_known() -> None:
 def test_what_nobody_expected_is_a_defect() -> None:
     assert told_as(ZeroDivisionError()) is None
     assert told_as(rpc(RPCStatusCode.INTERNAL)) is None
+
+
+def test_what_commands_say_of_options_and_ids_is_told_in_words_of_the_api() -> None:
+    fork = told_as(ForkRefused("--rerun zzz: the fork has no such node or item"))
+    used = told_as(IdInUse("the id 'run-1' belongs to a run with another plan; choose another id"))
+    assert fork is not None
+    assert used is not None
+    assert fork.message == "rerun zzz: the fork has no such node or item"
+    belongs = "the id 'run-1' belongs to a run with another plan"
+    assert used.message == f"{belongs}; send another request with another Idempotency-Key"

@@ -8,7 +8,7 @@ import pytest
 from dagwright.feed import RunView
 from dagwright.gateway.callers import Caller
 from dagwright.gateway.errors import ApiError
-from dagwright.gateway.following import Moment, outcome_of
+from dagwright.gateway.following import Moment, answer_text, outcome_of
 
 VIEW = RunView("run-1", "first", "completed_with_failures", None, None, {}, None, None, is_closed=True)
 
@@ -26,6 +26,18 @@ async def test_answer_says_why_its_run_is_not_completed() -> None:
     error = {"code": "max_rounds", "message": "all 2 rounds are used", "node": None}
     assert await _about(error) == {**about, "error": {"code": "max_rounds", "message": "all 2 rounds are used"}}
     assert await _about(None) == about
+
+
+async def test_answer_without_words_is_told_as_json_for_a_chat_would_show_nothing() -> None:
+    document: dict[str, Any] = {
+        "workflow_id": "run-1",
+        "status": "completed",
+        "output": None,
+        "error": None,
+        "nodes": {},
+    }
+    assert answer_text(VIEW, document) == "null"
+    assert answer_text(VIEW, {**document, "output": {}}) == "{}"
 
 
 async def _error(status: str, **document: Any) -> ApiError:

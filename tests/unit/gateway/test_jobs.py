@@ -1,9 +1,10 @@
 """The runs that requests of the gateway stand for."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -14,9 +15,11 @@ from dagwright.gateway.bodies import Wishes
 from dagwright.gateway.callers import Caller
 from dagwright.gateway.conversation import Conversation
 from dagwright.gateway.errors import ApiError
-from dagwright.gateway.jobs import job_of
+from dagwright.gateway.examples import PUBLISHED
+from dagwright.gateway.jobs import inputs_of, job_of
 from dagwright.gateway.targets import Target
 from dagwright.settings import Settings
+from dagwright.templates import Template, load_templates
 from dagwright.toolset import load_toolset
 from dagwright.turns import PreparedRun
 from tests.support.rounds import Workers
@@ -46,3 +49,31 @@ def test_any_run_has_a_deadline_and_only_questions_in_rounds_have_rounds(tmp_pat
         with pytest.raises(ApiError, match="profile/plan has no rounds of workers") as refused:
             _prepared(tmp_path, plan, wishes)
         assert (refused.value.status, refused.value.param) == (400, name)
+
+
+def _template(**inputs: Any) -> Template:
+    return cast("Template", SimpleNamespace(name="double", checked=SimpleNamespace(inputs=inputs)))
+
+
+def test_single_input_takes_the_message_as_it_is_written() -> None:
+    number, text = {"type": "integer"}, {"type": "string"}
+    assert inputs_of(_template(number=number), "21", given=None) == {"number": 21}
+    assert inputs_of(_template(some={"type": "array"}), "[1, 2]", given=None) == {"some": [1, 2]}
+    assert inputs_of(_template(words=text), "21", given=None) == {"words": "21"}
+    assert inputs_of(_template(number=number), '{"number": 21}', given=None) == {"number": 21}
+    for template, words in ((_template(number=number), "many"), (_template(a=number, b=number), "21")):
+        with pytest.raises(ApiError, match="as a JSON object in the message"):
+            inputs_of(template, words, given=None)
+
+
+def test_session_is_told_what_a_plan_was_started_with(tmp_path: Path) -> None:
+    (tmp_path / "double.json").write_text(json.dumps(PUBLISHED["plan"]), encoding="utf-8")
+    toolset = load_toolset(Settings(state_dir=tmp_path))
+    templates = load_templates(tmp_path, toolset.declarations())
+    desk = cast("Desk", SimpleNamespace(toolset=toolset, templates=templates, caller=Caller("me")))
+    told = [
+        job_of(desk, Target("plan", "double"), Conversation(text), wishes=wishes, config=ModelConfig()).request
+        for text, wishes in (('{"number": 1}', Wishes()), ("Go.", Wishes(inputs={"number": 2})), ("", Wishes()))
+    ]
+    title = "(the plan Double a number)"
+    assert told == [f'{title} {{"number": 1}}', f'{title} {{"number": 2}}', title]

@@ -7,6 +7,7 @@ from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.deadline import Deadline
 from dagwright.plan.errors import NodeError
 from dagwright.plan.ready_queue import MAX_IN_FLIGHT
+from dagwright.plan.run_state import Paused
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
 from dagwright.plan.steering import Cancel, Pause, Resume, SetLimits, standing_notes, take
@@ -28,6 +29,8 @@ def test_paused_run_starts_nothing_new_and_goes_on_when_it_is_resumed() -> None:
     ]
 
     assert take(Pause(), scheduler, at=3.0) == "the run is paused already, paused by ann: too early"
+    scheduler.paused = Paused(2.0, None, None)
+    assert take(Pause(), scheduler, at=3.0) == "the run is paused already"
     assert take(Resume(), scheduler, at=4.0) is None
     assert take(Resume(), scheduler, at=4.0) == "the run is not paused"
     assert (ids_of(started(scheduler)), standing_notes(scheduler)) == (["b"], [])

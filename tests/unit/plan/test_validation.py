@@ -258,6 +258,9 @@ def test_cache_is_taken_for_tools_that_change_nothing(tool: str) -> None:
 
 
 def test_unknown_key_is_told_with_the_nearest_known_one() -> None:
+    for name in ("needs", "after"):
+        ((_, _, _, message, hint),) = told(node("a", **{name: ["b"]}))
+        assert (message, hint) == (f"unknown key {name!r}", "did you mean 'depends_on'?")
     assert told(node("a", dependson=["b"]), tittle="x") == [
         ("invalid_field", "/tittle", None, "unknown key 'tittle'", "did you mean 'title'?"),
         ("invalid_field", "/nodes/0/dependson", "a", "unknown key 'dependson'", "did you mean 'depends_on'?"),
