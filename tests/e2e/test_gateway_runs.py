@@ -1,5 +1,6 @@
 """Runs and sessions through the gateway: looking, events that go on after a drop, answers, steering and forks."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,30 @@ async def test_plans_are_checked_and_started_once(server: LiveServer, tmp_path: 
     assert (first["is_new"], again["is_new"], first["run_id"]) == (True, False, again["run_id"])
     assert (ended["run_id"], ended["is_new"], ended["status"]) == (first["run_id"], False, "cancelled")
     assert (other.status_code, both.status_code, unknown.status_code) == (409, 400, 404)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"), [(None, "was cancelled;"), ({"reason": "enough", "by": "ann"}, "was cancelled by ann: enough;")]
+)
+async def test_who_waits_for_a_turn_is_told_who_cancelled_it(
+    server: LiveServer, tmp_path: Path, body: Any, words: str
+) -> None:
+    session = f"s-{uuid4().hex[:8]}"
+    node = {"id": "wait", "tool": "wait", "arguments": {"duration": "10m"}}
+    plans = {"long": {"plan": 1, "nodes": [node], "output": "done {{wait.result}}"}}
+    asked = {"model": "plan/long", "messages": [{"role": "user", "content": "{}"}], "session_id": session}
+    async with gateway(server, folder=tmp_path, plans=plans) as live:
+        asking = asyncio.create_task(live.post("/v1/chat/completions", asked))
+
+        async def is_cancelled() -> bool:
+            return (await live.http.post(f"/v1/orchestration/{session}/cancel", json=body)).status_code == 200
+
+        await eventually(is_cancelled)
+        told = await asking
+    error, about = told.json()["error"], told.json()["dagwright"]
+    assert (told.status_code, error["code"], about["status"]) == (422, "run_cancelled", "cancelled")
+    assert words in error["message"]
+    assert (told.headers["x-run-id"], told.headers["x-session-id"]) == (about["run_id"], session)
 
 
 async def test_pages_of_runs_tell_each_once(server: LiveServer, tmp_path: Path) -> None:
