@@ -146,7 +146,7 @@ FAILURES: list[tuple[str, Answer, ModelError, str]] = [
     ("tool of nobody", tool_call("mail", to="ann"), E.ANSWER_BROKEN, "called a tool, and there are none"),
     ("blanks", text(" \n "), E.ANSWER_BROKEN, "answered with nothing"),
     # What was answered, and is of no use.
-    ("refusal", Completion(refusal="I can't help with that."), E.REFUSED, "declined: I can't help with that."),
+    ("refusal", Completion(refusal="I can't help with that."), E.REFUSED, "declined: I can't help with that; word"),
     ("filtered", text("So", finish_reason="content_filter"), E.FILTERED, "content filter"),
     ("cut off", text("So", finish_reason="length"), E.CUT_OFF, "raise max_tokens (now 9)"),
 ]
