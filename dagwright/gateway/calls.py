@@ -88,8 +88,6 @@ async def call_for(desk: Desk, body: ChatBody, target: Target, said: Conversatio
         RunNotFound: the run whose questions are answered is not there.
     """
     by = desk.caller.owner or body.user
-    if (body.model_extra or {}).get("n") not in (None, 1):
-        raise ApiError(400, "n: a run gives one answer", param="n", code="unsupported_parameter")
     if wishes.cancels:
         refuse_without(desk, Scope.OPERATE)
     if said.answers:
@@ -101,6 +99,8 @@ async def call_for(desk: Desk, body: ChatBody, target: Target, said: Conversatio
         called = known_as(desk.caller, session)
         return Call(target.id, runs[0], said, wishes, session=session, called=called, by=by)
     refuse_without(desk, Scope.RUN)
+    if (body.model_extra or {}).get("n") not in (None, 1):
+        raise ApiError(400, "n: a run gives one answer", param="n", code="unsupported_parameter")
     job = job_of(desk, target, said, wishes=wishes, config=config_of(body, target, wishes))
     called = known_as(desk.caller, job.session)
     return Call(target.id, job.run, said, wishes, job, session=job.session, called=called, by=by)
