@@ -14,6 +14,8 @@ from dagwright.client import NO_TERMS, Origin, made_id
 from dagwright.contracts.conversation import TurnSummary
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.sessions import Session
+from dagwright.contracts.turn_summaries import cut_inside
+from dagwright.contracts.turns import REQUEST_BYTES
 from dagwright.gateway.bodies import ChatBody, Wishes, json_of
 from dagwright.gateway.callers import known_as, new_session_of
 from dagwright.gateway.conversation import Conversation
@@ -29,6 +31,8 @@ from dagwright.turns import AnyProfile, PreparedRun, SessionStart, WordsRequest,
 
 _AGENT_NODE = "answer"
 _OBJECTIVE = "objective"
+_TITLE_BYTES = 200
+"""Left for the title of a plan, of the request that a session keeps."""
 
 Prepare = Callable[[Session | None], PreparedRun]
 """Returns a run for what a session knows; `None` stands for no session."""
@@ -69,7 +73,8 @@ def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, co
     if target.kind == "plan":
         template = desk.templates[target.name]
         given = json.dumps(wishes.inputs, ensure_ascii=False) if wishes.inputs else said.text.strip()
-        request, title = f"(the plan {template.title}){f' {given}' if given else ''}", template.file
+        shown = cut_inside(given, max_bytes=REQUEST_BYTES - _TITLE_BYTES)
+        request, title = f"(the plan {template.title}){f' {shown}' if shown else ''}", template.file
     # What is wrong with a request is wrong in every session, and is told before anything starts.
     prepare(None)
     return Job(run, session, request, _on_terms(prepare, wishes, owner=desk.caller.owner), title)

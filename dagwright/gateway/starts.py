@@ -20,6 +20,9 @@ class Starts:
         self._most = most
         self._under_way: set[str] = set()
         self._begun: set[str] = set()
+        self._listed: set[str] = set()
+        self._lists = 0
+        self._newest = 0
         self._turn = asyncio.Lock()
 
     @asynccontextmanager
@@ -29,7 +32,14 @@ class Starts:
         Raises:
             ApiError: the owner has too many.
         """
+        # Before its turn: nobody stands in line for a server that does not answer.
+        self._lists += 1
+        number, listed = self._lists, await runs.open_runs_of(self._owner)
         async with self._turn:
+            if number > self._newest:
+                # An older one lacks what was seen in a newer one, and does not count as begun any more.
+                self._newest, self._listed = number, listed
+                self._begun -= listed
             is_first = run not in self._under_way and await self._has_room(runs)
             if is_first:
                 self._under_way.add(run)
@@ -45,14 +55,12 @@ class Starts:
                 self._begun.add(run)
 
     async def _has_room(self, runs: Runs) -> bool:
-        listed = await runs.open_runs_of(self._owner)
-        self._begun -= listed
-        if self._count(listed) < self._most:
+        if self._count() < self._most:
             return True
         for run in sorted(self._begun):
             if not await runs.is_open(run):
                 self._begun.discard(run)
-        return self._count(listed) < self._most
+        return self._count() < self._most
 
-    def _count(self, listed: set[str]) -> int:
-        return len(listed | self._under_way | self._begun)
+    def _count(self) -> int:
+        return len(self._listed | self._under_way | self._begun)

@@ -171,6 +171,34 @@ async def test_key_that_does_too_much_is_told_when_to_come_again(server: LiveSer
     assert (in_pieces.status_code, in_pieces.json()["error"]["code"]) == (413, "request_too_large")
 
 
+async def test_of_streams_that_are_asked_for_together_no_more_open_than_a_key_may_have(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    keys = Keys(tmp_path)
+    ann = keys.add("ann")
+    more = {"api_keys": keys.path, "api_streams": 2}
+    node = {"id": "wait", "tool": "wait", "arguments": {"duration": "10m"}}
+    plans = {"wait": {"plan": 1, "nodes": [node]}}
+    asked: dict[str, Any] = {"model": "plan/wait", "messages": [{"role": "user", "content": "{}"}], "stream": True}
+    async with gateway(server, folder=tmp_path, plans=plans, more=more) as live, AsyncExitStack() as stack:
+
+        async def open_one() -> int:
+            request = live.http.stream("POST", "/v1/chat/completions", json=asked, headers=bearer(ann))
+            return (await stack.enter_async_context(request)).status_code
+
+        statuses = await asyncio.gather(*(open_one() for _ in range(8)))
+
+        async def are_cancelled() -> bool:
+            found = (await get(live, ann, "/v1/runs?status=running")).json()["data"]
+            await asyncio.gather(*(post(live, ann, f"/v1/runs/{each['run_id']}/cancel") for each in found))
+            ended = (await get(live, ann, "/v1/runs?status=cancelled")).json()["data"]
+            assert len(ended) <= 2
+            return len(ended) == 2
+
+        await eventually(are_cancelled)
+    assert sorted(statuses) == [200] * 2 + [429] * 6
+
+
 async def test_key_that_asks_too_often_is_told_when_to_come_again(server: LiveServer, tmp_path: Path) -> None:
     keys = Keys(tmp_path)
     ann, bob = keys.add("ann"), keys.add("bob")

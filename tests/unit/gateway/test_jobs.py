@@ -18,6 +18,7 @@ from dagwright.gateway.errors import ApiError
 from dagwright.gateway.examples import PUBLISHED
 from dagwright.gateway.jobs import inputs_of, job_of
 from dagwright.gateway.targets import Target
+from dagwright.plan.errors import PlanInvalid
 from dagwright.settings import Settings
 from dagwright.templates import Template, load_templates
 from dagwright.toolset import load_toolset
@@ -77,3 +78,9 @@ def test_session_is_told_what_a_plan_was_started_with(tmp_path: Path) -> None:
     ]
     title = "(the plan Double a number)"
     assert told == [f'{title} {{"number": 1}}', f'{title} {{"number": 2}}', title]
+    long = Conversation(json.dumps({"number": 1, "more": "x" * 100_000}))
+    with pytest.raises(PlanInvalid):
+        job_of(desk, Target("plan", "double"), long, wishes=Wishes(), config=ModelConfig())
+    spread = Conversation('{"number": ' + " " * 100_000 + "1}")
+    kept = job_of(desk, Target("plan", "double"), spread, wishes=Wishes(), config=ModelConfig()).request
+    assert len(kept) < 1_000

@@ -20,7 +20,7 @@ class Server:
     def catch_up(self) -> None:
         self.listed = {*self.open}
 
-    async def open_runs_of(self, _: str) -> set[str]:
+    async def open_runs_of(self, owner: str) -> set[str]:
         await asyncio.sleep(0)
         return {*self.listed}
 
@@ -77,3 +77,42 @@ async def test_room_of_one_that_did_not_start_is_given_back() -> None:
     with pytest.raises(OSError, match="no answer"):
         await fails()
     assert await started(server, starts, "b")
+
+
+async def test_list_that_comes_late_makes_no_room_for_runs_that_a_newer_one_had() -> None:
+    server, starts = Server(), Starts("ann", most=1)
+    late = asyncio.Event()
+
+    class Late(Server):
+        async def open_runs_of(self, owner: str) -> set[str]:
+            found = await super().open_runs_of(owner)
+            await late.wait()
+            return found
+
+    slow = Late()
+    slow.open = server.open
+    waits = asyncio.create_task(started(slow, starts, "b"))
+    await asyncio.sleep(0.001)
+    assert await started(server, starts, "a")
+    server.catch_up()
+    assert not await started(server, starts, "c")
+    late.set()
+    assert not await waits
+
+
+async def test_nobody_stands_in_line_for_a_server_that_does_not_answer() -> None:
+    asked: list[str] = []
+
+    class Silent(Server):
+        async def open_runs_of(self, owner: str) -> set[str]:
+            asked.append(owner)
+            await asyncio.Event().wait()
+            return set()
+
+    starts = Starts("ann", most=3)
+    starting = [asyncio.create_task(started(Silent(), starts, f"run-{number}")) for number in range(5)]
+    await asyncio.sleep(0.01)
+    assert asked == ["ann"] * 5
+    for task in starting:
+        task.cancel()
+    await asyncio.gather(*starting, return_exceptions=True)
