@@ -82,7 +82,10 @@ def create_app(desk: Desk, *, host: str = "localhost") -> FastAPI:
     for each in _ROUTED:
         app.include_router(each.router, responses=DOCUMENTED, dependencies=[_DOCUMENTED_KEY, Depends(sendable)])
 
-    app.add_middleware(Patience, reach=desk.runs.reach)
+    async def reach() -> None:
+        await desk.runs.reach()
+
+    app.add_middleware(Patience, reach=reach)
     app.add_middleware(Guard, keys=desk.keys, uses=desk.uses, hosts=Hosts([host, *names], origins))
     if origins:
         # Outermost, so that a page can read why it was refused.

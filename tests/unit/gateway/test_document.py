@@ -18,7 +18,6 @@ from dagwright.settings import Settings
 from tests.unit.gateway.conftest import Apart
 
 _PARTS = SimpleNamespace(
-    runs=SimpleNamespace(reach=None),
     settings=Settings(),
     keys=KeyFile(Path("none")),
     uses=Uses(Limits(1, 1, 1, 1_024), lambda: 0.0),
