@@ -37,7 +37,7 @@ from dagwright.descriptions import (
     task_notes,
 )
 from dagwright.executions import BEGINNING, Offset, executions_of, root_run, run_above
-from dagwright.history_reader import LOST_SERVER_S, HistoryReader, TaskState, states_of
+from dagwright.history_reader import LOST_SERVER_S, HistoryReader, TaskState, begun_in, states_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, RunStatus
 from dagwright.plan.steering import standing_notes
@@ -240,18 +240,30 @@ class RunFeed:
 
     async def seen_at(self, offset: Offset) -> tuple[dict[str, TaskState], Offset]:
         """Returns what `states_at` does, and the place up to which there is something to be seen: at most `offset`."""
+        reader = await self._reader_at(offset)
+        if reader is None:
+            return {}, BEGINNING
+        return states_of(reader.execution.projection.scheduler), reader.execution.offset
+
+    async def begun_at(self, offset: Offset) -> set[str]:
+        """Returns the tasks of which a subscriber has seen that they began; as `states_at`."""
+        reader = await self._reader_at(offset)
+        return set() if reader is None else begun_in(reader.execution.projection.scheduler)
+
+    async def _reader_at(self, offset: Offset) -> HistoryReader | None:
+        """Returns a reader that has read up to a place; `None` if the server does not keep that."""
         description = await self._describe()
         executions = await self._executions_until(description)
         if offset.run > len(executions):
-            return {}, BEGINNING
+            return None
         reader = self._reader(executions[offset.run - 1], number=offset.run)
         try:
             await reader.read_to(offset.event)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-            return {}, BEGINNING
-        return states_of(reader.execution.projection.scheduler), reader.execution.offset
+            return None
+        return reader
 
     def _reader(self, run_id: str, *, number: int) -> HistoryReader:
         return HistoryReader(self._client, self._workflow_id, run_id, number=number)

@@ -159,5 +159,24 @@ def states_of(scheduler: Scheduler | None) -> dict[str, TaskState]:
     return found
 
 
+def begun_in(scheduler: Scheduler | None) -> set[str]:
+    """Returns the nodes and items that have begun, whatever became of them."""
+    states = states_of(scheduler)
+    records = {task: scheduler.record_of(task) for task in states} if scheduler is not None else {}
+    return {task for task, record in records.items() if record is not None and has_begun(states[task], record)}
+
+
+def has_begun(state: TaskState, record: Record) -> bool:
+    """Tells whether a node or item has begun.
+
+    Args:
+        record: of the same, or of a later moment.
+    """
+    if state.status is NodeStatus.RUNNING or state.attempts:
+        return True
+    is_known = state.status is not NodeStatus.WAITING or record.status is NodeStatus.WAITING
+    return is_known and state.status not in (NodeStatus.PENDING, NodeStatus.READY) and record.started_at is not None
+
+
 def _state(record: Record) -> TaskState:
     return TaskState(record.status, record.attempts, record.reason)

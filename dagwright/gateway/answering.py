@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import aclosing
 
-from dagwright.answer_pieces import Piece, ToldText
+from dagwright.answer_pieces import NOTHING_TOLD, Mark, Piece, ToldText
 from dagwright.contracts.agent_spec import is_turn
+from dagwright.feed_hub import Told
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.following import Moment, Outcome, moments
 
@@ -16,25 +17,34 @@ NEXT_TURN = "\n\n"
 
 
 class AnswerTold:
-    """What a client has been told of an answer."""
+    """What a client has been told of an answer.
 
-    def __init__(self) -> None:
-        self.told = ToldText()
-        self._node = ""
+    Args:
+        before: what it was told of it before this connection.
+        total: how many characters it was told in all then.
+    """
+
+    def __init__(self, before: Mark = NOTHING_TOLD, *, total: int = 0) -> None:
+        self.told = ToldText(before)
+        self.total = total
+        """Characters that the client has."""
+        self._node = before.node
 
     def words_of(self, piece: Piece) -> str:
         """Returns what a client is told of a piece, which may come behind what is no part of the answer."""
         before, self._node = self._node, piece.node
-        if not piece.begins_again:
-            return piece.text
         # What an agent has said before it called tools is no answer that was given up.
         is_next = is_turn(before.rpartition("/")[2]) and _name(before) != _name(piece.node)
-        return (NEXT_TURN if is_next else BEGINS_AGAIN) + piece.text
+        between = (NEXT_TURN if is_next else BEGINS_AGAIN) if piece.begins_again else ""
+        self.total += len(between) + len(piece.text)
+        return between + piece.text
 
     def rest_of(self, outcome: Outcome) -> str:
         """Returns what a client is still to be told at the end, of the answer or of what is asked instead."""
         if outcome.requests:
-            return NEXT_TURN + outcome.text if outcome.text and self.told.text else outcome.text
+            words = NEXT_TURN + outcome.text if outcome.text and self.told.mark.length else outcome.text
+            self.total += len(words)
+            return words
         rest = self.told.rest_of(outcome.text)
         return "" if rest is None else self.words_of(rest)
 
@@ -45,16 +55,21 @@ def _name(node: str) -> str:
 
 
 async def moments_and_pieces(
-    desk: Desk, run: str, told: AnswerTold, *, answered: Collection[tuple[str, str]] = ()
+    desk: Desk,
+    run: str,
+    told: AnswerTold,
+    *,
+    answered: Collection[tuple[str, str]] = (),
+    after: Told | None = None,
 ) -> AsyncGenerator[Moment | Piece, None]:
     """Yields a run at its moments and its answer in pieces, up to its last moment; raises as `moments`.
 
     Args:
         told: what the client has been told of the answer; kept up here.
-        answered: as `moments` takes it.
+        answered, after: as `moments` takes them.
     """
     async with (
-        aclosing(moments(desk, run, answered=answered)) as happening,
+        aclosing(moments(desk, run, answered=answered, after=after)) as happening,
         aclosing(desk.runs.texts.pieces(run, told.told)) as writing,
     ):
         coming: dict[AsyncIterator[Moment | Piece], asyncio.Task[Moment | Piece | None]] = {}

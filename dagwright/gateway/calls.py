@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from fastapi import Request
 
 from dagwright.client import IdInUse
+from dagwright.feed import RunNotFound
 from dagwright.gateway.bodies import ChatBody, RoutingMode, Wishes
 from dagwright.gateway.callers import Scope, known_as
 from dagwright.gateway.conversation import Conversation
@@ -22,7 +23,8 @@ from dagwright.gateway.following import (
     last_moment,
     outcome_of,
 )
-from dagwright.gateway.jobs import Job, config_of, job_of, start_job
+from dagwright.gateway.jobs import Job, config_of, id_of_key, job_of, start_job
+from dagwright.gateway.places import Place, refuse_place_of_other
 from dagwright.gateway.routing import decided, route_by_model
 from dagwright.gateway.targets import Target
 
@@ -47,6 +49,7 @@ class Call:
         session: whose turn it is.
         called: how the client calls that session.
         by: who answers questions.
+        seen: where the client goes on; `None` if it begins.
     """
 
     model: str
@@ -57,6 +60,7 @@ class Call:
     session: str | None = None
     called: str | None = None
     by: str | None = None
+    seen: Place | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -80,14 +84,21 @@ async def routed(desk: Desk, body: ChatBody, target: Target, said: Conversation,
     return await route_by_model(desk.model, config_of(body, target, wishes), said, tools=tools)
 
 
-async def call_for(desk: Desk, body: ChatBody, target: Target, said: Conversation, *, wishes: Wishes) -> Call:
+async def call_for(
+    desk: Desk, body: ChatBody, target: Target, said: Conversation, *, wishes: Wishes, seen: Place | None = None
+) -> Call:
     """Returns what a run is to answer, once it is known that one can.
+
+    Args:
+        seen: where the client goes on: then its run is that one, and no other is started.
 
     Raises:
         ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: none can, or the key does not let it.
-        RunNotFound: the run whose questions are answered is not there.
+        RunNotFound: the run whose questions are answered, or that is gone on with, is not there.
     """
     by = desk.caller.owner or body.user
+    if seen is not None:
+        _refuse_other(desk, said, wishes=wishes, seen=seen)
     if wishes.cancels:
         refuse_without(desk, Scope.OPERATE)
     if said.answers:
@@ -97,13 +108,44 @@ async def call_for(desk: Desk, body: ChatBody, target: Target, said: Conversatio
         refuse_without(desk, Scope.ANSWER)
         session = await desk.runs.session_of(await desk.own(runs[0]))
         called = known_as(desk.caller, session)
-        return Call(target.id, runs[0], said, wishes, session=session, called=called, by=by)
+        return Call(target.id, runs[0], said, wishes, session=session, called=called, by=by, seen=seen)
+    # One that waited for its session may not have started when its gateway died: its key starts it then.
+    if seen is not None and (wishes.key is None or await _is_there(desk, seen.run)):
+        return replace(await joined(desk, seen.run, target.id, wishes=wishes, seen=seen), by=by)
     refuse_without(desk, Scope.RUN)
     if (body.model_extra or {}).get("n") not in (None, 1):
         raise ApiError(400, "n: a run gives one answer", param="n", code="unsupported_parameter")
     job = job_of(desk, target, said, wishes=wishes, config=config_of(body, target, wishes))
     called = known_as(desk.caller, job.session)
-    return Call(target.id, job.run, said, wishes, job, session=job.session, called=called, by=by)
+    return Call(target.id, job.run, said, wishes, job, session=job.session, called=called, by=by, seen=seen)
+
+
+async def joined(desk: Desk, run: str, model: str, *, wishes: Wishes, seen: Place | None) -> Call:
+    """Returns what follows a run that is there, for whoever may look at it.
+
+    Raises:
+        RunNotFound: it is not.
+        IdInvalid: no run can have that id.
+    """
+    session = await desk.runs.session_of(await desk.own(run))
+    called = known_as(desk.caller, session)
+    return Call(model, run, Conversation(""), wishes, session=session, called=called, seen=seen)
+
+
+def _refuse_other(desk: Desk, said: Conversation, *, wishes: Wishes, seen: Place) -> None:
+    """Refuses to go on with one run for a request that means another one."""
+    meant = {answer.run for answer in said.answers}
+    if wishes.key is not None and not said.answers:
+        meant = {id_of_key(wishes.key, owner=desk.caller.owner)}
+    for run in meant:
+        refuse_place_of_other(seen, run)
+
+
+async def _is_there(desk: Desk, run: str) -> bool:
+    try:
+        return await desk.runs.is_there(await desk.own(run))
+    except RunNotFound:
+        return False
 
 
 async def begun(desk: Desk, call: Call) -> set[tuple[str, str]]:

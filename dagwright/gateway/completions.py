@@ -15,9 +15,8 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from dagwright.answer_pieces import Piece
 from dagwright.gateway import direct, examples
 from dagwright.gateway.answer_models import Completion
-from dagwright.gateway.answering import AnswerTold, moments_and_pieces
 from dagwright.gateway.bodies import OWN_HEADERS, ChatBody, RoutingMode, Shown, Wishes, passed_on, wishes_of
-from dagwright.gateway.callers import Scope, known_as
+from dagwright.gateway.callers import Scope
 from dagwright.gateway.calls import (
     Beginning,
     Call,
@@ -25,21 +24,24 @@ from dagwright.gateway.calls import (
     beginning_of,
     call_for,
     end_of,
+    joined,
     left,
     routed,
 )
-from dagwright.gateway.conversation import UNSUPPORTED, Conversation, conversation_of
+from dagwright.gateway.conversation import UNSUPPORTED, conversation_of
 from dagwright.gateway.desk import Desk, TheDesk, refuse_without
 from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.following import Moment, Outcome
 from dagwright.gateway.headers import OF_ANSWERS
 from dagwright.gateway.jobs import refuse_rounds
-from dagwright.gateway.progress import Progress
+from dagwright.gateway.places import Kind, place_in, refuse_place_of_other
 from dagwright.gateway.run_models import answered as described
 from dagwright.gateway.run_models import streamed
+from dagwright.gateway.run_routes import LastEventId
 from dagwright.gateway.streams import DONE, Events, event, stream_response
 from dagwright.gateway.targets import Target, target_of
+from dagwright.gateway.telling import Telling
 
 router = APIRouter(tags=["completions"])
 RUN = "run"
@@ -52,30 +54,37 @@ RUN = "run"
     dependencies=[OWN_HEADERS],
     responses=described(Completion, examples.COMPLETION, events=examples.CHUNKS, headers=OF_ANSWERS),
 )
-async def complete(body: ChatBody, request: Request, desk: TheDesk) -> Response:
+async def complete(
+    body: ChatBody,
+    request: Request,
+    desk: TheDesk,
+    _: LastEventId = None,
+) -> Response:
     """Answers by the model itself or by a durable run, as `routing_mode` and the model say.
 
-    A run goes on if the connection ends; the same `Idempotency-Key` finds it again.
+    A run goes on if the connection ends; the same `Idempotency-Key` finds it again, and so does the id of an event of
+    its stream, behind which the answer goes on.
     """
     written = body.model_dump(exclude_unset=True)
-    wishes = wishes_of(written, request.headers)
+    wishes, seen = wishes_of(written, request.headers), place_in(request.headers, Kind.CHAT)
     if body.stream:
         # Before anything is started.
         desk.refuse_full_streams()
     target = target_of(desk, body.model)
     refuse_rounds(target, wishes)
-    if _is_direct(wishes, target, body):
+    if seen is None and _is_direct(wishes, target, body):
         return await _direct(desk, {**passed_on(written), "model": target.id})
     try:
         said = conversation_of(body.messages)
     except ApiError as error:
         # Pictures and the like: no run could take them, so there is nothing to decide.
-        if target.is_ours or wishes.mode is not RoutingMode.AUTO or error.code != UNSUPPORTED:
+        if seen or target.is_ours or wishes.mode is not RoutingMode.AUTO or error.code != UNSUPPORTED:
             raise
         return await _direct(desk, {**passed_on(written), "model": target.id})
-    if await routed(desk, body, target, said, wishes=wishes) is RoutingMode.DIRECT:
+    # Who answers was settled when the run was started that the client goes on with.
+    if seen is None and await routed(desk, body, target, said, wishes=wishes) is RoutingMode.DIRECT:
         return await _direct(desk, {**passed_on(written), "model": target.id})
-    call = await call_for(desk, body, target, said, wishes=wishes)
+    call = await call_for(desk, body, target, said, wishes=wishes, seen=seen)
     if not body.stream:
         return await _whole(desk, call, request)
     with_usage = body.stream_options is not None and body.stream_options.include_usage
@@ -96,15 +105,17 @@ async def complete(body: ChatBody, request: Request, desk: TheDesk) -> Response:
 )
 async def answer(
     run_id: str,
+    request: Request,
     desk: TheDesk,
+    _: LastEventId = None,
     *,
     stream_progress: Annotated[Shown, Query(description="What is told beside the answer.")] = Shown.CONTENT,
 ) -> Response:
-    """Streams the answer from its beginning, up to its end or to what the run asks of people."""
+    """Streams the answer from where the client stopped, up to its end or to what the run asks of people."""
     desk.refuse_full_streams()
-    session = await desk.runs.session_of(await desk.own(run_id))
-    wishes = Wishes(shown=stream_progress)
-    call = Call(RUN, run_id, Conversation(""), wishes, session=session, called=known_as(desk.caller, session))
+    seen = place_in(request.headers, Kind.CHAT)
+    refuse_place_of_other(seen, run_id)
+    call = await joined(desk, run_id, RUN, wishes=Wishes(shown=stream_progress), seen=seen)
     return await _streamed(desk, call, with_usage=True)
 
 
@@ -171,22 +182,22 @@ async def _streamed(desk: Desk, call: Call, *, with_usage: bool) -> Response:
 
 
 async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: bool) -> Events:
-    """Yields the role at once, what happens meanwhile, and the answer as it is written."""
-    chunks, answer = _Chunks(call, with_usage=with_usage), AnswerTold()
-    yield chunks.delta({"role": "assistant", "content": ""})
+    """Yields the role at once, what happens meanwhile, and the answer as it is written; what was told is left out."""
+    telling = Telling(Kind.CHAT, call.run, seen=call.seen, shown=call.wishes.shown)
+    chunks = _Chunks(call, telling, with_usage=with_usage)
+    for role in telling.beginning([{"role": "assistant", "content": ""}]):
+        yield chunks.delta(role)
     try:
         answered = await asyncio.shield(beginning)
-        progress = Progress(call.run, call.wishes.shown)
         last: Moment | None = None
-        async with aclosing(moments_and_pieces(desk, call.run, answer, answered=answered)) as coming:
+        async with aclosing(telling.coming(desk, answered=answered)) as coming:
             async for came in coming:
                 if isinstance(came, Piece):
-                    yield chunks.delta({"content": answer.words_of(came)})
+                    yield chunks.delta({"content": telling.words(came)})
                     continue
                 last = came
-                chunks.offset = str(last.view.offset)
-                for told in progress.events(last):
-                    yield chunks.delta({}, dagwright={"event": told})
+                if happened := telling.happened(last):
+                    yield chunks.delta({}, dagwright={"events": happened})
         assert last is not None
         outcome = await end_of(desk, call, last)
     # The status of the answer is out, so what goes wrong now is told in the stream.
@@ -194,17 +205,26 @@ async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: b
         wrong = told_as(error)
         if wrong is None:
             raise
-        yield event(wrong.body())
-        yield DONE
+        yield event(wrong.body(), id=str(telling.place))
+        yield f"id: {telling.place}\n{DONE}"
         return
-    if rest := answer.rest_of(outcome):
+    if rest := telling.rest(outcome):
         yield chunks.delta({"content": rest})
-    for index, each in enumerate(call_of(request, run=call.run) for request in outcome.requests):
-        yield chunks.delta({"tool_calls": [{"index": index, **each}]})
-    yield chunks.delta({}, finish_reason=_reason(outcome), dagwright=outcome.about)
-    if with_usage:
-        yield chunks.usage(outcome.usage)
-    yield DONE
+    for told in telling.end([*_end_of(call, outcome, with_usage=with_usage), None]):
+        yield chunks.event(told) if told is not None else f"id: {telling.place}\n{DONE}"
+
+
+def _end_of(call: Call, outcome: Outcome, *, with_usage: bool) -> list[dict[str, Any]]:
+    """Returns what follows the text: what is asked, the reason of the end, and what was used."""
+    calls = [call_of(request, run=call.run) for request in outcome.requests]
+    asked = [_choice({"tool_calls": [{"index": index, **each}]}) for index, each in enumerate(calls)]
+    found: list[dict[str, Any]] = [{"choices": [each]} for each in asked]
+    found.append({"choices": [_choice({}, _reason(outcome))], "dagwright": outcome.about})
+    return [*found, {"choices": [], "usage": outcome.usage}] if with_usage else found
+
+
+def _choice(delta: Mapping[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
 
 class _Chunks:
@@ -213,25 +233,18 @@ class _Chunks:
     Progress stands in a field of its own beside an empty delta: every client reads that as a chunk that says nothing.
     """
 
-    def __init__(self, call: Call, *, with_usage: bool) -> None:
+    def __init__(self, call: Call, telling: Telling, *, with_usage: bool) -> None:
         self._call = call
+        self._telling = telling
         self._with_usage = with_usage
         self._created = int(time.time())
-        self._number = 0
-        self.offset = "1-0"
-        """Place in the history of the run that has been told."""
 
-    def delta(self, delta: Mapping[str, Any], *, finish_reason: str | None = None, **more: Any) -> str:
+    def delta(self, delta: Mapping[str, Any], **more: Any) -> str:
         """Returns an event with a part of the answer."""
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        return self._event({"choices": [choice], **({"usage": None} if self._with_usage else {}), **more})
+        return self.event({"choices": [_choice(delta)], **more})
 
-    def usage(self, usage: Mapping[str, Any]) -> str:
-        """Returns the event with what was used."""
-        return self._event({"choices": [], "usage": usage})
-
-    def _event(self, parts: Mapping[str, Any]) -> str:
-        call = self._call
+    def event(self, parts: Mapping[str, Any]) -> str:
+        """Returns an event; its id says where its client is then."""
+        call, usage = self._call, {"usage": None} if self._with_usage else {}
         head = {"id": f"chatcmpl-{call.run}", "object": "chat.completion.chunk", "created": self._created}
-        self._number += 1
-        return event({**head, "model": call.model, **parts}, id=f"{call.run}/{self.offset}/{self._number}")
+        return event({**head, "model": call.model, **usage, **parts}, id=str(self._telling.place))

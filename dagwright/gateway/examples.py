@@ -238,19 +238,20 @@ COMPLETION: Example = {
     "dagwright": _ABOUT,
 }
 CHUNKS = """\
-id: run-1/1-0/1
+id: run-1/c1/1-0/0.0.00000000./0
 data: {"id":"chatcmpl-run-1","object":"chat.completion.chunk","created":1767605400,"model":"plan/double",\
 "choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}
 
-id: run-1/1-11/2
+id: run-1/c1/1-11/2.2.3224b088./0.24abb25b
 data: {"id":"chatcmpl-run-1","object":"chat.completion.chunk","created":1767605400,"model":"plan/double",\
 "choices":[{"index":0,"delta":{"content":"42"},"logprobs":null,"finish_reason":null}]}
 
-id: run-1/1-11/3
+id: run-1/c1/1-11/2.2.3224b088./2.24abb25b
 data: {"id":"chatcmpl-run-1","object":"chat.completion.chunk","created":1767605400,"model":"plan/double",\
 "choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}],\
 "dagwright":{"run_id":"run-1","session_id":null,"status":"completed","nodes":{"completed":1}}}
 
+id: run-1/c1/1-11/2.2.3224b088./3.24abb25b
 data: [DONE]
 
 """
@@ -281,19 +282,19 @@ RESPONSE: Example = {
     "dagwright": _ABOUT,
 }
 RESPONSE_EVENTS = """\
-id: run-1/1-0/0
+id: run-1/r1/1-0/0.0.00000000./0
 event: response.created
 data: {"type":"response.created","sequence_number":0,\
 "response":{"id":"resp_run-1.cGxhbi9kb3VibGU","status":"in_progress"}}
 
-id: run-1/1-11/5
+id: run-1/r4/1-11/2.2.3224b088./0.24abb25b
 event: response.output_text.delta
-data: {"type":"response.output_text.delta","sequence_number":5,"output_index":0,"item_id":"msg_run-1",\
+data: {"type":"response.output_text.delta","sequence_number":10376,"output_index":0,"item_id":"msg_run-1",\
 "content_index":0,"delta":"42","logprobs":[]}
 
-id: run-1/1-11/9
+id: run-1/r4/1-11/2.2.3224b088./5.24abb25b
 event: response.completed
-data: {"type":"response.completed","sequence_number":9,\
+data: {"type":"response.completed","sequence_number":12292,\
 "response":{"id":"resp_run-1.cGxhbi9kb3VibGU","status":"completed"}}
 
 """

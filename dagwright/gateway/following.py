@@ -3,19 +3,21 @@
 import json
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.asked import Asked
 from dagwright.contracts import wire
 from dagwright.contracts.turns import end_of_turn
 from dagwright.feed import RunView
+from dagwright.feed_hub import Told
 from dagwright.gateway.callers import known_as
 from dagwright.gateway.conversation import GivenAnswer
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import NO_RETRY, SERVER, ApiError
 from dagwright.gateway.feedback import nodes_in
 from dagwright.gateway.feedback_calls import Request, call_id, content_of
+from dagwright.history_reader import TaskState
 from dagwright.people import Answer
 from dagwright.plan.states import RunStatus
 from dagwright.plan.usage import NONE, Usage
@@ -32,11 +34,18 @@ class Moment:
     Args:
         changed: ids of the nodes and items that have changed since the moment before.
         requests: what it asks of people and nobody has answered here.
+        states: those of the nodes and items that have changed; the scheduler of the view may know more already.
     """
 
     view: RunView
     changed: Sequence[str]
     requests: Sequence[Request]
+    states: Mapping[str, TaskState] = field(default_factory=dict)
+
+    @property
+    def told(self) -> Told:
+        """What whoever was told this moment knows."""
+        return Told(self.view.offset, self.view.has_marks)
 
     @property
     def is_last(self) -> bool:
@@ -44,23 +53,26 @@ class Moment:
         return self.view.is_closed or bool(self.requests)
 
 
-async def moments(desk: Desk, run: str, *, answered: Collection[tuple[str, str]] = ()) -> AsyncGenerator[Moment, None]:
+async def moments(
+    desk: Desk, run: str, *, answered: Collection[tuple[str, str]] = (), after: Told | None = None
+) -> AsyncGenerator[Moment, None]:
     """Yields a run at its moments, the last one when it has ended or asks something; close it if it is left early.
 
     Args:
         answered: id and time of requests whose answers are on their way.
+        after: what was told before: then the first moment has what has changed since.
 
     Raises:
         RunNotFound: there is no such run.
         RPCError: the server has not answered for a minute.
     """
     asked = Asked(desk.runs.people, run)
-    async with aclosing(desk.runs.feeds.subscribe(run)) as updates:
+    async with aclosing(desk.runs.feeds.subscribe(run, after=after)) as updates:
         async for update in updates:
             is_closed = update.view.is_closed
             requests = [] if is_closed else await asked.in_view(update.view)
             left = [each for each in requests if key_of(each) not in answered]
-            moment = Moment(update.view, update.changed, left)
+            moment = Moment(update.view, update.changed, left, update.states)
             yield moment
             if moment.is_last:
                 return

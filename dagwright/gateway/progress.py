@@ -3,7 +3,8 @@
     {"type": "node_completed", "node_id": "sum", "run_id": "run-1", "data": {"title": …, "tool": …, "attempts": 1}}
 
 Types: `node_` and the state that a node has come to, `run_` and the state of the run, `human_feedback_requested` and
-`cancelled`. A node that came and went between two looks is told as started all the same.
+`cancelled`. A node that came and went between two looks is told as started all the same. All of one moment is told
+together, so that no break falls into the middle of it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,8 @@ from dagwright.contracts.documents import compact_value
 from dagwright.gateway.bodies import Shown
 from dagwright.gateway.feedback_calls import Request
 from dagwright.gateway.following import Moment, key_of
+from dagwright.gateway.places import check_word
+from dagwright.history_reader import TaskState, has_begun
 from dagwright.plan.states import NodeStatus, Record, RunStatus
 from dagwright.plan.times import format_time
 
@@ -26,12 +29,16 @@ class Progress:
     Args:
         run: its id.
         shown: what is told; nothing if that is `content`.
+        standing: as below, of what a client was told before.
     """
 
-    def __init__(self, run: str, shown: Shown) -> None:
+    def __init__(self, run: str, shown: Shown, *, standing: str = "") -> None:
         self._run = run
         self._shown = shown
-        self._started: set[str] = set()
+        self.started: set[str] = set()
+        """Nodes and items whose start was told."""
+        self.standing = standing
+        """Check of what was told of the run as a whole: its state, and what it asks."""
         self._asked: set[tuple[str, str]] = set()
         self._status = ""
 
@@ -41,33 +48,40 @@ class Progress:
             return
         for task_id in moment.changed:
             yield from self._of_task(moment, task_id)
-        for request in moment.requests:
-            if key_of(request) not in self._asked:
-                self._asked.add(key_of(request))
-                yield self._asks(request)
-        if str(moment.view.status) != self._status:
-            self._status = str(moment.view.status)
-            kind = "cancelled" if self._status == RunStatus.CANCELLED else f"run_{self._status}"
-            yield self._event(kind, None, {"title": moment.view.title})
+        status, asked = str(moment.view.status), {key_of(request) for request in moment.requests}
+        before, self.standing = self.standing, check_word([status, sorted(asked)])
+        if self.standing != before:
+            for request in moment.requests:
+                if key_of(request) not in self._asked:
+                    yield self._asks(request)
+            if status != self._status:
+                kind = "cancelled" if status == RunStatus.CANCELLED else f"run_{status}"
+                yield self._event(kind, None, {"title": moment.view.title})
+        self._status = status
+        self._asked |= asked
 
     def _of_task(self, moment: Moment, task_id: str) -> Iterator[Event]:
         scheduler = moment.view.scheduler
         record = scheduler.record_of(task_id) if scheduler is not None else None
-        if scheduler is None or record is None:
+        state = moment.states.get(task_id)
+        if scheduler is None or record is None or state is None:
             return
         node = scheduler.node_of(task_id)
         facts = {"title": node.title, "tool": node.tool}
-        was_started = record.started_at is not None or record.status is NodeStatus.RUNNING
-        if was_started and task_id not in self._started:
-            self._started.add(task_id)
+        if task_id not in self.started and has_begun(state, record):
+            self.started.add(task_id)
             yield self._event("node_started", task_id, {**facts, "at": format_time(record.started_at)})
-        if record.status not in (NodeStatus.RUNNING, NodeStatus.PENDING):
-            yield self._event(f"node_{record.status.value}", task_id, {**facts, **self._told(task_id, record)})
+        if state.status not in (NodeStatus.RUNNING, NodeStatus.PENDING):
+            yield self._event(f"node_{state.status.value}", task_id, {**facts, **self._told(task_id, state, record)})
 
-    def _told(self, task_id: str, record: Record) -> dict[str, Any]:
-        told: dict[str, Any] = {"attempts": record.attempts, "at": format_time(record.ended_at)}
-        if record.reason:
-            told["reason"] = record.reason
+    def _told(self, task_id: str, state: TaskState, record: Record) -> dict[str, Any]:
+        told: dict[str, Any] = {"attempts": state.attempts, "at": None}
+        if state.reason:
+            told["reason"] = state.reason
+        # The scheduler may be ahead of what is told, and then the rest belongs to a later moment.
+        if record.status is not state.status:
+            return told
+        told["at"] = format_time(record.ended_at)
         if record.error is not None:
             told["error"] = {"code": record.error.code, "message": record.error.message}
         if self._shown is Shown.FULL and record.status in _RESULTS:

@@ -285,25 +285,26 @@ def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def item_events(items: Sequence[Mapping[str, Any]], *, rest: str | None = None) -> list[dict[str, Any]]:
-    """Returns the events that bring the items of an answer, each as a whole.
+def item_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the events that bring the items of an answer, each as a whole."""
+    return [event for item in items if item["type"] == "message" for event in _told_whole(item)] + ended_items(items)
 
-    Args:
-        rest: what is left to be told of the message, if `begin_message` has brought it.
-    """
+
+def _told_whole(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [*begin_message(item), text_delta(item, item["content"][0]["text"])]
+
+
+def ended_items(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the events that end the items of an answer: the message that was told, and its calls as a whole."""
     found: list[dict[str, Any]] = []
     for index, item in enumerate(items):
         place = {"output_index": index, "item_id": item["id"]}
         begun = {**item, "status": "in_progress"}
         if item["type"] == "message":
             (part,) = item["content"]
-            text = part["text"]
-            left = text if rest is None else rest
-            found += begin_message(item) if rest is None else []
-            found += [text_delta(item, left)] if left or rest is None else []
             inside = {**place, "content_index": 0}
             found += [
-                {"type": "response.output_text.done", **inside, "text": text, "logprobs": []},
+                {"type": "response.output_text.done", **inside, "text": part["text"], "logprobs": []},
                 {"type": "response.content_part.done", **inside, "part": part},
             ]
         else:

@@ -14,7 +14,6 @@ from dagwright.contracts.conversation import TurnSummary
 from dagwright.feed import RunClosed, RunView
 from dagwright.gateway import direct, examples
 from dagwright.gateway.answer_models import ResponseAnswer
-from dagwright.gateway.answering import AnswerTold, moments_and_pieces
 from dagwright.gateway.bodies import OWN_HEADERS, RoutingMode, Wishes, passed_on, wishes_of
 from dagwright.gateway.callers import Scope, known_as
 from dagwright.gateway.calls import (
@@ -25,6 +24,7 @@ from dagwright.gateway.calls import (
     begun_in_background,
     call_for,
     end_of,
+    joined,
     left,
     routed,
 )
@@ -35,12 +35,13 @@ from dagwright.gateway.feedback_calls import question_words
 from dagwright.gateway.following import RUN_FAILED, Moment, about_run, ended, outcome_of
 from dagwright.gateway.headers import OF_ANSWERS
 from dagwright.gateway.jobs import refuse_rounds
-from dagwright.gateway.progress import Progress
+from dagwright.gateway.places import Kind, Place, place_in, refuse_place_of_other
 from dagwright.gateway.response_items import (
     ResponseBody,
     answered,
     begin_message,
     chat_of,
+    ended_items,
     failed,
     item_events,
     message_item,
@@ -50,16 +51,17 @@ from dagwright.gateway.response_items import (
     text_delta,
 )
 from dagwright.gateway.run_models import answered as described
+from dagwright.gateway.run_routes import LastEventId
 from dagwright.gateway.streams import Events, event, stream_response
 from dagwright.gateway.targets import target_of
+from dagwright.gateway.telling import Telling
 from dagwright.people import AnswerRefused
 
 router = APIRouter(tags=["responses"])
 CANCEL_S = 5.0
 """How long a run may take to stop before the answer says that it is still at it."""
-PROGRESS = "dagwright.event"
-"""Type of the events that tell progress; clients look at the types they know."""
-_EVENTS_OF_RUN = "/v1/runs/{run_id}/events, with the run_id in its `dagwright`"
+_CREATED, _GOES_ON = "response.created", "response.in_progress"
+"""Types of events; progress stands in one of the second, for some clients raise at types that they do not know."""
 _RESPONSE = described(ResponseAnswer, examples.RESPONSE)
 
 
@@ -69,10 +71,15 @@ _RESPONSE = described(ResponseAnswer, examples.RESPONSE)
     dependencies=[OWN_HEADERS],
     responses=described(ResponseAnswer, examples.RESPONSE, events=examples.RESPONSE_EVENTS, headers=OF_ANSWERS),
 )
-async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Response:
+async def respond(
+    body: ResponseBody,
+    request: Request,
+    desk: TheDesk,
+    _: LastEventId = None,
+) -> Response:
     """Answers as chat completions do; with `background` at once, and the response is fetched by its id."""
     written = body.model_dump(exclude_unset=True)
-    wishes = wishes_of(written, request.headers)
+    wishes, seen = wishes_of(written, request.headers), place_in(request.headers, Kind.RESPONSE)
     if body.stream:
         # Before anything is started.
         desk.refuse_full_streams()
@@ -81,11 +88,12 @@ async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Respon
     refuse_rounds(target, wishes)
     before = None if body.previous_response_id is None else run_of_response(body.previous_response_id)[0]
     said = conversation_of(chat.messages, run=before)
-    if await routed(desk, chat, target, said, wishes=wishes) is RoutingMode.DIRECT:
+    # Who answers was settled when the run was started that the client goes on with.
+    if seen is None and await routed(desk, chat, target, said, wishes=wishes) is RoutingMode.DIRECT:
         return await _direct(desk, body, {**passed_on(chat.model_dump(exclude_unset=True)), "model": target.id})
     if before is not None and not said.answers:
         wishes, said = await _after(desk, before, wishes, said)
-    call = await call_for(desk, chat, target, said, wishes=wishes)
+    call = await call_for(desk, chat, target, said, wishes=wishes, seen=seen)
     told = response_object(written, run=call.run, model=call.model, status="in_progress")
     if body.stream:
         beginning = await beginning_of(desk, call)
@@ -100,19 +108,34 @@ async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Respon
     return await _whole(desk, call, told, request)
 
 
-@router.get("/v1/responses/{response_id}", summary="A response that a run gives", responses=_RESPONSE)
+@router.get(
+    "/v1/responses/{response_id}",
+    summary="A response that a run gives",
+    responses=described(ResponseAnswer, examples.RESPONSE, events=examples.RESPONSE_EVENTS),
+)
 async def fetch(
     response_id: str,
+    request: Request,
     desk: TheDesk,
+    _: LastEventId = None,
     *,
-    stream: Annotated[bool, Query(description="Refused: a response that was begun is fetched as it is now.")] = False,
+    stream: Annotated[bool, Query(description="Its events, from the first one on, up to its end.")] = False,
+    starting_after: Annotated[
+        int | None, Query(ge=0, description="With `stream`: the sequence_number of the last event that was seen.")
+    ] = None,
 ) -> Response:
-    """Tells how the response is doing, with its answer as soon as there is one."""
-    if stream:
-        words = f"a response is fetched without stream: ask again until its status is another, or read {_EVENTS_OF_RUN}"
-        raise ApiError(400, words, param="stream", code="unsupported_parameter")
+    """Tells how the response is doing, with its answer as soon as there is one; or streams it, also if it has ended."""
     run, model = run_of_response(response_id)
-    return JSONResponse(await _now(desk, await desk.own(run), model))
+    if not stream:
+        return JSONResponse(await _now(desk, await desk.own(run), model))
+    desk.refuse_full_streams()
+    seen = place_in(request.headers, Kind.RESPONSE)
+    refuse_place_of_other(seen, run)
+    if seen is None and starting_after is not None:
+        seen = Place.numbered(starting_after, run)
+    call = await joined(desk, run, model, wishes=wishes_of({}, request.headers), seen=seen)
+    told = response_object({"background": True}, run=run, model=model, status="in_progress")
+    return stream_response(_events(desk, call, told, await beginning_of(desk, call)), desk=desk, headers=call.headers)
 
 
 @router.post(
@@ -187,11 +210,10 @@ async def _direct(desk: Desk, body: ResponseBody, chat: Mapping[str, Any]) -> Re
 
 
 async def _told_at_once(told: Mapping[str, Any]) -> Events:
-    tell = _Telling("direct")
-    yield tell("response.created", response={**told, "status": "in_progress", "output": [], "usage": None})
-    for each in item_events(told["output"]):
-        yield tell(**each)
-    yield tell("response.completed", response=told)
+    begun = {**told, "status": "in_progress", "output": [], "usage": None}
+    last = {"type": "response.completed", "response": told}
+    for number, each in enumerate([{"type": _CREATED, "response": begun}, *item_events(told["output"]), last]):
+        yield event({**each, "sequence_number": number}, id=str(number), name=str(each["type"]))
 
 
 async def _whole(desk: Desk, call: Call, told: Mapping[str, Any], request: Request) -> Response:
@@ -207,26 +229,32 @@ async def _whole(desk: Desk, call: Call, told: Mapping[str, Any], request: Reque
 
 
 async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Beginning) -> Events:
-    tell, answer = _Telling(call.run), AnswerTold()
-    item, has_begun = message_item("", run=call.run), False
-    yield tell("response.created", response=told)
-    yield tell("response.in_progress", response=told)
+    """Yields what happens in a run and its answer as it is written; what the client was told is left out."""
+    telling = Telling(Kind.RESPONSE, call.run, seen=call.seen, shown=call.wishes.shown)
+    begun = [{"type": kind, "response": told} for kind in (_CREATED, _GOES_ON)]
+    message = [*begun, *begin_message(item := message_item("", run=call.run))]
+
+    def tell(parts: Mapping[str, Any]) -> str:
+        place = telling.place
+        return event({**parts, "sequence_number": place.number}, id=str(place), name=str(parts["type"]))
+
+    for each in telling.beginning(begun):
+        yield tell(each)
     try:
         given = await asyncio.shield(beginning)
-        progress = Progress(call.run, call.wishes.shown)
         last: Moment | None = None
-        async with aclosing(moments_and_pieces(desk, call.run, answer, answered=given)) as coming:
-            async for each in coming:
-                if isinstance(each, Piece):
-                    for begun in [] if has_begun else begin_message(item):
-                        yield tell(**begun)
-                    has_begun = True
-                    yield tell(**text_delta(item, answer.words_of(each)))
+        async with aclosing(telling.coming(desk, answered=given)) as coming:
+            async for came in coming:
+                if isinstance(came, Piece):
+                    for each in telling.beginning(message):
+                        yield tell(each)
+                    yield tell(text_delta(item, telling.words(came)))
                     continue
-                last = each
-                tell.offset = str(last.view.offset)
-                for happened in progress.events(last):
-                    yield tell(PROGRESS, event=happened)
+                last = came
+                if happened := telling.happened(last):
+                    # The instructions may be long, and were told.
+                    now = {**told, "instructions": None}
+                    yield tell({"type": _GOES_ON, "response": now, "dagwright": {"events": happened}})
         assert last is not None
         outcome = await end_of(desk, call, last)
     # The status of the answer is out, so what goes wrong now is told in the stream.
@@ -234,25 +262,13 @@ async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Be
         wrong = told_as(error)
         if wrong is None:
             raise
-        yield tell("response.failed", response=failed(told, wrong))
+        for each in telling.end([{"type": "response.failed", "response": failed(told, wrong)}]):
+            yield tell(each)
         return
+    for each in telling.beginning(message):
+        yield tell(each)
+    if rest := telling.rest(outcome):
+        yield tell(text_delta(item, rest))
     done = answered(told, outcome, run=call.run)
-    rest = answer.rest_of(outcome)
-    for brought in item_events(done["output"], rest=rest if has_begun else None):
-        yield tell(**brought)
-    yield tell("response.completed", response=done)
-
-
-class _Telling:
-    """Makes the events of one stream, in order."""
-
-    def __init__(self, run: str) -> None:
-        self._run = run
-        self._number = -1
-        self.offset = "1-0"
-        """Place in the history of the run that has been told."""
-
-    def __call__(self, type: str, **parts: Any) -> str:
-        self._number += 1
-        content = {"type": type, "sequence_number": self._number, **parts}
-        return event(content, id=f"{self._run}/{self.offset}/{self._number}", name=type)
+    for each in telling.end([*ended_items(done["output"]), {"type": "response.completed", "response": done}]):
+        yield tell(each)

@@ -12,7 +12,7 @@ from dagwright.gateway.desk import Desk
 
 HEARTBEAT = ": heartbeat\n\n"
 DONE = "data: [DONE]\n\n"
-"""What ends a stream of chat completions."""
+"""What ends a stream of chat completions, behind its `id` if it has one."""
 _HEADERS: Mapping[str, str] = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Against proxies that keep what they could hand on."""
 

@@ -55,6 +55,7 @@ async def test_client_for_javascript_gets_answers_streams_questions_and_errors(
     streams = found.pop("streams")
     assert [each["text"] for each in streams.values()] == ["6", "6", "6"]
     assert (streams["content"]["events"], streams["progress"]["events"][-1]) == ([], "run_completed")
+    assert found.pop("progressOfResponse")[-1] == "run_completed"
     assert {"plan/asking", "plan/chain"} <= set(found.pop("models"))
     assert found == {
         "whole": "6",
@@ -64,5 +65,8 @@ async def test_client_for_javascript_gets_answers_streams_questions_and_errors(
         "askedInStream": "answer_feedback",
         "response": "6",
         "fetched": "6",
+        "responseHelper": "6",
+        "streamedAgain": "6",
+        "goesOn": [True, "response.completed"],
         "error": [True, "model_not_found"],
     }

@@ -13,7 +13,7 @@ from dagwright.gateway.jobs import id_of_key
 from dagwright.testing import Pace, json_text, slow, text
 from tests.e2e.conftest import calculation, pause
 from tests.support.eventually import eventually
-from tests.support.gateway import Event, Gateway, gateway
+from tests.support.gateway import Event, Gateway, events_of, gateway
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -41,8 +41,12 @@ def body(model: str, words: str = "{}", **more: Any) -> dict[str, Any]:
 
 def told(events: list[Event]) -> list[tuple[str, str | None]]:
     """Returns type and node of each event of progress."""
-    found = [each.content.get("dagwright", {}).get("event") for each in events if isinstance(each.content, dict)]
-    return [(each["type"], each["node_id"]) for each in found if each is not None]
+    return [(each["type"], each["node_id"]) for each in progress_of(events)]
+
+
+def progress_of(events: list[Event]) -> list[dict[str, Any]]:
+    contents = [each.content for each in events if isinstance(each.content, dict)]
+    return [told for each in contents for told in each.get("dagwright", {}).get("events", [])]
 
 
 def content_of(events: list[Event]) -> str:
@@ -90,11 +94,7 @@ async def test_progress_tells_each_node_and_full_its_result(server: LiveServer, 
         kinds = [kind for kind, each in told(progress) if each == node and kind != "node_ready"]
         assert (kinds[0], kinds[-1]) == ("node_started", "node_completed")
     assert told(progress)[-1] == ("run_completed", None)
-    results = {
-        each["node_id"]: each["data"].get("result")
-        for event in full
-        if isinstance(event.content, dict) and (each := event.content.get("dagwright", {}).get("event"))
-    }
+    results = {each["node_id"]: each["data"].get("result") for each in progress_of(full)}
     assert (results["sum"], results["more"]) == (3, 6)
     assert {("node_failed", "broken"), ("node_blocked", "next")} <= set(told(broken))
     *_, error, done = [each.content for each in broken]
@@ -288,6 +288,55 @@ async def test_missing_inputs_are_asked_for(server: LiveServer, tmp_path: Path) 
         )
     assert json.loads(call["function"]["arguments"])["request_id"] == "inputs"
     assert done.json()["choices"][0]["message"]["content"] == "8"
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_stream_that_broke_off_goes_on_at_another_gateway_and_starts_no_second_run(
+    server: LiveServer, tmp_path: Path, *, keyed: bool
+) -> None:
+    queue = f"gateway-goes-on-{keyed}"
+    sent = body("plan/chain", stream_progress="progress", stream_options={"include_usage": True})
+    async with (
+        gateway(server, folder=tmp_path, plans={"chain": CHAIN}, queue=queue) as one,
+        gateway(server, folder=tmp_path, plans={"chain": CHAIN}, queue=queue, has_worker=False) as other,
+    ):
+        key = {"Idempotency_Key": queue} if keyed else {}
+        whole = await one.stream("/v1/chat/completions", sent, **key)
+        runs = set[str]()
+        for cut, each in enumerate(whole):
+            assert each.id is not None
+            rest = await other.stream("/v1/chat/completions", sent, Last_Event_ID=each.id, **key)
+            both = [*whole[: cut + 1], *rest]
+            assert (told(both), content_of(both)) == (told(whole), "6")
+            assert [event.content for event in both][-1] == "[DONE]"
+            runs |= {event.id.partition("/")[0] for event in both if event.id is not None}
+        bogus = await other.post("/v1/chat/completions", sent, Last_Event_ID="run-1/1-5/3")
+        gone = await other.post(
+            "/v1/chat/completions", sent, Last_Event_ID=str(whole[0].id).replace(min(runs), "run-none")
+        )
+    assert len(runs) == 1
+    assert (bogus.status_code, bogus.json()["error"]["param"]) == (400, "Last-Event-ID")
+    assert gone.status_code == 404
+
+
+async def test_answer_goes_on_in_the_middle_of_what_a_model_writes(server: LiveServer, tmp_path: Path) -> None:
+    released = asyncio.Event()
+    words = "Oslo has rain today, and Bergen has more of it."
+    plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
+    held = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
+    sent = body("profile/plan", "What is the weather?")
+    async with gateway(server, plan, held, folder=tmp_path) as live:
+        text, last = "", ""
+        async with live.http.stream("POST", "/v1/chat/completions", json=sent) as response:
+            async for part in response.aiter_text():
+                for each in events_of(part):
+                    text, last = text + content_of([each]), each.id or last
+                if text:
+                    break
+        released.set()
+        rest = await live.stream("/v1/chat/completions", sent, Last_Event_ID=last)
+    assert text + content_of(rest) == words
+    assert 0 < len(text) < len(words)
 
 
 async def test_two_gateways_work_as_one(server: LiveServer, tmp_path: Path) -> None:

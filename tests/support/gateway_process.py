@@ -94,14 +94,15 @@ async def gateway_process(
 
 
 class AskingClient:
-    """Streams one completion, and sends the request again with its key until an answer has come to its end."""
+    """Streams one completion, and goes on behind the last event that it saw until the answer has come to its end."""
 
     def __init__(self, url: str, body: Mapping[str, Any], *, key: str) -> None:
         self._url = f"{url}/v1/chat/completions"
         self._body = {**body, "stream": True}
         self._key = key
         self.answer = ""
-        """What the newest stream has told."""
+        """What all streams have told together."""
+        self._last: str | None = None
         self.runs: set[str] = set()
         self.streams = 0
         self.statuses: list[int] = []
@@ -115,14 +116,13 @@ class AskingClient:
 
     async def _read(self, http: httpx.AsyncClient) -> bool:
         try:
-            async with http.stream(
-                "POST", self._url, json=self._body, headers={"Idempotency-Key": self._key}
-            ) as response:
+            headers = {"Idempotency-Key": self._key, **({"Last-Event-ID": self._last} if self._last else {})}
+            async with http.stream("POST", self._url, json=self._body, headers=headers) as response:
                 self.statuses.append(response.status_code)
                 if response.status_code != 200:
                     assert response.status_code == 503, await response.aread()
                     return False
-                self.answer, self.streams = "", self.streams + 1
+                self.streams += 1
                 self.runs.add(response.headers["x-run-id"])
                 return await self._take(response)
         except _LOST:
@@ -131,6 +131,7 @@ class AskingClient:
     async def _take(self, response: httpx.Response) -> bool:
         async for block in _blocks(response):
             (event,) = events_of(block)
+            self._last = event.id or self._last
             if event.content == "[DONE]":
                 return True
             if isinstance(event.content, dict):

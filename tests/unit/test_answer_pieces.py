@@ -1,10 +1,12 @@
 """What a reader of an answer is told while it is written: each word once, whatever is seen of it, and when."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.answer_pieces import Piece, ToldText, Writing, Written
+from dagwright.answer_pieces import Mark, Piece, ToldText, Writing, Written, check_of
 from dagwright.contracts.text_so_far import WINDOW_CHARACTERS, TextSoFar, end_of, text_from_json
 
 
@@ -60,6 +62,40 @@ def test_whatever_is_seen_of_two_attempts_the_reader_ends_with_the_answer(
         assert piece.offset == len(text)
         text += piece.text
     assert text == answer
+
+
+@given(
+    st.text(min_size=1), st.lists(st.integers(0, 60)), st.lists(st.integers(0, 60)), st.integers(0, 100), st.booleans()
+)
+def test_reader_that_goes_on_elsewhere_is_told_what_it_would_have_been_told(
+    answer: str, first: list[int], second: list[int], at: int, is_known: bool
+) -> None:
+    looks = [Written("answer", 1, f"{answer}!"[:end]) for end in sorted(first)]
+    looks += [Written("answer", 2, answer[:end]) for end in sorted(second)]
+    told, text = ToldText(), ""
+    for written in looks[:at]:
+        piece = told.piece_of(written)
+        text = text if piece is None else piece.text if piece.begins_again else text + piece.text
+    mark = told.mark if is_known else replace(told.mark, node="", check=told.mark.check & 0x7FF, bits=11)
+    other = ToldText(mark)
+    # It sees what was told, or what came later.
+    found = _pieces(other, *looks[max(at - 1, 0) :])
+    rest = other.rest_of(answer)
+    for piece in [*found, *([rest] if rest is not None else [])]:
+        text = "" if piece.begins_again else text
+        assert piece.offset == len(text)
+        text += piece.text
+    assert (text, other.mark.length, other.mark.check) == (answer, len(answer), check_of(answer))
+
+
+def test_what_was_told_elsewhere_is_waited_for_and_known_again() -> None:
+    told = ToldText(Mark("answer#2", 7, check_of("Oslo ha")))
+    # Another attempt of the same call may come to the same; another call does not.
+    assert told.piece_of(Written("answer#3", 1, "Oslo")) is None
+    assert told.piece_of(Written("answer#3", 1, "Oslo has")) == Piece("answer#3", 1, 7, "s")
+    other = ToldText(Mark("turn1", 7, check_of("Oslo ha")))
+    assert other.piece_of(Written("turn2", 1, "Oslo")) == Piece("turn2", 1, 0, "Oslo", begins_again=True)
+    assert ToldText(Mark("answer", 4, check_of("Oslo"))).rest_of("Osaka") == Piece("", 0, 0, "Osaka", begins_again=True)
 
 
 def test_windows_of_a_long_text_are_put_together() -> None:

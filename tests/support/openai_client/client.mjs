@@ -20,7 +20,7 @@ for (const stream_progress of ["content", "progress", "full"]) {
   for await (const chunk of stream) {
     // As most programs read it, with no look at what a chunk holds.
     text += chunk.choices[0].delta.content ?? "";
-    if (chunk.dagwright?.event) events.push(chunk.dagwright.event.type);
+    if (chunk.dagwright?.events) events.push(...chunk.dagwright.events.map((event) => event.type));
   }
   found.streams[stream_progress] = { text, events };
 }
@@ -43,6 +43,26 @@ found.askedInStream = (await streamed.finalChatCompletion()).choices[0].message.
 const response = await client.responses.create({ model: "plan/chain", input: "{}", stream: true, stream_progress: "full" });
 found.response = "";
 for await (const event of response) if (event.type === "response.output_text.delta") found.response += event.delta;
+
+// The helper raises at types of events that it does not know.
+const inResponses = client.responses.stream({ model: "plan/chain", input: "{}", stream_progress: "full" });
+found.progressOfResponse = [];
+for await (const event of inResponses) {
+  for (const each of event.dagwright?.events ?? []) found.progressOfResponse.push(each.type);
+}
+const told = await inResponses.finalResponse();
+found.responseHelper = told.output_text;
+
+// Streamed again by its id: from the first event on, and behind one that was seen.
+const again = client.responses.stream({ response_id: told.id });
+found.streamedAgain = (await again.finalResponse()).output_text;
+const seen = [];
+for await (const event of await client.responses.retrieve(told.id, { stream: true })) seen.push(event);
+found.goesOn = [];
+const after = seen.findIndex((event) => event.type === "response.output_text.delta");
+const rest = { stream: true, starting_after: seen[after].sequence_number };
+for await (const event of await client.responses.retrieve(told.id, rest)) found.goesOn.push(event.type);
+found.goesOn = [found.goesOn.join() === seen.slice(after + 1).map((event) => event.type).join(), found.goesOn.at(-1)];
 
 const begun = await client.responses.create({ model: "plan/chain", input: "{}", background: true });
 let fetched = begun;

@@ -86,7 +86,7 @@ class _Server:
             raise self.refusal
         self.answers.append((place.workflow_id, answer.content))
 
-    async def _subscribe(self, run: str) -> AsyncIterator[Any]:
+    async def _subscribe(self, run: str, *, after: Any = None) -> AsyncIterator[Any]:
         await asyncio.Event().wait()
         yield
 

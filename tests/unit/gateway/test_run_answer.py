@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dagwright.feed import RunNotFound
@@ -33,7 +34,8 @@ async def asked(monkeypatch: pytest.MonkeyPatch, run: str) -> tuple[Call, bool]:
 
     monkeypatch.setattr(completions, "_streamed", streamed)
     desk = SimpleNamespace(own=own, runs=Runs(), caller=Caller("ann", frozenset()), refuse_full_streams=lambda: None)
-    await completions.answer(run, cast(Desk, desk), stream_progress=Shown.PROGRESS)
+    request = Request({"type": "http", "headers": []})
+    await completions.answer(run, request, cast(Desk, desk), stream_progress=Shown.PROGRESS)
     return cast("tuple[Call, bool]", followed[0])
 
 

@@ -1,0 +1,96 @@
+"""Tells a client what happens in a run and what it writes, from where it was told last: nothing lost or doubled."""
+
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TypeVar
+
+from dagwright.answer_pieces import Piece
+from dagwright.gateway.answering import AnswerTold, moments_and_pieces
+from dagwright.gateway.bodies import Shown
+from dagwright.gateway.desk import Desk
+from dagwright.gateway.following import Moment, Outcome, key_of, moments
+from dagwright.gateway.places import Kind, Place, check_word
+from dagwright.gateway.progress import Event, Progress
+
+T = TypeVar("T")
+
+
+class Telling:
+    """One stream of the answer of a run; every event is told by one of its methods, and then `place` is its id.
+
+    Args:
+        seen: where the client stopped; `None` if it begins.
+        shown: what is told beside the answer.
+    """
+
+    def __init__(self, kind: Kind, run: str, *, seen: Place | None, shown: Shown) -> None:
+        self.place = seen if seen is not None else Place(kind, run)
+        self._shown = shown
+        self._answer = AnswerTold(self.place.mark, total=self.place.total)
+        self._progress = Progress(run, shown, standing=self.place.standing)
+
+    def beginning(self, events: Sequence[T]) -> Iterator[T]:
+        """Yields those events of the beginning of a stream that were not told.
+
+        Args:
+            events: from the first one on.
+        """
+        for each in events[self.place.begun :]:
+            self.place = replace(self.place, begun=self.place.begun + 1)
+            yield each
+
+    async def coming(
+        self, desk: Desk, *, answered: Collection[tuple[str, str]]
+    ) -> AsyncGenerator[Moment | Piece, None]:
+        """Yields the run at its moments and its answer in pieces, up to its last moment; raises as `moments`."""
+        run, after = self.place.run, self.place.after
+        if after is not None and self._shown is not Shown.CONTENT:
+            self._progress.started |= await desk.runs.feed(run).begun_at(after.offset)
+        following = (
+            # The text was told to its end.
+            moments(desk, run, answered=answered, after=after)
+            if self.place.end
+            else moments_and_pieces(desk, run, self._answer, answered=answered, after=after)
+        )
+        async with aclosing(following) as coming:
+            async for each in coming:
+                yield each
+
+    def happened(self, moment: Moment) -> list[Event]:
+        """Returns what a client is told of a moment, which is one event of its stream; may be nothing."""
+        events = [*self._progress.events(moment)]
+        self.place = replace(self.place, told=moment.told, standing=self._progress.standing)
+        return events
+
+    def words(self, piece: Piece) -> str:
+        """Returns what a client is told of a piece of the answer."""
+        words = self._answer.words_of(piece)
+        self._put_text()
+        return words
+
+    def rest(self, outcome: Outcome) -> str:
+        """Returns what of the text was not told when the run has come to its end, or to a question."""
+        check = check_word([outcome.text, [key_of(request) for request in outcome.requests]])
+        if self.place.end and self.place.outcome in ("", check):
+            self.place = replace(self.place, outcome=check)
+            return ""
+        words = self._answer.rest_of(outcome)
+        self._put_text()
+        # The words of a question are no part of an answer, so nothing else would say that they were told.
+        self.place = replace(self.place, end=1 if outcome.requests else 0, outcome=check)
+        return words
+
+    def end(self, events: Iterable[T]) -> Iterator[T]:
+        """Yields those events of the end that were not told.
+
+        Args:
+            events: all that follow the text.
+        """
+        for number, each in enumerate(events, start=2):
+            if number > self.place.end:
+                self.place = replace(self.place, end=number)
+                yield each
+
+    def _put_text(self) -> None:
+        self.place = replace(self.place, total=self._answer.total, mark=self._answer.told.mark)

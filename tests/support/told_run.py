@@ -1,0 +1,201 @@
+"""A run whose history, answer and questions are given, for streams of a gateway that has no Temporal server."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx
+
+from dagwright.answer_pieces import Piece, ToldText, Written
+from dagwright.executions import Offset
+from dagwright.feed import RunNotFound, RunView
+from dagwright.feed_hub import RunUpdate, Told
+from dagwright.gateway import Desk, create_app, open_desk
+from dagwright.history_reader import TaskState, has_begun
+from dagwright.listening import address_of, listening, opened_socket
+from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.usage import NONE
+from dagwright.server import Connection, Server
+from dagwright.settings import Settings
+from dagwright.templates import load_templates
+from dagwright.toolset import load_toolset
+
+RUN = "run-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A moment of the run.
+
+    Args:
+        event: the last one of its history.
+        states: of the nodes that have moved: status and attempts.
+        requests: what it asks.
+    """
+
+    event: int
+    states: Mapping[str, tuple[NodeStatus, int]]
+    status: str = "running"
+    requests: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(slots=True)
+class ToldRun:
+    """The run, as one gateway sees it.
+
+    Args:
+        steps: its moments; the last one is its end, or it asks something then.
+        texts: what is seen of its answer, look by look.
+        answer: its output.
+        first: the first moment that this gateway sees.
+        looks: how many looks at the answer were over before that.
+    """
+
+    steps: Sequence[Step]
+    texts: Sequence[Written]
+    answer: str
+    first: int = 0
+    looks: int = 0
+    started: list[str] = field(default_factory=list)
+
+    async def subscribe(self, run: str, *, after: Told | None = None) -> AsyncGenerator[RunUpdate, None]:
+        """Yields its moments."""
+        seen = self._states(self._step_at(after.offset)) if after is not None else {}
+        reached = self.steps.index(self._step_at(after.offset)) if after is not None else 0
+        for number in range(max(self.first, reached), len(self.steps)):
+            states = self._states(self.steps[number])
+            changed = tuple(task for task, state in states.items() if seen.get(task) != state)
+            yield RunUpdate(self._view(number), changed, {task: states[task] for task in changed})
+            seen = states
+            await asyncio.sleep(0)
+
+    async def pieces(self, run: str, told: ToldText) -> AsyncIterator[Piece]:
+        """Yields its answer as it is written."""
+        for written in self.texts[self.looks :]:
+            if (piece := told.piece_of(written)) is not None:
+                yield piece
+            await asyncio.sleep(0)
+
+    def feed(self, run: str) -> Any:
+        """Returns what reads its history."""
+        return self
+
+    async def begun_at(self, offset: Offset) -> set[str]:
+        """Returns the nodes that had begun at a place."""
+        step = self._step_at(offset)
+        states = self._states(step)
+        return {task for task, state in states.items() if has_begun(state, _record(step, task))}
+
+    async def read(self) -> RunView:
+        """Returns it as it is at its end."""
+        return self._view(len(self.steps) - 1)
+
+    async def document(self, view: RunView) -> dict[str, Any]:
+        """Returns its result."""
+        return {"workflow_id": RUN, "status": view.status, "output": self.answer, "error": None, "nodes": {}}
+
+    async def session_of(self, run: str) -> str | None:
+        """Returns that it is of no session."""
+        if not await self.is_there(run):
+            raise RunNotFound(f"there is no run {run!r}")
+        return None
+
+    async def is_there(self, run: str) -> bool:
+        """Tells whether it is this one."""
+        return run == RUN or run in self.started
+
+    async def start(self, *_: Any, workflow_id: str, **__: Any) -> None:
+        """Notes what is started."""
+        self.started.append(workflow_id)
+
+    @property
+    def people(self) -> Any:
+        """What it asks; the answers are given by nobody."""
+        return SimpleNamespace(requests_of=self._requests_of)
+
+    def requests_at(self, view: RunView) -> list[Mapping[str, Any]]:
+        """Returns what it asks at a moment."""
+        return [*self._step_at(view.offset).requests]
+
+    async def _requests_of(self, run: str) -> list[Any]:
+        return [SimpleNamespace(document=each, place=None) for each in self.steps[-1].requests]
+
+    def _view(self, number: int) -> RunView:
+        step, newest = self.steps[number], self.steps[min(number + 1, len(self.steps) - 1)]
+        # The reader is ahead of what is told.
+        scheduler = SimpleNamespace(
+            record_of=lambda task: _record(newest, task),
+            node_of=lambda task: SimpleNamespace(title=task.title(), tool="calculator"),
+            counts=dict,
+            usage=SimpleNamespace(total=NONE),
+        )
+        is_closed = step is self.steps[-1] and not step.requests
+        view = RunView(RUN, "first", step.status, "Told", cast("Any", scheduler), {}, 1.0, None, is_closed=is_closed)
+        return replace(view, offset=Offset(1, step.event))
+
+    def _step_at(self, offset: Offset) -> Step:
+        known = [step for step in self.steps if step.event <= offset.event]
+        return known[-1] if known else Step(0, {})
+
+    def _states(self, step: Step) -> dict[str, TaskState]:
+        return {task: TaskState(status, attempts, None) for task, (status, attempts) in step.states.items()}
+
+
+def _record(step: Step, task: str) -> Record:
+    status, attempts = step.states.get(task, (NodeStatus.PENDING, 0))
+    is_begun = status not in (NodeStatus.PENDING, NodeStatus.READY)
+    return Record(status, attempts=attempts, started_at=2.0 if is_begun else None)
+
+
+class AskedOf:
+    """What a run asks, in place of what reads its sub-plans as well."""
+
+    def __init__(self, people: Any, run: str) -> None:
+        self._run: ToldRun = people.requests_of.__self__
+
+    async def in_view(self, view: RunView) -> list[Mapping[str, Any]]:
+        """Returns what is asked now."""
+        return self._run.requests_at(view)
+
+
+@asynccontextmanager
+async def told_desk(run: ToldRun, folder: Path, *, plans: Path | None = None) -> AsyncIterator[Desk]:
+    """Opens what endpoints work with, for one run."""
+    settings = Settings(state_dir=folder, model="small")
+    toolset = load_toolset(settings, ())
+    connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
+    templates = load_templates(plans, toolset.declarations()) if plans is not None else {}
+    runs = SimpleNamespace(
+        feeds=run,
+        texts=run,
+        feed=run.feed,
+        people=run.people,
+        document=run.document,
+        session_of=run.session_of,
+        is_there=run.is_there,
+        start=run.start,
+    )
+    async with open_desk(settings, connection, toolset, templates=templates) as desk:
+        yield replace(desk, runs=cast("Any", runs))
+
+
+@asynccontextmanager
+async def told_gateway(run: ToldRun, folder: Path, *, plans: Path | None = None) -> AsyncIterator[httpx.AsyncClient]:
+    """Runs a gateway inside the block; its address is that of the client."""
+    listener = opened_socket("127.0.0.1", 0)
+    async with (
+        told_desk(run, folder, plans=plans) as desk,
+        listening(create_app(desk), listener, leaving=desk.leaving),
+        httpx.AsyncClient(base_url=address_of(listener), timeout=60) as http,
+    ):
+        yield http
+
+
+def requests_named(names: Collection[str]) -> list[dict[str, Any]]:
+    """Returns approvals that are asked for."""
+    opened = "2026-01-01T00:00:00Z"
+    return [{"id": each, "type": "APPROVAL", "prompt": f"{each.title()}?", "opened_at": opened} for each in names]

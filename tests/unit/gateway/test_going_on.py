@@ -1,0 +1,295 @@
+"""Streams of answers that break off anywhere and are gone on with at another gateway: nothing lost, nothing doubled."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from dagwright.answer_pieces import Written
+from dagwright.gateway import following
+from dagwright.gateway.answering import BEGINS_AGAIN, NEXT_TURN
+from dagwright.gateway.examples import PUBLISHED
+from dagwright.gateway.jobs import id_of_key
+from dagwright.gateway.response_items import response_id
+from dagwright.plan.states import NodeStatus
+from tests.support.gateway import Event, events_of
+from tests.support.told_run import RUN, AskedOf, Step, ToldRun, requests_named, told_gateway
+
+READY, RUNNING, DONE = (NodeStatus.READY, 0), (NodeStatus.RUNNING, 1), (NodeStatus.COMPLETED, 1)
+AGAIN = (NodeStatus.READY, 1)
+WORDS = "Oslo has rain today, and Bergen has more of it."
+STEPS = (
+    Step(3, {"sum": READY}),
+    Step(8, {"sum": RUNNING, "more": RUNNING}),
+    Step(12, {"sum": AGAIN, "more": RUNNING}),
+    Step(17, {"sum": RUNNING, "more": DONE, "answer": RUNNING}),
+    Step(24, {"sum": DONE, "more": DONE, "answer": RUNNING}),
+    Step(31, {"sum": DONE, "more": DONE, "answer": DONE}, status="completed"),
+)
+TEXTS = tuple(Written("answer", 1, WORDS[:end]) for end in (4, 9, 21, 40))
+ANSWERED = ToldRun(STEPS, TEXTS, WORDS)
+ASKING = ToldRun(
+    (
+        *STEPS[:4],
+        Step(
+            22,
+            dict.fromkeys(("sum", "more", "answer"), DONE),
+            status="waiting",
+            requests=requests_named(["check", "name"]),
+        ),
+    ),
+    (Written("it/turn1", 1, "I found two."),),
+    "",
+)
+RETRIED = ToldRun(
+    STEPS,
+    (*TEXTS[:3], Written("answer", 2, "Osaka has sun,"), Written("answer", 2, "Osaka has sun, ")),
+    "Osaka has sun, all day.",
+)
+TURNS = ToldRun(STEPS, (Written("it/turn1", 1, "Let me see."), Written("it/turn2", 1, "Os")), WORDS)
+RUNS = {"answered": ANSWERED, "asking": ASKING, "retried": RETRIED, "turns": TURNS}
+
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+BODIES: Mapping[str, Any] = {
+    CHAT: {
+        "model": "plan/double",
+        "messages": [{"role": "user", "content": "{}"}],
+        "stream": True,
+        "stream_progress": "progress",
+        "stream_options": {"include_usage": True},
+    },
+    RESPONSES: {"model": "plan/double", "input": "{}", "stream": True, "stream_progress": "progress"},
+}
+RESPONSE = f"{RESPONSES}/{response_id(RUN, 'plan/double')}"
+PASSING = ("node_ready", "run_running")
+"""What nobody is told who looks later."""
+BEGUN = {CHAT: "c", RESPONSES: "r"}
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "Asked", AskedOf)
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> Path:
+    folder = tmp_path / "plans"
+    folder.mkdir()
+    (folder / "double.json").write_text(json.dumps(PUBLISHED["plan"]), encoding="utf-8")
+    return folder
+
+
+def first_id(path: str) -> str:
+    """Returns the id of the first event of a stream of the run."""
+    return f"{RUN}/{BEGUN[path]}1/1-0/0.0.00000000./0"
+
+
+async def streamed(http: httpx.AsyncClient, path: str, after: str) -> list[Event]:
+    response = await http.post(path, json=BODIES[path], headers={"Last-Event-ID": after})
+    assert response.status_code == 200, response.text
+    return events_of(response.text)
+
+
+def text_of(events: Sequence[Event]) -> str:
+    contents = [each.content for each in events if isinstance(each.content, dict)]
+    deltas = [choice["delta"].get("content") or "" for each in contents for choice in each.get("choices", ())]
+    return "".join([*deltas, *(each["delta"] for each in contents if each.get("type") == "response.output_text.delta")])
+
+
+def progress_of(events: Sequence[Event]) -> list[tuple[str, str | None]]:
+    contents = [each.content for each in events if isinstance(each.content, dict)]
+    told = [event for each in contents for event in each.get("dagwright", {}).get("events", ())]
+    return [(each["type"], each["node_id"] or each["data"].get("request", {}).get("id")) for each in told]
+
+
+def rest_of(events: Sequence[Event]) -> list[Any]:
+    """Returns what is neither text nor progress; times and numbers left out."""
+    found: list[Any] = []
+    for each in events:
+        content = each.content
+        if isinstance(content, str):
+            found.append(content)
+        elif "choices" in content:
+            if not content["choices"] or content["choices"][0]["finish_reason"] or "tool_calls" in str(content):
+                found.append((content["choices"], content.get("usage")))
+        elif not content["type"].endswith("output_text.delta") and "dagwright" not in content:
+            found.append(content["type"])
+    return found
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+@pytest.mark.parametrize("name", RUNS)
+async def test_stream_that_breaks_off_goes_on_behind_any_event_at_any_gateway(
+    tmp_path: Path, plans: Path, path: str, name: str
+) -> None:
+    run = replace(RUNS[name])
+    async with told_gateway(run, tmp_path / "state", plans=plans) as http:
+        whole = await streamed(http, path, first_id(path))
+        ids = [each.id for each in whole]
+        assert None not in ids
+        for cut, id in enumerate(ids):
+            # Another gateway sees what was told, or begins to look when the run and its answer have come further.
+            told_looks = max(sum(bool(text_of([each])) for each in whole[: cut + 1]) - 1, 0)
+            for first in (0, 2, 4, len(run.steps) - 1):
+                run.first, run.looks = first, max(told_looks, first)
+                both = [*whole[: cut + 1], *await streamed(http, path, str(id))]
+                refuse_loss(run, both, whole, (cut, first))
+    assert run.started == []
+
+
+def refuse_loss(run: ToldRun, both: Sequence[Event], whole: Sequence[Event], place: tuple[int, int]) -> None:
+    """Makes sure that a client whose stream broke off was told what it would have been told without that."""
+    told, expected = progress_of(both), progress_of(whole)
+    once = [each for each in told if each[0] != "node_ready"]
+    assert sorted(once) == sorted(set(once)), place
+    assert {each for each in expected if each[0] not in PASSING} <= set(told) <= set(expected), place
+    if run.first == 0:
+        assert (text_of(both), sorted(told)) == (text_of(whole), sorted(expected)), place
+    # What was written meanwhile and is no part of the answer may be over.
+    assert text_of(both).endswith(run.answer or "Check?\nName?"), place
+    assert text_of(both).count(BEGINS_AGAIN) <= text_of(whole).count(BEGINS_AGAIN), place
+    assert rest_of(both) == rest_of(whole), place
+
+
+async def test_text_that_was_told_is_that_of_the_whole_stream(tmp_path: Path, plans: Path) -> None:
+    texts = {}
+    for name, run in RUNS.items():
+        async with told_gateway(run, tmp_path / name, plans=plans) as http:
+            texts[name] = text_of(await streamed(http, CHAT, first_id(CHAT)))
+    assert texts == {
+        "answered": WORDS,
+        "asking": f"I found two.{NEXT_TURN}Check?\nName?",
+        "retried": f"{WORDS[:21]}{BEGINS_AGAIN}{RETRIED.answer}",
+        "turns": f"Let me see.{NEXT_TURN}{WORDS}",
+    }
+
+
+@pytest.mark.parametrize("name", ["answered", "asking"])
+async def test_response_is_streamed_again_behind_the_number_of_any_event(
+    tmp_path: Path, plans: Path, name: str
+) -> None:
+    run = RUNS[name]
+    asked = {"stream": "true"}
+    async with told_gateway(run, tmp_path / "one", plans=plans) as http:
+        plain = events_of((await http.get(RESPONSE, params=asked)).text)
+        shown = events_of((await http.get(RESPONSE, params=asked, headers={"X-Stream-Progress": "full"})).text)
+        numbers = [each.content["sequence_number"] for each in plain]
+        assert numbers == sorted(set(numbers))
+        assert plain[0].content["type"] == "response.created"
+        assert plain[-1].content["response"]["output"][0]["content"][0]["text"] == (run.answer or "Check?\nName?")
+        assert ("node_completed", "sum") in progress_of(shown)
+        for cut, number in enumerate(numbers):
+            later = await http.get(RESPONSE, params={**asked, "starting_after": str(number)})
+            both = [*plain[: cut + 1], *events_of(later.text)]
+            assert [each.content["sequence_number"] for each in both] == numbers or name == "answered"
+            assert text_of(both) == text_of(plain), cut
+            assert rest_of(both) == rest_of(plain), cut
+            named = await http.get(RESPONSE, params=asked, headers={"Last-Event-ID": str(plain[cut].id)})
+            assert text_of([*plain[: cut + 1], *events_of(named.text)]) == text_of(plain), cut
+
+
+async def test_number_of_another_answer_begins_again(tmp_path: Path, plans: Path) -> None:
+    async with told_gateway(replace(ANSWERED, texts=(Written("answer", 1, "Osaka"),)), tmp_path / "one") as http:
+        events = events_of((await http.get(RESPONSE, params={"stream": "true"})).text)
+        number = next(each.content["sequence_number"] for each in events if each.content.get("delta") == "Osaka")
+    async with told_gateway(replace(ANSWERED, texts=TEXTS[3:]), tmp_path / "two") as http:
+        later = await http.get(RESPONSE, params={"stream": "true", "starting_after": str(number)})
+    assert text_of(events_of(later.text)) == f"{BEGINS_AGAIN}{WORDS}"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_request_with_an_id_and_its_key_starts_only_a_run_that_is_not_there(
+    tmp_path: Path, plans: Path, path: str, *, stream: bool
+) -> None:
+    key = "waits-for-its-session"
+    run = replace(ANSWERED, started=[])
+    id = first_id(path).replace(RUN, id_of_key(key))
+    body = {**BODIES[path], "stream": stream}
+    async with told_gateway(run, tmp_path / "state", plans=plans) as http:
+        joined = await http.post(path, json=body, headers={"Last-Event-ID": first_id(path)})
+        assert (joined.status_code, joined.headers["x-run-id"]) == (200, RUN)
+        gone = await http.post(path, json=body, headers={"Last-Event-ID": id})
+        assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
+        other = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": "another"})
+        assert (other.status_code, other.json()["error"]["param"]) == (400, "Last-Event-ID")
+        assert run.started == []
+        for _ in range(2):
+            begun = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": key})
+            assert (begun.status_code, begun.headers["x-run-id"]) == (200, id_of_key(key))
+            assert run.started == [id_of_key(key)]
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+@pytest.mark.parametrize(
+    "id",
+    [
+        "bogus",
+        "7",
+        "run-1/1-5/3",
+        "1-145",
+        "run-1/x1/1-0/0.0.00000000./0",
+        "run-1/c9/1-0/0.0.00000000./0",
+        "run-1/c1/1-0/3.9.00000000./0",
+        "run-1/c1/0-0/0.0.00000000./0",
+        "/c1/1-0/0.0.00000000./0",
+        "run%0a/c1/1-0/0.0.00000000./0",
+        "run-1/c1/1-0/0.0.0000000g./0",
+    ],
+)
+async def test_id_of_no_event_is_refused_and_nothing_is_asked(
+    away: tuple[httpx.AsyncClient, Any, Any], path: str, id: str
+) -> None:
+    http, client, _ = away
+    for model in ("plan/double", "small"):
+        response = await http.post(path, json={**BODIES[path], "model": model}, headers={"Last-Event-ID": id})
+        told = response.json()["error"]
+        assert (response.status_code, told["param"], told["code"]) == (400, "Last-Event-ID", "invalid_value")
+    assert client.asked == []
+
+
+async def test_id_of_a_stream_of_another_kind_or_run_is_refused(tmp_path: Path, plans: Path) -> None:
+    async with told_gateway(ANSWERED, tmp_path / "state", plans=plans) as http:
+        for path, other in ((CHAT, RESPONSES), (RESPONSES, CHAT)):
+            response = await http.post(path, json=BODIES[path], headers={"Last-Event-ID": first_id(other)})
+            assert response.status_code == 400
+        headers = {"Last-Event-ID": first_id(RESPONSES).replace(RUN, "run-2")}
+        assert (await http.get(RESPONSE, params={"stream": "true"}, headers=headers)).status_code == 400
+        headers = {"Last-Event-ID": first_id(CHAT).replace(RUN, "run-2")}
+        assert (await http.get(f"/v1/runs/{RUN}/answer", headers=headers)).status_code == 400
+        for number in ("5", "-1", "x"):
+            answer = await http.get(RESPONSE, params={"stream": "true", "starting_after": number})
+            assert answer.status_code == 400, number
+
+
+async def test_answer_of_a_run_goes_on_as_a_completion_does(tmp_path: Path) -> None:
+    async with told_gateway(ANSWERED, tmp_path / "state") as http:
+        whole = events_of((await http.get(f"/v1/runs/{RUN}/answer")).text)
+        ids = [str(each.id) for each in whole]
+        rest = events_of((await http.get(f"/v1/runs/{RUN}/answer", headers={"Last-Event-ID": ids[2]})).text)
+    assert text_of([*whole[:3], *rest]) == WORDS
+    assert ids[-1] not in ids[:-1]
+
+
+@pytest.mark.parametrize("shown", ["content", "progress", "full"])
+async def test_helper_of_the_python_client_passes_over_progress(tmp_path: Path, plans: Path, shown: str) -> None:
+    async with (
+        told_gateway(ANSWERED, tmp_path / "state", plans=plans) as http,
+        openai.AsyncOpenAI(base_url=f"{http.base_url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        headers = {"Last-Event-ID": first_id(RESPONSES), "X-Stream-Progress": shown}
+        stream = await client.responses.retrieve(RESPONSE.rpartition("/")[2], stream=True, extra_headers=headers)
+        kinds = [each.type async for each in stream]
+        # The helper wants a stream from its first event on.
+        begun = {"X-Stream-Progress": shown}
+        async with client.responses.stream(response_id=RESPONSE.rpartition("/")[2], extra_headers=begun) as helper:
+            seen = [each async for each in helper]
+            final = await helper.get_final_response()
+    told = [each for each in seen if "dagwright" in (each.model_extra or {})]
+    assert (final.output_text, kinds[-1]) == (WORDS, "response.completed")
+    assert {each.type for each in told} == ({"response.in_progress"} if shown != "content" else set())

@@ -1,0 +1,60 @@
+"""What the ids and numbers of the events of an answer say."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagwright.answer_pieces import Mark, check_of
+from dagwright.executions import Offset
+from dagwright.feed_hub import Told
+from dagwright.gateway.places import RESPONSE_BEGUN, Kind, Place
+
+names = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=40)
+checks = st.sampled_from(["", "9f3a01bc"])
+marks = st.builds(
+    lambda node, text: Mark(node, len(text), check_of(text)), st.one_of(st.just(""), names), st.text(max_size=30)
+)
+places = st.builds(
+    Place,
+    st.sampled_from(Kind),
+    names,
+    st.integers(1, RESPONSE_BEGUN),
+    st.builds(Told, st.builds(Offset, st.integers(1, 99), st.integers(0, 10**6)), st.booleans()),
+    checks,
+    st.integers(30, 10**8),
+    marks,
+    st.integers(0, 999),
+    checks,
+)
+
+
+@given(places)
+def test_id_says_all_of_its_place_in_what_a_header_can_hold(place: Place) -> None:
+    text = str(place)
+    assert Place.parse(text, place.kind) == place
+    assert text.isascii()
+    assert {" ", "\n"}.isdisjoint(text)
+    by_number = replace(place, mark=replace(place.mark, check=place.mark.check & 0x7FF, bits=11))
+    assert Place.parse(str(by_number), place.kind) == by_number
+
+
+@given(st.lists(st.text(min_size=1, max_size=9), max_size=6), st.booleans(), st.integers(0, 9))
+def test_numbers_of_a_response_grow_and_say_where_its_client_is(pieces: list[str], is_asked: bool, ends: int) -> None:
+    place, told = Place(Kind.RESPONSE, "run-1"), list[Place]()
+    for begun in range(1, RESPONSE_BEGUN + 1):
+        told.append(place := replace(place, begun=begun))
+    text = ""
+    for piece in pieces:
+        text += piece
+        told.append(place := replace(place, total=len(text), mark=Mark("answer", len(text), check_of(text))))
+    if is_asked:
+        told.append(place := replace(place, total=place.total + 6, end=1))
+    told += [place := replace(place, end=end) for end in range(2, 2 + ends)]
+    numbers = [each.number for each in told]
+    assert numbers == sorted(set(numbers))
+    assert max(numbers) < 2**31
+    for each in told:
+        known = Place.numbered(each.number, "run-1")
+        assert (known.number, known.begun, known.total, known.end) == (each.number, each.begun, each.total, each.end)
+        assert each.end or known.mark.is_of(text)
