@@ -121,7 +121,8 @@ async def fetch(
     *,
     stream: Annotated[bool, Query(description="Its events, from the first one on, up to its end.")] = False,
     starting_after: Annotated[
-        int | None, Query(ge=0, description="With `stream`: the sequence_number of the last event that was seen.")
+        int | None,
+        Query(ge=0, lt=2**53, description="With `stream`: the sequence_number of the last event that was seen."),
     ] = None,
 ) -> Response:
     """Tells how the response is doing, with its answer as soon as there is one; or streams it, also if it has ended."""

@@ -10,7 +10,9 @@ from dagwright.executions import Offset
 from dagwright.feed_hub import Told
 from dagwright.gateway.places import RESPONSE_BEGUN, Kind, Place
 
-names = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=40)
+names = st.text(
+    st.characters(codec="utf-8", categories=("L", "N", "P", "S"), include_characters=" "), min_size=1, max_size=40
+)
 checks = st.sampled_from(["", "9f3a01bc"])
 marks = st.builds(
     lambda node, text: Mark(node, len(text), check_of(text)), st.one_of(st.just(""), names), st.text(max_size=30)

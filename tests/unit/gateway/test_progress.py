@@ -1,0 +1,67 @@
+"""What a client is told of the nodes of a run: each once, and what belongs to the moment that is told."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from dagwright.feed import RunView
+from dagwright.gateway.bodies import Shown
+from dagwright.gateway.following import Moment
+from dagwright.gateway.progress import Progress
+from dagwright.history_reader import TaskState, has_begun
+from dagwright.plan.states import NodeStatus, Record
+from tests.support.told_run import requests_named
+
+
+def moment(state: TaskState, record: Record, *, status: str = "running", asked: tuple[str, ...] = ()) -> Moment:
+    node = SimpleNamespace(title="Sum", tool="calculator")
+    scheduler: Any = SimpleNamespace(record_of=lambda _: record, node_of=lambda _: node)
+    view = RunView("run-1", "first", status, None, scheduler, {}, None, None, is_closed=False)
+    return Moment(view, ("sum",), requests_named(asked), {"sum": state})
+
+
+def told(progress: Progress, moment: Moment) -> list[tuple[str, Any]]:
+    events = [cast("Any", each) for each in progress.events(moment)]
+    return [(each["type"], each["data"].get("result")) for each in events]
+
+
+def test_node_is_told_as_it_was_though_the_scheduler_is_ahead() -> None:
+    done = Record(NodeStatus.COMPLETED, 3, attempts=1, started_at=1.0, ended_at=2.0)
+    progress = Progress("run-1", Shown.FULL)
+    running = moment(TaskState(NodeStatus.RUNNING, 1, None), done)
+    assert told(progress, running) == [("node_started", None), ("run_running", None)]
+    completed = moment(TaskState(NodeStatus.COMPLETED, 1, None), done)
+    assert told(progress, completed) == [("node_completed", 3)]
+
+
+def test_run_as_a_whole_is_told_again_only_if_it_is_another() -> None:
+    state, record = TaskState(NodeStatus.READY, 0, None), Record(NodeStatus.READY)
+    waits = moment(state, record, status="waiting", asked=("check",))
+    before = Progress("run-1", Shown.PROGRESS)
+    asked = [("human_feedback_requested", None), ("run_waiting", None)]
+    assert told(before, waits) == [("node_ready", None), *asked]
+    assert told(Progress("run-1", Shown.PROGRESS, standing=before.standing), waits) == [("node_ready", None)]
+    runs = moment(state, record)
+    assert told(Progress("run-1", Shown.PROGRESS, standing=before.standing), runs)[1:] == [("run_running", None)]
+
+
+@pytest.mark.parametrize(
+    ("state", "record", "begun"),
+    [
+        (TaskState(NodeStatus.PENDING, 0, None), Record(), False),
+        (TaskState(NodeStatus.READY, 0, None), Record(NodeStatus.RUNNING, started_at=1.0), False),
+        (TaskState(NodeStatus.READY, 1, None), Record(NodeStatus.READY, attempts=1), True),
+        (TaskState(NodeStatus.RUNNING, 0, None), Record(NodeStatus.RUNNING, started_at=1.0), True),
+        # An approval is asked for before the call, an answer in its place.
+        (TaskState(NodeStatus.WAITING, 0, None), Record(NodeStatus.WAITING), False),
+        (TaskState(NodeStatus.WAITING, 0, None), Record(NodeStatus.RUNNING, started_at=1.0), False),
+        (TaskState(NodeStatus.WAITING, 0, None), Record(NodeStatus.WAITING, started_at=1.0), True),
+        (TaskState(NodeStatus.COMPLETED, 0, None), Record(NodeStatus.COMPLETED, started_at=1.0), True),
+        (TaskState(NodeStatus.SKIPPED, 0, None), Record(NodeStatus.SKIPPED), False),
+    ],
+)
+def test_start_of_a_node_is_told_from_the_same_facts_before_and_after_a_break(
+    state: TaskState, record: Record, *, begun: bool
+) -> None:
+    assert has_begun(state, record) is begun
