@@ -68,12 +68,14 @@ class OpenRequest:
         place: where the answer goes.
         node: the node that asks, in the run of `place`, for all of whose items its id stands.
         path: the nodes of the sub-plans above it, `archive/`, or nothing.
+        title: of the plan that asks; of a sub-plan its own.
     """
 
     document: Mapping[str, Any]
     place: Place
     node: str
     path: str = ""
+    title: str | None = None
 
     @property
     def id(self) -> str:
@@ -371,7 +373,8 @@ def _asked_in(view: RunView) -> list[OpenRequest]:
     for document in requests_in(view):
         # The inputs of the run belong to no node.
         node = scheduler.node_of(document["node"]).id if document["node"] else document["id"]
-        found.append(OpenRequest(document, Place(view.workflow_id, str(document["id"])), str(node)))
+        place = Place(view.workflow_id, str(document["id"]))
+        found.append(OpenRequest(document, place, str(node), title=view.title))
     return found
 
 

@@ -128,6 +128,7 @@ REQUESTS: Example = {
         {
             "id": "check",
             "run_id": "run-1",
+            "title": "Publish a number",
             "node": "check",
             "type": "APPROVAL",
             "prompt": "Publish?",

@@ -32,7 +32,8 @@ def asked(request: OpenRequest) -> dict[str, Any]:
     """Returns a request as the API tells it."""
     document = request.document
     told = {name: value for name, value in document.items() if name != "workflow_id"}
-    return {**told, "run_id": document["workflow_id"], "answer_schema": answer_schema(document)}
+    named = {"run_id": document["workflow_id"], "title": request.title}
+    return {**told, **named, "answer_schema": answer_schema(document)}
 
 
 def _listed(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -128,6 +128,7 @@ class AskedRequest(Told):
 
     id: str
     run_id: str
+    title: str | None = Field(default=None, description="Of the plan that asks; of a sub-plan its own.")
     node: str | None = None
     type: str
     prompt: str | None = None

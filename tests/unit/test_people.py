@@ -82,6 +82,7 @@ class _Namespace:
             raise RunNotFound(f"there is no run {workflow_id!r}")
         return SimpleNamespace(
             workflow_id=workflow_id,
+            title=f"Plan of {workflow_id}",
             is_closed=workflow_id in self.closed,
             acts_to_come=list,
             scheduler=_Plans(self.runs, workflow_id, refusal=self.refusal),
@@ -217,6 +218,7 @@ async def test_inbox_looks_through_all_open_runs_where_the_attribute_is_missing(
     found = await _people(namespace, monkeypatch, lacks="DagwrightAwaiting").inbox()
 
     assert [(one.id, one.document["workflow_id"]) for one in found] == [("check", "run"), ("archive/ask", "run")]
+    assert [one.title for one in found] == ["Plan of run", "Plan of run/archive"]
     assert namespace.queries == [f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"]
 
 
