@@ -3,6 +3,7 @@
 import { runPath } from "./api.js";
 import { el, fill, json, say } from "./dom.js";
 import { jsonForm, schemaForm } from "./forms.js";
+import { temporalLink } from "./temporal.js";
 import { spanWords, timeWords } from "./times.js";
 import { who } from "./who.js";
 
@@ -103,7 +104,7 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
     const count = alike();
     allRow.hidden = count < 2;
     if (count < 2) all.checked = false;
-    allWords.textContent = ` Answer all ${count.toLocaleString("en")} of ${nodeOf(request).split("\n")[1]} so`;
+    fill(allWords, ` Answer all ${count.toLocaleString("en")} questions of `, el("code", {}, nodeOf(request).split("\n")[1]), " like this");
     age.textContent = ` asked ${spanWords(request.opened_at)} ago`;
   }
 
@@ -127,7 +128,9 @@ function factsOf(request, isAlone) {
   const told = [];
   if (!isAlone) {
     const node = request.node ? `?node=${encodeURIComponent(request.node)}` : "";
-    told.push(el("a", { href: `#/runs/${encodeURIComponent(request.run_id)}${node}` }, request.run_id), " · ");
+    told.push(el("a", { href: `#/runs/${encodeURIComponent(request.run_id)}${node}` }, request.title ?? request.run_id), " · ");
+    if (request.title) told.push(el("code", {}, request.run_id), " · ");
+    told.push(temporalLink(request.run_id), " ");
   }
   told.push(el("code", {}, request.id), ` · for ${request.assignee || "anyone"} ·`);
   if (request.deadline) told.push(` until ${timeWords(request.deadline)} ·`);
@@ -230,8 +233,8 @@ function selection(request, id) {
   });
   const text = el("input", { type: "text", id: `${id}-text`, autocomplete: "off" });
   text.addEventListener("input", () => text.value && inputs.forEach((input) => (input.checked = false)));
-  const value = isError ? jsonForm({ label: "The result, with “Give its result”", required: false }) : null;
-  const changed = isError ? jsonForm({ label: "Other arguments, with “Try it again”", required: false }) : null;
+  const value = isError ? jsonForm({ label: "The result" }) : null;
+  const changed = isError ? jsonForm({ label: "Other arguments", required: false }) : null;
   const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
   const element = el(
     "div",
@@ -244,6 +247,14 @@ function selection(request, id) {
     changed?.element,
     wrong,
   );
+  // What is written belongs to one of the choices: it is there with that one.
+  const shape = () => {
+    const chosen = options.find((_, index) => inputs[index].checked)?.plain;
+    if (value) value.element.hidden = chosen !== "value";
+    if (changed) changed.element.hidden = chosen !== "retry";
+  };
+  element.addEventListener("change", shape);
+  shape();
 
   function read() {
     wrong.hidden = true;
@@ -254,7 +265,6 @@ function selection(request, id) {
     if (chosen[0] === "value" && value) {
       const given = value.read();
       if (given.problems.length) return undefined;
-      if (given.value === undefined) return refused("write the result, as JSON");
       told.value = given.value;
     }
     if (chosen[0] === "retry" && changed) {

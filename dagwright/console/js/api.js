@@ -76,7 +76,8 @@ function asked(words) {
  */
 export async function send(path, { method = "GET", body, headers = {}, signal } = {}) {
   for (;;) {
-    const all = { ...headers, ...keyHeaders() };
+    const key = keyHeaders();
+    const all = { ...headers, ...key };
     if (body !== undefined) all["Content-Type"] = "application/json";
     let response;
     try {
@@ -87,7 +88,9 @@ export async function send(path, { method = "GET", body, headers = {}, signal } 
     }
     if (response.ok) return response;
     const error = await errorOf(response);
-    if (response.status !== 401 || !(await askForKey(error.message))) throw error;
+    // Another request may have been given a key meanwhile.
+    const isOther = keyHeaders().Authorization !== key.Authorization;
+    if (response.status !== 401 || !(isOther || (await askForKey(error.message)))) throw error;
   }
 }
 

@@ -3,6 +3,7 @@
 import { nodePath, runPath } from "./api.js";
 import { el, fill, json } from "./dom.js";
 import { ENDED, stateMark } from "./states.js";
+import { temporalLink } from "./temporal.js";
 import { spanWords, timeWords } from "./times.js";
 
 const PAUSE_MS = 300;
@@ -89,14 +90,15 @@ export class Detail {
     const state = `${run.status} ${node.status} ${node.attempts}`;
     if (state !== this.#steered) {
       this.#steered = state;
-      fill(this.acts, this.#steering(run, node, { api: this.#api, go: this.#go }));
+      // A node of a sub-plan tells the run that it is in.
+      fill(this.acts, this.#steering(run, node, { api: this.#api, go: this.#go }), temporalLink(node.run_id ?? this.#run));
     }
     const facts = [
       ["State", el("span", {}, stateMark(node.status), node.reason && ` ${node.reason}`)],
       ["Id", el("code", {}, node.id)],
       ["Tool", node.tool],
       ["Attempts", node.attempts || null],
-      ["Began", node.started_at && el("time", { datetime: node.started_at }, timeWords(node.started_at))],
+      [node.attempts > 1 ? "Last one began" : "Began", node.started_at && el("time", { datetime: node.started_at }, timeWords(node.started_at))],
       ["Took", node.started_at && spanWords(node.started_at, ENDED.has(node.status) ? node.ended_at : null)],
       ["Needs", this.#links(node.lineage?.inputs)],
       ["Blocked by", this.#links(node.blocked_by)],
@@ -127,7 +129,8 @@ export class Detail {
   }
 
   #explain(why) {
-    const steps = why.chain.map((step) => el("li", {}, this.#link(step.node), ` ${step.message}`));
+    const until = (step) => (step.until ? `, until ${timeWords(step.until)}` : "");
+    const steps = why.chain.map((step) => el("li", {}, this.#link(step.node), ` ${step.message}${until(step)}`));
     fill(this.why, el("h3", {}, "Why"), el("p", {}, why.message), steps.length > 0 && el("ol", {}, steps));
   }
 }

@@ -5,6 +5,7 @@ import { runPath } from "./api.js";
 import { asking, follow, joining } from "./chat_stream.js";
 import { el, fill, say } from "./dom.js";
 import { countWords, ENDED, stateMark, stateWords } from "./states.js";
+import { temporalLink } from "./temporal.js";
 import { who } from "./who.js";
 
 const NODES_SHOWN = 40;
@@ -58,7 +59,7 @@ export class Exchange {
     const words = turn.response ?? turn.outcome;
     if (turn.status === "completed" || turn.status === "completed_with_failures") shown.write(words ?? "");
     else if (turn.status !== "running") shown.failed(words ? `${stateWords(turn.status)}: ${words}` : stateWords(turn.status));
-    fill(shown.link, stateMark(turn.status), shown.linkOfRun());
+    fill(shown.link, stateMark(turn.status), shown.linksOfRun());
     return shown;
   }
 
@@ -129,13 +130,13 @@ export class Exchange {
     if (this.run === null) this.onRun(run);
     if (run !== this.run || status !== null) {
       this.run = run;
-      fill(this.link, status && stateMark(status), this.linkOfRun());
+      fill(this.link, status && stateMark(status), this.linksOfRun());
     }
     this.stop.hidden = !this.element.hasAttribute("aria-busy");
   }
 
-  linkOfRun() {
-    return this.run ? el("a", { href: `#/runs/${encodeURIComponent(this.run)}` }, this.run) : null;
+  linksOfRun() {
+    return this.run ? [el("a", { href: `#/runs/${encodeURIComponent(this.run)}` }, this.run), temporalLink(this.run)] : null;
   }
 
   write(words) {

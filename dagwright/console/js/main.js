@@ -2,6 +2,7 @@
 
 import { api } from "./api.js";
 import { el, fill } from "./dom.js";
+import { temporalLink } from "./temporal.js";
 import * as chat from "./views/chat.js";
 import * as inbox from "./views/inbox.js";
 import * as plan from "./views/plan.js";
@@ -13,6 +14,17 @@ const VIEWS = { runs, run, inbox, chat, plan };
 
 /** What stands at the top of each page: address -> name. */
 const NAV = { "#/runs": "Runs", "#/inbox": "Inbox", "#/chat": "Chat", "#/plan": "Plan" };
+
+/** Name of a view -> what its tab is called. */
+const NAMES = { runs: "Runs", run: "Run", inbox: "Inbox", chat: "Chat", plan: "Plan" };
+
+/** What is shown for an address that there is not. */
+const nowhere = {
+  async mount(place) {
+    const there = Object.entries(NAV).map(([href, words]) => el("li", {}, el("a", { href }, words)));
+    fill(place, el("h1", {}, "No such page"), el("p", {}, "There is nothing at ", el("code", {}, location.hash), ". There are:"), el("ul", {}, there));
+  },
+};
 
 const root = document.getElementById("view");
 let unmount = () => {};
@@ -34,9 +46,8 @@ function parsed(hash) {
 }
 
 async function show() {
-  const { name, params } = parsed(location.hash || "#/runs");
-  const view = VIEWS[name];
-  if (!view) return go("#/runs");
+  const { name, params } = parsed(location.hash.replace(/^#\/?$/, "") || "#/runs");
+  const view = Object.hasOwn(VIEWS, name) ? VIEWS[name] : nowhere;
   const key = `${name} ${params.id ?? ""}`;
   // A view that is there and takes other parameters by itself stays: its graph would be drawn anew.
   if (shown?.key === key && shown.update) return shown.update(params);
@@ -47,6 +58,8 @@ async function show() {
   shown = null;
   fill(root);
   marked(name);
+  document.title = [params.id, view === nowhere ? "No such page" : NAMES[name], "Dagwright"].filter(Boolean).join(" · ");
+  fill(document.getElementById("temporal"), temporalLink());
   const done = await view.mount(root, { api, params, go });
   if (mine !== turn) return done?.();
   unmount = done ?? (() => {});

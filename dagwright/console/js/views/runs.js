@@ -19,7 +19,7 @@ export async function mount(root, { api, go }) {
   const newer = el("button", { type: "button", onclick: () => turned(-1) }, "Newer");
   const older = el("button", { type: "button", onclick: () => turned(1) }, "Older");
   const place = el("span", { class: "hint" });
-  const link = el("span");
+  const turning = el("div", { class: "pages", hidden: true }, newer, older, place);
   let next = null;
 
   async function load() {
@@ -49,10 +49,15 @@ export async function mount(root, { api, go }) {
     newer.disabled = pages.length === 1;
     older.disabled = next === null;
     place.textContent = pages.length > 1 ? `page ${pages.length}` : "";
-    fill(link, told.ui_url && el("a", { href: told.ui_url, target: "_blank", rel: "noreferrer" }, "Temporal UI"));
     const focused = document.activeElement?.closest?.("tr")?.dataset.run;
-    fill(body, told.data.length ? told.data.map(row) : el("tr", {}, el("td", { colspan: "6" }, "No runs.")));
+    turning.hidden = newer.disabled && older.disabled;
+    fill(body, told.data.length ? told.data.map(row) : el("tr", {}, el("td", { colspan: "6" }, none())));
     if (focused) body.querySelector(`tr[data-run="${CSS.escape(focused)}"] a`)?.focus();
+  }
+
+  function none() {
+    if (Object.values(chosen).some(Boolean)) return "No run is like this.";
+    return ["No runs yet. Ask for something in ", el("a", { href: "#/chat" }, "Chat"), ", start a ", el("a", { href: "#/plan" }, "Plan"), ", or use the command ", el("code", {}, "dagwright run"), "."];
   }
 
   function row(run) {
@@ -100,7 +105,6 @@ export async function mount(root, { api, go }) {
       el("label", {}, "State ", states),
       el("label", {}, "Title or id ", el("input", { type: "search", id: "title", oninput: later((v) => filtered("title", v)) })),
       el("label", {}, "Session ", el("input", { type: "search", id: "session", oninput: later((v) => filtered("session_id", v)) })),
-      link,
     ),
     notice,
     el(
@@ -108,12 +112,12 @@ export async function mount(root, { api, go }) {
       { class: "scroll" },
       el(
         "table",
-        { class: "runs" },
+        { class: "runs", "aria-label": "Runs" },
         el("thead", {}, el("tr", {}, ["State", "Run", "Nodes", "Started", "Took", "Session"].map((name) => el("th", { scope: "col" }, name)))),
         body,
       ),
     ),
-    el("div", { class: "pages" }, newer, older, place),
+    turning,
   );
   const visible = () => document.hidden || load();
   document.addEventListener("visibilitychange", visible);

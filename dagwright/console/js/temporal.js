@@ -1,0 +1,30 @@
+// Links to the Temporal UI, on every page: to one run, or to all of them.
+
+import { api } from "./api.js";
+import { el } from "./dom.js";
+
+const ADDRESS = "/v1/runs?limit=1"; // it tells where the page of all runs is
+let asking = null;
+
+/** A link to a run in the Temporal UI, or to all runs there; it is not shown while nobody knows where that is. */
+export function temporalLink(run = null) {
+  const link = el("a", { target: "_blank", rel: "noreferrer", hidden: true }, "Temporal UI");
+  pageOfRuns().then((page) => {
+    if (page === null) return;
+    link.href = run === null ? page : `${page}/${encodeURIComponent(run)}`;
+    link.hidden = false;
+  });
+  return link;
+}
+
+function pageOfRuns() {
+  asking ??= api.get(ADDRESS).then(
+    ({ ui_url: page }) => page ?? null,
+    () => {
+      // The gateway was away, or has no key yet: the next link asks again.
+      asking = null;
+      return null;
+    },
+  );
+  return asking;
+}
