@@ -1,6 +1,7 @@
 // The boxes of a graph: nodes, items, and groups of nodes.
 
 import { svg } from "./dom.js";
+import { fitted } from "./fitted.js";
 import { itemsKey } from "./model.js";
 import { countWords, SIGNS, stateWords } from "./states.js";
 
@@ -8,7 +9,12 @@ const WIDTH = 176;
 const HEIGHT = 44;
 const GROUP_WIDTH = 220;
 const GROUP_HEIGHT = 62;
-const LETTERS = 21;
+const LEFT = 28; // where words begin, after the sign
+const ROOM = WIDTH - LEFT - 8;
+const OPENER = 44;
+/** Sizes of letters in px, as in console.css. */
+const NAME = 13;
+const SUB = 11;
 const SIGNED = 300;
 /** What a group is shown as: the first of these that one of its nodes is in, else completed. */
 const FIRST = ["failed", "waiting", "running", "blocked", "ready", "pending", "cancelled"];
@@ -130,10 +136,10 @@ export class Boxes {
       label: [`${name}: ${words}${tries}${many}`, node.tool, node.group].filter(Boolean).join(", "),
       parts: () => [
         svg("text", { class: "sign", x: 9, y: 20 }, SIGNS[node.status] ?? "?"),
-        svg("text", { x: 28, y: 19 }, cut(name)),
-        svg("text", { class: "sub", x: 28, y: 35 }, cut([`${words}${tries}`, node.group, node.tool].filter(Boolean).join(" · "), items ? LETTERS - 7 : LETTERS + 4)),
+        svg("text", { x: LEFT, y: 19 }, fitted(name, ROOM, NAME)),
+        svg("text", { class: "sub", x: LEFT, y: 35 }, fitted([`${words}${tries}`, node.group, node.tool].filter(Boolean).join(" · "), items ? ROOM - OPENER + 2 : ROOM, SUB)),
         items &&
-          svg("g", { class: "opener" }, svg("rect", { x: WIDTH - 46, y: 25, width: 44, height: 17, rx: 3, class: "share" }), svg("text", { class: "sub", x: WIDTH - 43, y: 37 }, `${isOpen ? "▾" : "▸"} ${done}/${items.size}`)),
+          svg("g", { class: "opener" }, svg("rect", { x: WIDTH - OPENER - 2, y: 25, width: OPENER, height: 17, rx: 3, class: "share" }), svg("text", { class: "sub", x: WIDTH - OPENER + 1, y: 37 }, fitted(`${isOpen ? "▾" : "▸"} ${done}/${items.size}`, OPENER - 4, SUB))),
       ].filter(Boolean),
     };
   }
@@ -147,9 +153,9 @@ export class Boxes {
       label: `${box.label}: ${total.toLocaleString("en")} nodes, ${countWords(counts)}`,
       parts: () => [
         svg("text", { class: "sign", x: 9, y: 20 }, "▸"),
-        svg("text", { x: 28, y: 19 }, cut(box.label, LETTERS + 6)),
-        svg("text", { class: "sub", x: 28, y: 35 }, cut(`${total.toLocaleString("en")} nodes`)),
-        svg("text", { class: "sub", x: 100, y: 35 }, counts.failed ? `✗ ${counts.failed.toLocaleString("en")}` : ""),
+        svg("text", { x: LEFT, y: 19 }, fitted(box.label, GROUP_WIDTH - LEFT - 8, NAME)),
+        svg("text", { class: "sub", x: LEFT, y: 35 }, fitted(`${total.toLocaleString("en")} nodes`, 88, SUB)),
+        svg("text", { class: "sub", x: 124, y: 35 }, counts.failed ? `✗ ${counts.failed.toLocaleString("en")}` : ""),
         ...shares(counts, total),
       ],
     };
@@ -167,9 +173,4 @@ function shares(counts, total) {
     x += width;
     return svg("rect", { class: "share", "data-state": status, x: x - width, y: GROUP_HEIGHT - 14, width, height: 7 });
   });
-}
-
-function cut(text, most = LETTERS) {
-  const letters = [...text];
-  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;
 }

@@ -31,10 +31,11 @@ export class Model {
   /** Whether a node was told of that is not in the graph. */
   lacks = false;
 
-  /** Takes nodes and edges as `GET /v1/runs/ID/graph` has them. */
-  take({ nodes, edges }) {
+  /** Takes nodes and edges as `GET /v1/runs/ID/graph` has them; what an event has told of a node since then stays. */
+  take({ nodes, edges, offset }) {
     const before = this.nodes;
-    this.nodes = new Map(nodes.map((node) => [node.id, { ...before.get(node.id), ...node }]));
+    const joined = (node, known) => ({ ...known, ...node, ...(isLater(known?.told, offset) ? { status: known.status } : {}) });
+    this.nodes = new Map(nodes.map((node) => [node.id, joined(node, before.get(node.id))]));
     this.edges = edges.filter(([from, to]) => this.nodes.has(from) && this.nodes.has(to));
     this.needs = new Map(nodes.map(({ id }) => [id, []]));
     this.neededBy = new Map(nodes.map(({ id }) => [id, []]));
@@ -47,8 +48,8 @@ export class Model {
     this.#groups = null;
   }
 
-  /** Takes what an event tells of nodes; returns the ids of those in the graph that are others now. */
-  change(told) {
+  /** Takes what an event, with its id, tells of nodes; returns the ids of those in the graph that are others now. */
+  change(told, at = null) {
     const changed = new Set();
     for (const { node_id: id, ...rest } of told) {
       const map = this.nodes.has(id) ? null : mapOf(id);
@@ -58,7 +59,7 @@ export class Model {
         items.set(id, { ...items.get(id), id, ...rest });
         changed.add(map);
       } else if (this.nodes.has(id)) {
-        this.nodes.set(id, { ...this.nodes.get(id), ...rest });
+        this.nodes.set(id, { ...this.nodes.get(id), ...rest, told: at });
         changed.add(id);
       } else {
         this.lacks = true;
@@ -198,6 +199,13 @@ export class Model {
     }
     return { boxes, edges: drawn, stands };
   }
+}
+
+/** Tells whether one place in the history of a run, such as `1-145`, is behind another one. */
+function isLater(one, other) {
+  if (!one || !other) return false;
+  const [[run, event], [otherRun, otherEvent]] = [one, other].map((place) => place.match(/\d+/g).map(Number));
+  return run === otherRun ? event > otherEvent : run > otherRun;
 }
 
 /** Tells whether a group lies in another one. */

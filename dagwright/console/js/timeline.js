@@ -5,6 +5,7 @@ import { SIGNS, stateMark, stateWords } from "./states.js";
 import { durationWords } from "./times.js";
 
 const MOST_ROWS = 500;
+const SHARE = 20; // drawing takes at most a twentieth of the time
 
 export class Timeline {
   #model;
@@ -12,6 +13,7 @@ export class Timeline {
   #rows = new Map();
   #timer = null;
   #chosen = null;
+  #rested = 0; // when it may be drawn again
 
   constructor(model, { onSelect }) {
     this.#model = model;
@@ -25,12 +27,16 @@ export class Timeline {
     this.#draw();
   }
 
-  /** Draws what has changed, at most some times a second. */
+  /** Draws what has changed: at once, so that the graph says nothing else, but a long one not all the time. */
   changed() {
     this.#timer ??= setTimeout(() => {
       this.#timer = null;
       this.#draw();
-    }, 200);
+    }, Math.max(0, this.#rested - performance.now()));
+  }
+
+  close() {
+    clearTimeout(this.#timer);
   }
 
   /** Lets the bars of what runs grow. */
@@ -45,13 +51,20 @@ export class Timeline {
   }
 
   #draw() {
+    const began = performance.now();
+    this.#drawRows();
+    const ended = performance.now();
+    this.#rested = ended + SHARE * (ended - began);
+  }
+
+  #drawRows() {
     const begun = [...this.#model.nodes.values()].filter((node) => node.started_at);
     begun.sort((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at));
     const shown = begun.slice(-MOST_ROWS);
     const now = Date.now();
     const from = begun.length ? Date.parse(begun[0].started_at) : now;
     const to = Math.max(from + 1, ...begun.map((node) => (node.ended_at ? Date.parse(node.ended_at) : now)));
-    this.words.textContent = begun.length === 0 ? "Nothing has begun since this page was opened." : begun.length > shown.length ? `The last ${MOST_ROWS} of ${begun.length.toLocaleString("en")} that began, over ${durationWords(to - from)}.` : `${durationWords(to - from)} from the first to the last.`;
+    this.words.textContent = wordsOf(begun, shown, durationWords(to - from));
     this.list.style.setProperty("--t0", "0");
     this.list.style.setProperty("--span", String(to - from));
     const kept = new Set();
@@ -70,7 +83,7 @@ export class Timeline {
 
   #row(node) {
     const sign = el("span", { class: "state" });
-    const bar = el("span", { class: "bar" });
+    const bar = el("span", { class: "span" });
     const took = el("span", { class: "took" });
     const button = el(
       "button",
@@ -100,4 +113,11 @@ export class Timeline {
     entry.sign.setAttribute("aria-label", stateMark(node.status).textContent);
     entry.sign.setAttribute("role", "img");
   }
+}
+
+function wordsOf(begun, shown, took) {
+  if (begun.length === 0) return "Nothing has begun since this page was opened.";
+  if (begun.length > shown.length) return `The last ${MOST_ROWS} of ${begun.length.toLocaleString("en")} nodes that began, over ${took}.`;
+  const isOpen = begun.some((node) => !node.ended_at);
+  return isOpen ? `${took} since the first node began.` : `${took} from the begin of the first node to the end of the last.`;
 }

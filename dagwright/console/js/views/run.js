@@ -61,9 +61,9 @@ export async function mount(root, { api, params, go }) {
     stop = follow(runPath(run, "/events"), { onEvent, onState, after });
   }
 
-  function onEvent({ name, data }) {
+  function onEvent({ name, id, data }) {
     if (name === "nodes") {
-      const changed = model.change(data.nodes);
+      const changed = model.change(data.nodes, id);
       graph.changed(changed);
       timeline.changed();
       if (selected !== null && data.nodes.some((node) => node.node_id === selected)) detail.show(selected);
@@ -124,12 +124,12 @@ export async function mount(root, { api, params, go }) {
       facts,
       stateMark(now.status),
       el("span", {}, countWords(counts)),
-      now.started_at && el("span", {}, "since ", el("time", { datetime: now.started_at }, timeWords(now.started_at))),
-      now.started_at && el("span", { class: "took" }, spanWords(now.started_at, now.ended_at)),
+      now.started_at && el("span", {}, "began ", el("time", { datetime: now.started_at }, timeWords(now.started_at))),
+      now.started_at && el("span", {}, ENDED_RUNS.has(now.status) ? "took " : "for ", el("span", { class: "took" }, spanWords(now.started_at, now.ended_at))),
       el("code", {}, run),
       now.session_id && el("span", {}, `session ${now.session_id}`),
       now.ui_url && el("a", { href: now.ui_url, target: "_blank", rel: "noreferrer" }, "Temporal UI"),
-      now.waiting_for?.length > 0 && el("a", { href: `#/inbox?find=${encodeURIComponent(run)}` }, `asks ${now.waiting_for.length}`),
+      now.waiting_for?.length > 0 && el("a", { href: `#/inbox?find=${encodeURIComponent(run)}` }, `asks ${now.waiting_for.length} ${now.waiting_for.length === 1 ? "question" : "questions"}`),
     );
     fill(notes, (now.notes ?? []).map((note) => el("p", { class: "notice" }, note.message)));
     fill(outcome, now.error && el("p", { class: "wrong" }, now.error.message));
@@ -166,7 +166,7 @@ export async function mount(root, { api, params, go }) {
     clearTimeout(again);
     stop();
     graph.close();
-    document.title = "Dagwright";
+    timeline.close();
   };
   unmount.update = update;
   return unmount;
