@@ -3,6 +3,7 @@
 // What is wrong stands at its field; what only the gateway can judge it says when the form is sent.
 
 import { el } from "./dom.js";
+import { formatWords, inputOf } from "./formats.js";
 
 const LONG_TEXT = 120;
 const MOST_RADIO = 6;
@@ -12,12 +13,14 @@ let made = 0;
  * A form for a value of a schema.
  *
  * value: what it holds at first, in place of the defaults. label: what the whole is called.
+ * later: what is said of a required part that may be empty here, for somebody asks for it later; without it such a part
+ *     has to be filled in.
  *
  * Returns its element, `read()` -> {value, problems: [{path, message}]}, which shows what is wrong, `peek()` ->
  * what is filled in so far, and `focus()`.
  */
-export function schemaForm(schema, { value, label } = {}) {
-  const field = makeField(schema ?? {}, { root: schema ?? {}, label: label ?? "", path: [], value, required: true });
+export function schemaForm(schema, { value, label, later } = {}) {
+  const field = makeField(schema ?? {}, { root: schema ?? {}, label: label ?? "", path: [], value, later, required: true });
   const element = el("div", { class: "form" }, field.element);
   return {
     element,
@@ -88,14 +91,15 @@ function newId() {
 }
 
 function labelled(place, control, { group = false } = {}) {
-  const { schema, required, label, path } = place;
+  const { schema, label, path } = place;
   const error = el("p", { class: "wrong", id: `${control.id}-error`, role: "alert", hidden: true });
   const words = [schema.description, hintOf(schema)].filter(Boolean).join(" · ");
   const hint = words ? el("p", { class: "hint", id: `${control.id}-hint` }, words) : null;
   const name = label || path.at(-1) || "";
-  const told = name ? [name, required ? null : el("span", { class: "hint" }, " (may be left out)")] : [];
+  const told = name ? [name, markOf(place)] : [];
   control.setAttribute("aria-describedby", [hint && hint.id, error.id].filter(Boolean).join(" "));
-  const head = group ? el("legend", {}, ...told) : el("label", { for: control.id }, ...told);
+  if (control.getAttribute("role") === "radiogroup") control.setAttribute("aria-labelledby", `${control.id}-name`);
+  const head = group ? el("legend", { id: `${control.id}-name` }, ...told) : el("label", { for: control.id }, ...told);
   if (!name && !group) control.setAttribute("aria-label", "Value");
   const element = group
     ? el("fieldset", { class: "field" }, head, hint, control, error)
@@ -115,13 +119,23 @@ function labelled(place, control, { group = false } = {}) {
   };
 }
 
+function markOf({ required, later }) {
+  if (required) return null;
+  return el("span", { class: "hint" }, ` (${later ?? "may be left out"})`);
+}
+
 function hintOf(schema) {
   const told = [];
-  if (schema.format) told.push(schema.format);
+  if (schema.examples?.length) told.push(`such as ${schema.examples.slice(0, 2).map(plainWords).join(" or ")}`);
+  else if (schema.format && formatWords(schema.format)) told.push(formatWords(schema.format));
   if (schema.minimum !== undefined) told.push(`at least ${schema.minimum}`);
   if (schema.maximum !== undefined) told.push(`at most ${schema.maximum}`);
   if (schema.maxLength !== undefined) told.push(`up to ${schema.maxLength} characters`);
   return told.join(", ");
+}
+
+function plainWords(value) {
+  return typeof value === "string" ? value : JSON.stringify(value);
 }
 
 // Makes what every field offers from a function that reads it, which throws what is wrong.
@@ -155,14 +169,17 @@ function textField(place) {
   const { schema, value, required, parse, mode } = place;
   const text = value === undefined || value === null ? "" : String(value);
   const isLong = text.length > LONG_TEXT || (schema.type === "string" && (schema.maxLength ?? 0) > LONG_TEXT);
-  const types = { date: "date", email: "email", uri: "url", time: "time" };
+  const { type, ...as } = inputOf(isLong ? undefined : schema.format, text);
   const control = isLong
     ? el("textarea", { id: newId(), rows: "4" })
-    : el("input", { id: newId(), type: types[schema.format] ?? "text", autocomplete: "off" });
+    : el("input", { id: newId(), type, autocomplete: "off", step: type === "datetime-local" && "1" });
   if (mode) control.setAttribute("inputmode", mode);
   if (required) control.setAttribute("aria-required", "true");
-  control.value = text;
-  const read = () => (control.value === "" ? missing(required) : parse(control.value));
+  control.value = as.write(text);
+  const read = () => {
+    if (control.validity.badInput) throw new FieldWrong("finish this, or empty it");
+    return control.value === "" ? missing(required) : parse(as.read(control.value));
+  };
   return reading(place, labelled(place, control), read, () => control.focus());
 }
 
@@ -188,7 +205,7 @@ function numberOf(kind, schema) {
 
 function choiceField(place) {
   const { choices, value, required, words = {} } = place;
-  const told = (choice) => words[String(choice)] ?? (typeof choice === "string" ? choice : JSON.stringify(choice));
+  const told = (choice) => words[String(choice)] ?? plainWords(choice);
   const chosen = choices.findIndex((choice) => JSON.stringify(choice) === JSON.stringify(value));
   if (choices.length > MOST_RADIO || !required) {
     const first = el("option", { value: "" }, required ? "choose…" : "");
@@ -255,12 +272,15 @@ function objectField(place) {
   const { schema, value, path, root, required } = place;
   const needed = new Set(schema.required ?? []);
   const names = Object.keys(schema.properties);
+  // Of the whole alone somebody asks for parts later; a part that is given is given in full.
+  const later = path.length === 0 ? place.later : undefined;
   const fields = names.map((name) =>
     makeField(schema.properties[name], {
       root,
       path: [...path, name],
       value: value?.[name],
-      required: needed.has(name),
+      required: needed.has(name) && later === undefined,
+      later: needed.has(name) ? later : undefined,
       label: resolved(schema.properties[name], root).title ?? name,
     }),
   );
@@ -297,8 +317,7 @@ function severalField(place) {
     input.checked = given.has(JSON.stringify(choice));
     return input;
   });
-  const told = (choice) => (typeof choice === "string" ? choice : JSON.stringify(choice));
-  const options = choices.map((choice, index) => el("label", { class: "choice" }, inputs[index], told(choice)));
+  const options = choices.map((choice, index) => el("label", { class: "choice" }, inputs[index], plainWords(choice)));
   const control = el("div", { id: newId(), class: "choices", role: "group" }, ...options);
   const read = () => {
     const chosen = choices.filter((_, index) => inputs[index].checked);

@@ -19,6 +19,7 @@ export async function mount(root, { api, params, go }) {
   const composer = makeComposer({ onSend });
   const exchanges = [];
   keepAtEnd(log);
+  const begin = params.id === null && el("p", { class: "hint" }, "Say below what is to be done, or choose who is to do it: a planner, a plan, an agent or a model.");
   let session = params.id;
   let isLeft = false;
 
@@ -38,6 +39,7 @@ export async function mount(root, { api, params, go }) {
   );
 
   function add(exchange) {
+    if (begin) begin.remove();
     exchanges.push(exchange);
     log.append(exchange.element);
     log.scrollTop = log.scrollHeight;
@@ -49,6 +51,7 @@ export async function mount(root, { api, params, go }) {
       title.textContent = session;
       // The view stays: its run is being followed here.
       history.replaceState(null, "", `#/chat/${session}`);
+      document.title = `${session} · Chat · Dagwright`;
     }
     const before = exchanges.flatMap((each) => each.messages());
     const exchange = new Exchange(words, { api, onRun: listSessions, onEnd: ended });
@@ -105,7 +108,8 @@ export async function mount(root, { api, params, go }) {
   try {
     const { data } = await api.get("/v1/models");
     composer.offer(data);
-    if (session !== null) await load();
+    if (begin) log.append(begin);
+    else await load();
   } catch (error) {
     trouble.textContent = error.message;
     trouble.hidden = false;
@@ -220,8 +224,12 @@ function makeComposer({ onSend }) {
   };
 }
 
+/** Kind of model -> what stands before its name: a list that is closed does not show of which group the chosen one is. */
+const BEFORE = { profile: "Planner ", agent: "Agent " };
+
 function nameOf({ id, dagwright }) {
   const name = id.slice(id.indexOf("/") + 1);
   if (dagwright.kind === "model") return id;
-  return dagwright.title && dagwright.title !== name ? `${name}: ${dagwright.title}` : name;
+  const told = dagwright.title && dagwright.title !== name ? `${name}: ${dagwright.title}` : name;
+  return `${BEFORE[dagwright.kind] ?? ""}${told}`;
 }

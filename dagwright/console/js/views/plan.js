@@ -137,9 +137,8 @@ export async function mount(root, { api, params, go }) {
     shape = key;
     const before = form?.peek() ?? {};
     const has = Object.keys(schema.properties).length > 0;
-    form = has ? schemaForm({ ...schema, required: [] }, { value: before }) : null;
-    const words = has ? "What is left empty, the run asks for." : "The plan has no inputs.";
-    fill(inputs, el("p", { class: "hint" }, words), form?.element);
+    form = has ? schemaForm(schema, { value: before, later: "left empty, the run asks for it" }) : null;
+    fill(inputs, has ? form.element : el("p", { class: "hint" }, "The plan has no inputs."));
   }
 
   async function begin(event) {
