@@ -4,10 +4,7 @@
 // goes on is joined by its id: nobody needs to have asked it from this page.
 
 import { ApiError, runPath, send } from "./api.js";
-import { eventsOf } from "./events.js";
-
-const PAUSES_MS = [300, 1000, 2000, 4000, 8000];
-const SILENCE_MS = 30000; // the gateway gives a sign of life every 10 s
+import { eventsOf, persist, watched } from "./events.js";
 
 /** A key for a request, so that it starts one run however often it is sent. */
 export function newKey() {
@@ -33,46 +30,23 @@ export function joining(run) {
  *
  * Returns {calls, about}: what is asked, as ids of requests, and what is told of the run. Throws an ApiError.
  */
-export async function follow(request, { on, signal }) {
-  for (let fails = 0; ; fails += 1) {
-    try {
-      return await once(request, { on, signal, came: () => (fails = 0) });
-    } catch (error) {
-      if (signal.aborted || !isPassing(error)) throw error;
-      on.away("The gateway does not answer. The run goes on; this page comes back by itself.");
-      await pause(PAUSES_MS[Math.min(fails, PAUSES_MS.length - 1)], signal);
-    }
-  }
+export function follow(request, { on, signal }) {
+  const once = (came) => watched(signal, (mine, alive) => ask(request, { on, came, alive, signal: mine }));
+  return persist(once, { signal, isPassing, onAway: on.away });
 }
 
-async function once({ path, headers = {}, ...rest }, { on, signal, came }) {
-  const connection = new AbortController();
-  const stop = () => connection.abort();
-  signal.addEventListener("abort", stop);
-  let watch = setTimeout(stop, SILENCE_MS);
-  const alive = () => {
-    clearTimeout(watch);
-    watch = setTimeout(stop, SILENCE_MS);
-  };
+async function ask({ path, headers = {}, ...rest }, { on, came, alive, signal }) {
+  const response = await send(path, { ...rest, headers: { Accept: "text/event-stream", ...headers }, signal });
+  came();
+  on.begun();
+  const mode = response.headers.get("X-Routing-Mode");
+  const run = response.headers.get("X-Run-Id");
+  if (run) on.run(run);
   try {
-    const response = await send(path, { ...rest, headers: { Accept: "text/event-stream", ...headers }, signal: connection.signal });
-    came();
-    on.begun();
-    const mode = response.headers.get("X-Routing-Mode");
-    const run = response.headers.get("X-Run-Id");
-    if (run) on.run(run);
-    try {
-      return await read(response, { on, alive });
-    } catch (error) {
-      // A model that answers by itself would be asked a second time.
-      throw mode === "direct" && isPassing(error) ? new ApiError("the connection was lost before the whole answer was there", { status: 499 }) : error;
-    }
+    return await read(response, { on, alive });
   } catch (error) {
-    if (error.name === "AbortError" && !signal.aborted) throw new ApiError("the gateway does not answer");
-    throw error;
-  } finally {
-    clearTimeout(watch);
-    signal.removeEventListener("abort", stop);
+    // A model that answers by itself would be asked a second time.
+    throw mode === "direct" && isPassing(error) ? new ApiError("the connection was lost before the whole answer was there", { status: 499 }) : error;
   }
 }
 
@@ -85,11 +59,9 @@ async function read(response, { on, alive }) {
     const choice = data.choices?.[0];
     if (choice?.delta?.content) on.text(choice.delta.content);
     for (const call of choice?.delta?.tool_calls ?? []) calls.push(JSON.parse(call.function.arguments));
-    if (data.dagwright?.events) {
-      for (const event of data.dagwright.events) {
-        on.run(event.run_id);
-        on.event(event);
-      }
+    if (data.dagwright?.event) {
+      on.run(data.dagwright.event.run_id);
+      on.event(data.dagwright.event);
     } else if (data.dagwright) {
       about = data.dagwright;
     }
@@ -105,18 +77,4 @@ function statusOf(error) {
 /** Whether trying again may help. A break of the network is no ApiError. */
 function isPassing(error) {
   return !(error instanceof ApiError) || [0, 429, 502, 503, 504].includes(error.status);
-}
-
-function pause(ms, signal) {
-  return new Promise((resolve) => {
-    const done = () => {
-      clearTimeout(timer);
-      window.removeEventListener("online", done);
-      signal.removeEventListener("abort", done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    window.addEventListener("online", done);
-    signal.addEventListener("abort", done);
-  });
 }

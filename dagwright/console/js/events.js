@@ -7,6 +7,45 @@ const PAUSES_MS = [300, 1000, 2000, 4000, 8000];
 const SILENCE_MS = 30000; // the gateway gives a sign of life every 10 s
 
 /**
+ * Does something until it is done, again and again with pauses that grow.
+ *
+ * once: does it, `once(came)`; it calls `came` as soon as the gateway answers.
+ * isPassing: whether doing it again may help after an error. onAway: told, in words, before each pause.
+ *
+ * Returns what `once` does; throws what does not pass, and whatever there is once `signal` says that it is left.
+ */
+export async function persist(once, { signal, isPassing, onAway }) {
+  for (let fails = 0; ; fails += 1) {
+    try {
+      return await once(() => (fails = 0));
+    } catch (error) {
+      if (signal.aborted || !isPassing(error)) throw error;
+    }
+    onAway("The gateway does not answer. The run goes on; this page comes back by itself.");
+    await pause(PAUSES_MS[Math.min(fails, PAUSES_MS.length - 1)], signal);
+    signal.throwIfAborted();
+  }
+}
+
+/** Runs `run(mine, alive)`; its signal `mine` is that of `signal`, and given too when it was not `alive` for long. */
+export async function watched(signal, run) {
+  const connection = new AbortController();
+  const stop = () => connection.abort();
+  signal.addEventListener("abort", stop);
+  let watch = setTimeout(stop, SILENCE_MS);
+  const alive = () => {
+    clearTimeout(watch);
+    watch = setTimeout(stop, SILENCE_MS);
+  };
+  try {
+    return await run(connection.signal, alive);
+  } finally {
+    clearTimeout(watch);
+    signal.removeEventListener("abort", stop);
+  }
+}
+
+/**
  * Follows the events at an address until they end.
  *
  * onEvent: told each event as {name, id, data}; data is the JSON of the event.
@@ -17,60 +56,38 @@ const SILENCE_MS = 30000; // the gateway gives a sign of life every 10 s
  */
 export function follow(path, { onEvent, onState = () => {}, after = null }) {
   const leaving = new AbortController();
+  const { signal } = leaving;
   let seen = after;
-  let fails = 0;
 
-  async function once() {
-    const connection = new AbortController();
-    const stop = () => connection.abort();
-    leaving.signal.addEventListener("abort", stop);
-    let watch = setTimeout(stop, SILENCE_MS);
-    try {
-      const headers = { Accept: "text/event-stream", ...keyHeaders() };
-      if (seen) headers["Last-Event-ID"] = seen;
-      const response = await fetch(path, { headers, signal: connection.signal });
-      if (response.status === 204) return "ended";
-      if (!response.ok) {
-        const error = await errorOf(response);
-        if (response.status === 401 && (await askForKey(error.message))) return "again";
-        if (response.status < 500 && response.status !== 429) throw Object.assign(error, { isFinal: true });
-        throw error;
-      }
-      onState("open");
-      fails = 0;
-      for await (const event of eventsOf(response.body, () => {
-        clearTimeout(watch);
-        watch = setTimeout(stop, SILENCE_MS);
-      })) {
-        if (event.name === "error") throw new Error(event.data?.error?.message ?? "the stream was broken off");
-        onEvent(event);
-        if (event.id) seen = event.id;
-        if (event.name === "end") return "ended";
-      }
-      return "again";
-    } finally {
-      clearTimeout(watch);
-      leaving.signal.removeEventListener("abort", stop);
+  async function once(came, mine, alive) {
+    const headers = { Accept: "text/event-stream", ...keyHeaders() };
+    if (seen) headers["Last-Event-ID"] = seen;
+    const response = await fetch(path, { headers, signal: mine });
+    if (response.status === 204) return;
+    if (!response.ok) {
+      const error = await errorOf(response);
+      const hasKey = response.status === 401 && (await askForKey(error.message));
+      throw Object.assign(error, { isFinal: !hasKey && response.status < 500 && response.status !== 429 });
     }
+    onState("open");
+    came();
+    for await (const event of eventsOf(response.body, alive)) {
+      if (event.name === "error") throw new Error(event.data?.error?.message ?? "the stream was broken off");
+      onEvent(event);
+      if (event.id) seen = event.id;
+      if (event.name === "end") return;
+    }
+    throw new Error("the stream was broken off");
   }
 
-  async function run() {
-    while (!leaving.signal.aborted) {
-      try {
-        if ((await once()) === "ended") return leaving.signal.aborted || onState("ended");
-      } catch (error) {
-        if (leaving.signal.aborted) return undefined;
-        if (error.isFinal) return onState("refused", error.message);
-      }
-      if (leaving.signal.aborted) return undefined;
-      onState("away", "The gateway does not answer. The run goes on; this page comes back by itself.");
-      await pause(PAUSES_MS[Math.min(fails, PAUSES_MS.length - 1)], leaving.signal);
-      fails += 1;
-    }
-    return undefined;
-  }
-
-  run();
+  persist((came) => watched(signal, (mine, alive) => once(came, mine, alive)), {
+    signal,
+    isPassing: (error) => !error.isFinal,
+    onAway: (words) => onState("away", words),
+  }).then(
+    () => signal.aborted || onState("ended"),
+    (error) => signal.aborted || onState("refused", error.message),
+  );
   return () => leaving.abort();
 }
 
