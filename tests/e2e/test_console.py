@@ -16,7 +16,7 @@ from dagwright.gateway.keys import KeyFile
 from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking, ended, line_with
 from tests.e2e.conftest import calculation, pause
-from tests.support.browser import PHONE, browser, complaints, opened
+from tests.support.browser import DESK, PHONE, browser, complaints, opened
 from tests.support.gateway import Gateway, gateway
 from tests.support.server import LiveServer
 
@@ -197,6 +197,86 @@ async def test_pages_of_runs_follow_each_other(chromium: Browser, server: LiveSe
 
 async def _of_two(route: Route) -> None:
     await route.continue_(url=re.sub(r"limit=\d+", "limit=2", route.request.url))
+
+
+MOMENTS = """async () => {
+  const { Model } = await import("/console/js/model.js");
+  const { Timeline } = await import("/console/js/timeline.js");
+  const model = new Model();
+  const one = { node_id: "one", started_at: "2026-01-05T09:30:00Z" };
+  model.take({ nodes: [{ id: "one", status: "pending" }], edges: [], offset: "1-3" });
+  model.change([{ ...one, status: "running", ended_at: null }], "1-5");
+  const timeline = new Timeline(model, { onSelect() {} });
+  document.body.append(timeline.element);
+  timeline.drawn();
+  window.later_ = () => {
+    model.change([{ ...one, status: "completed", ended_at: "2026-01-05T09:30:08Z" }], "1-11w");
+    timeline.changed();
+  };
+  window.read_ = (offset) => {
+    model.take({ nodes: [{ id: "one", status: "running" }, { id: "two", status: "pending" }], edges: [], offset });
+    return model.counts();
+  };
+}"""
+
+
+async def test_timeline_says_what_the_graph_says_and_nothing_that_is_over(
+    chromium: Browser, server: LiveServer, tmp_path: Path
+) -> None:
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/#/plan") as page,
+    ):
+        await page.clock.install()
+        await page.evaluate(MOMENTS)
+        row = page.locator(".timeline li")
+        await expect(row.get_by_role("img", name="running")).to_be_visible()
+        height = await row.locator(".span").evaluate("bar => bar.getBoundingClientRect().height")
+        await page.clock.run_for(5_000)
+        await page.evaluate("window.later_()")
+        # The graph is drawn with the next frame.
+        await page.clock.run_for(20)
+        seen = await row.get_by_role("img", name="completed").count()
+        await expect(row).to_contain_text("8.0 s")
+        behind = await page.evaluate("window.read_('1-9')")
+        newer = await page.evaluate("window.read_('2-1')")
+    assert height > 5
+    assert seen == 1
+    assert (behind, newer) == ({"completed": 1, "pending": 1}, {"running": 1, "pending": 1})
+
+
+async def test_long_words_leave_neither_their_boxes_nor_the_window(
+    chromium: Browser, server: LiveServer, tmp_path: Path
+) -> None:
+    titles = ["Short", "o" * 120, "W" * 40, "\U0001f469\u200d\U0001f469\u200d\U0001f467" * 30, "i" * 300]
+    nodes = [
+        {"id": f"n{number}", "title": title, "status": "completed", "tool": "render_template"}
+        for number, title in enumerate(titles)
+    ]
+    graph = {"run_id": "words", "offset": "1-5", "nodes": nodes, "edges": [["n0", "n1"]], "notes": []}
+    title = "A title that goes on and on, " * 12
+    told = {"run_id": "words", "status": "running", "title": title, "nodes": {}, "waiting_for": [], "notes": []}
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/") as page,
+    ):
+        await page.route(re.compile("/v1/runs/words"), _answering(graph, told))
+        await page.goto(f"{live.url}/console/#/runs/words")
+        await expect(page.locator(".graph .box rect.body")).to_have_count(len(nodes))
+        room: list[list[float]] = await page.locator(".graph .box text").evaluate_all(
+            """texts => texts.map((text) => {
+              const { x, width } = text.getBBox();
+              return [x + width, text.parentNode.querySelector("rect.body").width.baseVal.value];
+            })"""
+        )
+        words = await page.locator(".graph .box text:nth-of-type(2)").all_text_contents()
+        place = await page.locator(".graph").bounding_box()
+        height = await page.evaluate("document.documentElement.scrollHeight")
+    assert [each for each in room if each[0] > each[1]] == []
+    assert words[0] == "Short"
+    assert all(3 < len(each) < 100 and each.endswith("…") for each in words[1:])
+    assert place is not None
+    assert place["y"] + place["height"] <= height <= DESK[1]
 
 
 async def test_page_comes_back_when_the_gateway_was_killed(chromium: Browser, own_command_line: CommandLine) -> None:

@@ -1,0 +1,169 @@
+"""What every page of the console has: its name, its links, and words for who has not seen it before."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.e2e.conftest import calculation
+from tests.support.browser import browser, complaints, opened
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, gateway
+from tests.support.server import LiveServer
+
+pytestmark = [pytest.mark.server, pytest.mark.chromium]
+
+expect.set_options(timeout=60_000)
+
+FORM = {
+    "type": "object",
+    "properties": {
+        "kind": {"enum": ["letter", "parcel"]},
+        "from": {"type": "string", "format": "date-time"},
+        "mail": {"type": "string", "format": "email"},
+        "code": {"type": "string", "examples": ["AB-12"]},
+    },
+    "required": ["kind", "from"],
+}
+SENT = {
+    "plan": 1,
+    "title": "Send something",
+    "nodes": [{"id": "facts", "human": {"type": "INFORMATION", "prompt": "What is sent?", "schema": FORM}}],
+    "output": "{{facts.result}}",
+}
+TWO = {"plan": 1, "nodes": [calculation("one", "1 + 1")], "output": "{{one.result}}"}
+NEEDS = """\
+plan: 1
+inputs:
+  whose: {type: string}
+  many: {type: integer, default: 3}
+nodes:
+  - {id: double, tool: calculator, arguments: {expression: "{{PLACEHOLDER_many}} * 2"}}
+"""
+PAGES = {"runs": "Runs", "inbox": "Inbox", "chat": "Chat", "plan": "Plan"}
+
+
+@pytest.fixture(scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    async with browser() as running:
+        yield running
+
+
+async def asking(live: Gateway) -> str:
+    """Returns a run that asks a question."""
+    answer = await live.post("/v1/runs", {"plan": SENT})
+    run = str(answer.json()["run_id"])
+
+    async def has_asked() -> bool:
+        return bool((await live.http.get(f"/v1/runs/{run}/feedback")).json()["data"])
+
+    await eventually(has_asked)
+    return run
+
+
+async def test_every_page_has_its_name_and_leads_to_temporal(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    async with gateway(server, folder=tmp_path, plans={"two": TWO}) as live:
+        run = await asking(live)
+        of_run = re.compile(rf"/namespaces/[^/]+/workflows/{run}$")
+        async with opened(chromium, f"{live.url}/console/") as page:
+            head = page.get_by_role("banner").get_by_role("link", name="Temporal UI")
+            for path, name in PAGES.items():
+                await page.goto(f"{live.url}/console/#/{path}")
+                await expect(page).to_have_title(f"{name} · Dagwright")
+                await expect(head).to_have_attribute("href", re.compile("/namespaces/[^/]+/workflows$"))
+            await page.goto(f"{live.url}/console/#/inbox")
+            card = page.locator(f'[data-run="{run}"]')
+            await expect(card.get_by_role("link", name="Send something")).to_be_visible()
+            await expect(card.locator(".facts")).to_contain_text(run)
+            await expect(card.get_by_role("link", name="Temporal UI")).to_have_attribute("href", of_run)
+            await page.get_by_label("Find", exact=True).fill("send SOMETHING")
+            await expect(card).to_be_visible()
+            await page.goto(f"{live.url}/console/#/runs/{run}?node=facts")
+            await expect(page).to_have_title("Send something · Dagwright")
+            await expect(page.locator(".facts").get_by_role("link", name="asks 1 question")).to_be_visible()
+            await expect(page.locator(".detail").get_by_role("link", name="Temporal UI")).to_have_attribute(
+                "href", of_run
+            )
+            await page.goto(f"{live.url}/console/#/chat")
+            await expect(page.get_by_text("Say below what is to be done")).to_be_visible()
+            await page.get_by_label("For", exact=True).select_option("plan/two")
+            await page.get_by_role("button", name="Send").click()
+            turn = page.locator(".said-by-run")
+            await expect(turn.locator(".answer-text")).to_have_text("2")
+            of_turn = re.compile("/workflows/[^/]+$")
+            await expect(turn.get_by_role("link", name="Temporal UI")).to_have_attribute("href", of_turn)
+            await expect(page.get_by_text("Say below what is to be done")).to_have_count(0)
+
+
+async def test_address_that_there_is_not_is_told(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/#/blah") as page,
+    ):
+        await expect(page.get_by_role("heading", level=1)).to_have_text("No such page")
+        await expect(page).to_have_title("No such page · Dagwright")
+        assert await complaints(page) == []
+        await page.get_by_role("main").get_by_role("link", name="Inbox").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Inbox")
+
+
+async def test_list_of_nothing_says_how_to_begin(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/#/plan") as page,
+    ):
+        nothing: dict[str, Any] = {"object": "list", "data": [], "next": None, "ui_url": None}
+        await page.route("**/v1/runs?*", lambda route: route.fulfill(json=nothing))
+        await page.goto(f"{live.url}/console/#/runs")
+        table = page.get_by_role("table", name="Runs")
+        await expect(table.get_by_role("link", name="Chat")).to_be_visible()
+        await expect(page.get_by_role("button", name="Older")).to_be_hidden()
+        await page.get_by_label("State").select_option("failed")
+        await expect(table).to_contain_text("No run is like this.")
+
+
+async def test_form_says_in_words_what_it_takes(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        run = await asking(live)
+        async with opened(chromium, f"{live.url}/console/#/inbox") as page:
+            card = page.locator(f'[data-run="{run}"]')
+            await card.get_by_role("radiogroup", name="kind").get_by_label("parcel").check()
+            await expect(card).to_contain_text("such as AB-12")
+            await expect(card).to_contain_text("an address such as ann@example.com")
+            await expect(card).not_to_contain_text("date-time")
+            assert await complaints(page) == []
+            await card.get_by_label("from").fill("2026-01-05T09:30")
+            zone = await page.evaluate("new Date('2026-01-05T09:30').toISOString()")
+            await card.get_by_role("button", name="Answer").click()
+            await expect(card.locator(".done-words")).to_contain_text("facts")
+
+            async def has_ended() -> bool:
+                told = (await live.http.get(f"/v1/runs/{run}")).json()
+                return bool(told["status"] == "completed")
+
+            await eventually(has_ended)
+            data = (await live.http.get(f"/v1/runs/{run}")).json()["output"]["data"]
+            same = await page.evaluate("text => new Date(text).toISOString()", data["from"])
+    assert data["kind"] == "parcel"
+    assert re.fullmatch(r"2026-01-05T09:30:00[+-]\d\d:\d\d", data["from"])
+    assert same == zone
+
+
+async def test_form_of_a_plan_marks_what_the_run_asks_for(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/#/plan") as page,
+    ):
+        await page.get_by_label("Plan, as YAML or JSON").fill(NEEDS)
+        form = page.get_by_role("form", name="Start")
+        await expect(form.locator("label").filter(has_text="whose")).to_have_text(
+            "whose (left empty, the run asks for it)"
+        )
+        await expect(form.locator("label").filter(has_text="many")).to_have_text("many (may be left out)")
