@@ -43,6 +43,29 @@ inputs:
 nodes:
   - {id: double, tool: calculator, arguments: {expression: "{{PLACEHOLDER_many}} * 2"}}
 """
+TRIED_AGAIN = """async () => {
+  const { Detail } = await import("/console/js/detail.js");
+  const node = { id: "one", status: "running", attempts: 2, started_at: "2026-01-05T09:30:00Z" };
+  const step = { node: "one", message: "waits for attempt 3: attempt 2 failed: no line", until: "2026-01-05T09:31:00Z" };
+  const api = { get: async (path) => (path.includes("/why") ? { message: "it is tried again", chain: [step] } : node) };
+  const steering = () => document.createElement("span");
+  const now = () => ({ status: "running" });
+  const detail = new Detail("run-1", { api, steering, now, go() {}, onClose() {}, onNode() {} });
+  document.body.append(detail.element);
+  detail.show("one");
+}"""
+LEFT = """async () => {
+  const { persist } = await import("/console/js/events.js");
+  const leaving = new AbortController();
+  let tries = 0;
+  const once = async () => {
+    tries += 1;
+    throw new TypeError("there is no line");
+  };
+  const asks = { signal: leaving.signal, isPassing: () => true, onAway: () => leaving.abort() };
+  const told = await persist(once, asks).catch((error) => error.name);
+  return [told, tries];
+}"""
 PAGES = {"runs": "Runs", "inbox": "Inbox", "chat": "Chat", "plan": "Plan"}
 
 
@@ -167,3 +190,24 @@ async def test_form_of_a_plan_marks_what_the_run_asks_for(
             "whose (left empty, the run asks for it)"
         )
         await expect(form.locator("label").filter(has_text="many")).to_have_text("many (may be left out)")
+
+
+async def test_node_that_is_tried_again_says_when_and_why(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/#/inbox") as page,
+    ):
+        await page.evaluate(TRIED_AGAIN)
+        detail = page.get_by_role("region", name="Node")
+        await expect(detail).to_contain_text("Last one began")
+        await expect(detail).to_contain_text(re.compile(r"attempt 2 failed: no line, until .*:31:00"))
+
+
+async def test_nothing_is_sent_for_a_page_that_was_left(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/#/inbox") as page,
+    ):
+        assert await page.evaluate(LEFT) == ["AbortError", 1]

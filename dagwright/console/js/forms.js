@@ -286,7 +286,7 @@ function objectField(place) {
   );
   const inner = fields.map((field) => field.element);
   const isTop = path.length === 0 && !place.label;
-  const legend = el("legend", {}, place.label || path.at(-1) || "");
+  const legend = el("legend", {}, place.label || path.at(-1) || "", markOf(place));
   const element = isTop ? el("div", { class: "fields" }, ...inner) : el("fieldset", { class: "fields" }, legend, ...inner);
   return {
     element,
