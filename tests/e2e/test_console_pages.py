@@ -46,7 +46,7 @@ nodes:
 TRIED_AGAIN = """async () => {
   const { Detail } = await import("/console/js/detail.js");
   const node = { id: "one", status: "running", attempts: 2, started_at: "2026-01-05T09:30:00Z" };
-  const step = { node: "one", message: "waits for attempt 3: attempt 2 failed: no line", until: "2026-01-05T09:31:00Z" };
+  const step = { node: "one", message: "waits: attempt 2 failed: no line", until: "2026-01-05T09:31:00Z" };
   const api = { get: async (path) => (path.includes("/why") ? { message: "it is tried again", chain: [step] } : node) };
   const steering = () => document.createElement("span");
   const now = () => ({ status: "running" });
