@@ -59,9 +59,11 @@ async function read(response, { on, alive }) {
     const choice = data.choices?.[0];
     if (choice?.delta?.content) on.text(choice.delta.content);
     for (const call of choice?.delta?.tool_calls ?? []) calls.push(JSON.parse(call.function.arguments));
-    if (data.dagwright?.event) {
-      on.run(data.dagwright.event.run_id);
-      on.event(data.dagwright.event);
+    if (data.dagwright?.events) {
+      for (const event of data.dagwright.events) {
+        on.run(event.run_id);
+        on.event(event);
+      }
     } else if (data.dagwright) {
       about = data.dagwright;
     }
