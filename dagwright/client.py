@@ -374,10 +374,7 @@ class Runs:
         Raises:
             RunNotFound: there is no such run.
         """
-        there = await self._find(workflow_id)
-        if there is None:
-            raise RunNotFound(f"there is no run {workflow_id!r:.200}")
-        return tools_of(await there.memo())
+        return tools_of(await self._memo_of(workflow_id))
 
     async def session_of(self, workflow_id: str) -> str | None:
         """Returns the name of the session whose turn a run is; `None` of one that is a turn of none.
@@ -385,10 +382,7 @@ class Runs:
         Raises:
             RunNotFound: there is no such run.
         """
-        there = await self._find(workflow_id)
-        if there is None:
-            raise RunNotFound(f"there is no run {workflow_id!r:.200}")
-        name = (await there.memo()).get(wire.MEMO_SESSION)
+        name = (await self._memo_of(workflow_id)).get(wire.MEMO_SESSION)
         return name if isinstance(name, str) else None
 
     async def is_there(self, workflow_id: str) -> bool:
@@ -401,10 +395,7 @@ class Runs:
         Raises:
             RunNotFound: there is no such run.
         """
-        there = await self._find(workflow_id)
-        if there is None:
-            raise RunNotFound(f"there is no run {workflow_id!r:.200}")
-        return owner_in(await there.memo())
+        return owner_in(await self._memo_of(workflow_id))
 
     async def document(self, view: RunView, *, full: bool = False, only: str | None = None) -> dict[str, Any]:
         """Returns the document of a run with its large values put back; see `restored_document`.
@@ -436,6 +427,12 @@ class Runs:
     def feed(self, workflow_id: str) -> RunFeed:
         """Returns the feed of a run."""
         return RunFeed(self._client, workflow_id)
+
+    async def _memo_of(self, workflow_id: str) -> Mapping[str, Any]:
+        there = await self._find(workflow_id)
+        if there is None:
+            raise RunNotFound(f"there is no run {workflow_id!r:.200}")
+        return await there.memo()
 
     async def _find(self, workflow_id: str) -> WorkflowExecutionDescription | None:
         try:

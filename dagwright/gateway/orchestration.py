@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response, StreamingResponse
 
 from dagwright.gateway import examples
@@ -35,6 +35,14 @@ from dagwright.run_lists import MOST_AT_ONCE
 from dagwright.sessions import SessionView
 
 router = APIRouter(tags=["sessions"])
+
+
+async def _turn_of(session_id: str, desk: TheDesk) -> str:
+    return await run_of_session(desk, session_id)
+
+
+TurnOfSession = Annotated[str, Depends(_turn_of)]
+"""The run of the turn of the session that a request names."""
 
 
 @router.get(
@@ -82,9 +90,9 @@ async def events(session_id: str, desk: TheDesk, last_event_id: LastEventId = No
     summary="The graph of its turn",
     responses=answered(GraphDocument, examples.GRAPH),
 )
-async def graph(session_id: str, desk: TheDesk) -> Response:
+async def graph(run: TurnOfSession, desk: TheDesk) -> Response:
     """Tells nodes with their states, and edges."""
-    return told_json(await graph_document(desk, await run_of_session(desk, session_id)))
+    return told_json(await graph_document(desk, run))
 
 
 @router.get(
@@ -92,9 +100,9 @@ async def graph(session_id: str, desk: TheDesk) -> Response:
     summary="What its turn asks of people",
     responses=answered(Requests, examples.REQUESTS),
 )
-async def requests(session_id: str, desk: TheDesk) -> Response:
+async def requests(run: TurnOfSession, desk: TheDesk) -> Response:
     """Lists what is asked now, each with the JSON Schema of its answer."""
-    return told_json(await asked_of(desk, await run_of_session(desk, session_id)))
+    return told_json(await asked_of(desk, run))
 
 
 @router.post(
@@ -103,9 +111,9 @@ async def requests(session_id: str, desk: TheDesk) -> Response:
     dependencies=[needs(Scope.ANSWER)],
     responses=answered(Done, examples.ANSWERED),
 )
-async def answer(session_id: str, body: AnswerBody, desk: TheDesk) -> Response:
+async def answer(run: TurnOfSession, body: AnswerBody, desk: TheDesk) -> Response:
     """Gives an answer, which is checked; says what became of it."""
-    return told_json(await answer_run(desk, await run_of_session(desk, session_id), body))
+    return told_json(await answer_run(desk, run, body))
 
 
 @router.post(
@@ -114,9 +122,9 @@ async def answer(session_id: str, body: AnswerBody, desk: TheDesk) -> Response:
     dependencies=[needs(Scope.OPERATE)],
     responses=answered(Done, examples.CANCELLED),
 )
-async def cancel(session_id: str, desk: TheDesk, body: ActBody | None = None) -> Response:
+async def cancel(run: TurnOfSession, desk: TheDesk, body: ActBody | None = None) -> Response:
     """Asks the run of the turn to stop; the session goes on."""
-    return told_json(await cancelled(desk, await run_of_session(desk, session_id), body))
+    return told_json(await cancelled(desk, run, body))
 
 
 def _named(desk: Desk, view: SessionView, document: Mapping[str, Any]) -> dict[str, Any]:
