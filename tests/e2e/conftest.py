@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import Browser
 
 from tests.e2e.command import CommandLine
+from tests.support.browser import browser
 from tests.support.server import LiveServer
 
 Plans = Callable[..., str]
@@ -17,6 +19,13 @@ Plans = Callable[..., str]
 def command_line(server: LiveServer, tmp_path: Path) -> CommandLine:
     """Commands in an empty folder, on the server of the session."""
     return CommandLine(tmp_path, server.environment())
+
+
+@pytest.fixture(scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    """A real Chromium, one for all tests of a file."""
+    async with browser() as running:
+        yield running
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,8 +16,8 @@ from dagwright.gateway.keys import KeyFile
 from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking, ended, line_with
 from tests.e2e.conftest import calculation, pause
-from tests.support.browser import DESK, PHONE, browser, complaints, opened
-from tests.support.gateway import Gateway, gateway
+from tests.support.browser import DESK, PHONE, complaints, opened
+from tests.support.gateway import gateway
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
@@ -49,18 +49,6 @@ LONG = {
 }
 
 
-@pytest.fixture(scope="module")
-async def chromium() -> AsyncIterator[Browser]:
-    async with browser() as running:
-        yield running
-
-
-async def start(live: Gateway, plan: Any, **more: Any) -> str:
-    answer = await live.post("/v1/runs", {"plan": plan, **more})
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["run_id"])
-
-
 def box(page: Page, name: str) -> Locator:
     """Returns the box of a node or a group in the graph."""
     return page.locator(f'.graph .box[data-key="{name}"]')
@@ -68,7 +56,7 @@ def box(page: Page, name: str) -> Locator:
 
 async def test_run_is_seen_as_it_changes(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, PLAN, inputs={"number": 21})
+        run = await live.start(PLAN, inputs={"number": 21})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
             await expect(box(page, "never")).to_have_attribute("data-state", "blocked")
@@ -89,7 +77,7 @@ async def test_run_is_seen_as_it_changes(chromium: Browser, server: LiveServer, 
 
 async def test_node_is_told_with_all_that_is_known(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, PLAN, inputs={"number": 21})
+        run = await live.start(PLAN, inputs={"number": 21})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             detail = page.locator(".detail")
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
@@ -117,7 +105,7 @@ async def test_node_is_told_with_all_that_is_known(chromium: Browser, server: Li
 
 async def test_graph_is_gone_through_with_the_keyboard(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, PLAN, inputs={"number": 21})
+        run = await live.start(PLAN, inputs={"number": 21})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
             field = page.get_by_label("Find a node by title")
@@ -139,7 +127,7 @@ async def test_graph_is_gone_through_with_the_keyboard(chromium: Browser, server
 @pytest.mark.parametrize("colours", ["light", "dark"])
 async def test_pages_can_be_used_by_all(chromium: Browser, server: LiveServer, tmp_path: Path, colours: Any) -> None:
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, PLAN, inputs={"number": 21})
+        run = await live.start(PLAN, inputs={"number": 21})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}?node=broken", colours=colours) as page:
             await expect(page.locator("html")).to_have_attribute("data-theme", colours)
             await expect(page.locator(".detail .wrong")).to_be_visible()
@@ -159,14 +147,14 @@ async def test_pages_can_be_used_by_all(chromium: Browser, server: LiveServer, t
 async def test_runs_are_listed_as_they_are_now(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
     name = f"Listed {uuid4().hex[:8]}"
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, {**PLAN, "title": name}, inputs={"number": 1})
+        run = await live.start({**PLAN, "title": name}, inputs={"number": 1})
         async with opened(chromium, f"{live.url}/") as page:
             await expect(page).to_have_url(f"{live.url}/console/")
             rows = page.locator("tbody tr[data-run]")
             await page.get_by_label("Title or id").fill(name)
             await expect(rows).to_have_count(1)
             await expect(rows.first).to_contain_text("waiting")
-            more = [await start(live, {**PLAN, "title": f"{name} again"}, inputs={"number": n}) for n in range(2)]
+            more = [await live.start({**PLAN, "title": f"{name} again"}, inputs={"number": n}) for n in range(2)]
             await expect(rows).to_have_count(3)
             await live.post(f"/v1/runs/{run}/cancel", {})
             await expect(page.locator(f'tr[data-run="{run}"]')).to_contain_text("cancelled")
@@ -181,7 +169,7 @@ async def test_pages_of_runs_follow_each_other(chromium: Browser, server: LiveSe
     name = f"Paged {uuid4().hex[:8]}"
     async with gateway(server, folder=tmp_path) as live:
         plan = {"plan": 1, "title": name, "nodes": [calculation("one", "1")]}
-        runs = [await start(live, plan) for _ in range(3)]
+        runs = [await live.start(plan) for _ in range(3)]
         async with opened(chromium, f"{live.url}/console/") as page:
             await page.route("**/v1/runs?*", _of_two)
             await page.get_by_label("Title or id").fill(name)
@@ -325,7 +313,7 @@ async def test_2000_nodes_are_drawn_and_move_with_the_pointer(
         for i in range(2_000)
     ]
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, {"plan": 1, "title": "Two thousand", "nodes": nodes})
+        run = await live.start({"plan": 1, "title": "Two thousand", "nodes": nodes})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await expect(page.locator(".graph .box")).to_have_count(2_000)
             await expect(page.locator('.graph .box[data-state="completed"]')).to_have_count(2_000)

@@ -1,7 +1,6 @@
 """People act on the console's page: answers, steering, forks, chats and plans, in a real browser."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from playwright.async_api import Browser, Page, expect
 
 from dagwright.testing import json_text, slow
 from tests.e2e.conftest import calculation, pause
-from tests.support.browser import DESK, PHONE, browser, complaints, opened
+from tests.support.browser import DESK, PHONE, complaints, opened
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway
 from tests.support.server import LiveServer
@@ -51,18 +50,6 @@ ASKING = {
 }
 
 
-@pytest.fixture(scope="module")
-async def chromium() -> AsyncIterator[Browser]:
-    async with browser() as running:
-        yield running
-
-
-async def start(live: Gateway, plan: Any, **more: Any) -> str:
-    answer = await live.post("/v1/runs", {"plan": plan, **more})
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["run_id"])
-
-
 async def document(live: Gateway, run: str) -> dict[str, Any]:
     return dict((await live.http.get(f"/v1/runs/{run}")).json())
 
@@ -81,8 +68,8 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(
     server: LiveServer, chromium: Browser, tmp_path: Path
 ) -> None:
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, ASKING)
-        await start(live, {"plan": 1, "nodes": [CHECK]})
+        run = await live.start(ASKING)
+        await live.start({"plan": 1, "nodes": [CHECK]})
         await asks(live, run)
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_role("link", name="asks 4").click()
@@ -196,7 +183,7 @@ async def test_calls_and_failures_are_decided_in_the_inbox(
     server: LiveServer, chromium: Browser, tmp_path: Path
 ) -> None:
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, CALLS)
+        run = await live.start(CALLS)
         async with opened(chromium, f"{live.url}/console/#/inbox") as page:
             broken = page.locator(f'[data-run="{run}"][data-request="broken"]')
             await expect(broken.locator("form textarea:visible")).to_have_count(0)
@@ -237,8 +224,8 @@ async def test_all_items_are_answered_at_once_and_what_is_answered_elsewhere_goe
     server: LiveServer, chromium: Browser, tmp_path: Path
 ) -> None:
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, EACH)
-        other = await start(live, {"plan": 1, "nodes": [CHECK]})
+        run = await live.start(EACH)
+        other = await live.start({"plan": 1, "nodes": [CHECK]})
         async with opened(chromium, f"{live.url}/console/#/inbox") as page:
             cards = page.locator(f'[data-run="{run}"]')
             await expect(cards).to_have_count(3)
@@ -265,7 +252,7 @@ async def test_run_is_paused_grows_goes_on_and_is_cancelled(
     server: LiveServer, chromium: Browser, tmp_path: Path
 ) -> None:
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, GOING, inputs={"number": 2})
+        run = await live.start(GOING, inputs={"number": 2})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_role("button", name="Pause").click()
             await page.get_by_role("dialog").get_by_label("Reason").fill("too early")
@@ -306,7 +293,7 @@ async def test_nodes_are_tried_again_given_results_and_cancelled(
     server: LiveServer, chromium: Browser, tmp_path: Path
 ) -> None:
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, MENDED)
+        run = await live.start(MENDED)
 
         async def are_broken() -> bool:
             nodes = (await document(live, run))["nodes"]
@@ -349,7 +336,7 @@ async def test_fork_shows_its_difference_before_it_starts(
     server: LiveServer, chromium: Browser, tmp_path: Path
 ) -> None:
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, DOUBLE, inputs={"number": 2})
+        run = await live.start(DOUBLE, inputs={"number": 2})
         await ended(live, run)
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_role("button", name="Fork").click()
@@ -374,7 +361,7 @@ async def test_fork_shows_its_difference_before_it_starts(
 async def test_fork_says_what_a_model_plans_anew(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
     difference = {"reused": ["one"], "runs": [], "undecided": [], "later": [], "left_out": ["search", "tell"]}
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, DOUBLE, inputs={"number": 2})
+        run = await live.start(DOUBLE, inputs={"number": 2})
         await ended(live, run)
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             told = {"run_id": run, "fork": f"{run}-fork", "is_started": False, "difference": difference}
@@ -563,7 +550,7 @@ async def test_views_fit_the_screen_and_are_told_to_who_does_not_see_them(
         wrong.extend(f"{name}: {each}" for each in await complaints(page))
 
     async with gateway(server, folder=tmp_path, plans={"greet": GREET}) as live:
-        run = await start(live, ASKING)
+        run = await live.start(ASKING)
         await asks(live, run)
         async with opened(chromium, f"{live.url}/console/#/inbox", size=size, colours=colours) as page:
             cards = page.locator(f'[data-run="{run}"]')

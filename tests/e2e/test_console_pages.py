@@ -1,7 +1,6 @@
 """What every page of the console has: its name, its links, and words for who has not seen it before."""
 
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.e2e.conftest import calculation
-from tests.support.browser import browser, complaints, opened
+from tests.support.browser import complaints, opened
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway
 from tests.support.server import LiveServer
@@ -69,16 +68,9 @@ LEFT = """async () => {
 PAGES = {"runs": "Runs", "inbox": "Inbox", "chat": "Chat", "plan": "Plan"}
 
 
-@pytest.fixture(scope="module")
-async def chromium() -> AsyncIterator[Browser]:
-    async with browser() as running:
-        yield running
-
-
 async def asking(live: Gateway) -> str:
     """Returns a run that asks a question."""
-    answer = await live.post("/v1/runs", {"plan": SENT})
-    run = str(answer.json()["run_id"])
+    run = await live.start(SENT)
 
     async def has_asked() -> bool:
         return bool((await live.http.get(f"/v1/runs/{run}/feedback")).json()["data"])

@@ -30,12 +30,6 @@ ASKING = {
 ENDED = {"completed", "failed", "skipped", "blocked", "cancelled"}
 
 
-async def start(live: Gateway, plan: Any, **more: Any) -> str:
-    answer = await live.post("/v1/runs", {"plan": plan, **more})
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["run_id"])
-
-
 async def asks(live: Gateway, run: str) -> dict[str, Any]:
     """Waits until a run asks something, and returns what."""
 
@@ -62,7 +56,7 @@ def states(found: list[Any]) -> list[tuple[str, str]]:
 
 async def test_run_is_started_asked_answered_and_told(server: LiveServer, tmp_path: Path) -> None:
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, ASKING, inputs={"number": 21})
+        run = await live.start(ASKING, inputs={"number": 21})
         asked = await asks(live, run)
         wrong = await live.post(f"/v1/runs/{run}/feedback", {"answer": {"approved": "perhaps"}})
         inbox = [each["run_id"] for each in (await live.http.get("/v1/inbox")).json()["data"]]
@@ -96,7 +90,7 @@ async def test_events_go_on_at_the_other_gateway_each_once(server: LiveServer, t
         gateway(server, folder=tmp_path, queue=queue) as one,
         gateway(server, folder=tmp_path, queue=queue, has_worker=False) as other,
     ):
-        run = await start(one, ASKING, inputs={"number": 21})
+        run = await one.start(ASKING, inputs={"number": 21})
         await asks(one, run)
         first: list[Any] = []
         async with one.http.stream("GET", f"/v1/runs/{run}/events") as response:
@@ -156,7 +150,7 @@ async def test_session_tells_its_turn(server: LiveServer, tmp_path: Path) -> Non
 
 async def test_run_is_steered(server: LiveServer, tmp_path: Path) -> None:
     async with gateway(server, folder=tmp_path) as live:
-        run = await start(live, ASKING, inputs={"number": 1})
+        run = await live.start(ASKING, inputs={"number": 1})
         await asks(live, run)
         paused = await live.post(f"/v1/runs/{run}/pause", {"by": "ann"})
         resumed = await live.http.post(f"/v1/runs/{run}/resume")
@@ -233,7 +227,7 @@ async def test_pages_of_runs_tell_each_once(server: LiveServer, tmp_path: Path) 
     found: list[str] = []
     pages = 0
     async with gateway(server, folder=tmp_path) as live:
-        runs = [await start(live, plan) for _ in range(5)]
+        runs = [await live.start(plan) for _ in range(5)]
         for run in runs:
             await events(live, f"/v1/runs/{run}/events")
         asked = {"title": name, "limit": "2"}

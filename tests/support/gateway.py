@@ -45,6 +45,12 @@ class Gateway:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return await self.http.post(path, json=body, headers=named)
 
+    async def start(self, plan: Any, **more: Any) -> str:
+        """Starts a run of a plan; returns its id."""
+        answer = await self.post("/v1/runs", {"plan": plan, **more})
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["run_id"])
+
     async def stream(self, path: str, body: Any, **headers: str) -> "list[Event]":
         """Posts JSON and returns the events of the answer."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
