@@ -69,7 +69,7 @@ async def complete(
     wishes, seen = wishes_of(written, request.headers), place_in(request.headers, Kind.CHAT)
     if body.stream:
         # Before anything is started.
-        desk.refuse_full_streams()
+        desk.hold_stream()
     target = target_of(desk, body.model)
     refuse_rounds(target, wishes)
     if seen is None and _is_direct(wishes, target, body):
@@ -112,7 +112,7 @@ async def answer(
     stream_progress: Annotated[Shown, Query(description="What is told beside the answer.")] = Shown.CONTENT,
 ) -> Response:
     """Streams the answer from where the client stopped, up to its end or to what the run asks of people."""
-    desk.refuse_full_streams()
+    desk.hold_stream()
     seen = place_in(request.headers, Kind.CHAT)
     refuse_place_of_other(seen, run_id)
     call = await joined(desk, run_id, RUN, wishes=Wishes(shown=stream_progress), seen=seen)

@@ -87,7 +87,7 @@ class Desk:
             raise RunNotFound(f"there is no run {run!r:.200}")
         return run
 
-    def refuse_full_streams(self) -> None:
+    def hold_stream(self) -> None:
         """Holds room for a stream of the caller until its request has ended.
 
         Raises:

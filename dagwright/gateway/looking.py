@@ -81,7 +81,7 @@ async def stream_of(desk: Desk, run: str, seen: EventId | None, *, named: str | 
     """
     if seen is not None and seen.is_end:
         return Response(status_code=NOTHING_MORE)
-    desk.refuse_full_streams()
+    desk.hold_stream()
     updates = await first_known(desk, run, seen.told if seen is not None else None)
     # A header holds Latin letters; each event names the run as it is.
     headers = {"X-Run-Id": run} if run.isascii() else {}

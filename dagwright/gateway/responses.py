@@ -82,7 +82,7 @@ async def respond(
     wishes, seen = wishes_of(written, request.headers), place_in(request.headers, Kind.RESPONSE)
     if body.stream:
         # Before anything is started.
-        desk.refuse_full_streams()
+        desk.hold_stream()
     chat = chat_of(body)
     target = target_of(desk, body.model)
     refuse_rounds(target, wishes)
@@ -129,7 +129,7 @@ async def fetch(
     run, model = run_of_response(response_id)
     if not stream:
         return JSONResponse(await _now(desk, await desk.own(run), model))
-    desk.refuse_full_streams()
+    desk.hold_stream()
     seen = place_in(request.headers, Kind.RESPONSE)
     refuse_place_of_other(seen, run)
     if seen is None and starting_after is not None:
