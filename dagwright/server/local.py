@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -268,8 +268,7 @@ class LocalServer:
 
     async def _start(self, binary: Binary, *, namespace: str, before: _Record | None) -> _Record:
         # The ports of the last time: commands that are still there find the server again without being told.
-        port = _free_port(before.address if before else None)
-        ui_port = _free_port(before.ui_url if before else None)
+        port, ui_port = _free_ports(before and before.address, before and before.ui_url)
         record = _Record(address=f"{_HOST}:{port}", ui_url=f"http://{_HOST}:{ui_port}", version=binary.server_version)
         # Written before the start: a command killed between the two leaves a server that can be found.
         self._write(record)
@@ -354,17 +353,24 @@ def _port(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def _free_port(wanted: str | None) -> int:
-    """Returns the port of the address `wanted` if nobody listens there, else any free one."""
+def _free_ports(*wanted: str | None) -> list[int]:
+    """Returns a port for each address: its own if nobody listens there, else any free one; no two are the same."""
+    with ExitStack() as held:
+        return [_bound_port(address, held) for address in wanted]
+
+
+def _bound_port(wanted: str | None, held: ExitStack) -> int:
     for port in ([_port(wanted)] if wanted else []) + [0]:
-        with socket.socket() as listener:
-            # As the server does it: connections of a killed predecessor may linger for a minute.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind((_HOST, port))
-            except OSError:
-                continue
-            return int(listener.getsockname()[1])
+        listener = held.enter_context(socket.socket())
+        # As the server does it: connections of a killed predecessor may linger for a minute.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((_HOST, port))
+            # Bound alone it could be given a second time.
+            listener.listen()
+        except OSError:
+            continue
+        return int(listener.getsockname()[1])
     raise NoServer(f"no port of {_HOST} is free")
 
 

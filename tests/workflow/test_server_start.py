@@ -245,6 +245,16 @@ async def test_port_that_somebody_took_is_replaced(state_dir: Path) -> None:
             assert live.address != before
 
 
+async def test_server_and_its_interface_never_get_one_port(state_dir: Path) -> None:
+    async with live_server(state_dir) as live:
+        before = live.address
+    record = state_dir / "server.json"
+    kept = {**json.loads(record.read_text(encoding="utf-8")), "ui_url": f"http://{before}"}
+    record.write_text(json.dumps(kept), encoding="utf-8")
+    async with live_server(state_dir) as live:
+        assert (live.address, live.server.ui_url == f"http://{before}") == (before, False)
+
+
 def _is_stopped(pid: int) -> bool:
     """Tells whether all threads of a process stand still: on a busy machine some go on after the signal."""
     try:
