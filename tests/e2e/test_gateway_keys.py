@@ -24,13 +24,17 @@ SUM = {"plan": 1, "nodes": [calculation("sum", "1 + 2")], "output": "{{sum.resul
 
 
 class Keys:
-    """Keys in a file of a test."""
+    """Keys in a file of a test, and of its own owners: the server has the runs of all tests."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "keys.json"
+        self._test = uuid4().hex[:8]
 
-    def add(self, owner: str, *scopes: Scope) -> str:
-        return KeyFile(self.path).add(owner, scopes or list(Scope))[1]
+    def owner(self, name: str) -> str:
+        return name if name == ALL else f"{name}-{self._test}"
+
+    def add(self, name: str, *scopes: Scope) -> str:
+        return KeyFile(self.path).add(self.owner(name), scopes or list(Scope))[1]
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -98,7 +102,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
     assert set(refused) == {404}
     assert lists["ann"] == [of_turn, run]
     assert named[:2] == [[session], []]
-    assert f"ann:{session}" in named[2]
+    assert f"{keys.owner('ann')}:{session}" in named[2]
     assert lists["bob"] == [his.json()["run_id"]]
     assert {run, of_turn, *lists["bob"]} <= set(lists["boss"])
     assert inboxes["ann"] == {run, of_turn}
@@ -106,7 +110,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
     assert {run, of_turn} <= inboxes["boss"]
     assert (hers["session_id"], hers["run"]["session_id"]) == (session, session)
     assert (answered.status_code, by.status_code) == (200, 200)
-    assert told["lineage"]["answers"][0]["by"] == "ann"
+    assert told["lineage"]["answers"][0]["by"] == keys.owner("ann")
 
 
 async def test_key_does_what_its_scopes_let_it(server: LiveServer, tmp_path: Path) -> None:
