@@ -3,8 +3,9 @@
     {"type": "node_completed", "node_id": "sum", "run_id": "run-1", "data": {"title": …, "tool": …, "attempts": 1}}
 
 Types: `node_` and the state that a node has come to, `run_` and the state of the run, `human_feedback_requested` and
-`cancelled`. A node that came and went between two looks is told as started all the same. All of one moment is told
-together, so that no break falls into the middle of it.
+`cancelled`. A node that came and went between two looks is told as started all the same; any other state that has
+passed is left out, between two looks as after a break. All of one moment is told together, so that no break falls into
+the middle of it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,7 +44,10 @@ class Progress:
         self._status = ""
 
     def events(self, moment: Moment) -> Iterator[Event]:
-        """Yields what happened since the moment before, in the order in which the nodes changed last."""
+        """Yields what happened since the moment before: of nodes, then of the run.
+
+        Nodes come in the order in which they changed last; those that changed between two looks in that of the plan.
+        """
         if self._shown is Shown.CONTENT:
             return
         for task_id in moment.changed:

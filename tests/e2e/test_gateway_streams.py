@@ -34,6 +34,9 @@ ASKING = {
     "output": {"approved": "{{check.result.approved}}", "name": "{{name.result}}"},
 }
 
+PASSING = ("node_ready", "node_waiting", "run_running", "run_waiting")
+"""What is told of a moment, and not told later if it has passed."""
+
 
 def body(model: str, words: str = "{}", **more: Any) -> dict[str, Any]:
     return {"model": model, "messages": [{"role": "user", "content": words}], "stream": True, **more}
@@ -42,6 +45,15 @@ def body(model: str, words: str = "{}", **more: Any) -> dict[str, Any]:
 def told(events: list[Event]) -> list[tuple[str, str | None]]:
     """Returns type and node of each event of progress."""
     return [(each["type"], each["node_id"]) for each in progress_of(events)]
+
+
+def lasting(events: list[Event]) -> dict[str | None, list[str]]:
+    """Returns what a client is told for certain, by node in the order that it was told; `None` is the run."""
+    found: dict[str | None, list[str]] = {}
+    for kind, node in told(events):
+        if kind not in PASSING:
+            found.setdefault(node, []).append(kind)
+    return found
 
 
 def progress_of(events: list[Event]) -> list[dict[str, Any]]:
@@ -302,12 +314,16 @@ async def test_stream_that_broke_off_goes_on_at_another_gateway_and_starts_no_se
     ):
         key = {"Idempotency_Key": queue} if keyed else {}
         whole = await one.stream("/v1/chat/completions", sent, **key)
+        of_node = ["node_started", "node_completed"]
+        assert lasting(whole) == {"sum": of_node, "rest": of_node, "more": of_node, None: ["run_completed"]}
         runs = set[str]()
         for cut, each in enumerate(whole):
             assert each.id is not None
             rest = await other.stream("/v1/chat/completions", sent, Last_Event_ID=each.id, **key)
             both = [*whole[: cut + 1], *rest]
-            assert (told(both), content_of(both)) == (told(whole), "6")
+            assert (lasting(both), told(both)[-1], content_of(both)) == (lasting(whole), ("run_completed", None), "6")
+            # The run has ended meanwhile: states that have passed are left out, and nothing stands in their place.
+            assert set(told(rest)) <= set(told(whole)) - set(told(whole[: cut + 1]))
             assert [event.content for event in both][-1] == "[DONE]"
             runs |= {event.id.partition("/")[0] for event in both if event.id is not None}
         bogus = await other.post("/v1/chat/completions", sent, Last_Event_ID="run-1/1-5/3")

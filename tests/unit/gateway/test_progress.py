@@ -46,6 +46,19 @@ def test_run_as_a_whole_is_told_again_only_if_it_is_another() -> None:
     assert told(Progress("run-1", Shown.PROGRESS, standing=before.standing), runs)[1:] == [("run_running", None)]
 
 
+def test_states_that_have_passed_are_left_out_and_starts_and_ends_are_not() -> None:
+    done = Record(NodeStatus.COMPLETED, 3, attempts=1, started_at=1.0, ended_at=2.0)
+    ended = moment(TaskState(NodeStatus.COMPLETED, 1, None), done, status="completed")
+    lasting = [("node_completed", None), ("run_completed", None)]
+    assert told(Progress("run-1", Shown.PROGRESS), ended) == [("node_started", None), *lasting]
+    looking = Progress("run-1", Shown.PROGRESS)
+    waiting = moment(TaskState(NodeStatus.READY, 0, None), Record(NodeStatus.READY))
+    assert told(looking, waiting) == [("node_ready", None), ("run_running", None)]
+    goes_on = Progress("run-1", Shown.PROGRESS, standing=looking.standing)
+    goes_on.started.add("sum")
+    assert told(goes_on, ended) == lasting
+
+
 @pytest.mark.parametrize(
     ("state", "record", "begun"),
     [
