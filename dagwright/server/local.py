@@ -268,7 +268,8 @@ class LocalServer:
 
     async def _start(self, binary: Binary, *, namespace: str, before: _Record | None) -> _Record:
         # The ports of the last time: commands that are still there find the server again without being told.
-        port, ui_port = _free_ports(before and before.address, before and before.ui_url)
+        wanted = (None, None) if before is None else (before.address, before.ui_url)
+        port, ui_port = _free_ports(*wanted)
         record = _Record(address=f"{_HOST}:{port}", ui_url=f"http://{_HOST}:{ui_port}", version=binary.server_version)
         # Written before the start: a command killed between the two leaves a server that can be found.
         self._write(record)
