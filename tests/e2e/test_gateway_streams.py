@@ -18,11 +18,13 @@ from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
-CHAIN = {
-    "plan": 1,
-    "nodes": [calculation("sum", "1 + 2"), pause("rest", "1ms"), calculation("more", "{{sum.result}} * 2")],
-    "output": "{{more.result}}",
-}
+
+def chain(rest: str) -> dict[str, Any]:
+    nodes = [calculation("sum", "1 + 2"), pause("rest", rest), calculation("more", "{{sum.result}} * 2")]
+    return {"plan": 1, "nodes": nodes, "output": "{{more.result}}"}
+
+
+CHAIN = chain("1ms")
 BROKEN = {"plan": 1, "nodes": [calculation("broken", "1 / 0"), calculation("next", "{{broken.result}} + 1")]}
 LONG = {"plan": 1, "nodes": [pause("long", "1h")]}
 ASKING = {
@@ -307,10 +309,12 @@ async def test_stream_that_broke_off_goes_on_at_another_gateway_and_starts_no_se
     server: LiveServer, tmp_path: Path, *, keyed: bool
 ) -> None:
     queue = f"gateway-goes-on-{keyed}"
+    # Long enough to be seen between its start and its end.
+    plan = chain("1s")
     sent = body("plan/chain", stream_progress="progress", stream_options={"include_usage": True})
     async with (
-        gateway(server, folder=tmp_path, plans={"chain": CHAIN}, queue=queue) as one,
-        gateway(server, folder=tmp_path, plans={"chain": CHAIN}, queue=queue, has_worker=False) as other,
+        gateway(server, folder=tmp_path, plans={"chain": plan}, queue=queue) as one,
+        gateway(server, folder=tmp_path, plans={"chain": plan}, queue=queue, has_worker=False) as other,
     ):
         key = {"Idempotency_Key": queue} if keyed else {}
         whole = await one.stream("/v1/chat/completions", sent, **key)
