@@ -15,10 +15,9 @@ from dagwright.cli.steering import act_on
 from dagwright.cli.wording import local_date
 from dagwright.contracts import wire
 from dagwright.feed import RunFeed
-from dagwright.plan.budget import options_to_json
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.times import format_time
+from dagwright.plan.terms import limits_to_json, policy_to_json
 from dagwright.server import Connection
 from dagwright.steering import Steering
 
@@ -39,7 +38,7 @@ def limits(request: TermsRequest, output: Output) -> int:
     if request.budget is not None:
         message["budget"] = read_new_limits(request.budget)
     if request.max_parallel is None and request.deadline is None and request.budget is None:
-        return _show(request, output, document=_limits_of, words=_limits_words)
+        return _show(request, output, document=limits_to_json, words=_limits_words)
     return _change(request, output, name=wire.SET_LIMITS, message=message)
 
 
@@ -50,7 +49,7 @@ def policy(request: TermsRequest, output: Output) -> int:
         CommandRefused: the file holds no policy.
     """
     if (given := read_policy(request.policy_file)) is None:
-        return _show(request, output, document=_policy_of, words=_policy_words)
+        return _show(request, output, document=policy_to_json, words=_policy_words)
     message = {"policy": given.to_json(), "by": request.by or account_name()}
     return _change(request, output, name=wire.SET_POLICY, message=message)
 
@@ -94,11 +93,6 @@ def _show(
     return run_async(work, output)
 
 
-def _limits_of(scheduler: Scheduler) -> Mapping[str, Any]:
-    found = {"max_parallel": scheduler.max_in_flight, "deadline": format_time(scheduler.deadline.at)}
-    return found if scheduler.budget is None else {**found, "budget": options_to_json(scheduler.budget)}
-
-
 def _limits_words(scheduler: Scheduler) -> str:
     until = scheduler.deadline.at
     deadline = "no deadline" if until is None else f"deadline {local_date(until)}"
@@ -109,10 +103,6 @@ def _limits_words(scheduler: Scheduler) -> str:
         return f"{words}; the budget of the run above"
     told = budget.words([*budget.limits], used=scheduler.usage.total, grown=scheduler.grown)
     return f"{words}; budget {told or 'without a limit'}"
-
-
-def _policy_of(scheduler: Scheduler) -> Mapping[str, Any]:
-    return {"policy": scheduler.policy.to_json()}
 
 
 def _policy_words(scheduler: Scheduler) -> str:

@@ -17,6 +17,7 @@ from dagwright.gateway import (
     responses,
     run_routes,
     steering_routes,
+    terms_routes,
 )
 from dagwright.gateway.answer_models import Health
 from dagwright.gateway.bodies import refuse_unsendable, too_deep
@@ -42,6 +43,7 @@ _ROUTED = (
     run_routes,
     feedback_routes,
     steering_routes,
+    terms_routes,
 )
 _DOCUMENTED_KEY = Depends(HTTPBearer(auto_error=False, description="A key of `dagwright keys add`, if there are any."))
 """For the document of the API alone: the guard looks at keys."""

@@ -148,6 +148,13 @@ REQUESTS: Example = {
 }
 ANSWERED: Example = {"run_id": "run-1", "ok": True, "message": "'check' is approved"}
 CANCELLED: Example = {"run_id": "run-1", "ok": True, "message": "the run is cancelled"}
+LIMITED: Example = {"run_id": "run-1", "ok": True, "message": "the run has max_parallel 8 and deadline 4h now"}
+LIMITS: Example = {"run_id": "run-1", "max_parallel": 8, "deadline": "2026-01-05T13:30:00.000Z"}
+POLICY_CHANGED: Example = {"run_id": "run-1", "ok": True, "message": "the policy is changed"}
+POLICY: Example = {
+    "run_id": "run-1",
+    "policy": {"rules": [{"effects": ["write"], "then": "ask"}], "otherwise": "run"},
+}
 PAUSED: Example = {"run_id": "run-1", "ok": True, "message": "the run is paused"}
 CHECKED: Example = {
     "status": "valid",

@@ -38,7 +38,7 @@ async def cancelled(desk: Desk, run: str, body: ActBody | None) -> dict[str, Any
     Raises:
         RunNotFound, RunClosed, AnswerRefused: it does not.
     """
-    return _done(run, await desk.steering.cancel(run, message=_told(desk, body)))
+    return _done(run, await desk.steering.cancel(run, message=told_of(desk, body)))
 
 
 @router.post("/v1/runs/{run_id}/cancel", summary="Stop a run", responses=answered(Done, examples.CANCELLED))
@@ -50,21 +50,21 @@ async def cancel(run_id: str, desk: TheDesk, body: ActBody | None = None) -> Res
 @router.post("/v1/runs/{run_id}/pause", summary="Let nothing new start", responses=_DONE)
 async def pause(run_id: str, desk: TheDesk, body: ActBody | None = None) -> Response:
     """Lets nothing new start in a run; what runs goes on."""
-    return told_json(await _steered(desk, run_id, wire.PAUSE, _told(desk, body)))
+    return told_json(await steered(desk, run_id, wire.PAUSE, told_of(desk, body)))
 
 
 @router.post("/v1/runs/{run_id}/resume", summary="Let a paused run go on", responses=_DONE)
 async def resume(run_id: str, desk: TheDesk, body: ActBody | None = None) -> Response:
     """Lets a paused run go on."""
-    return told_json(await _steered(desk, run_id, wire.RESUME, _told(desk, body)))
+    return told_json(await steered(desk, run_id, wire.RESUME, told_of(desk, body)))
 
 
 @router.post("/v1/runs/{run_id}/nodes/{node:path}/cancel", summary="Stop a node", responses=_DONE)
 async def cancel_node(run_id: str, node: str, desk: TheDesk, body: CancelNodeBody | None = None) -> Response:
     """Stops a node, and with `branch` what needs it."""
     body = body or CancelNodeBody()
-    message = {**_told(desk, body), "node": node, "branch": body.branch}
-    return told_json(await _steered(desk, run_id, wire.CANCEL_NODE, message))
+    message = {**told_of(desk, body), "node": node, "branch": body.branch}
+    return told_json(await steered(desk, run_id, wire.CANCEL_NODE, message))
 
 
 @router.post("/v1/runs/{run_id}/nodes/{node:path}/retry", summary="Try a node again", responses=_DONE)
@@ -72,14 +72,14 @@ async def retry(run_id: str, node: str, desk: TheDesk, body: RetryBody | None = 
     """Has a node tried again, with other arguments as a new node."""
     body = body or RetryBody()
     message = {"node": node, "by": _by(desk, body), "arguments": body.arguments}
-    return told_json(await _steered(desk, run_id, wire.RETRY_NODE, message))
+    return told_json(await steered(desk, run_id, wire.RETRY_NODE, message))
 
 
 @router.post("/v1/runs/{run_id}/nodes/{node:path}/result", summary="Give a node its result", responses=_DONE)
 async def set_result(run_id: str, node: str, body: ResultBody, desk: TheDesk) -> Response:
     """Gives a node the result that it did not get by itself."""
-    message = {**_told(desk, body), "node": node, "result": body.result}
-    return told_json(await _steered(desk, run_id, wire.SET_RESULT, message))
+    message = {**told_of(desk, body), "node": node, "result": body.result}
+    return told_json(await steered(desk, run_id, wire.SET_RESULT, message))
 
 
 @router.post("/v1/runs/{run_id}/nodes", summary="Append nodes", responses=_DONE)
@@ -107,11 +107,17 @@ async def fork(run_id: str, body: ForkBody, desk: TheDesk) -> Response:
     return told_json(told)
 
 
-async def _steered(desk: Desk, run: str, name: str, message: Mapping[str, Any]) -> dict[str, Any]:
+async def steered(desk: Desk, run: str, name: str, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Does something to a run of the caller, or to a node of it, and returns what became of it.
+
+    Raises:
+        RunNotFound, RunClosed, AnswerRefused: it does not count.
+    """
     return _done(run, await desk.steering.steer(await desk.own(run), name, message=message))
 
 
-def _told(desk: Desk, body: ActBody | None) -> dict[str, Any]:
+def told_of(desk: Desk, body: ActBody | None) -> dict[str, Any]:
+    """Returns why something is done, and who does it: with a key its owner."""
     return {"reason": (body or NOBODY).reason, "by": _by(desk, body)}
 
 

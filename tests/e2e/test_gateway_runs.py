@@ -176,6 +176,36 @@ async def test_run_is_steered(server: LiveServer, tmp_path: Path) -> None:
     assert end.content["status"] == "cancelled"
 
 
+async def test_limits_and_policy_are_told_and_changed(server: LiveServer, tmp_path: Path) -> None:
+    policy = {"rules": [{"effects": ["write"], "then": "ask"}], "otherwise": "run"}
+    async with gateway(server, folder=tmp_path) as live:
+        run = await live.start(ASKING, inputs={"number": 1})
+        await asks(live, run)
+        before = (await live.http.get(f"/v1/runs/{run}/limits")).json()
+        raised = await live.post(f"/v1/runs/{run}/limits", {"max_parallel": 8, "deadline": "4h", "by": "ann"})
+        limits = (await live.http.get(f"/v1/runs/{run}/limits")).json()
+        lifted = await live.post(f"/v1/runs/{run}/limits", {"deadline": None})
+        wrong = [
+            await live.post(f"/v1/runs/{run}/limits", body)
+            for body in ({}, {"max_parallel": 0}, {"deadline": "soon"}, {"budget": {"tokens": 5}})
+        ]
+        changed = await live.post(f"/v1/runs/{run}/policy", {"policy": policy, "by": "ann"})
+        refused = await live.post(f"/v1/runs/{run}/policy", {"policy": {"rules": 1}})
+        told = (await live.http.get(f"/v1/runs/{run}/policy")).json()
+        after = (await live.http.get(f"/v1/runs/{run}")).json()
+        await live.post(f"/v1/runs/{run}/cancel", {})
+        await events(live, f"/v1/runs/{run}/events")
+        ended = await live.post(f"/v1/runs/{run}/limits", {"max_parallel": 9})
+    assert before == {"run_id": run, "max_parallel": 500, "deadline": None}
+    assert raised.json() == {"run_id": run, "ok": True, "message": "the run has max_parallel 8 and deadline 4h now"}
+    assert (limits["max_parallel"], limits["deadline"] is None) == (8, False)
+    assert lifted.json()["message"] == "the run has no deadline now"
+    assert [(each.status_code, each.json()["error"]["code"]) for each in wrong] == [(400, "refused")] * 4
+    assert (changed.json()["message"], told) == ("the policy is changed", {"run_id": run, "policy": policy})
+    assert (refused.status_code, ended.status_code) == (400, 409)
+    assert any("set by ann" in note["message"] for note in after["notes"])
+
+
 async def test_plans_are_checked_and_started_once(server: LiveServer, tmp_path: Path) -> None:
     async with gateway(server, folder=tmp_path, plans={"ask": ASKING}) as live:
         good = (await live.post("/v1/plans/check", {"plan": ASKING})).json()

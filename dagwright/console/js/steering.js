@@ -5,6 +5,7 @@ import { openDialog } from "./dialog.js";
 import { el, say } from "./dom.js";
 import { openFork } from "./fork.js";
 import { jsonForm } from "./forms.js";
+import { openLimits } from "./limits.js";
 import { ENDED, ENDED_RUNS } from "./states.js";
 import { who, whoField } from "./who.js";
 
@@ -47,6 +48,7 @@ function ofRun(run, { api, go }) {
     : ["Pause", () => withReason(api, id, { title: "Pause the run", act: "Pause", rest: "/pause", words: PAUSE })];
   return [
     pause,
+    ["Limits", () => openLimits(id, { api })],
     ["Add nodes", () => append(api, id)],
     fork,
     ["Cancel the run", () => withReason(api, id, { title: "Cancel the run", act: "Cancel the run", rest: "/cancel", words: CANCEL, isDangerous: true }), "danger"],
@@ -93,10 +95,17 @@ function ofNode(run, node, { api, go }) {
   const fork = ["Fork from here", () => openFork(run, { api, go, rerun: [node.id] })];
   if (ENDED_RUNS.has(run.status)) return [fork];
   const acts = [];
+  if (isAtLimit(run, node)) acts.push(["Raise a limit", () => openLimits(run.run_id, { api })]);
   if (MENDABLE.has(node.status)) acts.push(["Try again", () => retry(api, run, node)]);
   if (node.status !== "completed" && node.status !== "running") acts.push(["Give its result", () => setResult(api, run, node)]);
   if (!ENDED.has(node.status)) acts.push(["Cancel", () => cancelNode(api, run, node), "danger"]);
   return [...acts, fork];
+}
+
+// Ready nodes wait for room among those that run. One of a sub-plan waits for a limit of that.
+function isAtLimit(run, node) {
+  const isOwn = node.run_id === undefined || node.run_id === run.run_id;
+  return node.reason?.startsWith("budget (") || (node.status === "ready" && isOwn && !isPaused(run));
 }
 
 function retry(api, run, node) {
