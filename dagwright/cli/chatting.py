@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from dagwright.cli.account import account_name
 from dagwright.cli.async_runs import Farewell, leave_at_once, run_async
@@ -47,7 +47,7 @@ from dagwright.contracts.goals import PROFILES, Profile
 from dagwright.contracts.sessions import SessionNameInvalid, Turn, session_name
 from dagwright.feed import RunClosed, RunView
 from dagwright.people import Answer, AnswerRefused
-from dagwright.server import Connection, NoServer, open_connection
+from dagwright.server import NO_ANSWER, Connection, NoServer, open_connection
 from dagwright.sessions import SessionNotFound, Sessions, TurnNotTaken
 from dagwright.settings import Settings
 from dagwright.steering import Steering
@@ -62,8 +62,6 @@ LOOK_S = 3.0
 """How long is looked for what goes on in a session that the person has left with Ctrl-C."""
 
 _HISTORY = "chat-history"
-_GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
-"""What the client says if nobody answered."""
 _PROFILES: Sequence[Profile | Literal["rounds"]] = (*PROFILES, "rounds")
 _QUIT = ("/quit", "/exit", "/bye")
 
@@ -216,7 +214,7 @@ class Chat:
             async with asyncio.timeout(LOOK_S):
                 turn = await self._running()
         except (TimeoutError, RPCError) as error:
-            if isinstance(error, RPCError) and error.status not in _GONE:
+            if isinstance(error, RPCError) and error.status not in NO_ANSWER:
                 raise
             self._output.say(
                 "the Temporal server does not answer; a run that was started stays as it is; Ctrl-C again ends the chat"
@@ -400,7 +398,7 @@ class Chat:
             try:
                 return await work()
             except RPCError as error:
-                if error.status not in _GONE:
+                if error.status not in NO_ANSWER:
                     raise
             if not is_told:
                 self._output.tell("the Temporal server does not answer; this goes on as soon as it does")

@@ -204,9 +204,9 @@ def wishes_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> Wishes:
         cancels=_flag("cancel_on_disconnect", said["cancel_on_disconnect"]),
         inputs=_object("inputs", said["inputs"]),
         run_model=_text("run_model", said["run_model"]),
-        deadline_s=_seconds("deadline", said["deadline"]),
+        deadline_s=seconds_of("deadline", said["deadline"]),
         max_rounds=_rounds(said["max_rounds"]),
-        worker_timeout_s=_seconds("worker_timeout", said["worker_timeout"]),
+        worker_timeout_s=seconds_of("worker_timeout", said["worker_timeout"]),
         key=headers.get("idempotency-key") or None,
     )
 
@@ -293,7 +293,12 @@ def _object(name: str, value: Any) -> Mapping[str, Any] | None:
     return value
 
 
-def _seconds(name: str, value: Any) -> float | None:
+def seconds_of(name: str, value: Any) -> float | None:
+    """Returns the seconds of a field that is a duration; `None` if it was not given.
+
+    Raises:
+        ApiError: it is none.
+    """
     text = _text(name, value)
     try:
         return None if text is None else parse_duration(text).total_seconds()

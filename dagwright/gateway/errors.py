@@ -31,7 +31,7 @@ from dagwright.gateway.headers import header_descriptions
 from dagwright.people import AnswerRefused
 from dagwright.plan.errors import PlanInvalid
 from dagwright.planner import GoalRefused
-from dagwright.server import NoServer
+from dagwright.server import NO_ANSWER, NoServer
 from dagwright.sessions import SessionNotFound, TurnNotTaken
 from dagwright.store import StoreError
 
@@ -48,8 +48,6 @@ _OF_MODELS = ("/v1/chat/", "/v1/responses")
 """Requests that have messages."""
 _FEEDBACK = "/feedback"
 _PROBLEMS_TOLD = 5
-_GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
-"""What the client of Temporal says if nobody answered."""
 _BY_COMMAND, _BY_REQUEST = "start it anew with `run`", "start it anew"
 _UNREAD = "There was an error parsing the body"
 """What FastAPI says of a body that Python's reader gives up."""
@@ -207,7 +205,7 @@ def told_as(error: Exception) -> ApiError | None:
 
 
 def _of_temporal(error: RPCError) -> ApiError | None:
-    if error.status in _GONE:
+    if error.status in NO_ANSWER:
         return unavailable("the Temporal server does not answer; nothing was lost, try again")
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
         words, headers = "the Temporal server has too much to do; try again", {"Retry-After": str(RETRY_AFTER_S)}

@@ -10,13 +10,13 @@ from dagwright.client import Origin, Terms, made_id
 from dagwright.dialects.reading import read_text
 from dagwright.dialects.written_lines import lines_of_problems
 from dagwright.gateway import examples
+from dagwright.gateway.bodies import seconds_of
 from dagwright.gateway.callers import Scope
 from dagwright.gateway.desk import Desk, TheDesk, needs
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.jobs import id_of_key
 from dagwright.gateway.looking import told_json
 from dagwright.gateway.run_models import CheckedPlan, PlanBody, PublishedPlan, RunBody, StartedRun, answered
-from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.inputs import schema_of_form
 from dagwright.plan.policy import Policy, policy_from_json
@@ -65,7 +65,7 @@ async def start(body: RunBody, desk: TheDesk, idempotency_key: Key = None) -> Re
     if unused := unused_inputs(checked, body.inputs):
         raise PlanInvalid(unused)
     compiled = await asyncio.to_thread(prepare_to_ask, checked, body.inputs)
-    terms = Terms(_seconds(body.timeout), policy, owner=desk.caller.owner)
+    terms = Terms(seconds_of("deadline", body.deadline), policy, owner=desk.caller.owner)
     async with desk.room_for_run(run):
         started = await desk.runs.start(
             compiled,
@@ -147,12 +147,3 @@ def _policy(body: RunBody, checked: Checked) -> Policy | None:
     if refused := policy_problems(checked, policy):
         raise PlanInvalid(refused)
     return policy
-
-
-def _seconds(timeout: str | None) -> float | None:
-    if timeout is None:
-        return None
-    try:
-        return parse_duration(timeout).total_seconds()
-    except ValueError as error:
-        raise ApiError(400, f"timeout: {error}", param="timeout", code="invalid_value") from None

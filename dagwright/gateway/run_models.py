@@ -288,7 +288,7 @@ class RunBody(BaseModel):
     plan: JsonObject | list[Any] | str | None = Field(default=None, description="A plan in any dialect.")
     dialect: str | None = None
     inputs: JsonObject = Field(default_factory=dict, description="The run asks for those that are missing.")
-    timeout: str | None = Field(default=None, description="How long the whole run may take, such as `90s` or `2h`.")
+    deadline: str | None = Field(default=None, description="How long the whole run may take, such as `90s` or `2h`.")
     policy: JsonObject | None = Field(default=None, description="Which calls a person is asked about.")
     title: str | None = Field(default=None, description="What lists call it if the plan has no title.")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import mcp_types as types
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from dagwright.client import Runs, Started
 from dagwright.dialects.json_reader import json_problems
@@ -24,6 +24,7 @@ from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.plan_words import changes_of
 from dagwright.preparation import check_size
 from dagwright.run_lists import RunFilter
+from dagwright.server import NO_ANSWER
 from dagwright.sessions import SessionNotFound
 from dagwright.steering import Steering
 from dagwright.store import StoreError
@@ -34,7 +35,6 @@ KEY_META = "dagwright/idempotencyKey"
 _STARTING = (catalogue.RUN_PLAN, catalogue.ASK)
 """Tools that start runs and have arguments of their own for that; those of a template are the inputs of its plan."""
 _ANSWERS = ("approved", "selected", "text", "data")
-_LOST = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 
 Result = types.CallToolResult | types.InputRequiredResult
 Made = TypeVar("Made")
@@ -146,7 +146,7 @@ class Calls:
         except StoreError as error:
             return refusal("no_store", str(error))
         except RPCError as error:
-            if error.status not in _LOST:
+            if error.status not in NO_ANSWER:
                 return refusal("refused", f"the Temporal server refuses it: {error.message}")
             words = f"runs that were started stay, and {catalogue.GET_RUN} fetches them later"
             return refusal("no_server", f"the Temporal server does not answer; {words}")

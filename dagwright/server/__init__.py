@@ -10,7 +10,7 @@ Errors: `NoServer` is the only one, and its text is one sentence that says what 
 
 from dagwright.server.connection import Connection, named_server, open_connection
 from dagwright.server.daemon import Daemon
-from dagwright.server.errors import NoServer
+from dagwright.server.errors import NO_ANSWER, NoServer
 from dagwright.server.local import LocalServer, Server
 
-__all__ = ["Connection", "Daemon", "LocalServer", "NoServer", "Server", "named_server", "open_connection"]
+__all__ = ["NO_ANSWER", "Connection", "Daemon", "LocalServer", "NoServer", "Server", "named_server", "open_connection"]

@@ -1,5 +1,10 @@
 """The one error of this package, in a module of its own so that every other module can raise it."""
 
+from temporalio.service import RPCStatusCode
+
+NO_ANSWER = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+"""What the client of Temporal says if nobody answered."""
+
 
 class NoServer(Exception):
     """No Temporal server could be had; the text is one sentence that says why and what to do."""

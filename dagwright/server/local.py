@@ -19,13 +19,13 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from dagwright.contracts.conversion import data_converter
 from dagwright.logs import temporal_runtime
 from dagwright.server.binary import Binary, get_binary, tell
 from dagwright.server.daemon import Daemon, Grip
-from dagwright.server.errors import NoServer
+from dagwright.server.errors import NO_ANSWER, NoServer
 from dagwright.server.locks import is_locked, locked, try_lock
 from dagwright.server.namespace import SEARCH_ATTRIBUTES, keep_for_long
 from dagwright.settings import Settings
@@ -53,7 +53,6 @@ _ANSWER_TIMEOUT_S = 20.0
 """How long a server that runs may leave us without an answer before it is ended and started again."""
 
 _DIAL_TIMEOUT_S = 5.0
-_NO_ANSWER = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.UNAVAILABLE, RPCStatusCode.CANCELLED)
 _HUNG_GRACE_S = 2.0
 _STARTS = 3
 """Tries to start the server, each with fresh ports: a free port may be taken before the server opens it."""
@@ -315,7 +314,7 @@ class LocalServer:
         except RuntimeError:
             return None
         except RPCError as error:
-            if error.status in _NO_ANSWER:
+            if error.status in NO_ANSWER:
                 return None
             raise NoServer(f"the server at {record.address} refuses namespace {namespace!r}: {error}") from error
         return self._server(record, namespace=namespace)
