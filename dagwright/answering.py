@@ -1,4 +1,8 @@
-"""Gives one answer to all that it is meant for: what the command `feedback` does, and the gateway."""
+"""Gives one answer to all that it is meant for: what the command `feedback` does, the gateway, and the MCP server.
+
+NothingAsked    there is nothing that it could be for
+AnswerUnclear   it could be for several requests: name one
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -10,9 +14,18 @@ from dagwright.people import Answer, AnswerRefused, ItemNotNamed, OpenRequest, P
 
 _AT_ONCE = 8
 """Runs that are answered at the same time."""
+_NAMES_TOLD = 20
 
 More = Callable[[Place], Awaitable[Mapping[str, Any]]]
 """Returns what an answer holds beside its text, for the run that asks: nodes for its plan."""
+
+
+class NothingAsked(Exception):
+    """A run asks nothing of anyone now."""
+
+
+class AnswerUnclear(Exception):
+    """A run asks several things, and which one is answered was not said; the text has their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +71,27 @@ def named_in(requests: Sequence[OpenRequest], request: str, *, of_all: bool) -> 
     named = [one for one in requests if one.id == request]
     of_one_node = of_node(requests, named[0].full_node if named else request)
     return of_one_node if of_all or not named else named
+
+
+def chosen_of(asked: Sequence[OpenRequest], request: str | None, *, of_all: bool) -> Sequence[OpenRequest]:
+    """Returns the open requests that an answer is for; none if the one that is named is not open.
+
+    Args:
+        asked: what the run asks now.
+        request: what the answer names; `None` for what it asks, if that is one thing.
+        of_all: the answer is for all requests of the same node.
+
+    Raises:
+        NothingAsked: none is named, and the run asks nothing.
+        AnswerUnclear: none is named, and the run asks several.
+    """
+    if request is not None:
+        return named_in(asked, request, of_all=of_all)
+    if not asked:
+        raise NothingAsked
+    if len(asked) > 1 and not (of_all and len({one.full_node for one in asked}) == 1):
+        raise AnswerUnclear(", ".join(one.id for one in asked[:_NAMES_TOLD]))
+    return asked
 
 
 async def give(people: People, meant: Meant, answer: Answer, *, more: More) -> list[Given]:

@@ -4,14 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagwright.answering import Meant, give, meant_by, named_in, told_of
+from dagwright.answering import AnswerUnclear, Meant, NothingAsked, chosen_of, give, meant_by, told_of
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.feedback_calls import answer_schema, content_of
 from dagwright.gateway.run_models import AnswerBody
 from dagwright.people import Answer, OpenRequest, Place
-
-_NAMES_TOLD = 20
 
 
 async def asked_of(desk: Desk, run: str) -> dict[str, Any]:
@@ -93,16 +91,13 @@ def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str
 
 def _chosen(asked_now: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> Sequence[OpenRequest]:
     """Returns the open requests that an answer is for; none if the one that is named is not open."""
-    if body.request is not None:
-        return named_in(asked_now, body.request, of_all=body.all)
-    if not asked_now:
-        raise ApiError(409, f"the run {run!r} asks nothing of anyone now", code="nothing_asked")
-    if body.all and len({one.full_node for one in asked_now}) == 1:
-        return asked_now
-    if len(asked_now) > 1:
-        names = ", ".join(one.id for one in asked_now[:_NAMES_TOLD])
-        raise _wrong(f"the run {run!r} asks {len(asked_now):,} things; name one in `request`: {names}", param="request")
-    return asked_now
+    try:
+        return chosen_of(asked_now, body.request, of_all=body.all)
+    except NothingAsked:
+        raise ApiError(409, f"the run {run!r} asks nothing of anyone now", code="nothing_asked") from None
+    except AnswerUnclear as names:
+        words = f"the run {run!r} asks {len(asked_now):,} things; name one in `request`: {names}"
+        raise _wrong(words, param="request") from None
 
 
 def _wrong(words: str, *, param: str) -> ApiError:

@@ -3,13 +3,14 @@
 What a call cannot do is a result with `isError`, so that the model behind the client reads why and tries otherwise.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import mcp_types as types
 from temporalio.service import RPCError
 
+from dagwright.answering import AnswerUnclear, Meant, NothingAsked, chosen_of, give, meant_by, told_of
 from dagwright.client import Runs, Started
 from dagwright.dialects.json_reader import json_problems
 from dagwright.feed import RunClosed, RunNotFound
@@ -18,7 +19,7 @@ from dagwright.mcp_server.asking import Asking, CallState, Context, StateUnreada
 from dagwright.mcp_server.following import followed, take
 from dagwright.mcp_server.results import invalid, refusal, result_of, run_result
 from dagwright.mcp_server.starting import CallRefused, Starter
-from dagwright.people import Answer, AnswerRefused, OpenRequest
+from dagwright.people import Answer, AnswerRefused, OpenRequest, Place
 from dagwright.plan.arguments import SchemaOfTool
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.plan_words import changes_of
@@ -35,6 +36,8 @@ KEY_META = "dagwright/idempotencyKey"
 _STARTING = (catalogue.RUN_PLAN, catalogue.ASK)
 """Tools that start runs and have arguments of their own for that; those of a template are the inputs of its plan."""
 _ANSWERS = ("approved", "selected", "text", "data")
+_BESIDE = ("reason", "remember", "arguments", "value")
+"""What an answer may have beside these; the run says which of it does not fit."""
 
 Result = types.CallToolResult | types.InputRequiredResult
 Made = TypeVar("Made")
@@ -222,15 +225,18 @@ class Calls:
         if len(given) != 1:
             raise CallRefused("bad_usage", f"give exactly one of {', '.join(_ANSWERS)}, not {len(given)}")
         workflow_id = call.arguments["workflow_id"]
-        name = call.arguments.get("request")
-        if name is None:
-            name = _only_one(workflow_id, await self._runs.people.requests_of(workflow_id)).id
-        content = {given[0]: call.arguments[given[0]]}
-        if given[0] == "approved" and "reason" in call.arguments:
-            content["reason"] = call.arguments["reason"]
-        place = await self._runs.people.place_of(workflow_id, name)
-        said = await self._runs.people.answer(place, Answer(content, call.by, call.arguments.get("note")))
-        asking = Asking(call.context, left={name}, taken={name})
+        people = self._runs.people
+        chosen = _chosen(workflow_id, await people.requests_of(workflow_id), call.arguments)
+        meant = meant_by(workflow_id, chosen) if chosen else Meant(workflow_id, call.arguments["request"])
+        content = {name: call.arguments[name] for name in (*given, *_BESIDE) if name in call.arguments}
+        answered = await give(people, meant, Answer(content, call.by, call.arguments.get("note")), more=_nothing_more)
+        said = told_of(answered)
+        if not any(each.is_taken for each in answered):
+            is_unclear = any(each.is_unclear for each in answered)
+            hint = "with `all` it is for all of them" if is_unclear else f"{catalogue.GET_RUN} tells how it stands"
+            raise CallRefused("refused", said if chosen and not is_unclear else f"{said}; {hint}")
+        names = {one.id for one in chosen} or {meant.name}
+        asking = Asking(call.context, left={*names}, taken={*names})
         return await self._followed(call, workflow_id, asking, said=f"{said}.")
 
     async def _cancel(self, call: Call) -> Result:
@@ -241,10 +247,15 @@ class Calls:
         return result_of({"status": "cancelling", "message": words, "workflow_id": workflow_id})
 
 
-def _only_one(workflow_id: str, asked: list[OpenRequest]) -> OpenRequest:
-    if not asked:
-        raise CallRefused("not_found", f"the run {workflow_id!r} asks nothing of anyone now")
-    if len(asked) > 1:
-        names = ", ".join(request.id for request in asked[:20])
-        raise CallRefused("bad_usage", f"the run {workflow_id!r} asks {len(asked)} things; give `request`: {names}")
-    return asked[0]
+def _chosen(workflow_id: str, asked: Sequence[OpenRequest], arguments: Mapping[str, Any]) -> Sequence[OpenRequest]:
+    try:
+        return chosen_of(asked, arguments.get("request"), of_all=bool(arguments.get("all")))
+    except NothingAsked:
+        raise CallRefused("not_found", f"the run {workflow_id!r} asks nothing of anyone now") from None
+    except AnswerUnclear as names:
+        words = f"the run {workflow_id!r} asks {len(asked):,} things; give `request`: {names}"
+        raise CallRefused("bad_usage", words) from None
+
+
+async def _nothing_more(_: Place) -> Mapping[str, Any]:
+    return {}

@@ -224,8 +224,9 @@ def _answer_feedback() -> types.Tool:
                 "workflow_id": _WORKFLOW_ID,
                 "request": {
                     "type": "string",
-                    "description": "Id of the request; not needed if the run asks one thing only.",
+                    "description": "Id of the request, or of its node; not needed if the run asks one thing only.",
                 },
+                "all": {"type": "boolean", "description": "The answer is for all open requests of the same node."},
                 "approved": {"type": "boolean", "description": "Answers an APPROVAL."},
                 "reason": {"type": "string", "description": "Why it is approved or not."},
                 "selected": {
@@ -234,6 +235,15 @@ def _answer_feedback() -> types.Tool:
                 },
                 "text": {"type": "string", "description": "Answers a CLARIFICATION or a GUIDANCE."},
                 "data": {"description": "Answers an INFORMATION: what its schema wants."},
+                "remember": {
+                    "type": "boolean",
+                    "description": "With approved: ask no more about this tool in this run.",
+                },
+                "arguments": {
+                    "type": "object",
+                    "description": "With approved, or to try again what failed: in place of those of the call.",
+                },
+                "value": {"description": "With selected, of what failed: the result in place of its own."},
                 "note": {"type": "string", "description": "Kept with the answer."},
                 "wait_s": _WAIT,
             },

@@ -4,7 +4,20 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
-from dagwright.answering import Given, Meant, asked_again, give, meant_by, named_in, told_of
+import pytest
+
+from dagwright.answering import (
+    AnswerUnclear,
+    Given,
+    Meant,
+    NothingAsked,
+    asked_again,
+    chosen_of,
+    give,
+    meant_by,
+    named_in,
+    told_of,
+)
 from dagwright.feed import RunClosed
 from dagwright.people import Answer, AnswerRefused, ItemNotNamed, OpenRequest, People, Place
 
@@ -95,3 +108,16 @@ async def test_what_is_asked_again_is_told_as_people_know_it() -> None:
     assert await asked_again(cast(People, people), await given(people, check), check) is None
     refusing = Answered(run_1=AnswerRefused("no"))
     assert await asked_again(cast(People, people), await given(refusing, below), below) is None
+
+
+def test_answer_that_names_nothing_is_for_what_alone_can_be_meant() -> None:
+    one, two, other = asked("each[0]", node="each"), asked("each[1]", node="each"), asked("check")
+    assert chosen_of([one], None, of_all=False) == [one]
+    assert chosen_of([one, two], None, of_all=True) == [one, two]
+    assert chosen_of([one, two, other], "each", of_all=False) == [one, two]
+    assert chosen_of([one], "early", of_all=False) == []
+    with pytest.raises(NothingAsked):
+        chosen_of([], None, of_all=False)
+    for requests, of_all in (([one, two], False), ([one, other], True)):
+        with pytest.raises(AnswerUnclear, match=", ".join([requests[0].id, requests[1].id]).replace("[", r"\[")):
+            chosen_of(requests, None, of_all=of_all)

@@ -178,7 +178,22 @@ async def test_request_that_nobody_answers_at_the_client_is_told_with_how_to_ans
     assert "approved" in bad["message"]
     assert (ended["status"], ended["output"]) == ("completed", True)
     assert ended["message"] == "'check' is answered. The run is completed."
-    assert late["message"] == f"the run '{run}' has ended; get_run tells what it made"
+    assert late["message"] == f"the run '{run}' has ended; get_run tells how it stands"
+
+
+async def test_answer_is_for_one_request_or_for_all_of_a_node(mcp: McpBench, mode: str) -> None:
+    asking = human("each") | {"for_each": ["a", "b", "c"]}
+    async with mcp.client(mode) as call:
+        told = await call("run_plan", plan=_plan(asking))
+        run = told["workflow_id"]
+        unclear = await call.refused("answer_feedback", workflow_id=run, approved=True)
+        odd = await call.refused("answer_feedback", workflow_id=run, request="each[1]", text="no", value=3)
+        one = await call("answer_feedback", workflow_id=run, request="each[1]", approved=False, reason="no", wait_s=1)
+        ended = await call("answer_feedback", workflow_id=run, request="each", all=True, approved=True)
+    assert unclear["message"] == f"the run '{run}' asks 3 things; give `request`: each[0], each[1], each[2]"
+    assert odd["status"] == "refused"
+    assert [each["id"] for each in one["waiting_for"]] == ["each[0]", "each[2]"]
+    assert ended["status"] in ("completed", "completed_with_failures")
 
 
 async def test_answer_that_does_not_fit_is_told_and_the_request_stays_open(mcp: McpBench, mode: str) -> None:
