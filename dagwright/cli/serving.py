@@ -14,6 +14,7 @@ from dagwright.cli.leaving import WayOut
 from dagwright.cli.output import Output, with_link
 from dagwright.cli.requests import ServeRequest
 from dagwright.gateway import create_app, open_desk
+from dagwright.gateway.hosts import ALL, listed
 from dagwright.gateway.keys import KeyFile, KeysUnreadable
 from dagwright.listening import PortTaken, address_of, is_of_this_machine, listening, opened_socket
 from dagwright.settings import Settings
@@ -62,6 +63,19 @@ def _refuse_open(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) ->
         )
 
 
+def _refuse_all_pages(settings: Settings, keys: KeyFile, *, needs_keys: bool) -> None:
+    """Refuses to serve pages of all sites where nobody is asked for a key: any page could do all.
+
+    Raises:
+        CommandRefused: so it is.
+    """
+    if needs_keys and ALL in listed(settings.api_origins) and not keys.are_needed():
+        raise CommandRefused(
+            "DAGWRIGHT_API_ORIGINS is *, so a page of any site could do all: name the origins of your pages, make a "
+            "key with `dagwright keys add OWNER`, or say --no-keys if something before the API asks who calls"
+        )
+
+
 async def _serve(
     request: ServeRequest, settings: Settings, toolset: Toolset, templates: Templates, *, output: Output
 ) -> int:
@@ -75,7 +89,9 @@ async def _serve(
         raise CommandRefused(str(error)) from None
     with listener, closing(WayOut()) as way_out:
         _refuse_missing(settings)
-        _refuse_open(listener, KeyFile(settings.api_keys), needs_keys=request.needs_keys)
+        keys = KeyFile(settings.api_keys)
+        _refuse_open(listener, keys, needs_keys=request.needs_keys)
+        _refuse_all_pages(settings, keys, needs_keys=request.needs_keys)
         own = toolset if request.is_serving else None
         async with (
             connected_to_run(settings, toolset) as connection,

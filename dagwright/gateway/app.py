@@ -1,11 +1,13 @@
 """The web application, made of the parts that it is given."""
 
 import asyncio
+from collections.abc import Sequence
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.security import HTTPBearer
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from dagwright.gateway import (
     completions,
@@ -71,6 +73,25 @@ async def sendable(request: Request) -> None:
         refuse_unsendable(body)
 
 
+class _App(FastAPI):
+    """An application whose every answer, that of a defect too, pages of some other origins may read."""
+
+    origins: Sequence[str] = ()
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Returns all that a request goes through."""
+        inside = super().build_middleware_stack()
+        if not self.origins:
+            return inside
+        return CORSMiddleware(
+            inside,
+            allow_origins=self.origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["X-Run-Id", "X-Session-Id", "X-Routing-Mode", "Retry-After"],
+        )
+
+
 def create_app(desk: Desk, *, host: str = "localhost") -> FastAPI:
     """Returns the application; whoever serves it opens the desk before, and closes it afterwards.
 
@@ -78,7 +99,7 @@ def create_app(desk: Desk, *, host: str = "localhost") -> FastAPI:
         host: where it listens, as somebody named it.
     """
     names, origins = listed(desk.settings.api_hosts), listed(desk.settings.api_origins)
-    app = FastAPI(title="Dagwright", description=_ABOUT, version="0.1.0", docs_url=None, redoc_url=None)
+    app = _App(title="Dagwright", description=_ABOUT, version="0.1.0", docs_url=None, redoc_url=None)
     app.state.desk = desk
     install_errors(app)
     for each in _ROUTED:
@@ -89,15 +110,7 @@ def create_app(desk: Desk, *, host: str = "localhost") -> FastAPI:
 
     app.add_middleware(Patience, reach=reach)
     app.add_middleware(Guard, keys=desk.keys, uses=desk.uses, hosts=Hosts([host, *names], origins))
-    if origins:
-        # Outermost, so that a page can read why it was refused.
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=origins,
-            allow_methods=["GET", "POST"],
-            allow_headers=["*"],
-            expose_headers=["X-Run-Id", "X-Session-Id", "X-Routing-Mode", "Retry-After"],
-        )
+    app.origins = origins
 
     @app.get(
         "/healthz",

@@ -86,6 +86,9 @@ def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str
         if isinstance(said, dict):
             return said
         raise _wrong(f"{body.request!r} is not asked now; before it asks, the answer must be an object", param="answer")
+    if isinstance(said, dict) and request["type"] != "INFORMATION":
+        # No text that happens to be JSON.
+        return said
     return content_of(request, said if isinstance(said, str) else json.dumps(said))
 
 

@@ -97,7 +97,7 @@ def content_of(request: Request, text: str) -> dict[str, Any]:
     """
     value = _json_or_text(text)
     kind = request["type"]
-    if isinstance(value, dict) and (kind != "INFORMATION" or _is_wrapped(value, request)):
+    if isinstance(value, dict) and _is_answer(value, request):
         return value
     match kind:
         case "APPROVAL":
@@ -113,6 +113,18 @@ def content_of(request: Request, text: str) -> dict[str, Any]:
             raise _not_answered(request, 'answer {"data": {…}} with the fields of the schema')
         case _:
             return {"text": text}
+
+
+def _is_answer(value: Mapping[str, Any], request: Request) -> bool:
+    """Tells whether an object is one of `answer_schema`, well or badly filled in, and not what it has in a field."""
+    match request["type"]:
+        case "INFORMATION":
+            return _is_wrapped(value, request)
+        case "APPROVAL" | "SELECTION" | "GUIDANCE":
+            return True
+        case _:
+            # What is asked for is any text, which may be JSON.
+            return {*value} == {"text"}
 
 
 def _is_wrapped(value: Mapping[str, Any], request: Request) -> bool:

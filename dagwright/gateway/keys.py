@@ -7,6 +7,7 @@ KeysUnreadable      the file is none of keys
 KeyRefused          a key cannot be added or removed so
 """
 
+import fcntl
 import hashlib
 import hmac
 import json
@@ -14,7 +15,8 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +26,9 @@ from dagwright.gateway.callers import ALL, Caller, Scope
 
 PREFIX = "dw"
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NOBODYS = "0" * 64
+"""Hash of no secret that anybody knows."""
 _SECRET_BYTES = 32
 _ID_BYTES = 6
 
@@ -113,9 +118,9 @@ class KeyFile:
         prefix, _, rest = text.partition("-")
         id, _, secret = rest.partition("-")
         key = self.keys().get(id)
-        if prefix != PREFIX or key is None or not hmac.compare_digest(_hash(secret), key.sha256):
-            return None
-        return key.caller
+        # An id that is not known costs as much as a wrong secret.
+        is_right = hmac.compare_digest(_hash(secret), _NOBODYS if key is None else key.sha256)
+        return key.caller if key is not None and is_right and prefix == PREFIX else None
 
     def add(self, owner: str, scopes: Iterable[Scope]) -> tuple[Key, str]:
         """Adds a key, and returns it with its text, which nobody can be told again.
@@ -132,7 +137,8 @@ class KeyFile:
         created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         chosen = [scope for scope in Scope if scope in set(scopes)]
         key = Key(id, owner, chosen, _hash(secret), created_at)
-        self._write({**self.keys(), id: key})
+        with self._alone():
+            self._write({**self.keys(), id: key})
         return key, f"{PREFIX}-{id}-{secret}"
 
     def remove(self, id: str) -> Key:
@@ -142,10 +148,11 @@ class KeyFile:
             KeyRefused: there is none of that id.
             KeysUnreadable: the file holds something else, or cannot be written.
         """
-        left = dict(self.keys())
-        if (key := left.pop(id, None)) is None:
-            raise KeyRefused(f"there is no key {id!r:.80}; `dagwright keys list` lists them")
-        self._write(left)
+        with self._alone():
+            left = dict(self.keys())
+            if (key := left.pop(id, None)) is None:
+                raise KeyRefused(f"there is no key {id!r:.80}; `dagwright keys list` lists them")
+            self._write(left)
         return key
 
     def _read(self) -> dict[str, Key]:
@@ -155,22 +162,42 @@ class KeyFile:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise KeysUnreadable(f"the keys in {self._path} cannot be read: {error}") from None
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Lets nobody else change the file inside the block: who wrote last would take the keys of others away."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # The file itself is another one after each change.
+            lock = os.open(self._path.with_name(f".{self._path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise self._unwritable(error) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
     def _write(self, keys: Mapping[str, Key]) -> None:
         content = json.dumps({"keys": [asdict(key) for key in keys.values()]}, indent=1)
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             # Only its owner may read what is made so.
             number, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}-")
             with os.fdopen(number, "w", encoding="utf-8") as file:
                 file.write(content)
             Path(name).replace(self._path)
         except OSError as error:
-            raise KeysUnreadable(f"the keys in {self._path} cannot be written: {error.strerror}") from None
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> KeysUnreadable:
+        return KeysUnreadable(f"the keys in {self._path} cannot be written: {error.strerror}")
 
 
 def _key_from_json(encoded: Mapping[str, Any]) -> Key:
     scopes = [Scope(scope) for scope in encoded["scopes"]]
-    return Key(str(encoded["id"]), str(encoded["owner"]), scopes, str(encoded["sha256"]), str(encoded["created_at"]))
+    sha256 = str(encoded["sha256"])
+    if _SHA256.fullmatch(sha256) is None:
+        raise ValueError(f"sha256 of {encoded['id']!r:.80} is none: it has 64 hexadecimal digits")
+    return Key(str(encoded["id"]), str(encoded["owner"]), scopes, sha256, str(encoded["created_at"]))
 
 
 def _hash(secret: str) -> str:

@@ -11,7 +11,7 @@ from dagwright.cli.app import run_command_line
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.mcp_serving import _listener
 from dagwright.cli.requests import McpRequest
-from dagwright.cli.serving import _refuse_missing, _refuse_open
+from dagwright.cli.serving import _refuse_all_pages, _refuse_missing, _refuse_open
 from dagwright.gateway.keys import KeyFile
 from dagwright.settings import Settings
 
@@ -137,3 +137,15 @@ def test_mcp_server_has_no_keys_and_is_reached_by_others_only_if_told_so(
             _listener(request)
     else:
         _listener(request).close()
+
+
+@pytest.mark.parametrize("origins", ["*", "https://a.example.com, *"])
+def test_pages_of_all_sites_are_served_only_with_keys_or_if_somebody_else_asks(tmp_path: Path, origins: str) -> None:
+    settings = Settings(state_dir=tmp_path, api_origins=origins)
+    keys = KeyFile(settings.api_keys)
+    with pytest.raises(CommandRefused, match=r"DAGWRIGHT_API_ORIGINS is \*.*dagwright keys add OWNER"):
+        _refuse_all_pages(settings, keys, needs_keys=True)
+    _refuse_all_pages(settings, keys, needs_keys=False)
+    _refuse_all_pages(Settings(state_dir=tmp_path, api_origins="https://a.example.com"), keys, needs_keys=True)
+    keys.add("ann", [])
+    _refuse_all_pages(settings, keys, needs_keys=True)

@@ -1,9 +1,12 @@
 """The application without a server: what is refused before anything is asked of Temporal, and when that is away."""
 
 import json
+from dataclasses import replace
 from threading import get_ident, main_thread
 from typing import Any
+from unittest.mock import AsyncMock
 
+import httpx
 import pytest
 
 from dagwright.gateway import app, examples
@@ -213,3 +216,21 @@ async def test_page_of_another_site_reaches_nothing(away: Apart) -> None:
     # The console is a page of the gateway itself.
     own = await http.post(cancel, headers={"Origin": "http://localhost"})
     assert (own.status_code, client.asked != []) == (503, True)
+
+
+async def test_page_of_an_origin_that_is_named_reads_a_defect_too(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, desk = away
+    page = "https://a.example.com"
+    settings = desk.settings.model_copy(update={"api_origins": page})
+
+    def broken(_: object) -> None:
+        raise AssertionError("no")
+
+    monkeypatch.setattr(app, "told_json", broken)
+    monkeypatch.setattr(type(desk.runs), "reach", AsyncMock())
+    transport = httpx.ASGITransport(app.create_app(replace(desk, settings=settings)), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        found = await http.get("/healthz", headers={"Origin": page})
+        other = await http.get("/healthz", headers={"Origin": "https://b.example.com"})
+    assert (found.status_code, found.headers["access-control-allow-origin"]) == (500, page)
+    assert "access-control-allow-origin" not in other.headers

@@ -2,6 +2,7 @@
 
 import json
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,24 @@ def test_keys_are_needed_from_the_first_one_on(tmp_path: Path) -> None:
     path.unlink()
     assert keys.are_needed()
     assert not KeyFile(path).are_needed()
+
+
+def test_keys_that_are_added_at_the_same_moment_are_all_kept(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    with ThreadPoolExecutor(8) as threads:
+        added = list(threads.map(lambda number: KeyFile(path).add(f"owner{number}", []), range(40)))
+    assert {*KeyFile(path).keys()} == {key.id for key, _ in added}
+
+
+@pytest.mark.parametrize("sha256", ["é" * 64, "ab", ""])
+def test_hash_that_is_none_makes_the_file_unreadable(tmp_path: Path, sha256: str) -> None:
+    path = tmp_path / "keys.json"
+    key, text = KeyFile(path).add("ann", [])
+    written = json.loads(path.read_text(encoding="utf-8"))
+    written["keys"][0]["sha256"] = sha256
+    path.write_text(json.dumps(written), encoding="utf-8")
+    with pytest.raises(KeysUnreadable, match=f"sha256 of '{key.id}' is none"):
+        KeyFile(path).caller_of(text)
 
 
 @pytest.mark.parametrize("owner", ["", "a:b", "a b", "-a", "x" * 65, "ännchen"])
