@@ -31,8 +31,16 @@ _SAME_NAME = (
     *OWN_FIELDS,
 )
 """Fields that both forms have."""
-_OUTSIDE = ("reasoning", "item_reference")
-"""Items of a conversation that say nothing to a run."""
+_MESSAGE, _CALL = "msg_", "fc_"
+"""What ids of items begin with: behind the first stands the run that gave the answer."""
+_REFERENCE = "item_reference"
+_OUTSIDE = ("reasoning", _REFERENCE)
+"""Items of a conversation that say nothing to a run; the answer that is referred to is put in the place of the last."""
+_SAYING_NOTHING = (_CALL, "rs_")
+"""References to calls of functions and to reasoning."""
+
+
+NOTHING_REFERRED: Mapping[str, str | None] = {}
 
 
 class ResponseBody(BaseModel):
@@ -75,8 +83,53 @@ class ResponseBody(BaseModel):
     extra_body: JsonObject | None = None
 
 
-def chat_of(body: ResponseBody) -> ChatBody:
+def runs_referred_to(body: ResponseBody) -> dict[str, int]:
+    """Returns the runs whose answers a request names by the ids of their items alone, with the place of the last such.
+
+    Raises:
+        ApiError: an item is none of an answer of a run.
+    """
+    found: dict[str, int] = {}
+    for place, item in enumerate(body.input if isinstance(body.input, list) else ()):
+        id = item.get("id")
+        if item.get("type") != _REFERENCE or (isinstance(id, str) and id.startswith(_SAYING_NOTHING)):
+            continue
+        if not isinstance(id, str) or not id.removeprefix(_MESSAGE).isprintable() or not id.startswith(_MESSAGE):
+            raise unknown_reference(place)
+        found[id.removeprefix(_MESSAGE)] = place
+    return found
+
+
+def unknown_reference(place: int) -> ApiError:
+    """Returns what a client is told that names an item which is not kept here.
+
+    Args:
+        place: of the reference in the input.
+    """
+    words = (
+        f"input.{place}: an item_reference names an answer of a run, by the id of its message, and this is none; "
+        "send the message itself (in the Vercel AI SDK providerOptions.openai.store = false), or name a session_id"
+    )
+    return ApiError(400, words, param="input", code="unknown_item")
+
+
+def run_asked_by_reference(body: ResponseBody) -> str | None:
+    """Returns the run whose question a request answers that names the question by the ids of its items alone."""
+    items = list(body.input) if isinstance(body.input, list) else []
+    while items and items[-1].get("type") == "function_call_output":
+        items.pop()
+    ids = [str(item.get("id")) if item.get("type") == _REFERENCE else "" for item in items]
+    while ids and ids[-1].startswith(_CALL):
+        ids.pop()
+    is_of_calls = len(ids) < len(items) < len(body.input)
+    return ids[-1].removeprefix(_MESSAGE) if is_of_calls and ids and ids[-1].startswith(_MESSAGE) else None
+
+
+def chat_of(body: ResponseBody, referred: Mapping[str, str | None] = NOTHING_REFERRED) -> ChatBody:
     """Returns a request as a chat completion.
+
+    Args:
+        referred: run -> its answer, of those that are named by an id alone; others are left out.
 
     Raises:
         ApiError: it has what no run and no chat completion can take.
@@ -84,7 +137,7 @@ def chat_of(body: ResponseBody) -> ChatBody:
     if body.conversation is not None:
         words = "conversations are not kept here: name a session with session_id, or send previous_response_id"
         raise ApiError(400, words, param="conversation", code="unsupported_parameter")
-    messages = _messages(body)
+    messages = _messages(body, referred)
     if not messages:
         raise ApiError(400, "input is empty", param="input", code="invalid_value")
     given = body.model_dump(exclude_unset=True)
@@ -96,7 +149,7 @@ def chat_of(body: ResponseBody) -> ChatBody:
     return ChatBody(messages=messages, **fields)
 
 
-def _messages(body: ResponseBody) -> list[ChatMessage]:
+def _messages(body: ResponseBody, referred: Mapping[str, str | None]) -> list[ChatMessage]:
     found = [ChatMessage(role="system", content=body.instructions)] if body.instructions else []
     if isinstance(body.input, str):
         return [*found, ChatMessage(role="user", content=body.input)]
@@ -118,6 +171,8 @@ def _messages(body: ResponseBody) -> list[ChatMessage]:
             )
         elif kind == "message" and item.get("role") in ("system", "developer", "user", "assistant"):
             found.append(ChatMessage(role=item["role"], content=_text(item.get("content"), place)))
+        elif kind == _REFERENCE and (said := referred.get(str(item.get("id")).removeprefix(_MESSAGE))):
+            found.append(ChatMessage(role="assistant", content=said))
         elif kind not in _OUTSIDE:
             words = f"input.{place}: an item of type {kind!r:.40} is not taken; send messages, and results of functions"
             raise ApiError(400, words, param="input", code=UNSUPPORTED)
@@ -215,7 +270,7 @@ def answered(response: Mapping[str, Any], outcome: Outcome, *, run: str) -> dict
         items.append(
             {
                 "type": "function_call",
-                "id": call["id"].replace("call_", "fc_"),
+                "id": call["id"].replace("call_", _CALL),
                 "call_id": call["id"],
                 "name": call["function"]["name"],
                 "arguments": call["function"]["arguments"],
@@ -234,7 +289,7 @@ def answered(response: Mapping[str, Any], outcome: Outcome, *, run: str) -> dict
 def message_item(text: str, *, run: str) -> dict[str, Any]:
     """Returns the item that is an answer."""
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-    return {"type": "message", "id": f"msg_{run}", "status": "completed", "role": "assistant", "content": [part]}
+    return {"type": "message", "id": f"{_MESSAGE}{run}", "status": "completed", "role": "assistant", "content": [part]}
 
 
 def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
@@ -255,7 +310,7 @@ def of_completion(body: Mapping[str, Any], completion: Mapping[str, Any], *, mod
     items += [
         {
             "type": "function_call",
-            "id": f"fc_{call['id']}",
+            "id": f"{_CALL}{call['id']}",
             "call_id": call["id"],
             "name": call["function"]["name"],
             "arguments": call["function"]["arguments"],

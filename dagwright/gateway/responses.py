@@ -10,8 +10,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from dagwright.answer_pieces import Piece
-from dagwright.contracts.conversation import TurnSummary
-from dagwright.feed import RunClosed, RunView
+from dagwright.client import IdInvalid
+from dagwright.contracts.conversation import TURNS_TOLD, TurnSummary
+from dagwright.feed import RunClosed, RunNotFound, RunView
 from dagwright.gateway import direct, examples
 from dagwright.gateway.answer_models import ResponseAnswer
 from dagwright.gateway.bodies import OWN_HEADERS, RoutingMode, Wishes, passed_on, wishes_of
@@ -37,6 +38,7 @@ from dagwright.gateway.headers import OF_ANSWERS
 from dagwright.gateway.jobs import refuse_rounds
 from dagwright.gateway.places import Kind, Place, place_in, refuse_place_of_other
 from dagwright.gateway.response_items import (
+    NOTHING_REFERRED,
     ResponseBody,
     answered,
     begin_message,
@@ -47,8 +49,11 @@ from dagwright.gateway.response_items import (
     message_item,
     of_completion,
     response_object,
+    run_asked_by_reference,
     run_of_response,
+    runs_referred_to,
     text_delta,
+    unknown_reference,
 )
 from dagwright.gateway.run_models import answered as described
 from dagwright.gateway.run_routes import LastEventId
@@ -83,11 +88,13 @@ async def respond(
     if body.stream:
         # Before anything is started.
         desk.hold_stream()
-    chat = chat_of(body)
+    # A session knows what was said itself.
+    referred = await _answers_referred_to(desk, body) if wishes.session is None else NOTHING_REFERRED
+    chat = chat_of(body, referred)
     target = target_of(desk, body.model)
     refuse_rounds(target, wishes)
     before = None if body.previous_response_id is None else run_of_response(body.previous_response_id)[0]
-    said = conversation_of(chat.messages, run=before)
+    said = conversation_of(chat.messages, run=before or run_asked_by_reference(body))
     # Who answers was settled when the run was started that the client goes on with.
     if seen is None and await routed(desk, chat, target, said, wishes=wishes) is RoutingMode.DIRECT:
         return await _direct(desk, body, {**passed_on(chat.model_dump(exclude_unset=True)), "model": target.id})
@@ -183,6 +190,25 @@ async def _after(desk: Desk, before: str, wishes: Wishes, said: Conversation) ->
     answer = await _answer_in(desk, view)
     turn = TurnSummary(1, view.title or "(a plan)", answer or f"({view.status})")
     return wishes, replace(said, said_before=[turn, *said.said_before])
+
+
+async def _answers_referred_to(desk: Desk, body: ResponseBody) -> dict[str, str | None]:
+    """Returns the answers that a request names by the ids of their messages alone: run -> answer, if it has one yet.
+
+    Raises:
+        ApiError: there is no such answer.
+    """
+
+    async def answer(run: str, place: int) -> str | None:
+        try:
+            return await _answer_in(desk, await desk.runs.feed(await desk.own(run)).read())
+        except (RunNotFound, IdInvalid):
+            raise unknown_reference(place) from None
+
+    # Of those before no planner is told.
+    last = list(runs_referred_to(body).items())[-TURNS_TOLD:]
+    answers = await asyncio.gather(*(answer(run, place) for run, place in last))
+    return {run: said for (run, _), said in zip(last, answers, strict=True)}
 
 
 async def _answer_in(desk: Desk, view: RunView) -> str | None:

@@ -137,6 +137,40 @@ async def test_response_that_follows_another_knows_it(server: LiveServer, tmp_pa
     assert next_one.model_dump()["dagwright"]["session_id"] == "gateway-responses"
 
 
+async def test_answer_that_is_named_by_the_id_of_its_item_is_told(server: LiveServer, tmp_path: Path) -> None:
+    plans = {"chain": CHAIN}
+    async with gateway(server, SUM, "It is 3.", "Twelve.", SUM, "It is 3.", folder=tmp_path, plans=plans) as live:
+        first = await live.openai.responses.create(model="plan/chain", input="{}")
+        reference = {"type": "item_reference", "id": first.output[0].id}
+        said = [{"role": "user", "content": "Add them."}, reference, {"role": "user", "content": "And twice that?"}]
+        await live.post("/v1/responses", {"model": "profile/plan", "input": said})
+        planned = live.models.calls[0].text
+        await live.post("/v1/responses", {"model": "small", "input": said})
+        direct = live.models.calls[2].body["messages"]
+        unknown = [said[0], {"type": "item_reference", "id": "msg_nobody"}, said[2]]
+        refused = await live.post("/v1/responses", {"model": "profile/plan", "input": unknown})
+        session = f"s-{first.id[-8:]}"
+        known = await live.post("/v1/responses", {"model": "profile/plan", "input": unknown, "session_id": session})
+    assert r'Result: completed: {\"more\": 6}' in planned
+    assert [each["content"] for each in direct] == ["Add them.", '{"more": 6}', "And twice that?"]
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unknown_item")
+    assert "input.1: an item_reference names an answer of a run" in refused.json()["error"]["message"]
+    assert known.status_code == 200
+
+
+async def test_question_that_is_named_by_the_ids_of_its_items_is_answered(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"asking": ASKING}) as live:
+        first = await live.openai.responses.create(model="plan/asking", input="{}")
+        result = {"type": "function_call_output", "call_id": first.output[1].model_dump()["call_id"], "output": "yes"}
+        named = [{"type": "item_reference", "id": item.id} for item in first.output]
+        answer = await live.post(
+            "/v1/responses",
+            {"model": "plan/asking", "input": [{"role": "user", "content": "{}"}, *named, result]},
+        )
+    assert answer.json()["output"][0]["content"][0]["text"] == "true"
+    assert answer.json()["id"] == first.id
+
+
 async def test_model_itself_answers_a_response_too(server: LiveServer, tmp_path: Path) -> None:
     async with gateway(server, "Hello.", "Hello.", folder=tmp_path) as live:
         response = await live.openai.responses.create(model="small", input="Hi.")

@@ -20,6 +20,8 @@ WEATHER: Mapping[str, Any] = {
     "$schema": "http://json-schema.org/draft-07/schema#",
 }
 ASK = "What is 1 + 2?"
+ANSWERED = "msg_run-1"
+"""Stands for the id of an answer that the client had before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def _said(*, logprobs: bool = False, **more: object) -> dict[str, Any]:
     part: dict[str, Any] = {"type": "output_text", "text": "Four.", "annotations": []}
     if logprobs:
         part["logprobs"] = []
-    return {"type": "message", "id": "msg_run-1", "role": "assistant", "content": [part], **more}
+    return {"type": "message", "id": ANSWERED, "role": "assistant", "content": [part], **more}
 
 
 _RECORDED_CURL = "headers recorded from curl 7.88.1; the body is what its user writes"
@@ -260,7 +262,7 @@ SENT = (
     ),
     Sent(
         "Vercel AI SDK, OpenAI provider, a second turn",
-        f"{_RECORDED_VERCEL}; the answer of before is named by its id alone, which is left out here",
+        f"{_RECORDED_VERCEL}; the answer of before is named by its id alone",
         {
             "input": [
                 {"role": "user", "content": [{"type": "input_text", "text": "And 2 + 2?"}]},

@@ -11,7 +11,9 @@ from dagwright.gateway.response_items import (
     of_completion,
     response_id,
     response_object,
+    run_asked_by_reference,
     run_of_response,
+    runs_referred_to,
 )
 
 
@@ -43,6 +45,42 @@ def test_items_are_messages_calls_and_results() -> None:
     assert [each["role"] for each in found] == ["user", "assistant", "tool"]
     assert [each["id"] for each in found[1]["tool_calls"]] == ["c1", "c2"]
     assert found[2] == {"role": "tool", "tool_call_id": "c1", "content": "1"}
+
+
+def reference(id: Any) -> dict[str, Any]:
+    return {"type": "item_reference", "id": id}
+
+
+REFERRING = ResponseBody(
+    input=[
+        {"role": "user", "content": "a"},
+        reference("rs_1"),
+        reference("msg_run-1"),
+        reference("fc_1"),
+        {"type": "function_call_output", "call_id": "call_1", "output": "yes"},
+    ]
+)
+
+
+def test_answers_that_are_named_by_their_ids_stand_in_their_place() -> None:
+    assert runs_referred_to(REFERRING) == {"run-1": 2}
+    told = [(each.role, each.content) for each in chat_of(REFERRING, {"run-1": "b"}).messages]
+    assert told == [("user", "a"), ("assistant", "b"), ("tool", "yes")]
+    assert [each.role for each in chat_of(REFERRING, {"run-1": None}).messages] == ["user", "tool"]
+    assert (runs_referred_to(ResponseBody(input="a")), run_asked_by_reference(ResponseBody(input="a"))) == ({}, None)
+
+
+def test_question_is_that_of_the_answer_before_the_call_that_is_named() -> None:
+    assert run_asked_by_reference(REFERRING) == "run-1"
+    items = [*REFERRING.input]
+    for input in (items[:4], items[3:], [*items[:3], items[4]], [*items[:2], *items[3:]], items[4:]):
+        assert run_asked_by_reference(ResponseBody(input=input)) is None
+
+
+@pytest.mark.parametrize("id", [None, 7, "", "msg", "msg_a\nb", "resp_1", {}])
+def test_reference_to_what_is_no_answer_of_a_run_is_refused(id: Any) -> None:
+    with pytest.raises(ApiError, match=r"input\.0: an item_reference names an answer of a run"):
+        runs_referred_to(ResponseBody(input=[reference(id)]))
 
 
 def test_options_keep_their_meaning() -> None:
