@@ -1,0 +1,52 @@
+"""Limits of a run on the console's page, in a real browser."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.e2e.conftest import pause
+from tests.support.browser import opened
+from tests.support.eventually import eventually
+from tests.support.gateway import gateway
+from tests.support.server import LiveServer
+
+pytestmark = [pytest.mark.server, pytest.mark.chromium]
+
+expect.set_options(timeout=60_000)
+
+LIMITED = {
+    "plan": 1,
+    "nodes": [
+        {"id": "check", "human": {"type": "APPROVAL", "prompt": "Begin?"}},
+        pause("long", "1h", depends_on=["check"]),
+        pause("next", "1h", depends_on=["check"]),
+    ],
+}
+
+
+async def test_limit_is_raised_where_a_node_waits_for_it(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        run = await live.start(LIMITED)
+        assert (await live.post(f"/v1/runs/{run}/limits", {"max_parallel": 1})).json()["ok"]
+
+        async def is_answered() -> bool:
+            return (await live.post(f"/v1/runs/{run}/feedback", {"request": "check", "answer": "yes"})).is_success
+
+        await eventually(is_answered)
+        async with opened(chromium, f"{live.url}/console/#/runs/{run}?node=next") as page:
+            dialog = page.get_by_role("dialog")
+            await expect(page.get_by_label("Node", exact=True)).to_contain_text("its `max_parallel` is 1")
+            await page.get_by_role("group", name="Steer next").get_by_role("button", name="Raise a limit").click()
+            await expect(dialog).to_contain_text("now 1 · at least 1, at most 500")
+            await dialog.get_by_label("Deadline").fill("soon")
+            await dialog.get_by_role("button", name="Set them").click()
+            await expect(dialog.get_by_role("alert").last).to_contain_text("'deadline'")
+            await dialog.get_by_label("Deadline").fill("")
+            await dialog.get_by_label("Steps at once").fill("2")
+            await dialog.get_by_role("button", name="Set them").click()
+            await expect(page.get_by_text("the run has max_parallel 2 now")).to_be_attached()
+            await expect(page.get_by_role("group", name="Steer next").get_by_text("Raise a limit")).to_have_count(0)
+            next_one = (await live.http.get(f"/v1/runs/{run}/nodes/next")).json()
+            await live.post(f"/v1/runs/{run}/cancel", {})
+    assert next_one["status"] == "running"
