@@ -205,11 +205,15 @@ async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: b
         wrong = told_as(error)
         if wrong is None:
             raise
+        if closing := telling.closing():
+            yield chunks.delta({}, dagwright={"events": closing})
         yield event(wrong.body(), id=str(telling.place))
         yield f"id: {telling.place}\n{DONE}"
         return
     if rest := telling.rest(outcome):
         yield chunks.delta({"content": rest})
+    if closing := telling.closing():
+        yield chunks.delta({}, dagwright={"events": closing})
     for told in telling.end([*_end_of(call, outcome, with_usage=with_usage), None]):
         yield chunks.event(told) if told is not None else f"id: {telling.place}\n{DONE}"
 

@@ -44,14 +44,25 @@ class Progress:
         self._status = ""
 
     def events(self, moment: Moment) -> Iterator[Event]:
-        """Yields what happened since the moment before: of nodes, then of the run.
+        """Yields what happened since the moment before: that the run goes on, what nodes did, or that it waits.
 
         Nodes come in the order in which they changed last; those that changed between two looks in that of the plan.
+        What the run has come to at its last moment is left to `of_run`: its answer stands before that.
         """
         if self._shown is Shown.CONTENT:
             return
+        goes_on = moment.view.status == RunStatus.RUNNING
+        if goes_on and not moment.is_last:
+            yield from self.of_run(moment)
         for task_id in moment.changed:
             yield from self._of_task(moment, task_id)
+        if not (goes_on or moment.is_last):
+            yield from self.of_run(moment)
+
+    def of_run(self, moment: Moment) -> Iterator[Event]:
+        """Yields what has happened to the run as a whole: what it asks, and its state."""
+        if self._shown is Shown.CONTENT:
+            return
         status, asked = str(moment.view.status), {key_of(request) for request in moment.requests}
         before, self.standing = self.standing, check_word([status, sorted(asked)])
         if self.standing != before:

@@ -1,7 +1,7 @@
 """`/v1/responses`: the same answers in the form of OpenAI's newer API, in the background too, and fetched later."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any
@@ -37,6 +37,7 @@ from dagwright.gateway.following import RUN_FAILED, Moment, about_run, ended, ou
 from dagwright.gateway.headers import OF_ANSWERS
 from dagwright.gateway.jobs import refuse_rounds
 from dagwright.gateway.places import Kind, Place, place_in, refuse_place_of_other
+from dagwright.gateway.progress import Event
 from dagwright.gateway.response_items import (
     NOTHING_REFERRED,
     ResponseBody,
@@ -265,6 +266,16 @@ async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Be
         place = telling.place
         return event({**parts, "sequence_number": place.number}, id=str(place), name=str(parts["type"]))
 
+    def progress(events: Sequence[Event]) -> Mapping[str, Any]:
+        # The instructions may be long, and were told.
+        return {"type": _GOES_ON, "response": {**told, "instructions": None}, "dagwright": {"events": events}}
+
+    def behind(words: str) -> Iterator[str]:
+        if words:
+            yield tell(text_delta(item, words))
+        if closing := telling.closing():
+            yield tell(progress(closing))
+
     for each in telling.beginning(begun):
         yield tell(each)
     try:
@@ -279,9 +290,7 @@ async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Be
                     continue
                 last = came
                 if happened := telling.happened(last):
-                    # The instructions may be long, and were told.
-                    now = {**told, "instructions": None}
-                    yield tell({"type": _GOES_ON, "response": now, "dagwright": {"events": happened}})
+                    yield tell(progress(happened))
         assert last is not None
         outcome = await end_of(desk, call, last)
     # The status of the answer is out, so what goes wrong now is told in the stream.
@@ -289,13 +298,15 @@ async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Be
         wrong = told_as(error)
         if wrong is None:
             raise
+        for closing in behind(""):
+            yield closing
         for each in telling.end([{"type": "response.failed", "response": failed(told, wrong)}]):
             yield tell(each)
         return
     for each in telling.beginning(message):
         yield tell(each)
-    if rest := telling.rest(outcome):
-        yield tell(text_delta(item, rest))
+    for rest in behind(telling.rest(outcome)):
+        yield rest
     done = answered(told, outcome, run=call.run)
     for each in telling.end([*ended_items(done["output"]), {"type": "response.completed", "response": done}]):
         yield tell(each)

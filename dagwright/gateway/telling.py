@@ -29,6 +29,7 @@ class Telling:
         self._shown = shown
         self._answer = AnswerTold(self.place.mark, total=self.place.total)
         self._progress = Progress(run, shown, standing=self.place.standing)
+        self._last: Moment | None = None
 
     def beginning(self, events: Sequence[T]) -> Iterator[T]:
         """Yields those events of the beginning of a stream that were not told.
@@ -60,7 +61,14 @@ class Telling:
     def happened(self, moment: Moment) -> list[Event]:
         """Returns what a client is told of a moment, which is one event of its stream; may be nothing."""
         events = [*self._progress.events(moment)]
+        self._last = moment if moment.is_last else None
         self.place = replace(self.place, told=moment.told, standing=self._progress.standing)
+        return events
+
+    def closing(self) -> list[Event]:
+        """Returns what a client is told behind the answer of the run as a whole, as one event; may be nothing."""
+        events = [] if self._last is None else [*self._progress.of_run(self._last)]
+        self.place = replace(self.place, standing=self._progress.standing)
         return events
 
     def words(self, piece: Piece) -> str:

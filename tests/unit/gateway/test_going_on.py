@@ -169,6 +169,26 @@ async def test_text_that_was_told_is_that_of_the_whole_stream(tmp_path: Path, pl
     }
 
 
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+@pytest.mark.parametrize("name", list(RUNS))
+async def test_run_goes_on_before_its_nodes_and_has_ended_behind_its_answer(
+    tmp_path: Path, plans: Path, path: str, name: str
+) -> None:
+    async with told_gateway(RUNS[name], tmp_path / "state", plans=plans) as http:
+        whole = await streamed(http, path, first_id(path))
+    texts = [place for place, each in enumerate(whole) if text_of([each])]
+    ((end, last),) = [
+        (place, told[-1]) for place, each in enumerate(whole) if place > texts[-1] and (told := progress_of([each]))
+    ]
+    assert last[0] == ("run_waiting" if name == "asking" else "run_completed")
+    assert progress_of(whole)[0][0] == "run_running"
+    assert progress_of(whole)[-1] == last
+    assert [each[0] for each in progress_of([whole[end]])] == [
+        *["human_feedback_requested"] * (2 if name == "asking" else 0),
+        last[0],
+    ]
+
+
 @pytest.mark.parametrize("name", ["answered", "asking"])
 async def test_response_is_streamed_again_behind_the_number_of_any_event(
     tmp_path: Path, plans: Path, name: str

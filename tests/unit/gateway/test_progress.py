@@ -22,7 +22,8 @@ def moment(state: TaskState, record: Record, *, status: str = "running", asked: 
 
 
 def told(progress: Progress, moment: Moment) -> list[tuple[str, Any]]:
-    events = [cast("Any", each) for each in progress.events(moment)]
+    behind = progress.of_run if moment.is_last else lambda _: ()
+    events = [cast("Any", each) for told in (progress.events, behind) for each in told(moment)]
     return [(each["type"], each["data"].get("result")) for each in events]
 
 
@@ -30,7 +31,7 @@ def test_node_is_told_as_it_was_though_the_scheduler_is_ahead() -> None:
     done = Record(NodeStatus.COMPLETED, 3, attempts=1, started_at=1.0, ended_at=2.0)
     progress = Progress("run-1", Shown.FULL)
     running = moment(TaskState(NodeStatus.RUNNING, 1, None), done)
-    assert told(progress, running) == [("node_started", None), ("run_running", None)]
+    assert told(progress, running) == [("run_running", None), ("node_started", None)]
     completed = moment(TaskState(NodeStatus.COMPLETED, 1, None), done)
     assert told(progress, completed) == [("node_completed", 3)]
 
@@ -43,7 +44,7 @@ def test_run_as_a_whole_is_told_again_only_if_it_is_another() -> None:
     assert told(before, waits) == [("node_ready", None), *asked]
     assert told(Progress("run-1", Shown.PROGRESS, standing=before.standing), waits) == [("node_ready", None)]
     runs = moment(state, record)
-    assert told(Progress("run-1", Shown.PROGRESS, standing=before.standing), runs)[1:] == [("run_running", None)]
+    assert told(Progress("run-1", Shown.PROGRESS, standing=before.standing), runs)[:1] == [("run_running", None)]
 
 
 def test_states_that_have_passed_are_left_out_and_starts_and_ends_are_not() -> None:
@@ -53,7 +54,7 @@ def test_states_that_have_passed_are_left_out_and_starts_and_ends_are_not() -> N
     assert told(Progress("run-1", Shown.PROGRESS), ended) == [("node_started", None), *lasting]
     looking = Progress("run-1", Shown.PROGRESS)
     waiting = moment(TaskState(NodeStatus.READY, 0, None), Record(NodeStatus.READY))
-    assert told(looking, waiting) == [("node_ready", None), ("run_running", None)]
+    assert told(looking, waiting) == [("run_running", None), ("node_ready", None)]
     goes_on = Progress("run-1", Shown.PROGRESS, standing=looking.standing)
     goes_on.started.add("sum")
     assert told(goes_on, ended) == lasting
