@@ -207,8 +207,8 @@ async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: b
             raise
         if closing := telling.closing():
             yield chunks.delta({}, dagwright={"events": closing})
-        yield event(wrong.body(), id=str(telling.place))
-        yield f"id: {telling.place}\n{DONE}"
+        for each in telling.broken(wrong, [wrong.body(), None]):
+            yield event(each, id=str(telling.place)) if each is not None else f"id: {telling.place}\n{DONE}"
         return
     if rest := telling.rest(outcome):
         yield chunks.delta({"content": rest})

@@ -300,7 +300,7 @@ async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Be
             raise
         for closing in behind(""):
             yield closing
-        for each in telling.end([{"type": "response.failed", "response": failed(told, wrong)}]):
+        for each in telling.broken(wrong, [{"type": "response.failed", "response": failed(told, wrong)}]):
             yield tell(each)
         return
     for each in telling.beginning(message):

@@ -9,7 +9,8 @@ from dagwright.answer_pieces import Piece
 from dagwright.gateway.answering import AnswerTold, moments_and_pieces
 from dagwright.gateway.bodies import Shown
 from dagwright.gateway.desk import Desk
-from dagwright.gateway.following import Moment, Outcome, key_of, moments
+from dagwright.gateway.errors import ApiError
+from dagwright.gateway.following import RUN_FAILED, Moment, Outcome, key_of, moments
 from dagwright.gateway.places import Kind, Place, check_word
 from dagwright.gateway.progress import Event, Progress
 
@@ -99,6 +100,13 @@ class Telling:
             if number > self.place.end:
                 self.place = replace(self.place, end=number)
                 yield each
+
+    def broken(self, error: ApiError, events: Iterable[T]) -> Iterator[T]:
+        """Yields what a client is told in place of the rest: that is the end only of a run that gives no answer.
+
+        After anything else the client comes back to where it is, and nothing of what follows counts as told.
+        """
+        return self.end(events) if error.status == RUN_FAILED else iter(events)
 
     def _put_text(self) -> None:
         self.place = replace(self.place, total=self._answer.total, mark=self._answer.told.mark)

@@ -1,7 +1,8 @@
 """Streams of answers that break off anywhere and are gone on with at another gateway: nothing lost, nothing doubled."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.answer_pieces import Written
+from dagwright.feed_hub import RunUpdate, Told
 from dagwright.gateway import following
 from dagwright.gateway.answering import BEGINS_AGAIN, NEXT_TURN
 from dagwright.gateway.examples import PUBLISHED
@@ -154,6 +157,48 @@ def refuse_loss(run: ToldRun, both: Sequence[Event], whole: Sequence[Event], pla
     assert text_of(both).endswith(run.answer or "Check?\nName?"), place
     assert text_of(both).count(BEGINS_AGAIN) <= text_of(whole).count(BEGINS_AGAIN), place
     assert rest_of(both) == rest_of(whole), place
+
+
+class Breaking(ToldRun):
+    """A run of which the server stops telling once, after three moments."""
+
+    __slots__ = ("is_broken",)
+
+    async def subscribe(self, run: str, *, after: Told | None = None) -> AsyncGenerator[RunUpdate, None]:
+        is_first, self.is_broken = not hasattr(self, "is_broken"), True
+        number = 0
+        async with aclosing(super().subscribe(run, after=after)) as updates:
+            async for update in updates:
+                yield update
+                number += 1
+                if is_first and number == 3:
+                    raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
+
+
+@pytest.mark.parametrize(("path", "way"), [(CHAT, "id"), (RESPONSES, "id"), (RESPONSES, "number")])
+async def test_after_a_failure_that_passes_the_rest_is_told(tmp_path: Path, plans: Path, path: str, way: str) -> None:
+    run = Breaking(STEPS, TEXTS, WORDS)
+    async with told_gateway(run, tmp_path / "state", plans=plans) as http:
+        begun = await streamed(http, path, first_id(path))
+        assert "does not answer" in str(begun[-1 if path == RESPONSES else -2].content)
+        run.first, run.looks = 2, 2
+        if way == "id":
+            rest = await streamed(http, path, str(begun[-1].id))
+        else:
+            asked = {"stream": "true", "starting_after": begun[-1].content["sequence_number"]}
+            rest = events_of((await http.get(RESPONSE, params=asked)).text)
+    assert 0 < len(text_of(begun)) < len(WORDS)
+    assert text_of([*begun, *rest]) == WORDS
+    assert str(rest[-1].content).startswith("[DONE]" if path == CHAT else "{'type': 'response.completed'")
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_failure_of_the_run_is_the_end_and_told_once(tmp_path: Path, plans: Path, path: str) -> None:
+    run = ToldRun((*STEPS[:4], replace(STEPS[5], status="failed")), TEXTS, "")
+    async with told_gateway(run, tmp_path / "state", plans=plans) as http:
+        whole = await streamed(http, path, first_id(path))
+        assert "failed" in str(whole[-2 if path == CHAT else -1].content)
+        assert await streamed(http, path, str(whole[-1].id)) == []
 
 
 async def test_text_that_was_told_is_that_of_the_whole_stream(tmp_path: Path, plans: Path) -> None:
