@@ -109,7 +109,7 @@ def create_app(desk: Desk, *, host: str = "localhost") -> FastAPI:
         await desk.runs.reach()
 
     app.add_middleware(Patience, reach=reach)
-    app.add_middleware(Guard, keys=desk.keys, uses=desk.uses, hosts=Hosts([host, *names], origins))
+    app.add_middleware(Guard, keys=desk.keys, uses=desk.uses, hosts=Hosts(names, origins, own=host))
     app.origins = origins
 
     @app.get(

@@ -21,11 +21,13 @@ class Hosts:
     An address of numbers is always its own: nobody can make that of another lead here.
 
     Args:
-        names: hosts beside `localhost`.
+        names: hosts of a proxy before it: pages of these may call it from any port and scheme.
         origins: of pages, such as `https://a.example.com`, that may call it from elsewhere.
+        own: where it listens itself, beside `localhost`: its pages have the port of `Host`.
     """
 
-    def __init__(self, names: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
+    def __init__(self, names: Iterable[str] = (), origins: Iterable[str] = (), *, own: str = _OF_THIS_MACHINE) -> None:
+        self._own = {_OF_THIS_MACHINE, own.lower()}
         self._names = {name.lower() for name in names}
         self._origins = {origin.lower() for origin in origins}
 
@@ -44,7 +46,7 @@ class Hosts:
         return None
 
     def _is_own(self, name: str) -> bool:
-        return name == _OF_THIS_MACHINE or _is_number(name) or name in self._names or ALL in self._names
+        return name in self._own or _is_number(name) or name in self._names or ALL in self._names
 
     def _may_call(self, origin: str, host: str) -> bool:
         if origin in self._origins or ALL in self._origins:

@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock
 import httpx
 import pytest
 
-from dagwright.gateway import app, examples
+from dagwright.gateway import app, create_app, examples
 from dagwright.people import AnswerRefused
 from tests.unit.gateway.conftest import Apart
 
@@ -234,3 +234,13 @@ async def test_page_of_an_origin_that_is_named_reads_a_defect_too(away: Apart, m
         other = await http.get("/healthz", headers={"Origin": "https://b.example.com"})
     assert (found.status_code, found.headers["access-control-allow-origin"]) == (500, page)
     assert "access-control-allow-origin" not in other.headers
+
+
+async def test_page_of_another_port_of_the_address_it_listens_at_reaches_nothing(away: Apart) -> None:
+    _, client, desk = away
+    transport = httpx.ASGITransport(app.create_app(desk, host="127.0.0.1"), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8484") as http:
+        other = await http.post("/v1/runs/run-1/cancel", headers={"Origin": "http://127.0.0.1:3000"})
+        assert (other.status_code, other.json()["error"]["code"], client.asked) == (403, "foreign_origin", [])
+        own = await http.post("/v1/runs/run-1/cancel", headers={"Origin": "http://127.0.0.1:8484"})
+    assert (own.status_code, client.asked != []) == (503, True)

@@ -58,6 +58,14 @@ def test_other_pages_are_refused(origin: str) -> None:
     assert _code(NAMED, "localhost:8484", origin) == "foreign_origin"
 
 
+def test_name_that_it_listens_at_is_its_own_and_other_ports_of_it_are_other_pages() -> None:
+    hosts = Hosts(own="Box.example.com")
+    assert _code(hosts, "box.example.com:8484", "http://box.example.com:8484") is None
+    assert _code(hosts, "localhost:8484", "http://localhost:8484") is None
+    assert _code(hosts, "box.example.com:8484", "http://box.example.com:3000") == "foreign_origin"
+    assert _code(Hosts(), "box.example.com:8484") == "foreign_host"
+
+
 def test_all_may_be_let_in() -> None:
     everywhere = Hosts(["*"], ["*"])
     assert _code(everywhere, "evil.example.com", "https://evil.example.com") is None
