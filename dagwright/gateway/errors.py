@@ -163,7 +163,7 @@ _LASTING = (
 
 _PLAIN: Sequence[tuple[type[Exception], int, str | None, str, Mapping[str, str]]] = (
     (SessionNameInvalid, 400, "session_id", "invalid_session_id", {}),
-    (IdInvalid, 400, "session_id", "invalid_session_id", {}),
+    (IdInvalid, 400, None, "invalid_run_id", {}),
     (SessionNotFound, 404, None, "not_found", {}),
     (RunNotFound, 404, None, "not_found", {}),
     (NodeUnknown, 404, "node", "not_found", {}),

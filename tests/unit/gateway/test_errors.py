@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client import IdInUse
+from dagwright.client import IdInUse, IdInvalid
 from dagwright.contracts.model_calls import ModelError
 from dagwright.contracts.model_failures import ModelFailure
+from dagwright.contracts.sessions import SessionNameInvalid
 from dagwright.forks import ForkRefused
 from dagwright.gateway.errors import _OF_MODEL, told_as
 from dagwright.plan.errors import PlanInvalid, Problem
@@ -44,6 +45,16 @@ def test_error_has_a_status_a_code_and_what_clients_heed(
     assert told is not None
     assert (told.status, told.code, dict(told.headers)) == (status, code, headers)
     assert set(told.body()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_wrong_id_of_a_run_is_not_told_as_that_of_a_session() -> None:
+    run, session = told_as(IdInvalid("x")), told_as(SessionNameInvalid("x"))
+    assert run is not None
+    assert session is not None
+    assert [(each.code, each.param) for each in (run, session)] == [
+        ("invalid_run_id", None),
+        ("invalid_session_id", "session_id"),
+    ]
 
 
 def test_every_failure_of_a_model_is_known() -> None:
