@@ -1,10 +1,10 @@
 """How far a client has come in the stream of an answer, as the `id` of each event says it. Pure.
 
-    run-1/c1/1-45.9f3a01bc/128.120.1a2b3c4d.answer/0
-    run   kind  history     text told               end
+    run-1/c1/1-45.9f3a01bc4d0e77a2/128.120.1a2b3c4d.answer/0
+    run   kind  history             text told               end
 
 Any gateway goes on from there, for all that it needs stands in the id, in the history of the run and in its answer:
-kind of the stream and how many events of its beginning were told; the place in the history, with a check of what was
+kind of the stream and how many events of its beginning were told; the place in the history, with checks of what was
 told of the run as a whole; how many characters were told in all and how many of the answer as it is now, with a check
 of these and the call that wrote them; and how many events of the end, with a check of what that was.
 
@@ -27,13 +27,15 @@ from dagwright.gateway.errors import ApiError
 
 HEADER = "Last-Event-ID"
 _FORM = re.compile(
-    r"(?P<run>[^/]+)/(?P<kind>[cr])(?P<begun>[1-4])/(?P<told>\d+-\d+w?)(?:\.(?P<standing>[0-9a-f]{8}))?"
+    r"(?P<run>[^/]+)/(?P<kind>[cr])(?P<begun>[1-4])/(?P<told>\d+-\d+w?)(?:\.(?P<standing>[0-9a-f]{16}))?"
     r"/(?P<total>\d{1,9})\.(?P<length>\d{1,9})\.(?P<check>[0-9a-f]{8}|[0-9a-f]{3})\.(?P<node>[^/]*)"
     r"/(?P<end>\d{1,6})(?:\.(?P<outcome>[0-9a-f]{8}))?",
     re.ASCII,
 )
 RESPONSE_BEGUN = 4
 """Events of a response before the text of its answer: it, that it goes on, its message and the part with the text."""
+CHECK_DIGITS = 8
+"""Of what `check_word` returns."""
 _NOTHING_SEEN = Told(BEGINNING)
 _PLACES = 12
 """Bits of a number below the count of characters: numbers fit into 31 bits up to an answer of 500,000."""
@@ -57,7 +59,7 @@ class Place:
     Args:
         begun: how many events of the beginning it was told.
         told: what it knows of the nodes.
-        standing: check of what it was told of the run as a whole; empty for nothing.
+        standing: checks of what it was told of the run as a whole, its state and what it asks; empty for nothing.
         total: how many characters it was told.
         mark: how much of the answer, as it began last.
         end: how many events of the end; the words of a question before them count as one, also if there are none.
@@ -175,7 +177,7 @@ def refuse_place_of_other(place: Place | None, run: str) -> None:
 
 def check_word(parts: Sequence[Any]) -> str:
     """Returns eight digits that tell what was told from what was not."""
-    return f"{check_of(json.dumps(parts)):08x}"
+    return f"{check_of(json.dumps(parts)):0{CHECK_DIGITS}x}"
 
 
 def _quoted(text: str) -> str:

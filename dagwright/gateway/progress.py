@@ -15,7 +15,7 @@ from dagwright.contracts.documents import compact_value
 from dagwright.gateway.bodies import Shown
 from dagwright.gateway.feedback_calls import Request
 from dagwright.gateway.following import Moment, key_of
-from dagwright.gateway.places import check_word
+from dagwright.gateway.places import CHECK_DIGITS, check_word
 from dagwright.history_reader import TaskState, has_begun
 from dagwright.plan.states import NodeStatus, Record, RunStatus
 from dagwright.plan.times import format_time
@@ -38,10 +38,13 @@ class Progress:
         self._shown = shown
         self.started: set[str] = set()
         """Nodes and items whose start was told."""
-        self.standing = standing
-        """Check of what was told of the run as a whole: its state, and what it asks."""
+        self._checks = standing[:CHECK_DIGITS], standing[CHECK_DIGITS:]
         self._asked: set[tuple[str, str]] = set()
-        self._status = ""
+
+    @property
+    def standing(self) -> str:
+        """Checks of what was told of the run as a whole: of its state, and of what it asks; empty for nothing."""
+        return "".join(self._checks)
 
     def events(self, moment: Moment) -> Iterator[Event]:
         """Yields what happened since the moment before: that the run goes on, what nodes did, or that it waits.
@@ -64,15 +67,14 @@ class Progress:
         if self._shown is Shown.CONTENT:
             return
         status, asked = str(moment.view.status), {key_of(request) for request in moment.requests}
-        before, self.standing = self.standing, check_word([status, sorted(asked)])
-        if self.standing != before:
+        before, self._checks = self._checks, (check_word([status]), check_word([sorted(asked)]))
+        if self._checks[1] != before[1]:
             for request in moment.requests:
                 if key_of(request) not in self._asked:
                     yield self._asks(request)
-            if status != self._status:
-                kind = "cancelled" if status == RunStatus.CANCELLED else f"run_{status}"
-                yield self._event(kind, None, {"title": moment.view.title})
-        self._status = status
+        if self._checks[0] != before[0]:
+            kind = "cancelled" if status == RunStatus.CANCELLED else f"run_{status}"
+            yield self._event(kind, None, {"title": moment.view.title})
         self._asked |= asked
 
     def _of_task(self, moment: Moment, task_id: str) -> Iterator[Event]:

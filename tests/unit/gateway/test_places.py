@@ -13,7 +13,7 @@ from dagwright.gateway.places import RESPONSE_BEGUN, Kind, Place
 names = st.text(
     st.characters(codec="utf-8", categories=("L", "N", "P", "S"), include_characters=" "), min_size=1, max_size=40
 )
-checks = st.sampled_from(["", "9f3a01bc"])
+standings, outcomes = st.sampled_from(["", "9f3a01bc4d0e77a2"]), st.sampled_from(["", "9f3a01bc"])
 marks = st.builds(
     lambda node, text: Mark(node, len(text), check_of(text)), st.one_of(st.just(""), names), st.text(max_size=30)
 )
@@ -23,11 +23,11 @@ places = st.builds(
     names,
     st.integers(1, RESPONSE_BEGUN),
     st.builds(Told, st.builds(Offset, st.integers(1, 99), st.integers(0, 10**6)), st.booleans()),
-    checks,
+    standings,
     st.integers(30, 10**8),
     marks,
     st.integers(0, 999),
-    checks,
+    outcomes,
 )
 
 
