@@ -100,6 +100,18 @@ def events_of(text: str) -> list[Event]:
     return found
 
 
+def refuse_number_that_goes_back(numbers: Sequence[tuple[int, bool]]) -> None:
+    """Makes sure that the numbers of the events of a response grow; progress has that of the event before it.
+
+    Args:
+        numbers: of all its events in their order, each with whether it tells progress.
+    """
+    before = -1
+    for number, is_progress in numbers:
+        assert number == before if is_progress else number > before, numbers
+        before = number
+
+
 @asynccontextmanager
 async def gateway(
     server: LiveServer,

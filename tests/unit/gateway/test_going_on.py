@@ -20,7 +20,7 @@ from dagwright.gateway.examples import PUBLISHED
 from dagwright.gateway.jobs import id_of_key
 from dagwright.gateway.response_items import response_id
 from dagwright.plan.states import NodeStatus
-from tests.support.gateway import Event, events_of
+from tests.support.gateway import Event, events_of, refuse_number_that_goes_back
 from tests.support.told_run import RUN, AskedOf, Step, ToldRun, requests_named, told_gateway
 
 READY, RUNNING, DONE = (NodeStatus.READY, 0), (NodeStatus.RUNNING, 1), (NodeStatus.COMPLETED, 1)
@@ -248,6 +248,7 @@ async def test_response_is_streamed_again_behind_the_number_of_any_event(
         assert plain[0].content["type"] == "response.created"
         assert plain[-1].content["response"]["output"][0]["content"][0]["text"] == (run.answer or "Check?\nName?")
         assert ("node_completed", "sum") in progress_of(shown)
+        refuse_number_that_goes_back([(each.content["sequence_number"], "dagwright" in each.content) for each in shown])
         for cut, number in enumerate(numbers):
             later = await http.get(RESPONSE, params={**asked, "starting_after": str(number)})
             both = [*plain[: cut + 1], *events_of(later.text)]
