@@ -39,6 +39,16 @@ class Caller:
     scopes: frozenset[Scope] = frozenset(Scope)
     key: str | None = None
 
+    @property
+    def starts_for(self) -> str | None:
+        """Owner of the runs that it starts, and whose number is limited; `None` where no key is needed."""
+        return ALL if self.owner is None and self.key is not None else self.owner
+
+    @property
+    def acts_as(self) -> str | None:
+        """Whose acts and answers its are, whatever it says: its owner, or one of many its key; `None` without key."""
+        return self.owner or self.key
+
     def sees(self, owner: str | None) -> bool:
         """Tells whether it sees what belongs to an owner."""
         return self.owner is None or self.owner == owner

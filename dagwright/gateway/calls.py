@@ -96,7 +96,7 @@ async def call_for(
         ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: none can, or the key does not let it.
         RunNotFound: the run whose questions are answered, or that is gone on with, is not there.
     """
-    by = desk.caller.owner or body.user
+    by = desk.caller.acts_as or body.user
     if seen is not None:
         _refuse_other(desk, said, wishes=wishes, seen=seen)
     if wishes.cancels:

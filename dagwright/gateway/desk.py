@@ -99,7 +99,7 @@ class Desk:
 
     def room_for_run(self, run: str) -> AbstractAsyncContextManager[None]:
         """Returns what holds room for a run of the caller while it starts; entering it raises `ApiError` if none is."""
-        owner = self.caller.owner
+        owner = self.caller.starts_for
         if owner is None:
             return nullcontext()
         if owner not in self.starts:

@@ -55,7 +55,7 @@ async def answer_run(desk: Desk, run: str, body: AnswerBody) -> dict[str, Any]:
     async def more(place: Place) -> Mapping[str, Any]:
         return await nodes_in(desk, place, content)
 
-    by = desk.caller.owner or body.by
+    by = desk.caller.acts_as or body.by
     given = await give(desk.runs.people, meant, Answer(content, by, body.note), more=more)
     told = told_of(given)
     if not any(each.is_taken for each in given):

@@ -77,7 +77,7 @@ def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, co
         request, title = f"(the plan {template.title}){f' {shown}' if shown else ''}", template.file
     # What is wrong with a request is wrong in every session, and is told before anything starts.
     prepare(None)
-    return Job(run, session, request, _on_terms(prepare, wishes, owner=desk.caller.owner), title)
+    return Job(run, session, request, _on_terms(prepare, wishes, owner=desk.caller.starts_for), title)
 
 
 def _on_terms(prepare: Prepare, wishes: Wishes, *, owner: str | None) -> Prepare:

@@ -65,7 +65,7 @@ async def start(body: RunBody, desk: TheDesk, idempotency_key: Key = None) -> Re
     if unused := unused_inputs(checked, body.inputs):
         raise PlanInvalid(unused)
     compiled = await asyncio.to_thread(prepare_to_ask, checked, body.inputs)
-    terms = Terms(seconds_of("deadline", body.deadline), policy, owner=desk.caller.owner)
+    terms = Terms(seconds_of("deadline", body.deadline), policy, owner=desk.caller.starts_for)
     async with desk.room_for_run(run):
         started = await desk.runs.start(
             compiled,

@@ -158,7 +158,7 @@ async def cancel(response_id: str, desk: TheDesk) -> Response:
     run, model = run_of_response(response_id)
     await desk.own(run)
     try:
-        await desk.steering.cancel(run, message={"reason": "cancelled through the API", "by": desk.caller.owner})
+        await desk.steering.cancel(run, message={"reason": "cancelled through the API", "by": desk.caller.acts_as})
         await asyncio.wait_for(ended(desk, run), CANCEL_S)
     except (RunClosed, AnswerRefused, TimeoutError):
         pass

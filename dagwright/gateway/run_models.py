@@ -155,7 +155,7 @@ class AnswerBody(BaseModel):
     )
     answer: Any = Field(description="As the schema of the request wants it; `yes`, an option or a text do as well.")
     all: bool = Field(default=False, description="Whether the answer is for all open requests of the same node.")
-    by: str | None = Field(default=None, description="Who says so; with a key it is the owner of the key.")
+    by: str | None = Field(default=None, description="Who says so; with a key it is its owner; of one of `*`, its id.")
     note: str | None = None
 
 
@@ -167,7 +167,7 @@ class ActBody(BaseModel):
     )
 
     reason: str | None = None
-    by: str | None = Field(default=None, description="Who does it; with a key it is the owner of the key.")
+    by: str | None = Field(default=None, description="Who does it; with a key it is its owner; of one of `*`, its id.")
 
 
 class CancelNodeBody(ActBody):

@@ -122,7 +122,7 @@ def told_of(desk: Desk, body: ActBody | None) -> dict[str, Any]:
 
 
 def _by(desk: Desk, body: ActBody | None) -> str | None:
-    return desk.caller.owner or (body or NOBODY).by
+    return desk.caller.acts_as or (body or NOBODY).by
 
 
 def _done(run: str, message: str) -> dict[str, Any]:

@@ -1,0 +1,78 @@
+"""Keys whose owner is everybody: limited as others are, and known by their ids."""
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from dagwright.client import Terms
+from dagwright.gateway import create_app
+from dagwright.gateway.callers import ALL, Caller, Scope
+from dagwright.gateway.limits import Uses
+from tests.support.told_run import ToldRun, told_desk
+
+PLAN = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
+
+
+class Server:
+    """Notes what is started, for whom, and who steers."""
+
+    def __init__(self) -> None:
+        self.started: dict[str, str | None] = {}
+        self.steered: list[Any] = []
+
+    async def start(self, *_: Any, workflow_id: str, terms: Terms, **__: Any) -> Any:
+        self.started[workflow_id] = terms.owner
+        return SimpleNamespace(workflow_id=workflow_id, is_new=True)
+
+    async def open_runs_of(self, owner: str) -> set[str]:
+        return {run for run, whose in self.started.items() if whose == owner}
+
+    async def is_there(self, run: str) -> bool:
+        return run in self.started
+
+    is_open = is_there
+
+    async def steer(self, _: str, __: str, *, message: Any) -> str:
+        self.steered.append(message["by"])
+        return "done"
+
+
+Asked = tuple[httpx.AsyncClient, Server, str]
+
+
+@pytest.fixture
+async def boss(tmp_path: Path) -> AsyncIterator[Asked]:
+    """A gateway where an owner may have two runs at a time, and the id of a key of everybody that asks it."""
+    server = Server()
+    async with told_desk(ToldRun((), (), ""), tmp_path) as desk:
+        uses = Uses(replace(desk.uses.limits, runs=2), time.monotonic)
+        of_test = replace(desk, runs=cast("Any", server), steering=cast("Any", server), uses=uses)
+        key, text = desk.keys.add(ALL, list(Scope))
+        transport, bearer = httpx.ASGITransport(create_app(of_test)), {"Authorization": f"Bearer {text}"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=bearer) as http:
+            yield http, server, key.id
+
+
+async def test_key_of_everybody_has_no_more_runs_than_others(boss: Asked) -> None:
+    http, server, _ = boss
+    found = [(await http.post("/v1/runs", json={"plan": PLAN})).status_code for _ in range(3)]
+    assert found == [200, 200, 429]
+    # Another gateway counts them by the list of the server.
+    assert [*server.started.values()] == [ALL, ALL]
+
+
+async def test_acts_with_a_key_of_everybody_are_by_the_key_whatever_they_say(boss: Asked) -> None:
+    http, server, key = boss
+    answer = await http.post("/v1/runs/run-1/pause", json={"by": "ann"})
+    assert (answer.status_code, server.steered) == (200, [key])
+
+
+def test_each_caller_starts_and_acts_under_a_name_unless_no_key_is_needed() -> None:
+    callers = [Caller(), Caller(key="5f0c"), Caller("ann", key="5f0c")]
+    assert [(each.starts_for, each.acts_as) for each in callers] == [(None, None), (ALL, "5f0c"), ("ann", "ann")]
