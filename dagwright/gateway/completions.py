@@ -39,9 +39,9 @@ from dagwright.gateway.places import Kind, place_in, refuse_place_of_other
 from dagwright.gateway.run_models import answered as described
 from dagwright.gateway.run_models import streamed
 from dagwright.gateway.run_routes import LastEventId
-from dagwright.gateway.streams import DONE, Events, event, stream_response
+from dagwright.gateway.streams import DONE, NOTHING_MORE, Events, event, stream_response
 from dagwright.gateway.targets import Target, target_of
-from dagwright.gateway.telling import Telling
+from dagwright.gateway.telling import Telling, unless_over
 
 router = APIRouter(tags=["completions"])
 RUN = "run"
@@ -100,7 +100,8 @@ async def complete(
         200: {
             "description": "The chunks that a completion of the run would have.",
             "content": streamed(examples.CHUNKS),
-        }
+        },
+        204: {"description": "The client has seen the end already."},
     },
 )
 async def answer(
@@ -177,7 +178,9 @@ def _reason(outcome: Outcome) -> str:
 
 async def _streamed(desk: Desk, call: Call, *, with_usage: bool) -> Response:
     beginning = await beginning_of(desk, call)
-    events = _events(desk, call, beginning, with_usage=with_usage)
+    events = await unless_over(desk, _events(desk, call, beginning, with_usage=with_usage), seen=call.seen)
+    if events is None:
+        return Response(status_code=NOTHING_MORE, headers=call.headers)
     return stream_response(events, desk=desk, headers=call.headers, gone=lambda: left(desk, call, beginning))
 
 

@@ -13,13 +13,10 @@ from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.naming import named_run
 from dagwright.gateway.run_events import EventId, first_known, run_events
-from dagwright.gateway.streams import stream_response
+from dagwright.gateway.streams import NOTHING_MORE, stream_response
 from dagwright.plan.inputs import schema_of_form
 from dagwright.plan.times import format_time
 from dagwright.sessions import SessionNotFound, SessionView
-
-NOTHING_MORE = 204
-"""What a client is told that has seen the end: browsers do not come back after that."""
 
 
 async def run_document(desk: Desk, run: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`/v1/responses`: the same answers in the form of OpenAI's newer API, in the background too, and fetched later."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any
@@ -58,9 +58,9 @@ from dagwright.gateway.response_items import (
 )
 from dagwright.gateway.run_models import answered as described
 from dagwright.gateway.run_routes import LastEventId
-from dagwright.gateway.streams import Events, event, stream_response
+from dagwright.gateway.streams import NOTHING_MORE, Events, event, stream_response
 from dagwright.gateway.targets import target_of
-from dagwright.gateway.telling import Telling
+from dagwright.gateway.telling import Telling, unless_over
 from dagwright.people import AnswerRefused
 
 router = APIRouter(tags=["responses"])
@@ -105,10 +105,9 @@ async def respond(
     told = response_object(written, run=call.run, model=call.model, status="in_progress")
     if body.stream:
         beginning = await beginning_of(desk, call)
-        events = _events(desk, call, told, beginning)
         # What is to go on in the background goes on whoever leaves.
         gone = (lambda: None) if body.background else (lambda: left(desk, call, beginning))
-        return stream_response(events, desk=desk, headers=call.headers, gone=gone)
+        return await _streamed(desk, call, _events(desk, call, told, beginning), seen=seen, gone=gone)
     if body.background:
         await begun_in_background(desk, call)
         about = {"run_id": call.run, "session_id": call.called, "status": "running"}
@@ -138,13 +137,13 @@ async def fetch(
     if not stream:
         return JSONResponse(await _now(desk, await desk.own(run), model))
     desk.hold_stream()
-    seen = place_in(request.headers, Kind.RESPONSE)
-    refuse_place_of_other(seen, run)
-    if seen is None and starting_after is not None:
-        seen = Place.numbered(starting_after, run)
+    named = place_in(request.headers, Kind.RESPONSE)
+    refuse_place_of_other(named, run)
+    seen = Place.numbered(starting_after, run) if named is None and starting_after is not None else named
     call = await joined(desk, run, model, wishes=wishes_of({}, request.headers), seen=seen)
     told = response_object({"background": True}, run=run, model=model, status="in_progress")
-    return stream_response(_events(desk, call, told, await beginning_of(desk, call)), desk=desk, headers=call.headers)
+    # Who names a number is no browser that comes back by itself, and some clients cannot read an answer without a body.
+    return await _streamed(desk, call, _events(desk, call, told, await beginning_of(desk, call)), seen=named)
 
 
 @router.post(
@@ -254,6 +253,16 @@ async def _whole(desk: Desk, call: Call, told: Mapping[str, Any], request: Reque
     if outcome is None:
         return Response(status_code=CLIENT_GONE)
     return JSONResponse(answered(told, outcome, run=call.run), headers=call.headers)
+
+
+async def _streamed(
+    desk: Desk, call: Call, events: Events, *, seen: Place | None, gone: Callable[[], object] = lambda: None
+) -> Response:
+    """Answers with events, or by a status that the client has seen all of them."""
+    left_over = await unless_over(desk, events, seen=seen)
+    if left_over is None:
+        return Response(status_code=NOTHING_MORE, headers=call.headers)
+    return stream_response(left_over, desk=desk, headers=call.headers, gone=gone)
 
 
 async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Beginning) -> Events:

@@ -16,6 +16,9 @@ DONE = "data: [DONE]\n\n"
 _HEADERS: Mapping[str, str] = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Against proxies that keep what they could hand on."""
 
+NOTHING_MORE = 204
+"""What a client is told that has seen the end: browsers do not come back after that."""
+
 Events = AsyncGenerator[str, None]
 
 

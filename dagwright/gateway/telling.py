@@ -13,6 +13,7 @@ from dagwright.gateway.errors import ApiError
 from dagwright.gateway.following import RUN_FAILED, Moment, Outcome, key_of, moments
 from dagwright.gateway.places import Kind, Place, check_word
 from dagwright.gateway.progress import Event, Progress
+from dagwright.gateway.streams import Events
 
 T = TypeVar("T")
 
@@ -110,3 +111,20 @@ class Telling:
 
     def _put_text(self) -> None:
         self.place = replace(self.place, total=self._answer.total, mark=self._answer.told.mark)
+
+
+async def unless_over(desk: Desk, events: Events, *, seen: Place | None) -> Events | None:
+    """Returns the events of a stream; `None` if its client was told all of them, and the run has ended.
+
+    Args:
+        seen: what the client says that it was told, by the id of an event.
+    """
+    if seen is None or not seen.end or not (await desk.runs.feed(seen.run).read()).is_closed:
+        return events
+    texts = [each async for each in events]
+    return _each_of(texts) if texts else None
+
+
+async def _each_of(texts: Sequence[str]) -> Events:
+    for text in texts:
+        yield text

@@ -94,7 +94,7 @@ def first_id(path: str) -> str:
 
 async def streamed(http: httpx.AsyncClient, path: str, after: str) -> list[Event]:
     response = await http.post(path, json=BODIES[path], headers={"Last-Event-ID": after})
-    assert response.status_code == 200, response.text
+    assert response.status_code in (200, 204), response.text
     return events_of(response.text)
 
 
@@ -199,6 +199,22 @@ async def test_failure_of_the_run_is_the_end_and_told_once(tmp_path: Path, plans
         whole = await streamed(http, path, first_id(path))
         assert "failed" in str(whole[-2 if path == CHAT else -1].content)
         assert await streamed(http, path, str(whole[-1].id)) == []
+
+
+async def test_who_has_seen_the_end_is_told_to_stay_away(tmp_path: Path, plans: Path) -> None:
+    ask = {"stream": "true"}
+    for name, statuses in (("answered", [200, 204]), ("asking", [200, 200])):
+        async with told_gateway(RUNS[name], tmp_path / name, plans=plans) as http:
+            for path, params in ((f"/v1/runs/{RUN}/answer", {}), (RESPONSE, ask)):
+                whole = events_of((await http.get(path, params=params)).text)
+                behind = [
+                    await http.get(path, params=params, headers={"Last-Event-ID": str(each.id)}) for each in whole[-2:]
+                ]
+                assert [each.status_code for each in behind] == statuses, path
+                assert (behind[0].text != "", behind[1].text) == (True, ""), path
+            number = whole[-1].content["sequence_number"]
+            later = await http.get(RESPONSE, params={**ask, "starting_after": str(number)})
+            assert (later.status_code, later.text) == (200, "")
 
 
 async def test_text_that_was_told_is_that_of_the_whole_stream(tmp_path: Path, plans: Path) -> None:
