@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagwright.answering import AnswerUnclear, Meant, NothingAsked, chosen_of, give, meant_by, told_of
+from dagwright.answering import AnswerUnclear, Meant, NothingAsked, asked_again, chosen_of, give, meant_by, told_of
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.feedback_calls import answer_schema, content_of
@@ -61,6 +61,8 @@ async def answer_run(desk: Desk, run: str, body: AnswerBody) -> dict[str, Any]:
     if not any(each.is_taken for each in given):
         hint = "; `all` answers all of them" if any(each.is_unclear for each in given) else ""
         raise _wrong(f"{told}{hint}", param="answer")
+    if (again := await asked_again(desk.runs.people, given, meant)) is not None:
+        told += f"; something is asked again: {again['id']}: {again['prompt']}"
     return {"run_id": run, "ok": all(each.is_taken for each in given), "message": told}
 
 
