@@ -20,6 +20,7 @@ Context = ServerRequestContext[Any, Any]
 
 _MOST_ROUNDS: Final = 8
 """Interim results of one call: clients stop at ten."""
+_UNREADABLE: Final = "`requestState` is not what the interim result had: make the call anew"
 _LISTS_SINCE: Final = "2025-11-25"
 """Since this version a form may have a choice of several."""
 
@@ -57,9 +58,12 @@ def state_in(params: types.CallToolRequestParams) -> CallState | None:
         return None
     try:
         told = json.loads(params.request_state)
-        return CallState(str(told["workflow_id"]), tuple(map(str, told["left"])), int(told["rounds"]))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise StateUnreadable("`requestState` is not what the interim result had: make the call anew") from None
+        state = CallState(str(told["workflow_id"]), tuple(map(str, told["left"])), int(told["rounds"]))
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        raise StateUnreadable(_UNREADABLE) from None
+    if state.rounds < 0:
+        raise StateUnreadable(_UNREADABLE)
+    return state
 
 
 def can_ask(context: Context) -> bool:
