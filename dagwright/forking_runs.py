@@ -1,5 +1,6 @@
 """From a run to a fork of it that can be started: what the command `fork` does, and the gateway."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,7 +52,8 @@ async def draft_of(workflow_id: str, wish: ForkWish, *, runs: Runs, forks: Forks
     view = await runs.feed(workflow_id).read()
     if view.scheduler is None:
         raise ForkRefused(f"nothing is known of the plan of {workflow_id!r}; start it anew with `run`")
-    plan, inputs = _changed(view, wish, toolset, known=dict(view.scheduler.inputs))
+    # Nobody else waits for as long as a large plan is checked.
+    plan, inputs = await asyncio.to_thread(_changed, view, wish, toolset, known=dict(view.scheduler.inputs))
     return await forks.draft(view, plan, inputs=inputs, rerun=wish.rerun)
 
 

@@ -6,6 +6,7 @@ execution of a run to the next. So it is there or not: a fork has been started w
 ForkRefused        the fork would do again what must not happen twice, or takes over too much
 """
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -124,16 +125,17 @@ class Forks:
         changed = {name for name in {*inputs, *old.inputs} if inputs.get(name) != old.inputs.get(name)}
         change = Change(changed, frozenset(rerun))
         source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
-        taken = takeover(old, plan, source=source, change=change)
         looking = Scheduler(plan, inputs)
-        seen = outlook(looking, old, taken, change=change)
+        # Nobody else waits for as long as a large plan is looked through.
+        taken, seen = await asyncio.to_thread(_ahead, looking, old, source=source, change=change)
         unknown = [name for name in rerun if not _is_named(name, looking, seen)]
         if unknown:
             raise ForkRefused(f"--rerun {unknown[0]}: the fork has no such node or item")
         await self._take_sub_plans(view, plan, taken, change=change, reused=frozenset(seen.reused))
         if taken.problems:
             raise ForkRefused("; ".join(taken.problems[:5]))
-        content = {"of": view.first_run_id, "plan": plan_to_json(plan), "inputs": dict(inputs), "rerun": sorted(rerun)}
+        written = await asyncio.to_thread(plan_to_json, plan)
+        content = {"of": view.first_run_id, "plan": written, "inputs": dict(inputs), "rerun": sorted(rerun)}
         return Draft(
             origin=view.workflow_id,
             workflow_id=_id_of_fork(view.workflow_id, content),
@@ -248,6 +250,12 @@ class Forks:
                 yield node.inner
                 for page in pydantic_core.from_json(await self._store.get(node.inner))["pages"]:
                     yield page
+
+
+def _ahead(looking: Scheduler, old: Scheduler, *, source: Source, change: Change) -> tuple[Takeover, Outlook]:
+    """Returns what a fork takes over, and what it would do."""
+    taken = takeover(old, looking.plan, source=source, change=change)
+    return taken, outlook(looking, old, taken, change=change)
 
 
 def _left_out(old: CompiledPlan, plan: CompiledPlan) -> list[str]:

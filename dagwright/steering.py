@@ -4,6 +4,7 @@ An act on nodes goes by update, which says at once whether it counts; if no work
 name leaves it in the history of the run, where it counts as soon as a worker is there.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -88,8 +89,10 @@ class Steering:
             PlanInvalid: something is wrong with them.
             AnswerRefused, RunNotFound, RunClosed: as `steer`.
         """
-        message = {**_checked(await self._open_view(workflow_id), nodes, tools=tools), "by": by}
-        return await self.steer(workflow_id, wire.APPEND_NODES, message=message)
+        view = await self._open_view(workflow_id)
+        # Nobody else waits for as long as many nodes are checked.
+        checked = await asyncio.to_thread(_checked, view, nodes, tools=tools)
+        return await self.steer(workflow_id, wire.APPEND_NODES, message={**checked, "by": by})
 
     async def nodes_of_answer(
         self, place: Place, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]
@@ -108,7 +111,7 @@ class Steering:
         view = await self._open_view(place.workflow_id)
         if view.scheduler is not None and (closing := view.scheduler.requests.closed.get(place.request)) is not None:
             raise AnswerRefused(closing.told(place.request))
-        return _checked(view, nodes, tools=tools)
+        return await asyncio.to_thread(_checked, view, nodes, tools=tools)
 
     async def _open_view(self, workflow_id: str) -> RunView:
         view = await RunFeed(self._client, workflow_id).read()

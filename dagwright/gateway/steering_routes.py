@@ -1,5 +1,6 @@
 """Steers runs: cancel, pause, resume, and what is done to nodes; each as the command of that name does it."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,7 +97,9 @@ async def append(run_id: str, body: AppendBody, desk: TheDesk) -> Response:
 async def fork(run_id: str, body: ForkBody, desk: TheDesk) -> Response:
     """Tells what a fork would do, and starts it with `start`; the same fork twice is one run."""
     forks = Forks(desk.runs.feed, desk.toolset.store)
-    plan = read_text(body.plan, name="the plan") if isinstance(body.plan, str) else body.plan
+    plan: Any = body.plan
+    if isinstance(plan, str):
+        plan = await asyncio.to_thread(read_text, plan, name="the plan")
     wish = ForkWish(() if plan is None else (plan,), body.inputs, body.rerun)
     run = await desk.own(run_id)
     draft = await draft_of(run, wish, runs=desk.runs, forks=forks, toolset=desk.toolset)
