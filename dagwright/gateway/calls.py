@@ -34,8 +34,8 @@ Beginning = asyncio.Task[set[tuple[str, str]]]
 """The start of a run, or the answers that it is given; comes to which of its requests are answered."""
 
 START_S = 1.0
-"""How long a stream waits for what may wait for others, a turn of a session or an answer, before it begins: what is
-refused until then has a status of its own."""
+"""How long a stream waits for what may wait for others, a turn of a session, an answer or a model, before it begins:
+what is refused until then has a status of its own."""
 
 
 @dataclass(frozen=True, slots=True)

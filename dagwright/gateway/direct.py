@@ -1,13 +1,17 @@
 """The model itself: a request is passed on to the service, and its answer handed back, neither of them changed."""
 
-from collections.abc import AsyncGenerator, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 from dagwright.contracts.model_failures import ModelFailure
+from dagwright.gateway.calls import START_S
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import told_as
 from dagwright.gateway.streams import DONE, Events, event
+
+T = TypeVar("T")
 
 
 async def answered(desk: Desk, body: Mapping[str, Any]) -> Any:
@@ -19,20 +23,38 @@ async def answered(desk: Desk, body: Mapping[str, Any]) -> Any:
     return await desk.model.pass_on(body)
 
 
-async def opened_stream(desk: Desk, body: Mapping[str, Any]) -> Events:
-    """Returns the events of an answer that has begun.
+async def soon(asking: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    """Returns what a model is asked, which may still be under way: a stream begins then, though it has nothing to tell.
 
     Raises:
-        ModelFailure: the service does not answer.
+        ModelFailure: the service has refused it until then.
     """
+    task = asyncio.create_task(asking)
+    try:
+        await asyncio.wait({task}, timeout=START_S)
+        if task.done():
+            await task
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    return task
+
+
+async def opened_stream(desk: Desk, body: Mapping[str, Any]) -> Events:
+    """Returns the events of an answer, which begins as soon as the model does; raises as `soon`."""
     chunks = desk.model.pass_on_stream(body)
-    first = await anext(chunks, None)
-    return _events(first, chunks)
+    return _events(await soon(_first(chunks)), chunks)
 
 
-async def _events(first: Any, chunks: AsyncGenerator[Any, None]) -> Events:
+async def _first(chunks: AsyncGenerator[Any, None]) -> Any:
+    return await anext(chunks, None)
+
+
+async def _events(beginning: "asyncio.Task[Any]", chunks: AsyncGenerator[Any, None]) -> Events:
     async with aclosing(chunks):
         try:
+            # Whoever leaves before it cancels it.
+            first = await beginning
             if first is not None:
                 yield event(first, id="0")
             number = 0

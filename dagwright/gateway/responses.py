@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from dagwright.answer_pieces import Piece
 from dagwright.client import IdInvalid
 from dagwright.contracts.conversation import TURNS_TOLD, TurnSummary
+from dagwright.contracts.model_failures import ModelFailure
 from dagwright.feed import RunClosed, RunNotFound, RunView
 from dagwright.gateway import direct, examples
 from dagwright.gateway.answer_models import ResponseAnswer
@@ -66,7 +67,7 @@ from dagwright.people import AnswerRefused
 router = APIRouter(tags=["responses"])
 CANCEL_S = 5.0
 """How long a run may take to stop before the answer says that it is still at it."""
-_CREATED, _GOES_ON = "response.created", "response.in_progress"
+_CREATED, _GOES_ON, _ERROR = "response.created", "response.in_progress", "error"
 """Types of events; progress stands in one of the second, for some clients raise at types that they do not know."""
 _RESPONSE = described(ResponseAnswer, examples.RESPONSE)
 
@@ -229,14 +230,27 @@ async def _direct(desk: Desk, body: ResponseBody, chat: Mapping[str, Any]) -> Re
         words = "the model itself keeps nothing: send the messages before in input, or ask for a run"
         raise ApiError(400, words, param="previous_response_id", code="routing_mode_unfit")
     headers = {"X-Routing-Mode": RoutingMode.DIRECT.value}
-    completion = await direct.answered(desk, chat)
-    told = of_completion(body.model_dump(exclude_unset=True), completion, model=str(chat["model"]))
+    asking = _answered(desk, body, chat)
     if not body.stream:
-        return JSONResponse(told, headers=headers)
-    return stream_response(_told_at_once(told), desk=desk, headers=headers)
+        return JSONResponse(await asking, headers=headers)
+    return stream_response(_told_at_once(await direct.soon(asking)), desk=desk, headers=headers)
 
 
-async def _told_at_once(told: Mapping[str, Any]) -> Events:
+async def _answered(desk: Desk, body: ResponseBody, chat: Mapping[str, Any]) -> dict[str, Any]:
+    completion = await direct.answered(desk, chat)
+    return of_completion(body.model_dump(exclude_unset=True), completion, model=str(chat["model"]))
+
+
+async def _told_at_once(answering: "asyncio.Task[dict[str, Any]]") -> Events:
+    try:
+        # Whoever leaves before it cancels it.
+        told = await answering
+    except ModelFailure as failure:
+        wrong = told_as(failure)
+        assert wrong is not None
+        about = {"code": wrong.code, "message": wrong.message, "param": wrong.param}
+        yield event({"type": _ERROR, **about, "sequence_number": 0}, id="0", name=_ERROR)
+        return
     begun = {**told, "status": "in_progress", "output": [], "usage": None}
     last = {"type": "response.completed", "response": told}
     for number, each in enumerate([{"type": _CREATED, "response": begun}, *item_events(told["output"]), last]):
