@@ -88,7 +88,7 @@ class _App(FastAPI):
             allow_origins=self.origins,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
-            expose_headers=["X-Run-Id", "X-Session-Id", "X-Routing-Mode", "Retry-After"],
+            expose_headers=["X-Run-Id", "X-Session-Id", "X-Routing-Mode", "Retry-After", "x-should-retry"],
         )
 
 

@@ -9,7 +9,8 @@ from uuid import uuid4
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from dagwright.testing import json_text, slow
+from dagwright.gateway import direct
+from dagwright.testing import Refused, busy, json_text, slow
 from tests.e2e.conftest import calculation, pause
 from tests.support.browser import DESK, PHONE, complaints, opened
 from tests.support.eventually import eventually
@@ -446,9 +447,9 @@ async def test_chat_has_a_form_for_the_inputs_of_a_plan(server: LiveServer, chro
 async def test_chat_with_a_model_that_answers_by_itself_has_what_was_said(
     server: LiveServer, chromium: Browser, tmp_path: Path
 ) -> None:
-    direct = json_text({"route": "direct"})
+    by_itself = json_text({"route": "direct"})
     async with (
-        gateway(server, direct, "Hello.", direct, "Ada.", folder=tmp_path) as live,
+        gateway(server, by_itself, "Hello.", by_itself, "Ada.", folder=tmp_path) as live,
         opened(chromium, f"{live.url}/console/#/chat") as page,
     ):
         await page.get_by_label("For", exact=True).select_option("small")
@@ -461,6 +462,41 @@ async def test_chat_with_a_model_that_answers_by_itself_has_what_was_said(
         await page.reload()
         await expect(page.get_by_text("No session of this name is kept")).to_be_visible()
     assert said == [("user", "I am Ada."), ("assistant", "Hello."), ("user", "Who am I?")]
+
+
+async def test_chat_says_what_the_model_refuses_and_asks_again_only_where_that_helps(
+    server: LiveServer, chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct, "START_S", 0.01)
+    by_itself = json_text({"route": "direct"})
+    script = (
+        Refused(401, "No.", code="invalid_api_key"),
+        *(busy(), by_itself, "Hello."),
+        *(by_itself, Refused(429, "The month is spent.", code="insufficient_quota", first_s=0.3)),
+    )
+    async with (
+        gateway(server, *script, folder=tmp_path) as live,
+        opened(chromium, f"{live.url}/console/#/chat") as page,
+    ):
+        turn = page.locator(".exchange").last
+
+        async def send() -> None:
+            await page.get_by_label("Request", exact=True).fill("Hi.")
+            await page.get_by_role("button", name="Send").click()
+
+        await page.get_by_label("For", exact=True).select_option("small")
+        await send()
+        await expect(turn.get_by_role("alert")).to_contain_text("key")
+        await expect(page.get_by_role("button", name="Send")).to_be_enabled()
+        assert len(live.models.calls) == 1
+        words = page.get_by_text("This page tries again by itself.")
+        await send()
+        await expect(words).to_contain_text("Rate limit reached")
+        await expect(turn.locator(".said-by-run .answer-text")).to_have_text("Hello.")
+        await expect(words).to_be_hidden()
+        await send()
+        await expect(turn.get_by_role("alert")).to_contain_text("The month is spent")
+        assert len(live.models.calls) == len(script)
 
 
 async def test_chat_goes_on_after_its_gateway_is_gone(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:

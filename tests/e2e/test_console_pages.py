@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from tests.e2e.conftest import calculation
 from tests.support.browser import complaints, opened
@@ -64,6 +64,12 @@ LEFT = """async () => {
   const asks = { signal: leaving.signal, isPassing: () => true, onAway: () => leaving.abort() };
   const told = await persist(once, asks).catch((error) => error.name);
   return [told, tries];
+}"""
+ASKED = """() => {
+  import("/console/js/chat_stream.js").then(({ asking, follow }) => {
+    const on = { away() {} };
+    return follow(asking({ model: "small", messages: [] }, "key-1"), { on, signal: new AbortController().signal });
+  });
 }"""
 PAGES = {"runs": "Runs", "inbox": "Inbox", "chat": "Chat", "plan": "Plan"}
 
@@ -203,3 +209,19 @@ async def test_nothing_is_sent_for_a_page_that_was_left(server: LiveServer, chro
         opened(chromium, f"{live.url}/console/#/inbox") as page,
     ):
         assert await page.evaluate(LEFT) == ["AbortError", 1]
+
+
+async def test_model_that_thinks_for_long_is_asked_once(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/#/inbox") as page,
+    ):
+        asked: list[Route] = []
+        await page.clock.install()
+        # Nobody answers it.
+        await page.route("**/v1/chat/completions", lambda route: asked.append(route))  # noqa: PLW0108 - it marks what it is given
+        await page.evaluate(ASKED)
+        await eventually(lambda: len(asked) == 1)
+        for _ in range(10):
+            await page.clock.run_for(10_000)
+        assert len(asked) == 1

@@ -3,14 +3,20 @@
 import { el } from "./dom.js";
 
 const KEY = "dagwright.key";
+/** Statuses behind which the same request may fare better; 0 is no answer at all. */
+const PASSING = [0, 429, 502, 503, 504];
+/** Codes of what the model service refuses: it would again, or it was asked and would be paid once more. */
+const LASTING = /^(model_.*|insufficient_quota|no_key|key_refused|key_forbidden|address_wrong)$/;
 
 /** What the gateway answered in place of what was asked for, in words. */
 export class ApiError extends Error {
-  constructor(message, { status = 0, code = null, param = null } = {}) {
+  /** shouldRetry: what the answer says of it, as its header has it. */
+  constructor(message, { status = 0, code = null, param = null, shouldRetry = null } = {}) {
     super(message);
     this.status = status;
     this.code = code;
     this.param = param;
+    this.isPassing = PASSING.includes(status) && shouldRetry !== "false" && !LASTING.test(code ?? "");
   }
 }
 
@@ -23,11 +29,13 @@ export function keyHeaders() {
 /** The error that an answer tells. */
 export async function errorOf(response) {
   const text = await response.text().catch(() => "");
+  const { status, headers } = response;
+  const shouldRetry = headers.get("x-should-retry");
   try {
     const { message, code, param } = JSON.parse(text).error;
-    return new ApiError(message, { status: response.status, code, param });
+    return new ApiError(message, { status, code, param, shouldRetry });
   } catch {
-    return new ApiError(`the gateway answered ${response.status}`, { status: response.status });
+    return new ApiError(`the gateway answered ${status}`, { status, shouldRetry });
   }
 }
 

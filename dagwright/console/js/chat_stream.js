@@ -4,7 +4,7 @@
 // goes on is joined by its id: nobody needs to have asked it from this page.
 
 import { ApiError, runPath, send } from "./api.js";
-import { eventsOf, persist, watched } from "./events.js";
+import { errorIn, eventsOf, isPassing, persist, watched } from "./events.js";
 
 /** A key for a request, so that it starts one run however often it is sent. */
 export function newKey() {
@@ -36,8 +36,11 @@ export function follow(request, { on, signal }) {
 }
 
 async function ask({ path, headers = {}, ...rest }, { on, came, alive, signal }) {
+  // A model may think for long about who answers, and would be asked a second time.
+  if (rest.method !== "POST") alive();
   const response = await send(path, { ...rest, headers: { Accept: "text/event-stream", ...headers }, signal });
   came();
+  alive();
   on.begun();
   const mode = response.headers.get("X-Routing-Mode");
   const run = response.headers.get("X-Run-Id");
@@ -55,7 +58,7 @@ async function read(response, { on, alive }) {
   let about = null;
   for await (const { data } of eventsOf(response.body, alive)) {
     if (data === "[DONE]") return { calls, about };
-    if (data.error) throw new ApiError(data.error.message, { status: statusOf(data.error), code: data.error.code });
+    if (data.error) throw errorIn(data);
     const choice = data.choices?.[0];
     if (choice?.delta?.content) on.text(choice.delta.content);
     for (const call of choice?.delta?.tool_calls ?? []) calls.push(JSON.parse(call.function.arguments));
@@ -70,13 +73,4 @@ async function read(response, { on, alive }) {
   }
   // Without its end: the gateway has ended.
   throw new ApiError("the stream was broken off");
-}
-
-function statusOf(error) {
-  return error.code === "unavailable" ? 503 : 422;
-}
-
-/** Whether trying again may help. A break of the network is no ApiError. */
-function isPassing(error) {
-  return !(error instanceof ApiError) || [0, 429, 502, 503, 504].includes(error.status);
 }

@@ -1,10 +1,11 @@
 // Follows a stream of server-sent events by `fetch`, for the key travels in a header, which EventSource cannot send.
 // It comes back after each break with the id it saw last, so that nothing is lost and nothing told twice.
 
-import { askForKey, errorOf, keyHeaders } from "./api.js";
+import { ApiError, askForKey, errorOf, keyHeaders } from "./api.js";
 
 const PAUSES_MS = [300, 1000, 2000, 4000, 8000];
 const SILENCE_MS = 30000; // the gateway gives a sign of life every 10 s
+const STATUSES = { unavailable: 503, server_busy: 429 }; // code of an error in a stream, where trying again may help
 
 /**
  * Does something until it is done, again and again with pauses that grow.
@@ -20,19 +21,28 @@ export async function persist(once, { signal, isPassing, onAway }) {
       return await once(() => (fails = 0));
     } catch (error) {
       if (signal.aborted || !isPassing(error)) throw error;
+      onAway(awayWords(error));
     }
-    onAway("The gateway does not answer. The run goes on; this page comes back by itself.");
     await pause(PAUSES_MS[Math.min(fails, PAUSES_MS.length - 1)], signal);
     signal.throwIfAborted();
   }
 }
 
-/** Runs `run(mine, alive)`; its signal `mine` is that of `signal`, and given too when it was not `alive` for long. */
+function awayWords(error) {
+  if (!error.status) return "The gateway does not answer. What runs goes on; this page comes back by itself.";
+  return `${error.message.replace(/\.$/, "")}. This page tries again by itself.`;
+}
+
+/**
+ * Runs `run(mine, alive)`; its signal `mine` is that of `signal`, and given too when it was not `alive` for long.
+ *
+ * The watch begins when it is `alive` for the first time.
+ */
 export async function watched(signal, run) {
   const connection = new AbortController();
   const stop = () => connection.abort();
   signal.addEventListener("abort", stop);
-  let watch = setTimeout(stop, SILENCE_MS);
+  let watch = null;
   const alive = () => {
     clearTimeout(watch);
     watch = setTimeout(stop, SILENCE_MS);
@@ -62,17 +72,18 @@ export function follow(path, { onEvent, onState = () => {}, after = null }) {
   async function once(came, mine, alive) {
     const headers = { Accept: "text/event-stream", ...keyHeaders() };
     if (seen) headers["Last-Event-ID"] = seen;
+    alive();
     const response = await fetch(path, { headers, signal: mine });
     if (response.status === 204) return;
     if (!response.ok) {
       const error = await errorOf(response);
       const hasKey = response.status === 401 && (await askForKey(error.message));
-      throw Object.assign(error, { isFinal: !hasKey && response.status < 500 && response.status !== 429 });
+      throw hasKey ? new Error("it has a key by now") : error;
     }
     onState("open");
     came();
     for await (const event of eventsOf(response.body, alive)) {
-      if (event.name === "error") throw new Error(event.data?.error?.message ?? "the stream was broken off");
+      if (event.name === "error") throw errorIn(event.data);
       onEvent(event);
       if (event.id) seen = event.id;
       if (event.name === "end") return;
@@ -82,7 +93,7 @@ export function follow(path, { onEvent, onState = () => {}, after = null }) {
 
   persist((came) => watched(signal, (mine, alive) => once(came, mine, alive)), {
     signal,
-    isPassing: (error) => !error.isFinal,
+    isPassing,
     onAway: (words) => onState("away", words),
   }).then(
     () => signal.aborted || onState("ended"),
@@ -91,8 +102,18 @@ export function follow(path, { onEvent, onState = () => {}, after = null }) {
   return () => leaving.abort();
 }
 
+/** Whether trying again may help. A break of the network is no ApiError. */
+export function isPassing(error) {
+  return !(error instanceof ApiError) || error.isPassing;
+}
+
+/** The error that a stream tells, in which there is no status. */
+export function errorIn({ error: { message, code } }) {
+  return new ApiError(message, { status: STATUSES[code] ?? 422, code });
+}
+
 /** Waits, but not longer than until the network or the page is back. */
-function pause(ms, signal) {
+export function pause(ms, signal) {
   return new Promise((resolve) => {
     const done = () => {
       clearTimeout(timer);

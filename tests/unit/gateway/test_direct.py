@@ -22,6 +22,7 @@ from tests.support.gateway import events_of
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES])
+PAGE = "https://page.example.com"
 BEAT = HEARTBEAT.strip().removeprefix(": ")
 
 
@@ -34,7 +35,11 @@ def body(path: str) -> dict[str, Any]:
 async def gateway(folder: Path, answer: Any) -> AsyncIterator[tuple[httpx.AsyncClient, ModelServer]]:
     async with ModelServer(answer) as models:
         settings = Settings(
-            state_dir=folder, model="small", openai_base_url=models.base_url, openai_api_key=SecretStr("key")
+            state_dir=folder,
+            model="small",
+            openai_base_url=models.base_url,
+            openai_api_key=SecretStr("key"),
+            api_origins=PAGE,
         )
         connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
         listener = opened_socket("127.0.0.1", 0)
@@ -111,3 +116,12 @@ async def test_model_is_left_with_its_client(tmp_path: Path, monkeypatch: pytest
             await eventually(lambda: len(models.calls) == 1)
             assert len(asking()) == 1
         await eventually(lambda: not asking())
+
+
+@PATHS
+async def test_page_of_another_origin_can_read_that_trying_again_is_of_no_use(tmp_path: Path, path: str) -> None:
+    async with gateway(tmp_path, Refused(401, "No.", code="invalid_api_key")) as (http, _):
+        answer = await http.post(path, json=body(path), headers={"Origin": PAGE})
+    exposed = answer.headers["access-control-expose-headers"].split(", ")
+    assert (answer.status_code, answer.headers["x-should-retry"]) == (503, "false")
+    assert "x-should-retry" in exposed
