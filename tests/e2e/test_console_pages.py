@@ -71,6 +71,21 @@ ASKED = """() => {
     return follow(asking({ model: "small", messages: [] }, "key-1"), { on, signal: new AbortController().signal });
   });
 }"""
+OLDER = """async () => {
+  const { Model } = await import("/console/js/model.js");
+  const model = new Model();
+  const node = { id: "one", title: "One", group: "round 1" };
+  const one = ({ at: offset, ...facts }) => ({ nodes: [{ ...node, ...facts }], edges: [], offset });
+  model.take(one({ at: "1-5", status: "waiting", attempts: 1, reason: "waits for its turn" }));
+  model.change([{ node_id: "one", title: "One again", status: "running", attempts: 2 }], "1-9");
+  const told = [];
+  for (const at of ["1-7", "1-11"]) {
+    model.take(one({ at, status: "waiting", attempts: 1, ...(at === "1-7" && { reason: "waits for its turn" }) }));
+    const { title, status, attempts, reason = null, group } = model.at("one");
+    told.push([title, status, attempts, reason, group]);
+  }
+  return told;
+}"""
 PAGES = {"runs": "Runs", "inbox": "Inbox", "chat": "Chat", "plan": "Plan"}
 
 
@@ -225,3 +240,14 @@ async def test_model_that_thinks_for_long_is_asked_once(server: LiveServer, chro
         for _ in range(10):
             await page.clock.run_for(10_000)
         assert len(asked) == 1
+
+
+async def test_older_graph_takes_back_nothing_that_an_event_has_told(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/#/inbox") as page,
+    ):
+        told = await page.evaluate(OLDER)
+    assert told == [["One again", "running", 2, None, "round 1"], ["One", "waiting", 1, None, "round 1"]]

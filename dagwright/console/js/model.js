@@ -8,6 +8,8 @@ export const MOST = 2000;
 const GROUPS = 20;
 const MEMBERS = 400;
 const SEPARATOR = "\u0000";
+/** Whoever tells of a node leaves these out when there are none. */
+const NONE = { reason: undefined, error: undefined };
 
 /** `each[2]` is an item of `each`; anything else is of none. */
 export function mapOf(id) {
@@ -34,7 +36,7 @@ export class Model {
   /** Takes nodes and edges as `GET /v1/runs/ID/graph` has them; what an event has told of a node since then stays. */
   take({ nodes, edges, offset }) {
     const before = this.nodes;
-    const joined = (node, known) => ({ ...known, ...node, ...(isLater(known?.told, offset) ? { status: known.status } : {}) });
+    const joined = (node, known) => ({ ...known, ...NONE, ...node, ...(isLater(known?.told, offset) ? known.heard : {}) });
     this.nodes = new Map(nodes.map((node) => [node.id, joined(node, before.get(node.id))]));
     this.edges = edges.filter(([from, to]) => this.nodes.has(from) && this.nodes.has(to));
     this.needs = new Map(nodes.map(({ id }) => [id, []]));
@@ -56,10 +58,11 @@ export class Model {
       if (map !== null && this.nodes.has(map)) {
         if (!this.items.has(map)) this.items.set(map, new Map());
         const items = this.items.get(map);
-        items.set(id, { ...items.get(id), id, ...rest });
+        items.set(id, { ...items.get(id), ...NONE, id, ...rest });
         changed.add(map);
       } else if (this.nodes.has(id)) {
-        this.nodes.set(id, { ...this.nodes.get(id), ...rest, told: at });
+        const heard = { ...NONE, ...rest };
+        this.nodes.set(id, { ...this.nodes.get(id), ...heard, heard, told: at });
         changed.add(id);
       } else {
         this.lacks = true;
