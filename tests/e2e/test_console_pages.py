@@ -86,6 +86,10 @@ OLDER = """async () => {
   }
   return told;
 }"""
+FORMATS = """async () => {
+  const { formatWords, inputOf } = await import("/console/js/formats.js");
+  return ["constructor", "date", "uuid"].map((format) => [formatWords(format), inputOf(format, "").type]);
+}"""
 PAGES = {"runs": "Runs", "inbox": "Inbox", "chat": "Chat", "plan": "Plan"}
 
 
@@ -251,3 +255,12 @@ async def test_older_graph_takes_back_nothing_that_an_event_has_told(
     ):
         told = await page.evaluate(OLDER)
     assert told == [["One again", "running", 2, None, "round 1"], ["One", "waiting", 1, None, "round 1"]]
+
+
+async def test_format_that_nobody_knows_is_a_text(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/#/inbox") as page,
+    ):
+        told = await page.evaluate(FORMATS)
+    assert told == [["constructor", "text"], ["", "date"], ["such as 123e4567-e89b-42d3-a456-426614174000", "text"]]

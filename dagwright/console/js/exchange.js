@@ -4,6 +4,7 @@ import { keyOf, requestCard } from "./answers.js";
 import { runPath } from "./api.js";
 import { asking, follow, joining } from "./chat_stream.js";
 import { el, fill, say } from "./dom.js";
+import { pause } from "./events.js";
 import { countWords, ENDED, stateMark, stateWords } from "./states.js";
 import { temporalLink } from "./temporal.js";
 import { who } from "./who.js";
@@ -213,12 +214,12 @@ export class Exchange {
       const open = asked?.filter((request) => ids.includes(request.id));
       if (open && open.length < ids.length) {
         // Whoever was quicker than the stream: it may not have heard of the answer yet.
-        if (first) await waited(SOON_MS, signal);
+        if (first) await pause(SOON_MS, signal);
         break;
       }
       if (open) this.show(open);
       if (open && first) this.cards.get(keyOf(open[0]))?.focus();
-      const isDone = await Promise.race([waited(LOOK_MS, signal), new Promise((resolve) => (this.wake = () => resolve(true)))]);
+      const isDone = await Promise.race([pause(LOOK_MS, signal), new Promise((resolve) => (this.wake = () => resolve(true)))]);
       if (isDone) break;
     }
     if (signal.aborted) throw new Error("left");
@@ -258,14 +259,4 @@ export class Exchange {
       say(`A question: ${request.prompt || request.type.toLowerCase()}`);
     }
   }
-}
-
-function waited(ms, signal) {
-  return new Promise((resolve) => {
-    const timer = setTimeout(() => resolve(false), ms);
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      resolve(true);
-    });
-  });
 }

@@ -1,23 +1,23 @@
 // Formats of texts in a JSON Schema: what they are in words, and dates and times as a person writes them.
 
-const WORDS = {
-  email: "an address such as ann@example.com",
-  uri: "an address such as https://example.com/page",
-  time: "a time with its zone, such as 09:30:00Z",
-  duration: "a duration, such as P3D for three days or PT2H30M",
-  uuid: "such as 123e4567-e89b-42d3-a456-426614174000",
-  ipv4: "such as 192.0.2.10",
-  ipv6: "such as 2001:db8::10",
-  hostname: "a name such as www.example.com",
-};
+const WORDS = new Map([
+  ["email", "an address such as ann@example.com"],
+  ["uri", "an address such as https://example.com/page"],
+  ["time", "a time with its zone, such as 09:30:00Z"],
+  ["duration", "a duration, such as P3D for three days or PT2H30M"],
+  ["uuid", "such as 123e4567-e89b-42d3-a456-426614174000"],
+  ["ipv4", "such as 192.0.2.10"],
+  ["ipv6", "such as 2001:db8::10"],
+  ["hostname", "a name such as www.example.com"],
+]);
 
 /** Formats that have a field of their own in the browser, which says itself what it takes. */
-const TYPES = { date: "date", "date-time": "datetime-local", email: "email", uri: "url" };
+const TYPES = new Map([["date", "date"], ["date-time", "datetime-local"], ["email", "email"], ["uri", "url"]]);
 
 /** What a format asks for, in words; empty if its field says so itself. */
 export function formatWords(format) {
   if (format === "date-time") return `in your time zone, ${Intl.DateTimeFormat().resolvedOptions().timeZone}`;
-  return format in TYPES && !(format in WORDS) ? "" : (WORDS[format] ?? format);
+  return WORDS.get(format) ?? (TYPES.has(format) ? "" : format);
 }
 
 /**
@@ -26,7 +26,7 @@ export function formatWords(format) {
  */
 export function inputOf(format, given) {
   const plain = { write: (text) => text, read: (text) => text };
-  if (format !== "date-time") return { type: TYPES[format] ?? "text", ...plain };
+  if (format !== "date-time") return { type: TYPES.get(format) ?? "text", ...plain };
   if (given && Number.isNaN(Date.parse(given))) return { type: "text", ...plain };
   return { type: "datetime-local", write: localOf, read: (text) => (given && text === localOf(given) ? given : zonedOf(text)) };
 }
