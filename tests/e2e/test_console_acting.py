@@ -120,6 +120,12 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(
     assert told["nodes"]["words"]["lineage"]["answers"][0]["by"] == "ann"
 
 
+MAY_BE_LEFT_OUT = {
+    "name": {"type": "string"},
+    "address": {"type": "object", "properties": {"zip": {"type": "string"}}, "required": ["zip"]},
+    "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    "several": {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 1},
+}
 ROUND: list[tuple[Any, Any]] = [
     (
         {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": ["number", "null"]}}},
@@ -135,6 +141,7 @@ ROUND: list[tuple[Any, Any]] = [
         },
         {"from": {"city": "Oslo"}},
     ),
+    ({"type": "object", "properties": MAY_BE_LEFT_OUT, "required": ["name"]}, {"name": "Ann"}),
     ({"type": "array", "items": {"enum": ["a", "b", "c"]}}, ["a", "c"]),
     ({"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}, [{"n": 1}, {"n": 2}]),
     ({"anyOf": [{"type": "string"}, {"type": "array"}]}, ["x", {"y": 1}]),
@@ -149,8 +156,9 @@ READ = """async ([schema, value]) => {
   const form = schemaForm(schema, { value });
   document.body.append(form.element);
   const read = form.read();
+  const marked = [...form.element.querySelectorAll(".wrong")].filter((each) => !each.hidden);
   form.element.remove();
-  return read;
+  return { ...read, marked: marked.map((each) => each.textContent) };
 }"""
 
 
@@ -162,7 +170,7 @@ async def test_form_reads_what_it_was_given(server: LiveServer, chromium: Browse
     ):
         found = [await page.evaluate(READ, [schema, value]) for schema, value in ROUND]
         told = await page.evaluate(READ, [wrong, {"a": 4}])
-    assert found == [{"value": value, "problems": []} for _, value in ROUND]
+    assert found == [{"value": value, "problems": [], "marked": []} for _, value in ROUND]
     assert told["problems"] == [
         {"path": ["a"], "message": "write 3 or less"},
         {"path": ["b"], "message": "fill this in"},

@@ -296,7 +296,10 @@ function objectField(place) {
       const mine = [];
       const read = names.map((name, index) => [name, fields[index].read(mine)]).filter(([, each]) => each !== undefined);
       // An object that may be left out, and of which nothing is filled in, is left out.
-      if (!required && read.length === 0) return undefined;
+      if (!required && read.length === 0) {
+        fields.forEach((field) => field.clear());
+        return undefined;
+      }
       problems.push(...mine);
       return Object.fromEntries(read);
     },
@@ -321,9 +324,10 @@ function severalField(place) {
   const control = el("div", { id: newId(), class: "choices", role: "group" }, ...options);
   const read = () => {
     const chosen = choices.filter((_, index) => inputs[index].checked);
+    if (chosen.length === 0 && !required) return undefined;
     if (chosen.length < (schema.minItems ?? 0)) throw new FieldWrong(`choose at least ${schema.minItems}`);
     if (chosen.length > (schema.maxItems ?? Infinity)) throw new FieldWrong(`choose at most ${schema.maxItems}`);
-    return chosen.length === 0 && !required ? undefined : chosen;
+    return chosen;
   };
   return reading(place, labelled(place, control, { group: true }), read, () => inputs[0]?.focus());
 }
@@ -347,13 +351,14 @@ function listField(place) {
   };
   const more = el("button", { type: "button" }, "Add an item");
   more.addEventListener("click", () => add(undefined).focus());
-  const start = Array.isArray(value) ? value : Array.from({ length: schema.minItems ?? 0 });
+  const start = Array.isArray(value) ? value : Array.from({ length: required ? (schema.minItems ?? 0) : 0 });
   start.forEach((each) => add(each));
   const control = el("div", { id: newId(), role: "group" }, list, more);
   const parts = labelled(place, control, { group: true });
   const field = reading(place, parts, () => {
+    if (fields.length === 0 && !required) return undefined;
     if (fields.length < (schema.minItems ?? 0)) throw new FieldWrong(`add at least ${schema.minItems}`);
-    return fields.length === 0 && !required ? undefined : [];
+    return [];
   }, () => more.focus());
   const read = field.read;
   return {
