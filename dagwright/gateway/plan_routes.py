@@ -59,7 +59,7 @@ async def check(body: PlanBody, desk: TheDesk) -> Response:
 )
 async def start(body: RunBody, desk: TheDesk, idempotency_key: Key = None) -> Response:
     """Starts a run and returns at once; the run asks for inputs that are missing."""
-    run = made_id() if idempotency_key is None else id_of_key(idempotency_key, owner=desk.caller.owner)
+    run = id_of_key(idempotency_key, owner=desk.caller.owner) if idempotency_key else made_id()
     checked, source, title = await asyncio.to_thread(_named, desk, body)
     policy = _policy(body, checked)
     if unused := unused_inputs(checked, body.inputs):

@@ -9,7 +9,9 @@ from unittest.mock import AsyncMock
 import httpx
 import pytest
 
-from dagwright.gateway import app, create_app, examples
+from dagwright.client import Started
+from dagwright.gateway import app, examples
+from dagwright.gateway.jobs import id_of_key
 from dagwright.people import AnswerRefused
 from tests.unit.gateway.conftest import Apart
 
@@ -49,6 +51,20 @@ async def test_temporal_that_is_away_is_told_as_such(away: Apart, method: str, p
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable"), answer.text
     assert int(answer.headers["retry-after"]) >= 1
     assert client.asked
+
+
+async def test_empty_key_is_none(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    http, _, desk = away
+    asked: list[str] = []
+
+    async def start(*_: Any, workflow_id: str, **__: Any) -> Started:
+        asked.append(workflow_id)
+        return Started(workflow_id, "first", is_new=True)
+
+    monkeypatch.setattr(desk.runs, "start", start)
+    for key in ("", "", "one", "one"):
+        await http.post("/v1/runs", json={"plan": PLAN}, headers={"Idempotency-Key": key})
+    assert (len({*asked}), asked[2:]) == (3, [id_of_key("one")] * 2)
 
 
 @pytest.mark.parametrize(
