@@ -13,6 +13,8 @@ ALL = "*"
 """Owner of a key that sees the runs of all."""
 _OF = ":"
 """Between an owner, whose name has none, and the name of a session."""
+_STEPS = (".", "..")
+"""Names that clients take out of an address before they send it (RFC 3986, section 5.2.4)."""
 
 
 class Scope(StrEnum):
@@ -70,8 +72,9 @@ def new_session_of(caller: Caller, name: str) -> str:
         SessionNameInvalid: none can have that name, or no address could name it.
     """
     kept = session_name(session_of(caller, name))
-    if "/" in kept:
-        words = "holds a slash, so no address of the API could name it; choose another one"
+    if "/" in kept or name.strip() in _STEPS:
+        what = "holds a slash" if "/" in kept else "is a step in an address"
+        words = f"{what}, so no address of the API could name it; choose another one"
         raise SessionNameInvalid(f"the name of the session {name!r} {words}")
     return kept
 

@@ -86,6 +86,8 @@ async def test_empty_key_is_none(away: Apart, monkeypatch: pytest.MonkeyPatch) -
         ("/v1/chat/completions", chat("small", max_rounds=3), "invalid_value"),
         ("/v1/chat/completions", chat("plan/double", worker_timeout="2m"), "invalid_value"),
         ("/v1/chat/completions", chat("plan/double", session_id="a/b"), "invalid_session_id"),
+        ("/v1/chat/completions", chat("plan/double", session_id="."), "invalid_session_id"),
+        ("/v1/chat/completions", chat("plan/double", session_id=" .. "), "invalid_session_id"),
         ("/v1/chat/completions", chat("plan/double", n=2), "unsupported_parameter"),
         ("/v1/responses", b'{"model": "small", "input": "Hi.", "max_rounds": 3}', "invalid_value"),
     ],

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.gateway.callers import ALL, ANYONE, Caller, Scope, known_as, session_of
+from dagwright.contracts.sessions import SessionNameInvalid
+from dagwright.gateway.callers import ALL, ANYONE, Caller, Scope, known_as, new_session_of, session_of
 from dagwright.gateway.keys import KeyFile, KeyRefused, KeysUnreadable
 
 
@@ -102,6 +103,14 @@ def test_owners_may_call_their_sessions_the_same() -> None:
     assert session_of(ann, "main") != session_of(bob, "main")
     assert known_as(ann, session_of(ann, "main")) == "main"
     assert (session_of(ANYONE, "main"), known_as(ANYONE, "ann:main"), known_as(ann, None)) == ("main", "ann:main", None)
+
+
+@pytest.mark.parametrize("caller", [ANYONE, Caller("ann")])
+@pytest.mark.parametrize("name", ["a/b", ".", "..", " ..\n"])
+def test_session_that_no_address_could_name_does_not_begin(caller: Caller, name: str) -> None:
+    with pytest.raises(SessionNameInvalid, match="no address of the API could name it"):
+        new_session_of(caller, name)
+    assert new_session_of(caller, "...") == session_of(caller, "...")
 
 
 def test_owner_sees_nothing_of_others_and_of_nobody() -> None:
