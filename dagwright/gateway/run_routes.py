@@ -83,8 +83,8 @@ async def events(run_id: str, desk: TheDesk, last_event_id: LastEventId = None, 
     """Streams each change of a node once, up to the end of the run; goes on where a client stopped."""
     seen = seen_before(last_event_id, after)
     if seen is not None and seen.run not in (None, run_id):
-        # What was seen is of another run.
-        seen = None
+        words = f"the id of an event is one of the run {seen.run!r:.200}, and the request is one of {run_id!r:.200}"
+        raise ApiError(400, words, param="after", code="invalid_value")
     return await stream_of(desk, await desk.own(run_id), seen)
 
 

@@ -101,6 +101,15 @@ async def test_wrong_request_is_refused_before_anything_is_asked(
     assert not client.asked
 
 
+@pytest.mark.parametrize("id", ["run-2/1-3", "/1-3", "run-2/1-9e"])
+async def test_place_in_the_events_of_another_run_is_refused(away: Apart, id: str) -> None:
+    http, client, _ = away
+    path = "/v1/runs/run-1/events"
+    for answer in (await http.get(path, headers={"Last-Event-ID": id}), await http.get(path, params={"after": id})):
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "after"), answer.text
+    assert not client.asked
+
+
 async def test_unknown_state_is_refused_and_those_there_are_are_told(away: Apart) -> None:
     http, client, _ = away
     refused = await http.get("/v1/runs?status=runing")
