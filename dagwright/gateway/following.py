@@ -9,7 +9,7 @@ from typing import Any
 from dagwright.asked import Asked
 from dagwright.contracts import wire
 from dagwright.contracts.turns import end_of_turn
-from dagwright.feed import RunView
+from dagwright.feed import RunClosed, RunView
 from dagwright.feed_hub import Told
 from dagwright.gateway.callers import known_as
 from dagwright.gateway.conversation import GivenAnswer
@@ -18,7 +18,7 @@ from dagwright.gateway.errors import NO_RETRY, SERVER, ApiError
 from dagwright.gateway.feedback import nodes_in
 from dagwright.gateway.feedback_calls import Request, call_id, content_of
 from dagwright.history_reader import TaskState
-from dagwright.people import Answer
+from dagwright.people import Answer, AnswerRefused, OpenRequest
 from dagwright.plan.states import RunStatus
 from dagwright.plan.usage import NONE, Usage
 
@@ -215,16 +215,26 @@ async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | 
 
     Raises:
         ApiError, AnswerRefused: an answer does not fit; those before it count.
+        RunClosed: the run has ended, and still asked when it was looked at.
         RunNotFound: there is no such run.
     """
     given: set[tuple[str, str]] = set()
     for answer in answers:
-        asked = await desk.runs.people.requests_of(answer.run)
-        found = next((each for each in asked if call_id(each.document, run=answer.run) == answer.call), None)
-        if found is None:
+        if (found := await _asked(desk, answer)) is None:
             continue
         content = content_of(found.document, answer.text)
-        content |= await nodes_in(desk, found.place, content)
-        await desk.runs.people.answer(found.place, Answer(content, by))
+        try:
+            content |= await nodes_in(desk, found.place, content)
+            await desk.runs.people.answer(found.place, Answer(content, by))
+        except (AnswerRefused, RunClosed):
+            # Somebody else may have answered it between the look and the answer.
+            if await _asked(desk, answer) is not None:
+                raise
         given.add(key_of(found.document))
     return given
+
+
+async def _asked(desk: Desk, answer: GivenAnswer) -> OpenRequest | None:
+    """Returns the request that an answer is for; `None` if it is not asked any more."""
+    asked = await desk.runs.people.requests_of(answer.run)
+    return next((each for each in asked if call_id(each.document, run=answer.run) == answer.call), None)

@@ -5,10 +5,13 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.feed import RunView
+from dagwright.feed import RunClosed, RunView
 from dagwright.gateway.callers import Caller
+from dagwright.gateway.conversation import GivenAnswer
 from dagwright.gateway.errors import ApiError
-from dagwright.gateway.following import Moment, answer_text, outcome_of
+from dagwright.gateway.feedback_calls import call_id
+from dagwright.gateway.following import Moment, answer_text, give_answers, outcome_of
+from dagwright.people import Answer, AnswerRefused, OpenRequest, Place
 
 VIEW = RunView("run-1", "first", "completed_with_failures", None, None, {}, None, None, is_closed=True)
 
@@ -73,3 +76,42 @@ async def test_error_of_a_run_names_it_in_a_field_and_in_headers() -> None:
     named = {"X-Run-Id": "run-1", "X-Session-Id": "main", "x-should-retry": "false"}
     assert (error.headers, error.code) == (named, "deadline")
     assert "failed: deadline: 20m are over" in str(error)
+
+
+class Asking:
+    """People of a run that asks one thing, and an answer that comes between the look and the other answers.
+
+    Args:
+        refusal: what those are told then.
+        is_taken: whether that answer fits.
+    """
+
+    def __init__(self, refusal: Exception, *, is_taken: bool) -> None:
+        document = {"id": "check", "type": "APPROVAL", "opened_at": "2026-01-01T00:00:00Z"}
+        self.asked = [OpenRequest(document, Place("run-1", "check"), "check")]
+        self._refusal = refusal
+        self._is_taken = is_taken
+
+    async def requests_of(self, _: str) -> list[OpenRequest]:
+        return [*self.asked]
+
+    async def answer(self, _: Place, __: Answer) -> str:
+        if self._is_taken:
+            self.asked.clear()
+        raise self._refusal
+
+    async def given(self) -> set[tuple[str, str]]:
+        desk: Any = SimpleNamespace(runs=SimpleNamespace(people=self))
+        answer = GivenAnswer(call_id(self.asked[0].document, run="run-1"), "run-1", "yes")
+        return await give_answers(desk, [answer], by=None)
+
+
+@pytest.mark.parametrize("refusal", [AnswerRefused("'check' was answered by ann"), RunClosed("it has ended")])
+async def test_what_somebody_else_answers_at_the_same_time_is_answered(refusal: Exception) -> None:
+    # The run may not be seen to ask no more for a moment, so the client would be asked again.
+    assert await Asking(refusal, is_taken=True).given() == {("check", "2026-01-01T00:00:00Z")}
+
+
+async def test_answer_that_is_refused_while_the_question_stays_is_told_so() -> None:
+    with pytest.raises(AnswerRefused, match="must be"):
+        await Asking(AnswerRefused("it must be one of three"), is_taken=False).given()
