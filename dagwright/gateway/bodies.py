@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 from dagwright.contracts.rounds import checked_max_rounds
 from dagwright.dialects.json_reader import MAX_DEPTH, depth_of
 from dagwright.gateway.errors import ApiError
+from dagwright.gateway.headers import header_text
 from dagwright.plan.durations import parse_duration
 
 JsonObject = dict[str, Any]
@@ -194,7 +195,7 @@ def wishes_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> Wishes:
     places = [body, *(body[name] for name in ("extra_body", "metadata") if isinstance(body.get(name), Mapping))]
     said: dict[str, Any] = {}
     for name in OWN_FIELDS:
-        header = headers.get(_HEADERS.get(name, ""))
+        header = header_text(headers.get(_HEADERS.get(name, ""), ""))
         values = [header, *(place.get(name) for place in places)]
         said[name] = next((value for value in values if value is not None and value != ""), None)
     return Wishes(

@@ -1,8 +1,19 @@
-"""Headers of answers, for the document of the API."""
+"""Headers: those of requests as they are read, and those of answers for the document of the API."""
 
 from typing import Any
 
 Described = dict[str, Any]
+
+
+def header_text(value: str) -> str:
+    """Returns what a header of a request says: clients send names as UTF-8, servers read each byte as a letter.
+
+    What is no UTF-8 stays as it was read.
+    """
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
 
 
 def header_descriptions(*names: str) -> dict[str, Described]:

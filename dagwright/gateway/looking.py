@@ -11,6 +11,7 @@ from dagwright.feed import RunView
 from dagwright.gateway.callers import known_as, session_of
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import ApiError
+from dagwright.gateway.headers import header_text
 from dagwright.gateway.naming import named_run
 from dagwright.gateway.run_events import EventId, first_known, run_events
 from dagwright.gateway.streams import NOTHING_MORE, stream_response
@@ -62,7 +63,7 @@ def seen_before(header: str | None, after: str | None) -> EventId | None:
     Raises:
         ApiError: it is no id of an event.
     """
-    text = (header or "").strip() or (after or "").strip()
+    text = header_text(header or "").strip() or (after or "").strip()
     return EventId.parse(text) if text else None
 
 

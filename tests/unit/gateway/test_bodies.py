@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from starlette.datastructures import Headers
 
 from dagwright.gateway.bodies import (
     ChatBody,
@@ -33,6 +34,20 @@ def test_header_counts_before_the_body_and_the_body_before_what_is_inside_of_it(
     headers = {"x-session-id": "h", "x-routing-mode": "direct", "idempotency-key": "k"}
     assert wishes_of(body, headers) == Wishes(mode=RoutingMode.DIRECT, session="h", run_model="m", key="k")
     assert wishes_of({"extra_body": {"session_id": "c"}, "metadata": {"session_id": "d"}}, {}).session == "c"
+
+
+@pytest.mark.parametrize(
+    ("sent", "session"),
+    [
+        ("\u00fcmlaut".encode(), "\u00fcmlaut"),
+        ("\u8239".encode(), "\u8239"),
+        (b"\xfcmlaut", "\u00fcmlaut"),
+        (b"main", "main"),
+    ],
+)
+def test_session_of_a_header_is_that_of_the_same_name_in_a_body(sent: bytes, session: str) -> None:
+    headers = Headers(raw=[(b"x-session-id", sent)])
+    assert wishes_of({}, headers) == wishes_of({"session_id": session}, {})
 
 
 def test_metadata_says_everything_as_text() -> None:

@@ -46,6 +46,11 @@ def test_header_is_newer_than_the_address() -> None:
     assert seen_before(None, "1-5") == EventId(Told(Offset(1, 5)))
 
 
+def test_id_in_a_header_names_the_run_that_it_names_in_the_address() -> None:
+    id = "l\u00e4uft/1-5"
+    assert seen_before(id.encode().decode("latin-1"), None) == seen_before(None, id)
+
+
 async def told(*updates: Any) -> list[NamedEvent]:
     async def coming() -> AsyncGenerator[RunUpdate, None]:
         for update in updates:
