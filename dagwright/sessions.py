@@ -265,7 +265,10 @@ class Sessions:
                         raise
                     # Something came first, and will be seen in a moment; one that ends is followed by a new one.
                     await asyncio.sleep(0.1)
-                continue
+                    continue
+                await self._serve()
+                # Not by the session, which takes a turn back whose id another run has: it would be sent for ever.
+                return await self._there(name, chosen)
             if busy is None:
                 raise _busy(name, running.run)
             if running.run != waits_for:

@@ -13,7 +13,13 @@ from typing import Any
 import pydantic_core
 from temporalio import workflow
 from temporalio.common import RawValue, WorkflowIDReusePolicy
-from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, FailureError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    FailureError,
+    WorkflowAlreadyStartedError,
+)
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.messages import MessageInvalid, read_message
@@ -113,8 +119,11 @@ class ConverseWorkflow:
                 static_summary=limits.summary_of(str(title)),
                 search_attributes=given_on(info.typed_search_attributes),
             )
+        except WorkflowAlreadyStartedError:
+            # A run of somebody else: whoever steers the turn would steer that one.
+            self._session.drop_turn(start.run)
+            return
         except FailureError as error:
-            # Another run has that id.
             self._end_turn(start.run, _failed(f"the run {start.run!r} cannot be started: {error.message}"))
             return
         self._follow(self._await_end(start.run, handle))

@@ -297,6 +297,12 @@ class Session:
         self._changed()
         return True
 
+    def drop_turn(self, run: str) -> None:
+        """Takes back the turn that runs: its run is there already, and was not started for it."""
+        if self.running is not None and self.running.run == run:
+            self.turns.pop()
+            self._changed()
+
     def end(self) -> None:
         """Takes no more turns."""
         self.is_ending = True

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from dagwright.contracts.documents import compact_value
 from dagwright.contracts.sessions import session_name
-from dagwright.feed import RunView
+from dagwright.feed import RunNotFound, RunView
 from dagwright.gateway.callers import known_as, session_of
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import ApiError
@@ -112,6 +112,9 @@ async def run_of_session(desk: Desk, name: str, *, seen: EventId | None = None) 
         ApiError: it has had no turn.
     """
     session = (await session_view(desk, name)).session
+    if session.running is not None and not await _is_of(desk, session.running.run, session.name):
+        # It has the id of a run of somebody else, and is taken back in a moment.
+        session.drop_turn(session.running.run)
     runs = [turn.run for turn in session.turns]
     if seen is not None and seen.run in runs:
         at = runs.index(seen.run)
@@ -119,6 +122,14 @@ async def run_of_session(desk: Desk, name: str, *, seen: EventId | None = None) 
     if not runs:
         raise ApiError(404, f"the session {name!r} has had no turn", code="not_found")
     return session.running.run if session.running is not None else runs[-1]
+
+
+async def _is_of(desk: Desk, run: str, session: str) -> bool:
+    """Tells whether a run is a turn of a session, or has not started yet."""
+    try:
+        return await desk.runs.session_of(run) == session
+    except RunNotFound:
+        return True
 
 
 def told_json(document: Any) -> Response:

@@ -4,7 +4,9 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import httpx
 import openai
 import pytest
 
@@ -241,6 +243,27 @@ async def test_idempotency_key_gives_the_same_run(server: LiveServer, tmp_path: 
     assert (first.headers["x-run-id"], calls) == (again.headers["x-run-id"], 2)
     assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_key_in_use")
     assert other.headers["x-should-retry"] == "false"
+
+
+async def test_one_key_in_two_sessions_at_once_is_the_run_of_one_and_nothing_to_the_other(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    names, key = [f"{uuid4().hex[:8]}-{each}" for each in "pq"], uuid4().hex
+    async with gateway(server, folder=tmp_path, plans={"ask": ASKING}) as live:
+
+        async def ask(session: str) -> httpx.Response:
+            body = {"model": "plan/ask", "messages": [user("{}")], "session_id": session}
+            return await live.post("/v1/chat/completions", body, Idempotency_Key=key)
+
+        answers = await asyncio.gather(*map(ask, names))
+        taken, refused = sorted(answers, key=lambda each: each.status_code)
+        run = taken.headers["x-run-id"]
+        other = names[answers.index(refused)]
+        cancel = await live.post(f"/v1/orchestration/{other}/cancel", {})
+        left = await live.http.get(f"/v1/orchestration/{other}")
+        status = (await live.http.get(f"/v1/runs/{run}")).json()["status"]
+    assert (taken.status_code, refused.status_code, cancel.status_code) == (200, 409, 404)
+    assert (left.json().get("turns", []), status) == ([], "waiting")
 
 
 async def test_run_without_an_answer_is_told_with_what_failed(server: LiveServer, tmp_path: Path) -> None:

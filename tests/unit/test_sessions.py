@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client import Runs, Sending, Started
+from dagwright.client import IdInUse, Runs, Sending, Started
 from dagwright.contracts.sessions import Session, session_id
 from dagwright.contracts.turns import TurnStart
 from dagwright.server import Connection, Server
@@ -49,10 +49,14 @@ class _Known(Sessions):
     Args:
         session: the one that there is.
         there: run that is there already.
+        parent: the session whose run is the one that is looked at.
+        dropped: a turn that is taken back before anybody sees it.
     """
 
-    def __init__(self, session: Session, there: Started | None = None) -> None:
+    def __init__(self, session: Session, there: Started | None = None, *, parent: str = "s", dropped: str = "") -> None:
         self.done: list[str] = []
+        self.parent = parent
+        self.dropped = dropped
         connection = Connection(cast("Any", self), Server("nowhere", "default"), frozenset())
         super().__init__(connection, cast("Runs", self), task_queue="queue", serve=self._served)
         self._session = session
@@ -63,11 +67,12 @@ class _Known(Sessions):
 
     def get_workflow_handle(self, run: str) -> Any:
         async def describe() -> Any:
-            return SimpleNamespace(id=run, run_id="1", parent_id=session_id("s"))
+            return SimpleNamespace(id=run, run_id="1", parent_id=session_id(self.parent))
 
         return SimpleNamespace(describe=describe)
 
     async def read(self, name: str) -> SessionView:
+        self._session.drop_turn(self.dropped)
         return SessionView(self._session)
 
     async def _served(self) -> None:
@@ -109,3 +114,10 @@ async def test_turn_is_served_before_it_is_sent_and_once_more_where_it_is_there_
     there = _Known(Session("s"), Started("one", "1", is_new=False))
     await there.take("one")
     assert there.done == ["prepared", "served"]
+
+
+async def test_turn_that_the_session_takes_back_since_another_run_has_its_id_is_sent_once() -> None:
+    sessions = _Known(Session("s"), parent="other", dropped="one")
+    with pytest.raises(IdInUse, match="belongs to a run of the session 'other'"):
+        await sessions.take("one")
+    assert sessions.done.count("sent") == 1

@@ -60,6 +60,18 @@ def test_turn_begins_once_and_the_next_one_waits() -> None:
     assert _code(session, _turn()) is None
 
 
+def test_turn_whose_run_is_that_of_somebody_else_is_taken_back() -> None:
+    session = Session("s")
+    _done(session)
+    session.begin_turn(_turn("other"), at=3.0)
+    session.drop_turn("r")
+    assert session.running is not None
+    session.drop_turn("other")
+    assert ([turn.run for turn in session.turns], session.status, session.version) == (["r"], "idle", 4)
+    session.drop_turn("r")
+    assert (_code(session, _turn("next", version=3)), session.version) == ("session_changed", 4)
+
+
 def test_turn_that_was_prepared_for_something_else_is_refused() -> None:
     session = Session("s")
     assert _code(session, _turn(version=1)) == "session_changed"
