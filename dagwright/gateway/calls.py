@@ -14,7 +14,7 @@ from dagwright.gateway.callers import Scope, known_as
 from dagwright.gateway.conversation import Conversation
 from dagwright.gateway.desk import Desk, refuse_without
 from dagwright.gateway.errors import ApiError
-from dagwright.gateway.feedback_calls import question_words
+from dagwright.gateway.feedback_calls import is_call_of, question_words
 from dagwright.gateway.following import (
     Moment,
     Outcome,
@@ -25,7 +25,7 @@ from dagwright.gateway.following import (
 )
 from dagwright.gateway.jobs import Job, config_of, id_of_key, job_of, start_job
 from dagwright.gateway.places import Place, refuse_place_of_other
-from dagwright.gateway.routing import decided, route_by_model
+from dagwright.gateway.routing import decided, route_by_model, unknown_call
 from dagwright.gateway.targets import Target
 
 T = TypeVar("T")
@@ -106,6 +106,8 @@ async def call_for(
         if len(runs) > 1:
             raise ApiError(400, "one request answers questions of one run alone", param="messages")
         refuse_without(desk, Scope.ANSWER)
+        if not all(is_call_of(answer.call, run=answer.run) for answer in said.answers):
+            raise unknown_call()
         session = await desk.runs.session_of(await desk.own(runs[0]))
         called = known_as(desk.caller, session)
         return Call(target.id, runs[0], said, wishes, session=session, called=called, by=by, seen=seen)

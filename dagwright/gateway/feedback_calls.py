@@ -17,6 +17,7 @@ from dagwright.plan.arguments import validator_of
 Request = Mapping[str, Any]
 """A Request of contract.md section 5."""
 
+_CALL = "call_"
 _YES = frozenset({"y", "yes", "true", "ok", "approve", "approved"})
 _NO = frozenset({"n", "no", "false", "reject", "rejected"})
 _TOLD = ("type", "prompt", "options", "multiple", "node", "assignee", "deadline", "purpose", "tool", "arguments")
@@ -40,9 +41,26 @@ def call_of(request: Request, *, run: str) -> dict[str, Any]:
 
 
 def call_id(request: Request, *, run: str) -> str:
-    """Returns the id of that call: the same from every gateway, and another one if the same is asked again."""
-    told = json.dumps([run, request["id"], request["opened_at"]])
-    return f"call_{hashlib.sha256(told.encode()).hexdigest()[:24]}"
+    """Returns the id of that call: the same from every gateway, and another one if the same is asked again.
+
+    It ends with a check of what it is made of, by which `is_call_of` knows it.
+    """
+    told = _digest([run, request["id"], request["opened_at"]])[:16]
+    return f"{_CALL}{told}{_check(told, run)}"
+
+
+def is_call_of(call: str, *, run: str) -> bool:
+    """Tells whether an id is that of a call for which a run has asked, be that open or answered long ago."""
+    told = call.removeprefix(_CALL)
+    return call == f"{_CALL}{told[:16]}{_check(told[:16], run)}"
+
+
+def _check(told: str, run: str) -> str:
+    return _digest([run, told])[:8]
+
+
+def _digest(parts: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def question_words(requests: Sequence[Request]) -> str:

@@ -46,10 +46,7 @@ def decided(mode: RoutingMode | None, target: Target, said: Conversation, *, has
         ApiError: the mode does not go with the model, or no run asked what is answered.
     """
     if said.other_tools and (said.answers or target.is_ours or mode is RoutingMode.ORCHESTRATION):
-        words = (
-            "a result among the last messages is of no call of answer_feedback that stands before it; no run asked it"
-        )
-        raise ApiError(400, words, param="messages", code="unknown_tool_call")
+        raise unknown_call()
     if said.answers:
         return RoutingMode.ORCHESTRATION
     if target.is_ours:
@@ -64,6 +61,12 @@ def decided(mode: RoutingMode | None, target: Target, said: Conversation, *, has
     if mode is RoutingMode.AUTO and not (has_functions or said.other_tools):
         return mode
     return RoutingMode.DIRECT
+
+
+def unknown_call() -> ApiError:
+    """Returns what a client is told that answers what no run has asked."""
+    words = "a result among the last messages is of no call of answer_feedback that stands before it; no run asked it"
+    return ApiError(400, words, param="messages", code="unknown_tool_call")
 
 
 async def route_by_model(

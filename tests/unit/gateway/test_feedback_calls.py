@@ -7,7 +7,14 @@ import jsonschema_rs
 import pytest
 
 from dagwright.gateway.errors import ApiError
-from dagwright.gateway.feedback_calls import answer_schema, call_id, call_of, content_of, question_words
+from dagwright.gateway.feedback_calls import (
+    answer_schema,
+    call_id,
+    call_of,
+    content_of,
+    is_call_of,
+    question_words,
+)
 
 
 def request(kind: str, **more: Any) -> dict[str, Any]:
@@ -38,6 +45,10 @@ def test_call_has_the_same_id_from_every_gateway_and_another_one_if_it_is_asked_
     later = request("APPROVAL", opened_at="2026-01-02T00:00:00.000Z")
     assert len({first, call_id(later, run="run-1"), call_id(request("APPROVAL"), run="run-2")}) == 3
     assert len(first) <= 40
+    assert is_call_of(first, run="run-1")
+    for other in ("zzz", "", "call_", first[:-1], f"{first}0", first.removeprefix("call_"), "call_ü\ud800"):
+        assert not is_call_of(other, run="run-1"), other
+    assert not is_call_of(first, run="run-2")
 
 
 def test_schema_has_all_that_an_answer_may_hold() -> None:

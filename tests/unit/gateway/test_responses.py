@@ -1,14 +1,17 @@
-"""Acts on responses: by whom they are."""
+"""Acts on responses: by whom they are; and results of calls that a response has not made."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from dagwright.feed import RunClosed
-from dagwright.gateway import Desk, responses
+from dagwright.gateway import Desk, following, responses
 from dagwright.gateway.callers import Caller
+from dagwright.gateway.feedback_calls import call_id
 from dagwright.gateway.response_items import response_id
+from tests.support.told_run import RUN, AskedOf, Step, ToldRun, requests_named, told_gateway
 
 
 async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +31,21 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
     desk = SimpleNamespace(own=own, steering=SimpleNamespace(cancel=cancel), caller=Caller("ann", frozenset()))
     await responses.cancel(response_id("run-1", "plan/ask"), cast(Desk, desk))
     assert told == [("run-1", "ann")]
+
+
+@pytest.mark.parametrize("call", ["zzz", call_id(requests_named(["check"])[0], run="run-2")])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_result_of_a_call_that_the_response_before_did_not_make_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, *, stream: bool
+) -> None:
+    monkeypatch.setattr(following, "Asked", AskedOf)
+    run = ToldRun((Step(3, {}, status="waiting", requests=requests_named(["check"])),), (), "")
+    result = {"type": "function_call_output", "call_id": call, "output": "yes"}
+    body = {"model": "small", "previous_response_id": response_id(RUN, "small"), "input": [result], "stream": stream}
+    async with told_gateway(run, tmp_path) as http:
+        answer = await http.post("/v1/responses", json=body)
+        # One that was answered elsewhere meanwhile is passed over.
+        result["call_id"] = call_id(requests_named(["gone"])[0], run=RUN)
+        later = await http.post("/v1/responses", json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_tool_call")
+    assert later.status_code == 200
