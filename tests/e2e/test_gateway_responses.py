@@ -150,7 +150,7 @@ async def test_answer_that_is_named_by_the_id_of_its_item_is_told(server: LiveSe
         refused = await live.post("/v1/responses", {"model": "profile/plan", "input": unknown})
         session = f"s-{first.id[-8:]}"
         known = await live.post("/v1/responses", {"model": "profile/plan", "input": unknown, "session_id": session})
-    assert r'Result: completed: {\"more\": 6}' in planned
+    assert r"Result: completed: {\"more\": 6}" in planned
     assert [each["content"] for each in direct] == ["Add them.", '{"more": 6}', "And twice that?"]
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unknown_item")
     assert "input.1: an item_reference names an answer of a run" in refused.json()["error"]["message"]
