@@ -208,7 +208,7 @@ async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: b
         wrong = told_as(error)
         if wrong is None:
             raise
-        if closing := telling.closing():
+        if closing := telling.closing(wrong):
             yield chunks.delta({}, dagwright={"events": closing})
         for each in telling.broken(wrong, [wrong.body(), None]):
             yield event(each, id=str(telling.place)) if each is not None else f"id: {telling.place}\n{DONE}"

@@ -293,10 +293,10 @@ async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Be
         # The instructions may be long, and were told.
         return {"type": _GOES_ON, "response": {**told, "instructions": None}, "dagwright": {"events": events}}
 
-    def behind(words: str) -> Iterator[str]:
+    def behind(words: str, wrong: ApiError | None = None) -> Iterator[str]:
         if words:
             yield tell(text_delta(item, words))
-        if closing := telling.closing():
+        if closing := telling.closing(wrong):
             yield tell(progress(closing))
 
     for each in telling.beginning(begun):
@@ -321,7 +321,7 @@ async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Be
         wrong = told_as(error)
         if wrong is None:
             raise
-        for closing in behind(""):
+        for closing in behind("", wrong):
             yield closing
         for each in telling.broken(wrong, [{"type": "response.failed", "response": failed(told, wrong)}]):
             yield tell(each)

@@ -67,9 +67,15 @@ class Telling:
         self.place = replace(self.place, told=moment.told, standing=self._progress.standing)
         return events
 
-    def closing(self) -> list[Event]:
-        """Returns what a client is told behind the answer of the run as a whole, as one event; may be nothing."""
-        events = [] if self._last is None else [*self._progress.of_run(self._last)]
+    def closing(self, wrong: ApiError | None = None) -> list[Event]:
+        """Returns what a client is told behind the answer of the run as a whole, as one event; may be nothing.
+
+        Args:
+            wrong: what is told in place of the answer; behind what passes comes the answer, and this behind that.
+        """
+        if self._last is None or (wrong is not None and not _is_end(wrong)):
+            return []
+        events = [*self._progress.of_run(self._last)]
         self.place = replace(self.place, standing=self._progress.standing)
         return events
 
@@ -107,7 +113,7 @@ class Telling:
 
         After anything else the client comes back to where it is, and nothing of what follows counts as told.
         """
-        return self.end(events) if error.status == RUN_FAILED else iter(events)
+        return self.end(events) if _is_end(error) else iter(events)
 
     def _put_text(self) -> None:
         self.place = replace(self.place, total=self._answer.total, mark=self._answer.told.mark)
@@ -128,3 +134,8 @@ async def unless_over(desk: Desk, events: Events, *, seen: Place | None) -> Even
 async def _each_of(texts: Sequence[str]) -> Events:
     for text in texts:
         yield text
+
+
+def _is_end(error: ApiError) -> bool:
+    """Tells whether a run gives no answer, and not only this stream of it."""
+    return error.status == RUN_FAILED

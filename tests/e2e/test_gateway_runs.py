@@ -107,7 +107,10 @@ async def test_events_go_on_at_the_other_gateway_each_once(server: LiveServer, t
     assert len(told) == len(set(told))
     assert {name for name, status in told if status in ENDED} == {"double", "check", "after"}
     assert ("double", "completed") in states(first)
-    assert states(by_address) == states(rest)
+    # A state that has passed by the second reading is not told then.
+    assert [each for each in states(by_address) if each[1] in ENDED] == [
+        each for each in states(rest) if each[1] in ENDED
+    ]
     assert rest[-1].name == "end"
     assert (ended.status_code, unknown.status_code) == (204, 400)
 

@@ -13,6 +13,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.answer_pieces import Written
+from dagwright.feed import RunView
 from dagwright.feed_hub import RunUpdate, Told
 from dagwright.gateway import following
 from dagwright.gateway.answering import BEGINS_AGAIN, NEXT_TURN
@@ -190,6 +191,31 @@ async def test_after_a_failure_that_passes_the_rest_is_told(tmp_path: Path, plan
     assert 0 < len(text_of(begun)) < len(WORDS)
     assert text_of([*begun, *rest]) == WORDS
     assert str(rest[-1].content).startswith("[DONE]" if path == CHAT else "{'type': 'response.completed'")
+
+
+class Unread(ToldRun):
+    """A run whose answer cannot be read once, when it has ended."""
+
+    __slots__ = ("is_broken",)
+
+    async def document(self, view: RunView) -> dict[str, Any]:
+        is_first, self.is_broken = not hasattr(self, "is_broken"), True
+        if is_first:
+            raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
+        return await super().document(view)
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_end_of_a_run_is_told_behind_an_answer_that_could_not_be_read_at_once(
+    tmp_path: Path, plans: Path, path: str
+) -> None:
+    run = Unread(STEPS, TEXTS, WORDS)
+    async with told_gateway(run, tmp_path / "state", plans=plans) as http:
+        begun = await streamed(http, path, first_id(path))
+        rest = await streamed(http, path, str(begun[-1].id))
+    ends = [["run_completed" in str(progress_of([each])) for each in told] for told in (begun, rest)]
+    assert (any(ends[0]), ends[1].count(True)) == (False, 1)
+    assert text_of([*begun, *rest]) == WORDS
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
