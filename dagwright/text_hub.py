@@ -14,18 +14,21 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from dagwright.answer_pieces import Piece, ToldText, Writing, Written
+from dagwright.answer_pieces import Mark, Piece, ToldText, Writing, Written
+from dagwright.contracts.agent_spec import is_turn, turn_after
 from dagwright.contracts.messages import MessageInvalid, read_message
 from dagwright.contracts.text_so_far import TEXT_PLACE, TextSoFar, text_from_json
 from dagwright.contracts.told_answers import told_answer
 from dagwright.contracts.wire import ACTIVITY_CALL_MODEL
-from dagwright.feed import RunNotFound, RunView
+from dagwright.feed import RunFeed, RunNotFound, RunView
 from dagwright.feed_hub import RunFeeds
 from dagwright.llm.people_text import PeopleText
+from dagwright.plan.answer_reading import without_number
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.references import ResultOf
 from dagwright.plan.states import NodeStatus
-from dagwright.view_paths import child_of
+from dagwright.plan.stored import StoredValue
+from dagwright.view_paths import SubPlanNotBegun, child_of, follow
 
 FIRST_PAUSE_S = 0.04
 """Between two looks while an answer is about to begin: people wait for its first word."""
@@ -77,6 +80,27 @@ class AnswerTexts:
                 piece = told.piece_of(written)
                 if piece is not None:
                     yield piece
+
+    async def was_given_up(self, workflow_id: str, mark: Mark) -> bool:
+        """Tells whether a turn of an agent has come to other words than a reader was told of it somewhere else.
+
+        Args:
+            mark: what that reader was told; of what no turn wrote nothing is told here.
+
+        Raises:
+            RPCError: the server does not answer.
+        """
+        if not mark.length or not is_turn(mark.node.rpartition("/")[2]):
+            return False
+
+        def feed(run: str) -> RunFeed:
+            return RunFeed(self._client, run)
+
+        try:
+            found = await follow(await feed(workflow_id).read(), mark.node, feed=feed)
+        except (RunNotFound, SubPlanNotBegun):
+            return False
+        return is_given_up(found.view, found.name, mark)
 
     async def _written(self, workflow_id: str) -> AsyncGenerator[Written, None]:
         """Yields what a run has written after each look that found more of it."""
@@ -286,6 +310,28 @@ def _said_by(node: str, view: RunView | None) -> str | None:
     said = PeopleText("")
     said.take(text)
     return said.text
+
+
+def is_given_up(view: RunView, call: str, mark: Mark) -> bool:
+    """Tells whether a turn has come to other words than were told of a call of it.
+
+    Args:
+        view: the run of the agent.
+        call: id of the call.
+    """
+    state = view.scheduler
+    if state is None:
+        return False
+    task = state.newest_id(without_number(call))
+    if state.call_of_task(task) != call:
+        # It was asked again.
+        return True
+    record = state.record_of(task)
+    if record is not None and isinstance(record.result, StoredValue):
+        # No run has its text. That of the last turn is the answer, with which whoever reads it compares what was told.
+        return view.is_closed and is_turn(task) and state.number_of(turn_after(task)) is None
+    text = _said_by(task, view)
+    return text is not None and not mark.is_of(text)
 
 
 @dataclass(frozen=True, slots=True)

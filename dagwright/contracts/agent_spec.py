@@ -207,6 +207,11 @@ def turn_id(number: int) -> str:
     return f"turn{number}"
 
 
+def turn_after(turn: str) -> str:
+    """Returns the id of the turn that follows one, or one that was asked again."""
+    return turn_id(int(turn.partition("#")[0].removeprefix("turn")) + 1)
+
+
 def is_turn(node_id: str) -> bool:
     """Tells whether an id is that of a turn, or of one that was asked again."""
     return _TURN.fullmatch(node_id) is not None

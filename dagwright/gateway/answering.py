@@ -29,10 +29,22 @@ class AnswerTold:
         self.total = total
         """Characters that the client has."""
         self._node = before.node
+        self._elsewhere = before
+        """What the client was told before, as long as it was told nothing since."""
+
+    async def look_back(self, desk: Desk, run: str) -> None:
+        """Looks whether what the client was told before this connection is a part of what was said since.
+
+        Raises:
+            RPCError: the server does not answer.
+        """
+        if await desk.runs.texts.was_given_up(run, self._elsewhere):
+            # What comes behind it is no next turn then.
+            self._node, self._elsewhere = "", NOTHING_TOLD
 
     def words_of(self, piece: Piece) -> str:
         """Returns what a client is told of a piece, which may come behind what is no part of the answer."""
-        before, self._node = self._node, piece.node
+        before, self._node, self._elsewhere = self._node, piece.node, NOTHING_TOLD
         # What an agent has said before it called tools is no answer that was given up.
         is_next = is_turn(before.rpartition("/")[2]) and _name(before) != _name(piece.node)
         between = (NEXT_TURN if is_next else BEGINS_AGAIN) if piece.begins_again else ""

@@ -50,6 +50,7 @@ class Telling:
         run, after = self.place.run, self.place.after
         if after is not None and self._shown is not Shown.CONTENT:
             self._progress.started |= await desk.runs.feed(run).begun_at(after.offset)
+        await self._answer.look_back(desk, run)
         following = (
             # The text was told to its end.
             moments(desk, run, answered=answered, after=after)
@@ -59,6 +60,8 @@ class Telling:
         async with aclosing(following) as coming:
             async for each in coming:
                 yield each
+        # It may have been given up while nobody saw what was written instead.
+        await self._answer.look_back(desk, run)
 
     def happened(self, moment: Moment) -> list[Event]:
         """Returns what a client is told of a moment, which is one event of its stream; may be nothing."""

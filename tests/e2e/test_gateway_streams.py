@@ -4,11 +4,14 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import openai
 import pytest
 
+from dagwright.answer_pieces import check_of
 from dagwright.feed import RunNotFound
+from dagwright.gateway.answering import BEGINS_AGAIN
 from dagwright.gateway.jobs import id_of_key
 from dagwright.testing import Pace, json_text, slow, text
 from tests.e2e.conftest import calculation, pause
@@ -357,6 +360,33 @@ async def test_answer_goes_on_in_the_middle_of_what_a_model_writes(server: LiveS
         rest = await live.stream("/v1/chat/completions", sent, Last_Event_ID=last)
     assert text + content_of(rest) == words
     assert 0 < len(text) < len(words)
+
+
+async def test_what_an_attempt_of_an_agent_wrote_that_was_given_up_is_told_to_be_no_part_of_the_answer(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    card = {"description": "Writes", "objective_template": "Write {what}", "type": "llm", "prompt": "You write."}
+    cards = {"agents": {"writer": card}}
+    (tmp_path / "agents.json").write_text(json.dumps(cards), encoding="utf-8")
+    released = asyncio.Event()
+    words = "Dear tea, come back soon."
+    held = slow(text(words), characters=8, held_after=2, released=released)
+    sent = body("agent/writer", "Write to tea.")
+    async with gateway(server, held, folder=tmp_path, references=[f"agents:{tmp_path / 'agents.json'}"]) as live:
+        last = ""
+        async with live.http.stream("POST", "/v1/chat/completions", json=sent) as response:
+            async for part in response.aiter_text():
+                last = next((str(each.id) for each in events_of(part) if content_of([each])), last)
+                if last:
+                    break
+        released.set()
+        rest = content_of(await live.stream("/v1/chat/completions", sent, Last_Event_ID=last))
+        # As if the attempt that was told had written something else.
+        before, (total, length, _, node) = last.split("/")[:3], last.split("/")[3].split(".")
+        other = "/".join([*before, f"{total}.{length}.{check_of('x' * int(length)):08x}.{node}", "0"])
+        again = content_of(await live.stream("/v1/chat/completions", sent, Last_Event_ID=other))
+    assert (words.endswith(rest), unquote(node).rpartition("/")[2]) == (True, "turn1")
+    assert again == f"{BEGINS_AGAIN}{words}"
 
 
 async def test_two_gateways_work_as_one(server: LiveServer, tmp_path: Path) -> None:

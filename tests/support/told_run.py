@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import httpx
 
-from dagwright.answer_pieces import Piece, ToldText, Written
+from dagwright.answer_pieces import Mark, Piece, ToldText, Written
 from dagwright.executions import Offset
 from dagwright.feed import RunNotFound, RunView
 from dagwright.feed_hub import RunUpdate, Told
@@ -53,6 +53,7 @@ class ToldRun:
         answer: its output.
         first: the first moment that this gateway sees.
         looks: how many looks at the answer were over before that.
+        said: what the turns of an agent have come to.
     """
 
     steps: Sequence[Step]
@@ -61,6 +62,7 @@ class ToldRun:
     first: int = 0
     looks: int = 0
     started: list[str] = field(default_factory=list)
+    said: Mapping[str, str] = field(default_factory=dict)
 
     async def subscribe(self, run: str, *, after: Told | None = None) -> AsyncGenerator[RunUpdate, None]:
         """Yields its moments."""
@@ -79,6 +81,10 @@ class ToldRun:
             if (piece := told.piece_of(written)) is not None:
                 yield piece
             await asyncio.sleep(0)
+
+    async def was_given_up(self, run: str, mark: Mark) -> bool:
+        """Tells whether a turn has come to something else."""
+        return mark.node in self.said and not mark.is_of(self.said[mark.node])
 
     def feed(self, run: str) -> Any:
         """Returns what reads its history."""

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,23 +15,27 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.answer_pieces import Piece, ToldText
+from dagwright import text_hub
+from dagwright.answer_pieces import Mark, Piece, ToldText, check_of
 from dagwright.contracts.model_calls import Message, ModelAnswer, answer_to_json
 from dagwright.contracts.text_so_far import TextSoFar, end_of
 from dagwright.feed import RunNotFound, RunView
 from dagwright.feed_hub import RunFeeds
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.references import ResultOf
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.stored import StoredValue
 from dagwright.text_hub import (
     LOOKS_PER_S,
     NEXT_PAUSE_S,
     PIECES_PER_S,
     AnswerTexts,
     answering_node,
+    is_given_up,
     text_call,
 )
 from tests.support.eventually import eventually
-from tests.unit.cli.views import START, node, view_of
+from tests.unit.cli.views import START, node, start_ready, view_of
 
 
 def _call(activity_id: str, *details: Any, kind: str = "call_model", at_s: int = 1) -> PendingActivityInfo:
@@ -227,3 +232,62 @@ WHOLE = ResultOf("a", "result")
 )
 def test_answer_of_a_plan_is_that_of_the_node_whose_result_it_gives_out(holes: Any, answering: str | None) -> None:
     assert answering_node(CompiledPlan(nodes=(), tools={}, output_holes=holes)) == answering
+
+
+def _told(text: str) -> Mark:
+    return Mark("it/turn1", len(text), check_of(text))
+
+
+def _ended(*results: Any) -> RunView:
+    """Returns the run of an agent whose turns have come to something."""
+    names = [f"turn{number}" for number in range(1, len(results) + 1)]
+
+    def end(scheduler: Scheduler) -> None:
+        for name, result in zip(names, results, strict=True):
+            start_ready(scheduler)
+            scheduler.complete(name, result, at=START)
+
+    return view_of(*(node(name, *names[:at]) for at, name in enumerate(names)), step=end)
+
+
+def test_turn_is_given_up_that_has_come_to_other_words_than_were_told_of_it() -> None:
+    said = [answer_to_json(ModelAnswer(Message(role="assistant", content=text))) for text in ("Let me see.", "Four.")]
+    view = _ended(*said)
+    assert not is_given_up(view, "turn1", _told("Let me"))
+    assert is_given_up(view, "turn1", _told("I will"))
+    # Nothing is known of it yet.
+    assert not is_given_up(view_of(node("turn1")), "turn1", _told("I will"))
+    # A later call of it is the one that counts.
+    assert is_given_up(view, "turn1#2", _told("Let me"))
+    assert is_given_up(view, "turn2", _told("Fi"))
+
+
+def test_turn_whose_words_lie_in_the_store_is_given_up_if_the_answer_is_its_own() -> None:
+    stored = StoredValue("v1/ref")
+    assert is_given_up(_ended(stored), "turn1", _told("I will"))
+    assert not is_given_up(_ended(stored, stored), "turn1", _told("I will"))
+    assert is_given_up(_ended(stored, stored), "turn2", _told("I will"))
+
+
+@pytest.mark.parametrize(
+    ("path", "is_other"), [("turn1", True), ("sub/turn1", False), ("answer", False), ("it/answer", False)]
+)
+async def test_what_was_told_is_looked_for_in_the_run_that_wrote_it(
+    monkeypatch: pytest.MonkeyPatch, path: str, is_other: bool
+) -> None:
+    read: list[str] = []
+
+    class Feed:
+        def __init__(self, _: Any, run: str) -> None:
+            self._run = run
+
+        async def read(self) -> RunView:
+            read.append(self._run)
+            said = answer_to_json(ModelAnswer(Message(role="assistant", content="Four.")))
+            return _ended(said)
+
+    monkeypatch.setattr(text_hub, "RunFeed", Feed)
+    mark = replace(_told("Fi"), node=path)
+    assert await _Server().texts().was_given_up("run-1", mark) is is_other
+    assert not await _Server().texts().was_given_up("run-1", replace(mark, length=0))
+    assert read == (["run-1"] if "turn" in path else [])

@@ -56,7 +56,13 @@ RETRIED = ToldRun(
     "Osaka has sun, all day.",
 )
 TURNS = ToldRun(STEPS, (Written("it/turn1", 1, "Let me see."), Written("it/turn2", 1, "Os")), WORDS)
-RUNS = {"answered": ANSWERED, "asking": ASKING, "retried": RETRIED, "turns": TURNS}
+KILLED = ToldRun(
+    STEPS,
+    (Written("it/turn1", 1, "Osaka has"), *(Written("it/turn1", 2, WORDS[:end]) for end in (4, 21))),
+    WORDS,
+    said={"it/turn1": WORDS},
+)
+RUNS = {"answered": ANSWERED, "asking": ASKING, "retried": RETRIED, "turns": TURNS, "killed": KILLED}
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 BODIES: Mapping[str, Any] = {
@@ -253,6 +259,7 @@ async def test_text_that_was_told_is_that_of_the_whole_stream(tmp_path: Path, pl
         "asking": f"I found two.{NEXT_TURN}Check?\nName?",
         "retried": f"{WORDS[:21]}{BEGINS_AGAIN}{RETRIED.answer}",
         "turns": f"Let me see.{NEXT_TURN}{WORDS}",
+        "killed": f"Osaka has{BEGINS_AGAIN}{WORDS}",
     }
 
 
@@ -274,6 +281,22 @@ async def test_run_goes_on_before_its_nodes_and_has_ended_behind_its_answer(
         *["human_feedback_requested"] * (2 if name == "asking" else 0),
         last[0],
     ]
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+@pytest.mark.parametrize("looks", [1, 2, 3])
+async def test_turn_that_was_given_up_is_told_to_be_none_also_to_who_comes_back_after_the_end(
+    tmp_path: Path, plans: Path, path: str, looks: int
+) -> None:
+    run = replace(KILLED)
+    async with told_gateway(run, tmp_path / "state", plans=plans) as http:
+        whole = await streamed(http, path, first_id(path))
+        cut = next(number for number, each in enumerate(whole) if text_of([each]) == "Osaka has")
+        run.looks = looks
+        for first in (0, len(run.steps) - 1):
+            run.first = first
+            both = [*whole[: cut + 1], *await streamed(http, path, str(whole[cut].id))]
+            assert text_of(both) == text_of(whole) == f"Osaka has{BEGINS_AGAIN}{WORDS}"
 
 
 @pytest.mark.parametrize("name", ["answered", "asking"])
