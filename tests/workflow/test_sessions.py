@@ -288,7 +288,7 @@ async def test_bad_messages_and_a_run_that_cannot_begin_leave_a_session_as_it_is
     told = await handle.execute_update(wire.UPDATE_START_TURN, {"run": session_id(unique), "start": {"goal": "x"}})
 
     async def is_taken_back() -> bool:
-        return (await bench.sessions.look(unique)).session.version > told["version"]
+        return (await bench.sessions.look(unique)).session.version > int(told["version"])
 
     await eventually(is_taken_back)
     [turn] = (await bench.sessions.look(unique)).session.turns
