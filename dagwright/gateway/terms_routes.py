@@ -53,7 +53,7 @@ class PolicyBody(BaseModel):
     )
 
     policy: JsonObject
-    by: str | None = Field(default=None, description="Who does it; with a key it is the owner of the key.")
+    by: str | None = Field(default=None, description="Who does it; with a key it is its owner; of one of `*`, its id.")
 
 
 class PolicyDocument(BaseModel):
@@ -97,7 +97,7 @@ async def read_policy(run_id: str, desk: TheDesk) -> Response:
 )
 async def set_policy(run_id: str, body: PolicyBody, desk: TheDesk) -> Response:
     """Changes which calls a run asks people about; what waits for an approval that is not asked for goes on."""
-    message = {"policy": body.policy, "by": desk.caller.owner or body.by}
+    message = {"policy": body.policy, "by": desk.caller.acts_as or body.by}
     return told_json(await steered(desk, run_id, wire.SET_POLICY, message))
 
 

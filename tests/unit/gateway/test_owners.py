@@ -69,8 +69,9 @@ async def test_key_of_everybody_has_no_more_runs_than_others(boss: Asked) -> Non
 
 async def test_acts_with_a_key_of_everybody_are_by_the_key_whatever_they_say(boss: Asked) -> None:
     http, server, key = boss
-    answer = await http.post("/v1/runs/run-1/pause", json={"by": "ann"})
-    assert (answer.status_code, server.steered) == (200, [key])
+    for act, more in (("pause", {}), ("limits", {"max_parallel": 10}), ("policy", {"policy": {}})):
+        answer = await http.post(f"/v1/runs/run-1/{act}", json={"by": "ann", **more})
+        assert (answer.status_code, server.steered.pop()) == (200, key), answer.text
 
 
 def test_each_caller_starts_and_acts_under_a_name_unless_no_key_is_needed() -> None:
