@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.security import HTTPBearer
@@ -25,7 +26,7 @@ from dagwright.gateway.answer_models import Health
 from dagwright.gateway.bodies import refuse_unsendable, too_deep
 from dagwright.gateway.console import add_console
 from dagwright.gateway.desk import Desk, TheDesk
-from dagwright.gateway.errors import DOCUMENTED, install_errors
+from dagwright.gateway.errors import DOCUMENTED, install_errors, never_given
 from dagwright.gateway.guard import Guard
 from dagwright.gateway.hosts import Hosts, listed
 from dagwright.gateway.looking import told_json
@@ -74,7 +75,10 @@ async def sendable(request: Request) -> None:
 
 
 class _App(FastAPI):
-    """An application whose every answer, that of a defect too, pages of some other origins may read."""
+    """An application whose every answer, that of a defect too, pages of some other origins may read.
+
+    Its document tells of each operation the errors that it can give.
+    """
 
     origins: Sequence[str] = ()
 
@@ -90,6 +94,15 @@ class _App(FastAPI):
             allow_headers=["*"],
             expose_headers=["X-Run-Id", "X-Session-Id", "X-Routing-Mode", "Retry-After", "x-should-retry"],
         )
+
+    def openapi(self) -> dict[str, Any]:
+        """Returns the document of the API."""
+        document = super().openapi()
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                for status in never_given(path, method.upper()):
+                    operation["responses"].pop(str(status), None)
+        return document
 
 
 def create_app(desk: Desk, *, host: str = "localhost") -> FastAPI:

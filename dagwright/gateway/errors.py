@@ -129,7 +129,22 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
     }
     for status, words in _STATUSES.items()
 }
-"""Errors of every endpoint, for the document of the API."""
+"""Errors of the API, for its document; `never_given` says which an operation does without."""
+_OF_RUNS = ("/v1/chat/completions", "/v1/responses")
+"""What answers with what a model says, or with the end of a run."""
+_NEVER: Mapping[str, Sequence[int]] = {"/v1/plans/check": (404, 409), "/v1/responses/{response_id}/cancel": (409,)}
+
+
+def never_given(path: str, method: str) -> set[int]:
+    """Returns those of the errors that an operation cannot give.
+
+    Args:
+        path: as it is routed, with the names of its parameters.
+    """
+    never = {*_NEVER.get(path, ())}
+    if method == "GET":
+        return never | ({409, 413, 422, 502} if "{" in path else {404, 409, 413, 422, 502})
+    return never if path in _OF_RUNS else never | {422, 502}
 
 
 _OF_MODEL: Mapping[ModelError, tuple[int, str, str]] = {

@@ -20,10 +20,10 @@ from dagwright.gateway.looking import (
     told_json,
 )
 from dagwright.gateway.run_models import (
-    ActBody,
     AnswerBody,
     Done,
     GraphDocument,
+    OptionalAct,
     Requests,
     SessionDocument,
     SessionList,
@@ -122,7 +122,7 @@ async def answer(run: TurnOfSession, body: AnswerBody, desk: TheDesk) -> Respons
     dependencies=[needs(Scope.OPERATE)],
     responses=answered(Done, examples.CANCELLED),
 )
-async def cancel(run: TurnOfSession, desk: TheDesk, body: ActBody | None = None) -> Response:
+async def cancel(run: TurnOfSession, desk: TheDesk, body: OptionalAct = None) -> Response:
     """Asks the run of the turn to stop; the session goes on."""
     return told_json(await cancelled(desk, run, body))
 

@@ -5,8 +5,9 @@ only what a client needs first is named here. What may be null has a default: Fa
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field
 
 JsonObject = dict[str, Any]
@@ -181,7 +182,9 @@ class CancelNodeBody(ActBody):
 class RetryBody(ActBody):
     """Has a node tried again."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{}]})
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{}, {"arguments": {"expression": "4 / 2"}}]}
+    )
 
     arguments: JsonObject | None = Field(default=None, description="In place of those of the node.")
 
@@ -321,6 +324,16 @@ class ForkDocument(BaseModel):
     fork: str = Field(description="The id of the fork.")
     is_started: bool
     difference: JsonObject = Field(description="What it takes over, what it does and why.")
+
+
+def _shown_by(model: type[BaseModel]) -> Any:
+    """Returns what shows the examples of a body that may be left out: its schema only refers to that of the model."""
+    return Body(examples=model.model_json_schema()["examples"])
+
+
+OptionalAct = Annotated[ActBody | None, _shown_by(ActBody)]
+OptionalCancelNode = Annotated[CancelNodeBody | None, _shown_by(CancelNodeBody)]
+OptionalRetry = Annotated[RetryBody | None, _shown_by(RetryBody)]
 
 
 def answered(

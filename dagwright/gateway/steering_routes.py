@@ -22,6 +22,9 @@ from dagwright.gateway.run_models import (
     Done,
     ForkBody,
     ForkDocument,
+    OptionalAct,
+    OptionalCancelNode,
+    OptionalRetry,
     ResultBody,
     RetryBody,
     answered,
@@ -43,25 +46,25 @@ async def cancelled(desk: Desk, run: str, body: ActBody | None) -> dict[str, Any
 
 
 @router.post("/v1/runs/{run_id}/cancel", summary="Stop a run", responses=answered(Done, examples.CANCELLED))
-async def cancel(run_id: str, desk: TheDesk, body: ActBody | None = None) -> Response:
+async def cancel(run_id: str, desk: TheDesk, body: OptionalAct = None) -> Response:
     """Asks a run to stop: its steps are told, and clean up in their own time."""
     return told_json(await cancelled(desk, await desk.own(run_id), body))
 
 
 @router.post("/v1/runs/{run_id}/pause", summary="Let nothing new start", responses=_DONE)
-async def pause(run_id: str, desk: TheDesk, body: ActBody | None = None) -> Response:
+async def pause(run_id: str, desk: TheDesk, body: OptionalAct = None) -> Response:
     """Lets nothing new start in a run; what runs goes on."""
     return told_json(await steered(desk, run_id, wire.PAUSE, told_of(desk, body)))
 
 
 @router.post("/v1/runs/{run_id}/resume", summary="Let a paused run go on", responses=_DONE)
-async def resume(run_id: str, desk: TheDesk, body: ActBody | None = None) -> Response:
+async def resume(run_id: str, desk: TheDesk, body: OptionalAct = None) -> Response:
     """Lets a paused run go on."""
     return told_json(await steered(desk, run_id, wire.RESUME, told_of(desk, body)))
 
 
 @router.post("/v1/runs/{run_id}/nodes/{node:path}/cancel", summary="Stop a node", responses=_DONE)
-async def cancel_node(run_id: str, node: str, desk: TheDesk, body: CancelNodeBody | None = None) -> Response:
+async def cancel_node(run_id: str, node: str, desk: TheDesk, body: OptionalCancelNode = None) -> Response:
     """Stops a node, and with `branch` what needs it."""
     body = body or CancelNodeBody()
     message = {**told_of(desk, body), "node": node, "branch": body.branch}
@@ -69,7 +72,7 @@ async def cancel_node(run_id: str, node: str, desk: TheDesk, body: CancelNodeBod
 
 
 @router.post("/v1/runs/{run_id}/nodes/{node:path}/retry", summary="Try a node again", responses=_DONE)
-async def retry(run_id: str, node: str, desk: TheDesk, body: RetryBody | None = None) -> Response:
+async def retry(run_id: str, node: str, desk: TheDesk, body: OptionalRetry = None) -> Response:
     """Has a node tried again, with other arguments as a new node."""
     body = body or RetryBody()
     message = {"node": node, "by": _by(desk, body), "arguments": body.arguments}
