@@ -60,7 +60,7 @@ async def answer_run(desk: Desk, run: str, body: AnswerBody) -> dict[str, Any]:
     told = told_of(given)
     if not any(each.is_taken for each in given):
         hint = "; `all` answers all of them" if any(each.is_unclear for each in given) else ""
-        raise _wrong(f"{told}{hint}", param="answer")
+        raise _wrong(f"{told}{hint}", param="answer" if chosen else "request")
     if (again := await asked_again(desk.runs.people, given, meant)) is not None:
         told += f"; something is asked again: {again['id']}: {again['prompt']}"
     return {"run_id": run, "ok": all(each.is_taken for each in given), "message": told}
@@ -87,7 +87,9 @@ def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str
     if request is None:
         if isinstance(said, dict):
             return said
-        raise _wrong(f"{body.request!r} is not asked now; before it asks, the answer must be an object", param="answer")
+        raise _wrong(
+            f"{body.request!r} is not asked now; before it asks, the answer must be an object", param="request"
+        )
     if isinstance(said, dict) and request["type"] != "INFORMATION":
         # No text that happens to be JSON.
         return said

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
+from urllib.parse import quote
 
 from dagwright.client import NO_TERMS, Origin, made_id
 from dagwright.contracts.conversation import TurnSummary
@@ -283,7 +284,7 @@ async def _refuse_waiting(desk: Desk, session: str, run: str) -> None:
         called = known_as(desk.caller, session)
         words = (
             f"the session {called!r} waits for an answer to {asked[0].id!r} of the run {run!r}: send the result of "
-            "the call of answer_feedback, or cancel that run"
+            f"the call of answer_feedback, answer with POST /v1/runs/{quote(run)}/feedback, or cancel that run"
         )
         headers, about = {**headers_of_run(run, called), **NO_RETRY}, {"run_id": run, "session_id": called}
         raise ApiError(409, words, code="session_waits_for_answer", headers=headers, about=about)

@@ -44,7 +44,8 @@ class Starts:
             if is_first:
                 self._under_way.add(run)
             elif run not in self._under_way and not await runs.is_there(run):
-                words = f"{self._owner!r} may have {self._most:,} runs at a time: wait for one to end, or cancel one"
+                many = f"{self._most:,} run{'' if self._most == 1 else 's'}"
+                words = f"{self._owner!r} may have {many} at a time: wait for one to end, or cancel one"
                 raise too_many(words, retry_after_s=RETRY_AFTER_S)
         try:
             yield

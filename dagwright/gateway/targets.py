@@ -82,7 +82,7 @@ def _names(desk: Desk, kind: Kind) -> list[str]:
 def _refuse_unknown(model: str, name: str, known: list[str], *, kind: Kind) -> None:
     if name in known:
         return
-    near = suggestion(name, known)
+    near = (suggestion(name, known) or "").replace("'", f"'{kind}/", 1)
     where = {
         "plan": "the folder of --plans has none of that name",
         "agent": "no file of --agents has one of that name",

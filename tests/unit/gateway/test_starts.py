@@ -47,6 +47,16 @@ async def test_of_many_that_come_at_once_no_more_start_than_may() -> None:
     assert not await started(server, starts, "one more")
 
 
+@pytest.mark.parametrize(("most", "words"), [(1, "may have 1 run at a time"), (2, "may have 2 runs at a time")])
+async def test_owner_is_told_how_many_may_run(most: int, words: str) -> None:
+    server, starts = Server(), Starts("ann", most=most)
+    for number in range(most):
+        await started(server, starts, f"run-{number}")
+    with pytest.raises(ApiError, match=words):
+        async with starts.room_for("one more", cast(Runs, server)):
+            pass
+
+
 @pytest.mark.parametrize("is_seen", [True, False])
 async def test_run_that_has_ended_leaves_its_room_whether_or_not_it_was_listed(*, is_seen: bool) -> None:
     server, starts = Server(), Starts("ann", most=2)

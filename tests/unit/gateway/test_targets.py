@@ -33,3 +33,12 @@ async def test_rounds_are_a_model_only_where_there_are_workers(tmp_path: Path) -
     assert (refused.value.status, refused.value.code) == (404, "model_not_found")
     assert target_of(some, "profile/rounds") == Target("profile", "rounds")
     assert json.loads(bytes((await retrieve_model("profile/rounds", some)).body))["id"] == "profile/rounds"
+
+
+def test_name_that_is_near_is_told_as_it_is_to_be_sent(tmp_path: Path) -> None:
+    for model, near in (
+        ("profile/plans", "did you mean 'profile/plan'"),
+        ("profile/zzzzzzzz", "there are plan, intents"),
+    ):
+        with pytest.raises(ApiError, match=near):
+            target_of(_desk(tmp_path), model)
