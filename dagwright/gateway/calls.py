@@ -23,9 +23,10 @@ from dagwright.gateway.following import (
     last_moment,
     outcome_of,
 )
-from dagwright.gateway.jobs import Job, config_of, id_of_key, job_of, start_job
+from dagwright.gateway.jobs import config_of, id_of_key, job_of, start_job, starting_here
 from dagwright.gateway.places import Place, refuse_place_of_other
 from dagwright.gateway.routing import decided, route_by_model, unknown_call
+from dagwright.gateway.starts import Job
 from dagwright.gateway.targets import Target
 
 T = TypeVar("T")
@@ -123,15 +124,17 @@ async def call_for(
 
 
 async def joined(desk: Desk, run: str, model: str, *, wishes: Wishes, seen: Place | None) -> Call:
-    """Returns what follows a run that is there, for whoever may look at it.
+    """Returns what follows a run that is there, or waits here for its session, for whoever may look at it.
 
     Raises:
         RunNotFound: it is not.
         IdInvalid: no run can have that id.
     """
-    session = await desk.runs.session_of(await desk.own(run))
+    here = starting_here(desk, run)
+    job = here[0].job if here else None
+    session = job.session if job is not None else await desk.runs.session_of(await desk.own(run))
     called = known_as(desk.caller, session)
-    return Call(model, run, Conversation(""), wishes, session=session, called=called, seen=seen)
+    return Call(model, run, Conversation(""), wishes, job, session=session, called=called, seen=seen)
 
 
 def _refuse_other(desk: Desk, said: Conversation, *, wishes: Wishes, seen: Place) -> None:

@@ -15,7 +15,7 @@ from dagwright.gateway.callers import ANYONE, Caller, Scope
 from dagwright.gateway.errors import RETRY_AFTER_S, ApiError, too_many
 from dagwright.gateway.keys import KeyFile
 from dagwright.gateway.limits import Limits, StreamOfKey, Uses
-from dagwright.gateway.starts import Starts
+from dagwright.gateway.starts import Starting, Starts
 from dagwright.llm import ModelClient
 from dagwright.llm.clients import ModelClients
 from dagwright.server import Connection, Server
@@ -50,6 +50,7 @@ class Desk:
         caller: who works with it.
         stream: that the request may become; `None` where no key is needed.
         starts: of each owner.
+        starting: runs that start here now, or wait here for their sessions.
     """
 
     settings: Settings
@@ -67,6 +68,7 @@ class Desk:
     caller: Caller = ANYONE
     stream: StreamOfKey | None = None
     starts: dict[str, Starts] = field(default_factory=dict)
+    starting: list[Starting] = field(default_factory=list)
     _tasks: "set[asyncio.Task[Any]]" = field(default_factory=set)
 
     @property

@@ -6,8 +6,8 @@ The id of a run comes from the `Idempotency-Key`: a request that is sent twice, 
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -23,6 +23,7 @@ from dagwright.gateway.conversation import Conversation
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import CLIENT_GONE, NO_RETRY, ApiError, of_plan, unavailable
 from dagwright.gateway.following import headers_of_run
+from dagwright.gateway.starts import Job, Prepare, Starting
 from dagwright.gateway.targets import Target
 from dagwright.plan.errors import PlanInvalid
 from dagwright.preparation import check_plan, prepare_plan, prepare_to_ask, unused_inputs
@@ -34,31 +35,6 @@ _AGENT_NODE = "answer"
 _OBJECTIVE = "objective"
 _TITLE_BYTES = 200
 """Left for the title of a plan, of the request that a session keeps."""
-
-Prepare = Callable[[Session | None], PreparedRun]
-"""Returns a run for what a session knows; `None` stands for no session."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A run that is to be started.
-
-    Args:
-        run: its id.
-        session: whose turn it is; `None` for a run of its own.
-        request: in words, as the session keeps it.
-        title: what lists call the run if its plan has no title.
-        unwanted: set when its client has left that wants no run then: a turn that waits does not start any more.
-        waits: set as soon as it is known that its turn waits for the one before it.
-    """
-
-    run: str
-    session: str | None
-    request: str
-    prepare: Prepare
-    title: str | None = None
-    unwanted: asyncio.Event = field(default_factory=asyncio.Event)
-    waits: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, config: ModelConfig) -> Job:
@@ -225,7 +201,33 @@ def _of_agent(desk: Desk, name: str, objective: str, config: ModelConfig) -> Pre
 
 
 async def start_job(desk: Desk, job: Job) -> None:
-    """Starts a run if the caller may have one more; raises as `_start_job` and `room_for_run`."""
+    """Starts a run if the caller may have one more; raises as `_start_job` and `room_for_run`.
+
+    Whoever comes back to a turn that waits here waits with the one that waits already.
+    """
+    known = next((each for each in desk.starting if each.job is job), None)
+    if known is None:
+        known = Starting(job, desk.caller.owner, desk.keep_doing(_start_with_room(desk, job)))
+        desk.starting.append(known)
+        known.work.add_done_callback(lambda _: desk.starting.remove(known))
+    await asyncio.shield(known.work)
+
+
+def starting_here(desk: Desk, run: str) -> Sequence[Starting]:
+    """Returns who starts a run here, or waits here for its session with it, of those that the caller sees.
+
+    They are several if a request was sent again with its `Idempotency-Key`, and none if nobody does.
+    """
+    found = [each for each in desk.starting if each.job.run == run and not each.job.unwanted.is_set()]
+    return [each for each in found if desk.caller.sees(each.owner)]
+
+
+def is_given_up(refused: BaseException | None) -> bool:
+    """Tells whether a turn was given up before anything was sent."""
+    return isinstance(refused, ApiError) and refused.status == CLIENT_GONE
+
+
+async def _start_with_room(desk: Desk, job: Job) -> None:
     async with desk.room_for_run(job.run):
         await _start_job(desk, job)
 

@@ -36,7 +36,7 @@ from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import question_words
 from dagwright.gateway.following import RUN_FAILED, Moment, about_run, ended, outcome_of
 from dagwright.gateway.headers import OF_ANSWERS
-from dagwright.gateway.jobs import refuse_rounds
+from dagwright.gateway.jobs import is_given_up, refuse_rounds, starting_here
 from dagwright.gateway.places import Kind, Place, place_in, refuse_place_of_other
 from dagwright.gateway.progress import Event
 from dagwright.gateway.response_items import (
@@ -111,8 +111,7 @@ async def respond(
         return await _streamed(desk, call, _events(desk, call, told, beginning), seen=seen, gone=gone)
     if body.background:
         await begun_in_background(desk, call)
-        about = {"run_id": call.run, "session_id": call.called, "status": "running"}
-        return JSONResponse({**told, "dagwright": about}, headers=call.headers)
+        return JSONResponse(_goes_on(told, call.run, call.called), headers=call.headers)
     return await _whole(desk, call, told, request)
 
 
@@ -136,7 +135,7 @@ async def fetch(
     """Tells how the response is doing, with its answer as soon as there is one; or streams it, also if it has ended."""
     run, model = run_of_response(response_id)
     if not stream:
-        return JSONResponse(await _now(desk, await desk.own(run), model))
+        return JSONResponse(await _now(desk, run, model))
     desk.hold_stream()
     named = place_in(request.headers, Kind.RESPONSE)
     refuse_place_of_other(named, run)
@@ -156,6 +155,15 @@ async def fetch(
 async def cancel(response_id: str, desk: TheDesk) -> Response:
     """Asks the run to stop; what has ended stays as it is."""
     run, model = run_of_response(response_id)
+    if here := starting_here(desk, run):
+        for each in here:
+            each.job.unwanted.set()
+        await asyncio.wait(works := [each.work for each in here], timeout=CANCEL_S)
+        # Of any other end nobody knows that nothing was started.
+        if all(work.done() and is_given_up(work.exception()) for work in works):
+            words = f"the turn {run!r} was cancelled while it waited for its session"
+            told = response_object({"background": True}, run=run, model=model, status="cancelled")
+            return JSONResponse(failed(told, ApiError(RUN_FAILED, words, code="run_cancelled")))
     await desk.own(run)
     try:
         await desk.steering.cancel(run, message={"reason": "cancelled through the API", "by": desk.caller.acts_as})
@@ -165,11 +173,18 @@ async def cancel(response_id: str, desk: TheDesk) -> Response:
     return JSONResponse(await _now(desk, run, model))
 
 
+def _goes_on(told: Mapping[str, Any], run: str, session: str | None) -> dict[str, Any]:
+    return {**told, "dagwright": {"run_id": run, "session_id": session, "status": "running"}}
+
+
 async def _now(desk: Desk, run: str, model: str) -> dict[str, Any]:
-    """Returns a response as it is now."""
+    """Returns a response as it is now; raises as `Desk.own`."""
+    told = response_object({"background": True}, run=run, model=model, status="in_progress")
+    if here := starting_here(desk, run):
+        return _goes_on(told, run, known_as(desk.caller, here[0].job.session))
+    await desk.own(run)
     view = await desk.runs.feed(run).read()
     session = await desk.runs.session_of(run)
-    told = response_object({"background": True}, run=run, model=model, status="in_progress")
     told["created_at"] = int(view.started_at or told["created_at"])
     requests = [] if view.is_closed else [each.document for each in await desk.runs.people.requests_of(run)]
     if not (view.is_closed or requests):

@@ -1,11 +1,56 @@
-"""How many runs an owner may have at a time, counted so that requests which come at once do not all find room."""
+"""Runs that this gateway starts: what they are made of, and how many an owner may have at a time.
+
+They are counted so that requests which come at once do not all find room.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from dagwright.client import Runs
+from dagwright.contracts.sessions import Session
 from dagwright.gateway.errors import RETRY_AFTER_S, too_many
+from dagwright.turns import PreparedRun
+
+Prepare = Callable[[Session | None], PreparedRun]
+"""Returns a run for what a session knows; `None` stands for no session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run that is to be started.
+
+    Args:
+        run: its id.
+        session: whose turn it is; `None` for a run of its own.
+        request: in words, as the session keeps it.
+        title: what lists call the run if its plan has no title.
+        unwanted: set when its client has left that wants no run then: a turn that waits does not start any more.
+        waits: set as soon as it is known that its turn waits for the one before it.
+    """
+
+    run: str
+    session: str | None
+    request: str
+    prepare: Prepare
+    title: str | None = None
+    unwanted: asyncio.Event = field(default_factory=asyncio.Event)
+    waits: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A run that is being started, or whose turn waits for its session.
+
+    Args:
+        owner: whose it will be.
+        work: ends when it has started, or does not start.
+    """
+
+    job: Job
+    owner: str | None
+    work: "asyncio.Task[None]"
 
 
 class Starts:

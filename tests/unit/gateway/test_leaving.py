@@ -51,6 +51,7 @@ class _Server:
         self.is_taken.set()
         self.refusal: Exception | None = None
         self.looks = 0
+        self.before = "run-before"
         self.started: list[str] = []
         self.cancelled: list[str] = []
         self.answers: list[Any] = []
@@ -60,7 +61,7 @@ class _Server:
     async def take_turn(self, name: str, prepare: Any, *, run: str, busy: Any) -> Started:
         self.looks += 1
         if not self.is_free.is_set():
-            raise TurnNotTaken("session_busy", f"the session {name!r} is at work", "run-before")
+            raise TurnNotTaken("session_busy", f"the session {name!r} is at work", self.before)
         self.started.append(run)
         await self.is_taken.wait()
         if self.refusal is not None:
@@ -74,10 +75,19 @@ class _Server:
         return "cancelled"
 
     async def session_of(self, run: str) -> None:
-        return None
+        if run not in (*self.started, "run-asking"):
+            raise RunNotFound(f"there is no run {run!r}")
+
+    async def owner_of(self, run: str) -> None:
+        await self.session_of(run)
+
+    async def open_runs_of(self, owner: str) -> set[str]:
+        return set()
 
     async def _requests_of(self, run: str) -> list[Any]:
-        return [SimpleNamespace(document=QUESTION, place=Place(run, "check"))] if run == "run-asking" else []
+        return (
+            [SimpleNamespace(id="check", document=QUESTION, place=Place(run, "check"))] if run == "run-asking" else []
+        )
 
     async def _answer(self, place: Place, answer: Answer) -> None:
         self.looks += 1
@@ -255,6 +265,73 @@ async def test_key_that_may_not_cancel_does_not_by_leaving(
     refused = await gateway.http.post(CHAT, **asked)
     assert (refused.status_code, "operate" in refused.json()["error"]["message"]) == (403, True)
     assert gateway.server.looks == 0
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_client_comes_back_to_a_turn_that_waits_without_a_key(gateway: _Gateway, path: str) -> None:
+    asked = _request(path, stream=True)
+    del asked["headers"]
+    async with gateway.http.stream("POST", path, **asked) as answer:
+        run = answer.headers["x-run-id"]
+        (seen,) = [line.removeprefix("id: ") async for line in _lines_until(answer, "id: ")]
+    await eventually(lambda: gateway.app.under_way == 0)
+    headers = {"Last-Event-ID": seen}
+    async with gateway.http.stream("POST", path, **asked, headers=headers) as again:
+        assert (again.status_code, again.headers["x-run-id"]) == (200, run)
+        assert again.headers["x-session-id"] == "long"
+        gateway.server.is_free.set()
+        await eventually(lambda: gateway.server.started == [run])
+    await gateway.desk.finish()
+    assert (gateway.server.started, gateway.desk.starting) == ([run], [])
+
+
+async def test_turn_behind_a_question_is_told_how_that_is_answered(gateway: _Gateway) -> None:
+    gateway.server.before = "run-asking"
+    answer = await gateway.ask(CHAT, stream=False)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (409, "session_waits_for_answer")
+    assert "POST /v1/runs/run-asking/feedback" in error["message"]
+
+
+async def _lines_until(answer: httpx.Response, begin: str) -> AsyncIterator[str]:
+    """Yields the first line with such a beginning."""
+    async for line in answer.aiter_lines():
+        if line.startswith(begin):
+            yield line
+            return
+
+
+async def _background(gateway: _Gateway) -> str:
+    """Asks for a response in the background whose turn waits; returns its address."""
+    asked = _request(RESPONSES, stream=False)
+    asked["json"]["background"] = True
+    answer = await gateway.http.post(RESPONSES, **asked)
+    assert (answer.status_code, answer.json()["status"]) == (200, "in_progress")
+    return f"{RESPONSES}/{answer.json()['id']}"
+
+
+async def test_response_in_the_background_that_waits_is_found_and_cancelled_before_it_starts(
+    gateway: _Gateway,
+) -> None:
+    address = await _background(gateway)
+    told = (await gateway.http.get(address)).json()
+    about = {"run_id": RUN, "session_id": "long", "status": "running"}
+    assert (told["status"], told["dagwright"]) == ("in_progress", about)
+    stopped = await gateway.http.post(f"{address}/cancel")
+    assert (stopped.status_code, stopped.json()["status"]) == (200, "cancelled")
+    gateway.server.is_free.set()
+    await gateway.desk.finish()
+    assert (gateway.server.started, gateway.server.cancelled) == ([], [])
+
+
+async def test_turn_that_waits_is_found_by_its_owner_alone(gateway: _Gateway) -> None:
+    ann, bob = (gateway.desk.keys.add(owner, list(Right))[1] for owner in ("waiting-ann", "waiting-bob"))
+    gateway.http.headers["Authorization"] = f"Bearer {ann}"
+    address = await _background(gateway)
+    assert (await gateway.http.get(address)).status_code == 200
+    gateway.http.headers["Authorization"] = f"Bearer {bob}"
+    assert (await gateway.http.get(address)).status_code == 404
+    assert (await gateway.http.post(f"{address}/cancel")).status_code == 404
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])

@@ -28,7 +28,8 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
         return {}
 
     monkeypatch.setattr(responses, "_now", now)
-    desk = SimpleNamespace(own=own, steering=SimpleNamespace(cancel=cancel), caller=Caller("ann", frozenset()))
+    steering = SimpleNamespace(cancel=cancel)
+    desk = SimpleNamespace(own=own, steering=steering, starting=[], caller=Caller("ann", frozenset()))
     await responses.cancel(response_id("run-1", "plan/ask"), cast(Desk, desk))
     assert told == [("run-1", "ann")]
 

@@ -33,7 +33,8 @@ async def asked(monkeypatch: pytest.MonkeyPatch, run: str) -> tuple[Call, bool]:
         return run
 
     monkeypatch.setattr(completions, "_streamed", streamed)
-    desk = SimpleNamespace(own=own, runs=Runs(), caller=Caller("ann", frozenset()), hold_stream=lambda: None)
+    caller = Caller("ann", frozenset())
+    desk = SimpleNamespace(own=own, runs=Runs(), caller=caller, hold_stream=lambda: None, starting=[])
     request = Request({"type": "http", "headers": []})
     await completions.answer(run, request, cast(Desk, desk), stream_progress=Shown.PROGRESS)
     return cast("tuple[Call, bool]", followed[0])
