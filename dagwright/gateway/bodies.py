@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Header
+from fastapi import Depends, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from dagwright.contracts.rounds import checked_max_rounds
@@ -154,6 +154,20 @@ def _own(
 
 OWN_HEADERS = Depends(_own)
 """What routes depend on that take the fields of `wishes_of`."""
+
+
+def _shown(
+    request: Request,
+    stream_progress: Annotated[ShownField, Query(description="What a stream tells beside the answer.")] = None,
+    _: Annotated[
+        ShownField, Header(alias="X-Stream-Progress", description="The same; it counts before the parameter.")
+    ] = None,
+) -> Shown:
+    return wishes_of({"stream_progress": stream_progress}, request.headers).shown
+
+
+TheShown = Annotated[Shown, Depends(_shown)]
+"""What is shown of a run that is asked for without a body; `ApiError` of a word that there is not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from dagwright.answer_pieces import Piece
 from dagwright.gateway import direct, examples
 from dagwright.gateway.answer_models import Completion
-from dagwright.gateway.bodies import OWN_HEADERS, ChatBody, RoutingMode, Shown, Wishes, passed_on, wishes_of
+from dagwright.gateway.bodies import OWN_HEADERS, ChatBody, RoutingMode, TheShown, Wishes, passed_on, wishes_of
 from dagwright.gateway.callers import Scope
 from dagwright.gateway.calls import (
     Beginning,
@@ -110,13 +110,13 @@ async def answer(
     desk: TheDesk,
     _: LastEventId = None,
     *,
-    stream_progress: Annotated[Shown, Query(description="What is told beside the answer.")] = Shown.CONTENT,
+    shown: TheShown,
 ) -> Response:
     """Streams the answer from where the client stopped, up to its end or to what the run asks of people."""
     desk.hold_stream()
     seen = place_in(request.headers, Kind.CHAT)
     refuse_place_of_other(seen, run_id)
-    call = await joined(desk, run_id, RUN, wishes=Wishes(shown=stream_progress), seen=seen)
+    call = await joined(desk, run_id, RUN, wishes=Wishes(shown=shown), seen=seen)
     return await _streamed(desk, call, with_usage=True)
 
 

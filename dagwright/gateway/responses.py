@@ -16,7 +16,7 @@ from dagwright.contracts.model_failures import ModelFailure
 from dagwright.feed import RunClosed, RunNotFound, RunView
 from dagwright.gateway import direct, examples
 from dagwright.gateway.answer_models import ResponseAnswer
-from dagwright.gateway.bodies import OWN_HEADERS, RoutingMode, Wishes, passed_on, wishes_of
+from dagwright.gateway.bodies import OWN_HEADERS, RoutingMode, TheShown, Wishes, passed_on, wishes_of
 from dagwright.gateway.callers import Scope, known_as
 from dagwright.gateway.calls import (
     Beginning,
@@ -126,6 +126,7 @@ async def fetch(
     desk: TheDesk,
     _: LastEventId = None,
     *,
+    shown: TheShown,
     stream: Annotated[bool, Query(description="Its events, from the first one on, up to its end.")] = False,
     starting_after: Annotated[
         int | None,
@@ -140,7 +141,7 @@ async def fetch(
     named = place_in(request.headers, Kind.RESPONSE)
     refuse_place_of_other(named, run)
     seen = Place.numbered(starting_after, run) if named is None and starting_after is not None else named
-    call = await joined(desk, run, model, wishes=wishes_of({}, request.headers), seen=seen)
+    call = await joined(desk, run, model, wishes=Wishes(shown=shown), seen=seen)
     told = response_object({"background": True}, run=run, model=model, status="in_progress")
     # Who names a number is no browser that comes back by itself, and some clients cannot read an answer without a body.
     return await _streamed(desk, call, _events(desk, call, told, await beginning_of(desk, call)), seen=named)

@@ -109,6 +109,13 @@ def test_headers_and_words_of_requests_in_the_form_of_openai_are_told(path: str)
     assert "X-Run-Id" in told["422"]["headers"]
 
 
+@pytest.mark.parametrize("path", ["responses/{response_id}", "runs/{run_id}/answer"])
+def test_stream_that_is_asked_for_by_an_id_says_how_it_tells_progress(path: str) -> None:
+    told = {(each["in"], each["name"]): each for each in OPERATIONS[f"GET /v1/{path}"]["parameters"]}
+    for place in (("query", "stream_progress"), ("header", "X-Stream-Progress")):
+        assert told[place]["schema"]["anyOf"][0] == {"type": "string", "enum": [*Shown]}, place
+
+
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if "/v1/" in name])
 def test_answer_to_come_again_says_when(name: str) -> None:
     assert all("Retry-After" in OPERATIONS[name]["responses"][status]["headers"] for status in ("429", "503"))

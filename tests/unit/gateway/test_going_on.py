@@ -407,6 +407,28 @@ async def test_answer_of_a_run_goes_on_as_a_completion_does(tmp_path: Path) -> N
     assert ids[-1] not in ids[:-1]
 
 
+@pytest.mark.parametrize("address", [f"{RESPONSE}?stream=true", f"/v1/runs/{RUN}/answer"])
+async def test_progress_is_asked_for_by_parameter_or_header_and_other_words_are_refused(
+    tmp_path: Path, address: str
+) -> None:
+    async with told_gateway(ANSWERED, tmp_path / "state") as http:
+
+        async def told(query: str | None, header: str | None) -> list[tuple[str, str | None]]:
+            url = httpx.URL(address) if query is None else httpx.URL(address).copy_add_param("stream_progress", query)
+            answer = await http.get(url, headers={} if header is None else {"X-Stream-Progress": header})
+            assert answer.status_code == 200, answer.text
+            return progress_of(events_of(answer.text))
+
+        assert await told(None, None) == await told("", None) == await told("progress", "content") == []
+        assert await told("progress", None) == await told(None, "progress") == await told("content", "progress") != []
+        for params, headers in (({"stream_progress": "all"}, {}), ({}, {"X-Stream-Progress": "all"})):
+            url = httpx.URL(address).copy_merge_params(params)
+            refused = await http.get(url, headers=headers)
+            error = refused.json()["error"]
+            assert (refused.status_code, error["param"]) == (400, "stream_progress")
+            assert "content, progress, full" in error["message"]
+
+
 @pytest.mark.parametrize("shown", ["content", "progress", "full"])
 async def test_helper_of_the_python_client_passes_over_progress(tmp_path: Path, plans: Path, shown: str) -> None:
     async with (

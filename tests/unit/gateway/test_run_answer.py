@@ -36,7 +36,7 @@ async def asked(monkeypatch: pytest.MonkeyPatch, run: str) -> tuple[Call, bool]:
     caller = Caller("ann", frozenset())
     desk = SimpleNamespace(own=own, runs=Runs(), caller=caller, hold_stream=lambda: None, starting=[])
     request = Request({"type": "http", "headers": []})
-    await completions.answer(run, request, cast(Desk, desk), stream_progress=Shown.PROGRESS)
+    await completions.answer(run, request, cast(Desk, desk), shown=Shown.PROGRESS)
     return cast("tuple[Call, bool]", followed[0])
 
 
