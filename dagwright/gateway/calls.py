@@ -24,7 +24,7 @@ from dagwright.gateway.following import (
     outcome_of,
 )
 from dagwright.gateway.jobs import config_of, id_of_key, job_of, start_job, starting_here
-from dagwright.gateway.places import Place, refuse_place_of_other
+from dagwright.gateway.places import HEADER, Place, refuse_place_of_other
 from dagwright.gateway.routing import decided, route_by_model, unknown_call
 from dagwright.gateway.starts import Job
 from dagwright.gateway.targets import Target
@@ -99,6 +99,9 @@ async def call_for(
     """
     by = desk.caller.acts_as or body.user
     if seen is not None:
+        if decided(wishes.mode, target, said, has_functions=bool(body.tools)) is RoutingMode.DIRECT:
+            words = f"{HEADER} is an id of the run {seen.run!r:.200}, and {target.id!r:.120} answers the request itself"
+            raise ApiError(400, words, param=HEADER, code="invalid_value")
         _refuse_other(desk, said, wishes=wishes, seen=seen)
     if wishes.cancels:
         refuse_without(desk, Scope.OPERATE)

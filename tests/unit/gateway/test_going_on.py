@@ -429,6 +429,20 @@ async def test_progress_is_asked_for_by_parameter_or_header_and_other_words_are_
             assert "content, progress, full" in error["message"]
 
 
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_request_that_a_model_itself_answers_does_not_go_on_with_a_run(
+    tmp_path: Path, plans: Path, path: str
+) -> None:
+    async with told_gateway(ANSWERED, tmp_path / "state", plans=plans) as http:
+        headers = {"Last-Event-ID": first_id(path)}
+        refused = await http.post(path, json={**BODIES[path], "model": "small"}, headers=headers)
+        taken = await http.post(
+            path, json={**BODIES[path], "model": "small", "routing_mode": "orchestration"}, headers=headers
+        )
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "Last-Event-ID")
+    assert (taken.status_code, taken.headers["x-run-id"]) == (200, RUN)
+
+
 @pytest.mark.parametrize("shown", ["content", "progress", "full"])
 async def test_helper_of_the_python_client_passes_over_progress(tmp_path: Path, plans: Path, shown: str) -> None:
     async with (
