@@ -119,7 +119,9 @@ async def call_for(
     if seen is not None and (wishes.key is None or await _is_there(desk, seen.run)):
         return replace(await joined(desk, seen.run, target.id, wishes=wishes, seen=seen), by=by)
     refuse_without(desk, Scope.RUN)
-    if (body.model_extra or {}).get("n") not in (None, 1):
+    many = (body.model_extra or {}).get("n")
+    # True is 1 to Python.
+    if many not in (None, 1) or isinstance(many, bool):
         raise ApiError(400, "n: a run gives one answer", param="n", code="unsupported_parameter")
     job = job_of(desk, target, said, wishes=wishes, config=config_of(body, target, wishes))
     called = known_as(desk.caller, job.session)

@@ -443,6 +443,17 @@ async def test_request_that_a_model_itself_answers_does_not_go_on_with_a_run(
     assert (taken.status_code, taken.headers["x-run-id"]) == (200, RUN)
 
 
+async def test_more_than_one_answer_is_refused_also_if_that_is_said_in_a_boolean(tmp_path: Path, plans: Path) -> None:
+    body = {**BODIES[CHAT], "stream": False}
+    run = replace(ANSWERED, started=[])
+    async with told_gateway(run, tmp_path / "state", plans=plans) as http:
+        for many in (2, 0, True, False):
+            refused = await http.post(CHAT, json={**body, "n": many})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "n"), many
+        assert run.started == []
+        assert (await http.post(CHAT, json={**body, "n": 1})).status_code == 200
+
+
 @pytest.mark.parametrize("shown", ["content", "progress", "full"])
 async def test_helper_of_the_python_client_passes_over_progress(tmp_path: Path, plans: Path, shown: str) -> None:
     async with (
