@@ -32,7 +32,8 @@ export function nodeOf(request) {
  * alike: returns how many open requests of the same node there are, this one among them.
  * isAlone: leaves out from which run it comes.
  *
- * Returns its element, `isTouched()`, `ended(words)` for one that is not asked any more, and `refresh()`.
+ * Returns its element, `isTouched()`, `ended(words)` for one that is not asked any more, which keeps what was written,
+ * and `refresh()`.
  */
 export function requestCard(request, { api, give, onDone = () => {}, alike = () => 1, isAlone = false }) {
   made += 1;
@@ -48,6 +49,7 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
     el("button", { type: "button", class: act.isMain ? "main" : "", onclick: () => answer(act) }, act.words),
   );
   const age = el("span", { class: "hint" });
+  const acts = el("div", { class: "acts" }, buttons);
   const element = el(
     "article",
     { class: "card asked", "aria-labelledby": `${id}-title`, "data-request": request.id, "data-run": request.run_id },
@@ -61,7 +63,7 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
       allRow,
       give ? null : el("details", {}, el("summary", {}, "Add a note"), el("label", { for: note.id }, "Note"), note),
       wrong,
-      el("div", { class: "acts" }, buttons),
+      acts,
     ),
   );
   let isTouched = false;
@@ -75,7 +77,7 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
     try {
       const words = await send({ answer: read, all: all.checked, note: note.value.trim() || null });
       const more = all.checked;
-      ended(words);
+      answered(words);
       say(words);
       onDone(request, { all: more });
     } catch (error) {
@@ -91,6 +93,17 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
   }
 
   function ended(words) {
+    if (!isTouched) {
+      answered(words);
+      return;
+    }
+    element.classList.add("done");
+    allRow.hidden = true;
+    const close = el("button", { type: "button", onclick: () => element.remove() }, "Close");
+    fill(acts, el("p", { class: "done-words", role: "status" }, `${words} What you wrote is kept here until you close it.`), close);
+  }
+
+  function answered(words) {
     const hadFocus = element.contains(document.activeElement);
     element.classList.add("done");
     element.removeAttribute("aria-busy");
