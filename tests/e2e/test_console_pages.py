@@ -1,5 +1,7 @@
 """What every page of the console has: its name, its links, and words for who has not seen it before."""
 
+import asyncio
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -89,6 +91,15 @@ OLDER = """async () => {
 FORMATS = """async () => {
   const { formatWords, inputOf } = await import("/console/js/formats.js");
   return ["constructor", "date", "uuid"].map((format) => [formatWords(format), inputOf(format, "").type]);
+}"""
+CHOOSING = """async () => {
+  const { requestCard } = await import("/console/js/answers.js");
+  const request = { run_id: "run-1", id: "way", type: "SELECTION", options: ["by sea", "by air"], takes_text: true };
+  const give = async ({ answer }) => {
+    window.given = answer;
+    return "It is answered.";
+  };
+  document.querySelector("main").replaceChildren(requestCard(request, { give }).element);
 }"""
 PAGES = {"runs": "Runs", "inbox": "Inbox", "chat": "Chat", "plan": "Plan"}
 
@@ -264,3 +275,60 @@ async def test_format_that_nobody_knows_is_a_text(server: LiveServer, chromium: 
     ):
         told = await page.evaluate(FORMATS)
     assert told == [["constructor", "text"], ["", "date"], ["such as 123e4567-e89b-42d3-a456-426614174000", "text"]]
+
+
+async def test_option_and_own_text_say_which_of_them_is_the_answer(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/#/plan") as page,
+    ):
+        await page.evaluate(CHOOSING)
+        card = page.locator('[data-request="way"]')
+        await card.get_by_role("button", name="Answer").click()
+        await expect(card.get_by_role("alert")).to_have_text("choose one")
+        await card.get_by_label("by sea").check()
+        await expect(card.get_by_role("alert")).to_have_count(0)
+        await card.get_by_label("Or something else").fill("by land")
+        await expect(card.get_by_role("status")).to_contain_text("What is written is the answer")
+        await expect(card.get_by_label("by sea")).not_to_be_checked()
+        await card.get_by_label("by air").check()
+        await expect(card.get_by_role("status")).to_contain_text("What is chosen is the answer")
+        await card.get_by_role("button", name="Answer").click()
+        await expect(card).to_contain_text("It is answered.")
+        assert await page.evaluate("window.given") == {"selected": ["by air"]}
+
+
+async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    asks = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}}
+    plan = {"plan": 1, "nodes": [calculation("broken", "1 / 0", on_error="skip"), asks]}
+    async with gateway(server, folder=tmp_path) as live:
+        run = await live.start(plan)
+        async with opened(chromium, f"{live.url}/console/#/inbox") as page:
+            last = {"run_id": run, "status": "completed_with_failures", "error": None, "output": None}
+            ended = asyncio.Event()
+
+            async def tell_end(route: Route) -> None:
+                await ended.wait()
+                told = f"event: end\ndata: {json.dumps(last)}\n\n"
+                await route.fulfill(body=told, content_type="text/event-stream")
+
+            await page.route(f"**/v1/runs/{run}/events", tell_end)
+            await page.goto(f"{live.url}/console/#/runs/{run}?node=broken")
+            acts = page.locator(".detail .acts")
+            await expect(acts.get_by_role("button", name="Give its result")).to_be_visible()
+
+            async def is_answered() -> bool:
+                return (await live.post(f"/v1/runs/{run}/feedback", {"answer": "yes"})).status_code == 200
+
+            async def has_ended() -> bool:
+                return (await live.http.get(f"/v1/runs/{run}")).json()["ended_at"] is not None
+
+            await eventually(is_answered)
+            await eventually(has_ended)
+            ended.set()
+            await expect(page.locator("header.run + .facts")).to_contain_text("completed")
+            await expect(acts.get_by_role("button")).to_have_text(["Fork from here"])

@@ -245,7 +245,23 @@ function selection(request, id) {
     rows.forEach((row) => (row.hidden = !row.textContent.toLowerCase().includes(wanted)));
   });
   const text = el("input", { type: "text", id: `${id}-text`, autocomplete: "off" });
-  text.addEventListener("input", () => text.value && inputs.forEach((input) => (input.checked = false)));
+  const meant = el("p", { class: "hint", role: "status", hidden: true });
+  const tell = (words) => {
+    meant.textContent = words;
+    meant.hidden = words === "";
+  };
+  const isChosen = () => inputs.some((input) => input.checked);
+  text.addEventListener("input", () => {
+    if (!text.value) tell("");
+    else if (isChosen()) tell("What is written is the answer, and no option is chosen any more.");
+    if (text.value) inputs.forEach((input) => (input.checked = false));
+  });
+  for (const input of inputs) {
+    input.addEventListener("change", () => {
+      wrong.hidden = true;
+      tell(isChosen() && text.value ? "What is chosen is the answer; what is written is not sent." : "");
+    });
+  }
   const value = isError ? jsonForm({ label: "The result" }) : null;
   const changed = isError ? jsonForm({ label: "Other arguments", required: false }) : null;
   const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
@@ -255,7 +271,7 @@ function selection(request, id) {
     options.length > MANY_OPTIONS ? filter : null,
     el("fieldset", { class: "field" }, el("legend", {}, request.multiple ? "Choose one or more" : "Choose one"),
       el("div", { class: "choices options" }, rows)),
-    request.takes_text ? [el("label", { for: text.id }, "Or something else"), text] : null,
+    request.takes_text ? [el("label", { for: text.id }, "Or something else"), text, meant] : null,
     value?.element,
     changed?.element,
     wrong,

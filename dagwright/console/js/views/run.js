@@ -109,6 +109,8 @@ export async function mount(root, { api, params, go }) {
     headed();
     say(`The run is ${stateWords(end.status)}.`);
     readAgain();
+    // Of a run that has ended a node can be asked for less.
+    if (selected !== null) detail.show(selected);
     const told = await api.get(runPath(run)).catch(() => null);
     if (told === null || isGone) return;
     document_ = { ...document_, ...told };
