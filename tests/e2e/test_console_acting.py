@@ -163,7 +163,8 @@ READ = """async ([schema, value]) => {
 
 
 async def test_form_reads_what_it_was_given(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
-    wrong = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 3}, "b": {}}, "required": ["a", "b"]}
+    parts = {"a": {"type": "integer", "maximum": 3}, "b": {}, "c": {"type": "number", "default": "12,5"}}
+    wrong = {"type": "object", "properties": parts, "required": ["a", "b"]}
     async with (
         gateway(server, folder=tmp_path, has_worker=False) as live,
         opened(chromium, f"{live.url}/console/#/plan") as page,
@@ -174,6 +175,7 @@ async def test_form_reads_what_it_was_given(server: LiveServer, chromium: Browse
     assert told["problems"] == [
         {"path": ["a"], "message": "write 3 or less"},
         {"path": ["b"], "message": "fill this in"},
+        {"path": ["c"], "message": "write a number, such as 12.5"},
     ]
 
 
@@ -273,7 +275,7 @@ async def test_run_is_paused_grows_goes_on_and_is_cancelled(
             await page.get_by_role("button", name="Resume").click()
             await expect(page.get_by_role("button", name="Pause")).to_be_visible()
             await page.get_by_role("button", name="Add nodes").click()
-            nodes = page.get_by_role("dialog").get_by_label("Nodes, a list as in a plan")
+            nodes = page.get_by_role("dialog").get_by_label("Nodes, a list as in a plan written as JSON")
             await nodes.fill('[{"id": "more", "tool": "calculater", "arguments": {}}]')
             await page.get_by_role("dialog").get_by_role("button", name="Add").click()
             await expect(page.get_by_role("dialog").get_by_role("alert").last).to_contain_text("calculator")

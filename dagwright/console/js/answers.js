@@ -330,7 +330,7 @@ function inWords(request, id) {
   const text = el("textarea", { id: `${id}-text`, rows: "4" });
   const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
   const grows = request.type === "GUIDANCE";
-  const nodes = grows ? jsonForm({ label: "Nodes to add, a list as in a plan", required: false }) : null;
+  const nodes = grows ? jsonForm({ label: "Nodes to add, a list as in a plan written as JSON", required: false }) : null;
   const element = el(
     "div",
     {},

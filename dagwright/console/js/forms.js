@@ -194,7 +194,7 @@ function numberOf(kind, schema) {
   return (text) => {
     const plain = text.trim();
     const isNumber = kind === "integer" ? /^[-+]?\d+$/.test(plain) : plain !== "" && Number.isFinite(Number(plain));
-    if (!isNumber) throw new FieldWrong(kind === "integer" ? "write a whole number" : "write a number");
+    if (!isNumber) throw new FieldWrong(kind === "integer" ? "write a whole number" : "write a number, such as 12.5");
     const number = Number(plain);
     if (kind === "integer" && !Number.isSafeInteger(number)) throw new FieldWrong("this number is too large here");
     if (number < (schema.minimum ?? -Infinity)) throw new FieldWrong(`write ${schema.minimum} or more`);

@@ -80,7 +80,7 @@ function withReason(api, run, { title, act, rest, words, isDangerous = false }) 
 }
 
 function append(api, run) {
-  const nodes = jsonForm({ value: NEW_NODES, label: "Nodes, a list as in a plan" });
+  const nodes = jsonForm({ value: NEW_NODES, label: "Nodes, a list as in a plan written as JSON" });
   const send = async () => {
     const { value, problems } = nodes.read();
     if (problems.length) return undefined;
@@ -109,7 +109,7 @@ function isAtLimit(run, node) {
 }
 
 function retry(api, run, node) {
-  const given = jsonForm({ label: "Other arguments, as an object (may be empty)", required: false });
+  const given = jsonForm({ label: "Other arguments, as an object", required: false });
   const send = async () => {
     const { value, problems } = given.read();
     if (problems.length) return undefined;
