@@ -279,7 +279,7 @@ async def test_page_comes_back_when_the_gateway_was_killed(chromium: Browser, ow
             await expect(box(page, "wait0")).to_have_attribute("data-state", "completed")
             first.kill()
             await ended(first)
-            await expect(page.locator(".away")).to_contain_text("The run goes on")
+            await expect(page.locator(".away")).to_contain_text("What runs goes on")
             again = await commands.start("serve", "--port", url.rpartition(":")[2], "--no-worker", "--json")
             await line_with(again, '"status"')
             await expect(page.locator(".away")).to_be_hidden()

@@ -52,11 +52,11 @@ class Gateway:
         return str(answer.json()["run_id"])
 
     async def stream(self, path: str, body: Any, **headers: str) -> "list[Event]":
-        """Posts JSON and returns the events of the answer."""
+        """Posts JSON and returns the events of the answer; none where there are no more (204)."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self.http.stream("POST", path, json=body, headers=named) as response:
             text = (await response.aread()).decode()
-            assert response.status_code == 200, text
+            assert response.is_success, text
         return events_of(text)
 
 
