@@ -332,3 +332,62 @@ async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(
             ended.set()
             await expect(page.locator("header.run + .facts")).to_contain_text("completed")
             await expect(acts.get_by_role("button")).to_have_text(["Fork from here"])
+
+
+MAY_BE_LEFT_OUT = {
+    "name": {"type": "string"},
+    "address": {"type": "object", "properties": {"zip": {"type": "string"}}, "required": ["zip"]},
+    "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    "several": {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 1},
+}
+ROUND: list[tuple[Any, Any]] = [
+    (
+        {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": ["number", "null"]}}},
+        {"a": "x", "b": 1.5},
+    ),
+    ({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "boolean"}}}, {"b": False}),
+    (
+        {
+            "$defs": {"place": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}},
+            "type": "object",
+            "properties": {"from": {"$ref": "#/$defs/place"}, "to": {"$ref": "#/$defs/place"}},
+            "required": ["from"],
+        },
+        {"from": {"city": "Oslo"}},
+    ),
+    ({"type": "object", "properties": MAY_BE_LEFT_OUT, "required": ["name"]}, {"name": "Ann"}),
+    ({"type": "array", "items": {"enum": ["a", "b", "c"]}}, ["a", "c"]),
+    ({"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}, [{"n": 1}, {"n": 2}]),
+    ({"anyOf": [{"type": "string"}, {"type": "array"}]}, ["x", {"y": 1}]),
+    ({"type": "object"}, {"anything": [1, None]}),
+    ({"type": "object", "properties": {"day": {"type": "string", "format": "date"}}}, {"day": "2026-01-05"}),
+    ({"type": "string", "format": "date-time"}, "2026-01-05T09:30:00.5Z"),
+    ({"enum": [1, "1", None, {"x": 1}]}, {"x": 1}),
+    ({"type": "string", "maxLength": 500}, "two\nlines"),
+]
+READ = """async ([schema, value]) => {
+  const { schemaForm } = await import("/console/js/forms.js");
+  const form = schemaForm(schema, { value });
+  document.body.append(form.element);
+  const read = form.read();
+  const marked = [...form.element.querySelectorAll(".wrong")].filter((each) => !each.hidden);
+  form.element.remove();
+  return { ...read, marked: marked.map((each) => each.textContent) };
+}"""
+
+
+async def test_form_reads_what_it_was_given(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+    parts = {"a": {"type": "integer", "maximum": 3}, "b": {}, "c": {"type": "number", "default": "12,5"}}
+    wrong = {"type": "object", "properties": parts, "required": ["a", "b"]}
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/#/plan") as page,
+    ):
+        found = [await page.evaluate(READ, [schema, value]) for schema, value in ROUND]
+        told = await page.evaluate(READ, [wrong, {"a": 4}])
+    assert found == [{"value": value, "problems": [], "marked": []} for _, value in ROUND]
+    assert told["problems"] == [
+        {"path": ["a"], "message": "write 3 or less"},
+        {"path": ["b"], "message": "fill this in"},
+        {"path": ["c"], "message": "write a number, such as 12.5"},
+    ]
