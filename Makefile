@@ -4,7 +4,7 @@ CODE := dagwright workflows activities worker.py starter.py tests
 NOT_BY_DEFAULT := not java and not postgres and not chromium and not node and not litellm and not search
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ask demo-human demo-onboarding demo-maritime test test-all check bench bench-large up clean lock lock-servers docs-schema search-server search-server-stop screenshots
+.PHONY: help setup demo demo-ask demo-human demo-onboarding demo-maritime test test-all check bench bench-doors bench-large up clean lock lock-servers docs-schema search-server search-server-stop screenshots
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,8 +57,11 @@ screenshots: setup ## Take the pictures of the console anew (needs Chromium)
 bench: setup ## Compare the engine with workflows written by hand
 	@$(BIN)/python -m benchmarks
 
+bench-doors: setup ## Measure the gateway: a thousand streams, 200 starts at once, answers as they are written
+	@$(BIN)/python -m benchmarks --set doors
+
 bench-large: setup ## Measure what takes many minutes: a million nodes, a run over many histories, a map of 100,000
-	@$(BIN)/python -m benchmarks --large
+	@$(BIN)/python -m benchmarks --set large
 
 up: setup ## Start a Temporal server and a worker that stay until `dagwright down`
 	@$(BIN)/dagwright up

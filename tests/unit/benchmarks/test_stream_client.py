@@ -1,0 +1,24 @@
+"""What the benchmark of streams takes for an event that was lost, doubled or out of order."""
+
+import pytest
+
+from benchmarks.stream_client import Told, wrong_with
+
+
+@pytest.mark.parametrize(
+    ("states", "is_right"),
+    [
+        (["running", "completed"], True),
+        # A step that waits for a worker runs when one has taken it.
+        (["running", "waiting", "running", "completed"], True),
+        (["running", "waiting", "running", "waiting", "running", "completed"], True),
+        (["running", "running", "completed"], False),
+        (["running", "waiting", "waiting", "running", "completed"], False),
+        (["running", "completed", "completed"], False),
+        (["running", "completed", "running"], False),
+        (["running", "waiting", "running"], False),
+    ],
+)
+def test_every_event_is_told_once_and_in_order(states: list[str], *, is_right: bool) -> None:
+    told = Told(nodes={"sum": states}, ids=["1-1", "1-2e"], ends=1)
+    assert (wrong_with(told) is None) == is_right
