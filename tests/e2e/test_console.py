@@ -17,6 +17,7 @@ from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking, ended, line_with
 from tests.e2e.conftest import calculation, pause
 from tests.support.browser import DESK, PHONE, complaints, opened
+from tests.support.console import console_page
 from tests.support.gateway import gateway
 from tests.support.server import LiveServer
 
@@ -211,10 +212,7 @@ MOMENTS = """async () => {
 async def test_timeline_says_what_the_graph_says_and_nothing_that_is_over(
     chromium: Browser, server: LiveServer, tmp_path: Path
 ) -> None:
-    async with (
-        gateway(server, folder=tmp_path, has_worker=False) as live,
-        opened(chromium, f"{live.url}/console/#/plan") as page,
-    ):
+    async with console_page(server, chromium, tmp_path, view="plan") as page:
         await page.clock.install()
         await page.evaluate(MOMENTS)
         row = page.locator(".timeline li")

@@ -11,6 +11,7 @@ from playwright.async_api import Browser, Route, expect
 
 from tests.e2e.conftest import calculation
 from tests.support.browser import complaints, opened
+from tests.support.console import console_page
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway
 from tests.support.server import LiveServer
@@ -152,10 +153,7 @@ async def test_every_page_has_its_name_and_leads_to_temporal(
 
 
 async def test_address_that_there_is_not_is_told(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
-    async with (
-        gateway(server, folder=tmp_path, has_worker=False) as live,
-        opened(chromium, f"{live.url}/console/#/blah") as page,
-    ):
+    async with console_page(server, chromium, tmp_path, view="blah") as page:
         await expect(page.get_by_role("heading", level=1)).to_have_text("No such page")
         await expect(page).to_have_title("No such page · Dagwright")
         assert await complaints(page) == []
@@ -208,10 +206,7 @@ async def test_form_says_in_words_what_it_takes(server: LiveServer, chromium: Br
 async def test_form_of_a_plan_marks_what_the_run_asks_for(
     server: LiveServer, chromium: Browser, tmp_path: Path
 ) -> None:
-    async with (
-        gateway(server, folder=tmp_path, has_worker=False) as live,
-        opened(chromium, f"{live.url}/console/#/plan") as page,
-    ):
+    async with console_page(server, chromium, tmp_path, view="plan") as page:
         await page.get_by_label("Plan, as YAML or JSON").fill(NEEDS)
         form = page.get_by_role("form", name="Start")
         await expect(form.locator("label").filter(has_text="whose")).to_have_text(
@@ -223,10 +218,7 @@ async def test_form_of_a_plan_marks_what_the_run_asks_for(
 async def test_node_that_is_tried_again_says_when_and_why(
     server: LiveServer, chromium: Browser, tmp_path: Path
 ) -> None:
-    async with (
-        gateway(server, folder=tmp_path, has_worker=False) as live,
-        opened(chromium, f"{live.url}/console/#/inbox") as page,
-    ):
+    async with console_page(server, chromium, tmp_path, view="inbox") as page:
         await page.evaluate(TRIED_AGAIN)
         detail = page.get_by_role("region", name="Node")
         await expect(detail).to_contain_text("Last one began")
@@ -234,18 +226,12 @@ async def test_node_that_is_tried_again_says_when_and_why(
 
 
 async def test_nothing_is_sent_for_a_page_that_was_left(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
-    async with (
-        gateway(server, folder=tmp_path, has_worker=False) as live,
-        opened(chromium, f"{live.url}/console/#/inbox") as page,
-    ):
+    async with console_page(server, chromium, tmp_path, view="inbox") as page:
         assert await page.evaluate(LEFT) == ["AbortError", 1]
 
 
 async def test_model_that_thinks_for_long_is_asked_once(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
-    async with (
-        gateway(server, folder=tmp_path, has_worker=False) as live,
-        opened(chromium, f"{live.url}/console/#/inbox") as page,
-    ):
+    async with console_page(server, chromium, tmp_path, view="inbox") as page:
         asked: list[Route] = []
         await page.clock.install()
         # Nobody answers it.
@@ -260,19 +246,13 @@ async def test_model_that_thinks_for_long_is_asked_once(server: LiveServer, chro
 async def test_older_graph_takes_back_nothing_that_an_event_has_told(
     server: LiveServer, chromium: Browser, tmp_path: Path
 ) -> None:
-    async with (
-        gateway(server, folder=tmp_path, has_worker=False) as live,
-        opened(chromium, f"{live.url}/console/#/inbox") as page,
-    ):
+    async with console_page(server, chromium, tmp_path, view="inbox") as page:
         told = await page.evaluate(OLDER)
     assert told == [["One again", "running", 2, None, "round 1"], ["One", "waiting", 1, None, "round 1"]]
 
 
 async def test_format_that_nobody_knows_is_a_text(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
-    async with (
-        gateway(server, folder=tmp_path, has_worker=False) as live,
-        opened(chromium, f"{live.url}/console/#/inbox") as page,
-    ):
+    async with console_page(server, chromium, tmp_path, view="inbox") as page:
         told = await page.evaluate(FORMATS)
     assert told == [["constructor", "text"], ["", "date"], ["such as 123e4567-e89b-42d3-a456-426614174000", "text"]]
 
@@ -280,10 +260,7 @@ async def test_format_that_nobody_knows_is_a_text(server: LiveServer, chromium: 
 async def test_option_and_own_text_say_which_of_them_is_the_answer(
     server: LiveServer, chromium: Browser, tmp_path: Path
 ) -> None:
-    async with (
-        gateway(server, folder=tmp_path, has_worker=False) as live,
-        opened(chromium, f"{live.url}/console/#/plan") as page,
-    ):
+    async with console_page(server, chromium, tmp_path, view="plan") as page:
         await page.evaluate(CHOOSING)
         card = page.locator('[data-request="way"]')
         await card.get_by_role("button", name="Answer").click()
@@ -379,10 +356,7 @@ READ = """async ([schema, value]) => {
 async def test_form_reads_what_it_was_given(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
     parts = {"a": {"type": "integer", "maximum": 3}, "b": {}, "c": {"type": "number", "default": "12,5"}}
     wrong = {"type": "object", "properties": parts, "required": ["a", "b"]}
-    async with (
-        gateway(server, folder=tmp_path, has_worker=False) as live,
-        opened(chromium, f"{live.url}/console/#/plan") as page,
-    ):
+    async with console_page(server, chromium, tmp_path, view="plan") as page:
         found = [await page.evaluate(READ, [schema, value]) for schema, value in ROUND]
         told = await page.evaluate(READ, [wrong, {"a": 4}])
     assert found == [{"value": value, "problems": [], "marked": []} for _, value in ROUND]
