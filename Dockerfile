@@ -8,21 +8,24 @@ RUN .venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-h
 FROM python:3.11.14-slim-bookworm
 RUN useradd --system --uid 10001 --home-dir /var/lib/dagwright dagwright
 RUN install -d -o dagwright /var/lib/dagwright /var/lib/dagwright/files
+RUN install -d -o dagwright -m 700 /var/lib/dagwright/state
 RUN install -d -o dagwright -m 700 /var/lib/dagwright-payloads
 WORKDIR /app
 COPY --from=build /app/.venv .venv
 COPY dagwright dagwright
 COPY workflows workflows
 COPY activities activities
-COPY worker.py starter.py ./
+COPY worker.py starter.py docker/probe.py ./
 ENV PATH=/app/.venv/bin:$PATH \
     PYTHONPATH=/app \
     PYTHONUNBUFFERED=1 \
-    DAGWRIGHT_STATE_DIR=/var/lib/dagwright \
+    DAGWRIGHT_STATE_DIR=/var/lib/dagwright/state \
     DAGWRIGHT_FILES_ROOT=/var/lib/dagwright/files \
-    DAGWRIGHT_LOG_FORMAT=json
+    DAGWRIGHT_LOG_FORMAT=json \
+    DAGWRIGHT_HEALTH_ADDRESS=0.0.0.0:8485
 USER dagwright
 VOLUME /var/lib/dagwright /var/lib/dagwright-payloads
+# Liveness: an orchestrator that restarts unhealthy containers must not do so because Temporal is away.
 HEALTHCHECK --interval=10s --timeout=10s --start-period=30s --retries=3 \
-    CMD ["python", "-m", "dagwright.server.health"]
+    CMD ["python", "-I", "-S", "/app/probe.py", "8485", "/livez"]
 ENTRYPOINT ["python", "worker.py"]

@@ -1,10 +1,16 @@
 # Every target needs Python 3.11+ and make; the rest is fetched into .venv and the user's cache.
 BIN := .venv/bin
 CODE := dagwright workflows activities worker.py starter.py tests
-NOT_BY_DEFAULT := not java and not postgres and not chromium and not node and not litellm and not search
+# What the targets of tests take: files, folders or tests, and after how many minutes they give up.
+PATHS ?= tests
+MINUTES ?= 75
+RUN_TESTS := $(BIN)/python scripts/run_tests.py --minutes $(MINUTES)
+
+# Tests start hundreds of processes; without bytecode each would compile every module that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ask demo-human demo-onboarding demo-maritime test test-all check bench bench-doors bench-large up clean lock lock-servers docs-schema search-server search-server-stop screenshots
+.PHONY: help setup demo demo-ask demo-human demo-onboarding demo-maritime test test-fast test-all check bench bench-doors bench-large up clean lock lock-servers docs-schema search-server search-server-stop screenshots
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,10 +38,13 @@ demo-maritime: setup ## Have two carriers compared in rounds on a real search se
 	@$(BIN)/python -m examples.maritime_demo
 
 test: setup ## Test everything that needs only Python, make and a Temporal server
-	@scripts/run-tests "$(NOT_BY_DEFAULT)"
+	@$(RUN_TESTS) $(PATHS)
+
+test-fast: setup ## Test what needs no server
+	@$(RUN_TESTS) --stages fast $(PATHS)
 
 test-all: setup ## Install what the remaining tests need, and test everything
-	@path=$$(scripts/test-needs) && PATH="$$path" scripts/run-tests
+	@$(RUN_TESTS) --stages fast,server,alone,foreign $(PATHS)
 
 check: setup ## Format, lint, types, import contracts, published schemas
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }

@@ -1,15 +1,15 @@
 """A worker: settings, client, tools, Worker. The composition root of everything that runs plans.
 
-`python worker.py [--tools MODULE_OR_FILE]… [--agents FILE]… [--task-queue QUEUE] [--json]` serves until it is told to
-stop.
+`python worker.py [--tools MODULE_OR_FILE]… [--agents FILE]… [--tools-queue QUEUE] [--task-queue QUEUE] [--json]`
+serves until SIGTERM or SIGINT.
 """
 
 import asyncio
-import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any
 
 import structlog
@@ -18,13 +18,15 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from activities.await_store import await_store_activity
 from activities.blobs import blob_activities
 from activities.call_headers import ToolInterceptor
 from activities.call_model import model_activity
-from activities.call_tool import tool_activities
-from activities.compile_plan import compile_activity
+from activities.call_starts import CallStarts
+from activities.call_tool import CallGuards, named_tool_activities
+from activities.compile_plan import CompileScope, compile_activity
+from activities.end_cancelled import end_cancelled
 from activities.find_ended import find_ended
-from activities.gone_tools import call_gone_tool
 from activities.load_plan import load_activity
 from activities.load_values import load_values_activity
 from activities.maps import map_activities
@@ -34,42 +36,50 @@ from activities.read_model_plan import read_plan_activity
 from activities.result_cache import ResultCache
 from activities.run_region import region_activity
 from activities.stored_agents import stored_agent_activity
+from activities.unknown_tools import unknown_tool_activity
 from activities.values import Values
-from dagwright import event_loop, loop_watch
+from dagwright import __version__, event_loop, loop_watch
 from dagwright.agents.finding import StoredAgentTools, stored_cards
 from dagwright.agents.tools import declared_agents
 from dagwright.cli.background_settings import serving_beside
 from dagwright.cli.edge import guarded, leave
 from dagwright.cli.exits import ExitCode
-from dagwright.cli.leaving import WayOut
+from dagwright.cli.leaving import WayOut, stop_signal
 from dagwright.cli.output import Output
 from dagwright.cli.plain_help import PlainHelp
+from dagwright.cli.worker_health import worker_health
+from dagwright.drain import grace_s, writes_in_flight
 from dagwright.entities.lookup_tools import lookup_tools
+from dagwright.file_protection import record_protected
 from dagwright.llm.clients import ModelClients
 from dagwright.logs import configure_logging
+from dagwright.missing_tools import keep_releasing
 from dagwright.plan.cel_program import compile_cel
 from dagwright.server import open_connection
 from dagwright.server.namespace import StateAttribute
 from dagwright.server.retained import claim_store
+from dagwright.server.store_notes import publish_store
 from dagwright.settings import Settings, load_settings
 from dagwright.told_tools import tell_cards, tell_tools
-from dagwright.tools import ToolRegistry, ToolSpec
+from dagwright.tools import ToolRegistry
 from dagwright.toolset import Toolset, load_toolset, references_of
 from workflows.calls import CallInterceptor
 from workflows.converse import ConverseWorkflow
 from workflows.pursuing import RUN_WORKFLOWS
+from workflows.unknown_type import UnknownTypeWorkflow
 
 STICKY_TIMEOUT = timedelta(seconds=1)
 """After a worker's death the run goes on elsewhere this much later (temporal-facts.md section 19)."""
 WORKFLOW_TASKS = 8
 """Workflow tasks at once. They share one interpreter, and each has only so much time: of a hundred that replay together
 after a restart none would end in time, and all of them would begin again (docs/decisions/0048)."""
-GRACEFUL_SHUTDOWN = timedelta(seconds=10)
 HEARTBEAT_THROTTLE = timedelta(milliseconds=50)
 """The SDK would hold heartbeats back for up to 24 s, and with them the news that an activity was cancelled, and the
 text of answers. `activities.heartbeats` and `activities.telling` keep the pace; this is below what they ever send."""
 ACTIVITY_POLLERS = 10
 """More than the SDK's 5: a wide fan-out is handed out faster (temporal-facts.md section 7)."""
+BUILD_ID = f"dagwright-{__version__}"
+"""In the history, with each workflow task. The SDK's default hashes the code of every module, a second of CPU."""
 
 _PASSED_THROUGH = (
     "dagwright",
@@ -88,80 +98,88 @@ _PASSED_THROUGH = (
 def create_workers(
     client: Client, toolset: Toolset, *, task_queue: str, models: ModelClients | None = None
 ) -> list[Worker]:
-    """Returns the workers of a process: one for workflows and built-in tools, one for the tools of `--tools`.
+    """Returns the workers of a process: one for each queue, each with workflows, built-in tools and its own tools.
+
+    Workflows are on the queues of tools too, because Temporal hands an activity out eagerly only to the worker that
+    ended the workflow task, and only on the queue of the workflow.
 
     Args:
         models: asks models, and is closed by whoever made it; by default one that stays open as long as the process.
     """
     values, cache = Values(toolset.store), ResultCache(toolset.store)
-    parked = ParkedCalls(client)
     clients = models or ModelClients(toolset.models)
-
-    def make_activity(spec: ToolSpec) -> Any:
-        only = ToolRegistry.of(spec)
-        return tool_activities(only, toolset.environment, values=values, cache=cache, parked=parked, models=clients)[0]
-
-    workers = [
-        _create_worker(
-            client,
-            task_queue,
-            activities=[
-                *tool_activities(
-                    toolset.built_in.merged(lookup_tools(toolset.database_url)),
-                    toolset.environment,
-                    values=values,
-                    cache=cache,
-                    parked=parked,
-                    models=clients,
-                ),
-                region_activity(toolset.built_in, toolset.environment, store=toolset.store, values=values, cache=cache),
-                load_values_activity(values),
-                find_ended,
-                compile_activity(
-                    toolset.declarations(),
-                    toolset.store,
-                    has_state=StateAttribute(client).is_registered,
-                    notifies=toolset.hook is not None,
-                    rounds=toolset.rounds,
-                    added=lambda: declared_agents(stored_cards(toolset.database_url)).declarations(),
-                ),
-                notify_activity(toolset.hook),
-                model_activity(clients, values),
-                stored_agent_activity(StoredAgentTools(toolset.database_url, toolset.environment), make_activity),
-                read_plan_activity(toolset.declarations(), values),
-                load_activity(toolset.store),
-                *blob_activities(toolset.store),
-                *map_activities(values),
-            ],
-            workflows=[*RUN_WORKFLOWS, ConverseWorkflow],
-        )
-    ]
-    if toolset.own_queue is not None:
-        own = [
-            *tool_activities(
-                toolset.own, toolset.environment, values=values, cache=cache, parked=parked, models=clients
+    activities_of = partial(
+        named_tool_activities,
+        environment=toolset.environment,
+        values=values,
+        cache=cache,
+        guards=CallGuards(ParkedCalls(client), CallStarts(client)),
+        models=clients,
+    )
+    built_in = toolset.built_in.merged(lookup_tools(toolset.database_url))
+    built_in_activities = activities_of(built_in)
+    shared = [
+        load_values_activity(values),
+        await_store_activity(toolset.store, values),
+        find_ended,
+        end_cancelled,
+        compile_activity(
+            CompileScope(
+                toolset.declarations(),
+                toolset.store,
+                task_queue,
+                rounds=toolset.rounds,
+                added=lambda: declared_agents(stored_cards(toolset.database_url)).declarations(),
             ),
-            region_activity(toolset.own, toolset.environment, store=toolset.store, values=values, cache=cache),
-        ]
-        gone = [call_gone_tool] if toolset.servers is not None or len(toolset.agents) else []
-        workers.append(_create_worker(client, toolset.own_queue, activities=[*own, *gone], workflows=[]))
-    return workers
+            has_state=StateAttribute(client).is_registered,
+            notifies=toolset.hook is not None,
+        ),
+        notify_activity(toolset.hook),
+        model_activity(clients, values),
+        read_plan_activity(toolset.declarations(), values),
+        load_activity(toolset.store),
+        *blob_activities(toolset.store),
+        *map_activities(values),
+    ]
+
+    stored_agents = stored_agent_activity(
+        StoredAgentTools(toolset.database_url, toolset.environment),
+        lambda spec: activities_of(ToolRegistry.of(spec))[spec.name],
+    )
+
+    limit_s = toolset.environment.drain_limit_s
+
+    def create(queue: str) -> Worker:
+        own = toolset.own.served_on(queue)
+        tools = {**built_in_activities, **activities_of(own)}
+        region = region_activity(
+            toolset.built_in.merged(own), toolset.environment, store=toolset.store, values=values, cache=cache
+        )
+        unknown = unknown_tool_activity(client, stored_agents) if queue in toolset.own_queues else stored_agents
+        return _create_worker(
+            client, queue, activities=[*tools.values(), region, *shared, unknown], drain_limit_s=limit_s
+        )
+
+    return [create(queue) for queue in dict.fromkeys([task_queue, *toolset.own_queues])]
 
 
-def _create_worker(client: Client, task_queue: str, *, activities: Sequence[Any], workflows: Sequence[type]) -> Worker:
+def _create_worker(
+    client: Client, task_queue: str, *, activities: Sequence[Any], drain_limit_s: float | None
+) -> Worker:
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_PASSED_THROUGH)
     return Worker(
         client,
         task_queue=task_queue,
         activities=activities,
-        workflows=workflows,
+        workflows=[*RUN_WORKFLOWS, ConverseWorkflow, UnknownTypeWorkflow],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         interceptors=[CallInterceptor(), ToolInterceptor()],
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
-        graceful_shutdown_timeout=GRACEFUL_SHUTDOWN,
+        graceful_shutdown_timeout=timedelta(seconds=grace_s(drain_limit_s)),
         max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
         max_concurrent_activity_task_polls=ACTIVITY_POLLERS,
         max_concurrent_workflow_tasks=WORKFLOW_TASKS,
+        build_id=BUILD_ID,
     )
 
 
@@ -170,8 +188,10 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
     """Serves runs and tools for as long as the block lasts.
 
     Raises:
+        OtherStore: the other workers of the queue use another payload store.
         StoreUnavailable: large values can not be kept.
     """
+    await publish_store(client, toolset.store, task_queue=task_queue)
     await claim_store(toolset.store, client)
     await tell_tools(toolset.store, toolset.own.declarations().values(), task_queue=task_queue)
     await tell_cards(toolset.store, toolset.agents)
@@ -186,7 +206,22 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
         stack.enter_context(loop_watch.standing_told())
         for worker in workers:
             await stack.enter_async_context(worker)
+        if toolset.own_queues:
+            releasing = keep_releasing(client, toolset.own.served_names(), toolset.own_queues)
+            await stack.enter_async_context(_beside(releasing))
         yield
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run something for as long as the block lasts."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 async def serve(settings: Settings, references: Sequence[str], *, output: Output) -> None:
@@ -202,18 +237,18 @@ async def serve(settings: Settings, references: Sequence[str], *, output: Output
         StoreUnavailable: large values can not be kept.
     """
     toolset = load_toolset(settings, references)
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
+    record_protected(settings, toolset.environment.protected)
+    stopped = stop_signal()
     log = structlog.stdlib.get_logger("worker")
     with closing(WayOut()) as way_out:
         async with (
             open_connection(settings) as connection,
             serving_beside(settings),
+            # Around the workers: a process that starts or drains is alive.
+            worker_health(settings, connection.client, toolset.store, stopped=stopped),
             serving(connection.client, toolset, task_queue=settings.task_queue),
         ):
-            queues = [settings.task_queue, *([toolset.own_queue] if toolset.own_queue else [])]
+            queues = [*dict.fromkeys([settings.task_queue, *toolset.own_queues])]
             for agent, missing in toolset.agents.missing_tools(toolset.declarations()).items():
                 log.warning("an agent names tools that are not there", agent=agent, tools=missing)
             log.info("worker started", address=connection.server.address, task_queues=queues)
@@ -224,7 +259,7 @@ async def serve(settings: Settings, references: Sequence[str], *, output: Output
             # Here and not in the workflow task that meets the first condition: the library takes long to import.
             await asyncio.to_thread(compile_cel, "true")
             await stopped.wait()
-            log.info("worker stops")
+            log.info("worker stops", writes_in_flight=writes_in_flight.count)
             way_out.open(ExitCode.COMPLETED)
 
 
@@ -243,6 +278,9 @@ def main(
     task_queue: Annotated[
         str | None, typer.Option(metavar="QUEUE", help="Queue of workflows and built-in tools.")
     ] = None,
+    tools_queue: Annotated[
+        str | None, typer.Option(metavar="QUEUE", help="Queue of all these tools; else one for each file or module.")
+    ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Write one JSON document to stdout: where it serves, or why it cannot.")
     ] = False,
@@ -254,7 +292,8 @@ def main(
     configure_logging(settings)
     output = Output(is_json=json)
     with output.alone():
-        event_loop.run(serve(settings, references_of(tools, agents), output=output))
+        references = references_of(tools, agents, tools_queue=tools_queue)
+        event_loop.run(serve(settings, references, output=output))
 
 
 def run_worker(arguments: Sequence[str]) -> int:

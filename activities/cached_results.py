@@ -57,13 +57,16 @@ class StoredForm:
         return self.result.content
 
 
-def result_key(tool: str, code: str, *, arguments: Mapping[str, Any], holes: Sequence[Any]) -> str | None:
+def result_key(
+    tool: str, code: str, *, arguments: Mapping[str, Any], holes: Sequence[Any], owner: str | None = None
+) -> str | None:
     """Returns the key of a call: 64 hex digits.
 
     Args:
         code: what `CodeReader.code_of` says of the tool.
         arguments: JSON, as a run sends them; a tool can see the order of what stands in an object.
         holes: `[path, parts]`, what the worker fills into them, as in the header.
+        owner: whose results alone may be used; `None` if it does not matter, or the run has none.
 
     Returns:
         `None` if the arguments hold a secret, so that the result is never kept, or are nested too deeply.
@@ -71,6 +74,8 @@ def result_key(tool: str, code: str, *, arguments: Mapping[str, Any], holes: Seq
     if holes and secret_names(holes):
         return None
     call = [_FORMAT, tool, code, arguments, [_unnamed(hole) for hole in holes]]
+    if owner is not None:
+        call.append(owner)
     try:
         canonical = json.dumps(call, ensure_ascii=False, separators=(",", ":"))
     except RecursionError:

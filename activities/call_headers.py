@@ -7,7 +7,7 @@ else; `dagwright.tools.redaction` takes them out again of all that goes back to 
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -19,17 +19,23 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from dagwright.contracts.model_calls import NOTHING_SET, ModelConfig, model_config_from_json
 from dagwright.contracts.wire import (
     HEADER_ANSWERS,
+    HEADER_ATTEMPTS,
     HEADER_CACHE,
     HEADER_CHECKED_VERSION,
+    HEADER_EFFECTS,
     HEADER_HOLES,
     HEADER_IDEMPOTENCY_KEY,
     HEADER_MODEL,
+    HEADER_OWNER,
     HEADER_WANTED,
 )
 from dagwright.plan.compiled import wanted_from_json
 from dagwright.plan.filling import secret_names
 from dagwright.plan.stored import Want
-from dagwright.tools.errors import MissingSecret
+from dagwright.plan.tools import Effects, ToolDeclaration, effects_of_call
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.errors import MissingSecret, SecretRefused
+from dagwright.tools.secret_bindings import problem_of_secret
 
 _headers: ContextVar[Mapping[str, Payload]] = ContextVar("dagwright_activity_headers")
 
@@ -70,6 +76,12 @@ def cache_seconds() -> float | None:
     return seconds if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
 
 
+def allowed_attempts() -> int | None:
+    """Attempts of a `write` that may call the tool; `None` if Temporal counts them."""
+    attempts = _header(HEADER_ATTEMPTS)
+    return attempts if isinstance(attempts, int) and not isinstance(attempts, bool) else None
+
+
 def given_model() -> ModelConfig:
     """Returns which model is asked in the run, and how, as far as the run says so."""
     given = _header(HEADER_MODEL)
@@ -86,6 +98,26 @@ def checked_version() -> str | None:
     """Returns the version of the tool that the plan was checked against; `None` if that does not matter."""
     version = _header(HEADER_CHECKED_VERSION)
     return version if isinstance(version, str) else None
+
+
+def call_effects(tool: ToolDeclaration, arguments: Any) -> Effects:
+    """Return the effects of a call: what its node declares, else what its tool and its arguments say.
+
+    A call that its plan takes for a `write` is one although the tool has changed: the run reads what it records.
+    """
+    if tool.effects_by is None:
+        return tool.effects if allowed_attempts() is None else Effects.WRITE
+    if not isinstance(arguments, Mapping):
+        return tool.effects
+    found = effects_of_call(tool, arguments)
+    is_declared = _header(HEADER_EFFECTS) == Effects.IDEMPOTENT and found is Effects.WRITE
+    return Effects.IDEMPOTENT if is_declared else found
+
+
+def given_owner() -> str | None:
+    """Return the owner of the API key that the run was started with; `None` if it was started without one."""
+    owner = _header(HEADER_OWNER)
+    return owner if owner is None or isinstance(owner, str) else ""
 
 
 def given_answers() -> tuple[Any, ...]:
@@ -108,18 +140,24 @@ def given_holes() -> list[Any]:
     return list(_header(HEADER_HOLES) or ())
 
 
-def known_secrets(holes: Sequence[Any], secret: Callable[[str], str | None]) -> dict[str, str]:
+def known_secrets(holes: Sequence[Any], tool: ToolDeclaration, environment: ToolEnvironment) -> dict[str, str]:
     """Returns name -> value of each secret that the holes name.
 
     Args:
         holes: `[path, parts]` as in the header.
+        tool: whose arguments they are.
 
     Raises:
+        SecretRefused: a secret is not bound to the tool.
         MissingSecret: names every variable that is not set.
     """
     if not holes:
         return {}
-    found = {name: secret(name) for name in sorted(secret_names(holes))}
+    names = sorted(secret_names(holes))
+    for name in names:
+        if (problem := problem_of_secret(tool, name, environment.binding_of(name))) is not None:
+            raise SecretRefused(problem[:1].upper() + problem[1:])
+    found = {name: environment.secret(name) for name in names}
     missing = [f"DAGWRIGHT_SECRET_{name}" for name, value in found.items() if value is None]
     if missing:
         raise MissingSecret(f"The worker's environment does not have {', '.join(missing)}")

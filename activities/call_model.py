@@ -5,14 +5,16 @@ answer, a large one by reference. The client's own retries are off: each attempt
 decides on the next, with the delay that the service asked for.
 
 Attempts: an answer that history has is never asked for again. A worker that dies after the model answered and before
-the server has recorded it, is asked for the answer again by the next attempt, as for a `read`; so is one whose
-conversation or large answer could not be put into the payload store. This module must not import workflows.
+the server has recorded it, is asked for the answer again by the next attempt, as for a `read`. An answer that the
+payload store does not take waits for it within its attempt; only at the end of that is the model asked again. This
+module must not import workflows.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic_core
 import structlog
@@ -23,10 +25,11 @@ from temporalio.exceptions import ApplicationError
 
 from activities.attempts import attempt_details, attempt_metadata
 from activities.call_headers import given_holes, given_model, wanted_parts
-from activities.errors import WorkerStopped, failure_of, posture_of
+from activities.errors import Posture, WorkerStopped, activity_failure_of, posture_of
 from activities.heartbeats import Heartbeats
 from activities.model_asks import ModelAsks, failure_details
 from activities.plan_sent import PlanSent
+from activities.store_waits import STORE_MARGIN_S, StoreWaits
 from activities.telling import Pace, TextTold
 from activities.values import Values
 from dagwright.contracts.agent_asking import marker_in
@@ -44,15 +47,18 @@ from dagwright.contracts.model_calls import (
 from dagwright.contracts.model_failures import ModelFailure
 from dagwright.contracts.model_messages import fitting
 from dagwright.contracts.told_answers import MARKER, TOLD, TOOL_CALLS_BYTES
-from dagwright.contracts.wire import ACTIVITY_CALL_MODEL, METADATA_STORED
+from dagwright.contracts.wire import ACTIVITY_CALL_MODEL, DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY, METADATA_STORED
 from dagwright.llm.clients import ModelClients
 from dagwright.plan.stored import stored_to_json
 from dagwright.plan.tools import Effects
 from dagwright.planner.prompts import broken_off_words
 from dagwright.planner.rounds_reading import read_round
-from dagwright.tools.errors import InvalidArguments, ResultTooLarge, ValueLost
+from dagwright.tools.context import Cancellation
+from dagwright.tools.errors import InvalidArguments, ResultNotKept, ResultTooLarge, ValueLost, ValueNotLoaded
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.results import encoded_json, plain_json
+
+T = TypeVar("T")
 
 CallModel = Callable[..., Awaitable[RawValue]]
 
@@ -78,6 +84,8 @@ class _Asking:
         self._models = ModelAsks(clients, info, self._heartbeats)
         self._values = values
         self._info = info
+        timeout = info.start_to_close_timeout
+        self._ends_at = time.monotonic() + (float("inf") if timeout is None else timeout.total_seconds())
 
     async def answer(self, arguments: tuple[Any, ...]) -> RawValue:
         with self._heartbeats.sent():
@@ -154,7 +162,8 @@ class _Asking:
         # An answer of nothing is not said again: some services refuse it.
         newest = [answer.message] if answer.message.content or answer.message.tool_calls else []
         said = messages_to_json([*request.call.messages, *newest])
-        ref = await self._values.put(pydantic_core.to_json(said))
+        encoded = pydantic_core.to_json(said)
+        ref = await self._stored(lambda: self._values.put(encoded))
         return replace(answer, conversation=ref)
 
     async def _kept(self, answer: ModelAnswer) -> RawValue:
@@ -171,16 +180,30 @@ class _Asking:
             # The run does not see the text that it stands in.
             plain = {**plain, "marker": marker}
             encoded, wanted = encoded_json(plain), [*wanted, MARKER]
-        told = await self._values.keep(plain, encoded, wanted=wanted, name=f"{self._info.activity_id}.result")
+        name = f"{self._info.activity_id}.result"
+        told = await self._stored(lambda: self._values.keep(plain, encoded, wanted=wanted, name=name))
         data = pydantic_core.to_json(stored_to_json(told))
         return RawValue(Payload(metadata={**metadata, METADATA_STORED: b"1"}, data=data))
+
+    async def _stored(self, store: Callable[[], Awaitable[T]]) -> T:
+        """Store a part of the answer, and wait for the payload store meanwhile: the answer has been paid for.
+
+        Raises:
+            ResultNotKept: the store did not take it before the end of the attempt.
+        """
+        waits = StoreWaits(self._heartbeats, Cancellation())
+        return await waits.until(self._ends_at - STORE_MARGIN_S, store, is_wanted=lambda: not activity.is_cancelled())
 
     def _failure(self, error: BaseException) -> ApplicationError:
         details = attempt_details(self._info, self._models.usage)
         if isinstance(error, ModelFailure):
             details |= failure_details(error)
         posture = posture_of(error, Effects.READ)
-        failure = failure_of(error, posture, details=details, redaction=Redaction())
+        if isinstance(error, ValueNotLoaded | ResultNotKept):
+            # The run waits for the store and asks again: an outage costs it no attempt.
+            posture = Posture(ERROR_STORE_AWAY, is_final=True)
+            details[DETAIL_UNSTORED_BYTES] = error.size_bytes if isinstance(error, ResultNotKept) else 0
+        failure = activity_failure_of(error, posture, details=details, redaction=Redaction())
         structlog.get_logger("activities").warning(
             "model call failed",
             node=self._info.activity_id,

@@ -6,12 +6,14 @@ module must not import workflows.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import kept_alive
+from activities.store_waits import with_store
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.contracts.rounds import RoundsLimits
 from dagwright.contracts.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE, ANSWER_NOTIFY
@@ -20,7 +22,7 @@ from dagwright.plan.compiled import CompiledPlan, plan_to_json
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.policy import default_policy, policy_from_json
 from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan_pages import made_to_travel
+from dagwright.plan_pages import Travelling, made_to_travel
 from dagwright.planner.rounds_starting import is_rounds, rounds_of_document
 from dagwright.planner.starting import goal_of_document, is_goal
 from dagwright.preparation import check_plan, policy_problems, prepare_to_ask, unknown_tools
@@ -36,14 +38,27 @@ _PROBLEMS_SHOWN = 200
 CompileActivity = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
+@dataclass(frozen=True, slots=True)
+class CompileScope:
+    """What a worker knows that compiles a plan.
+
+    Args:
+        tools: that the worker has.
+        store: takes large plans, and has the tools that other workers published.
+        task_queue: queue of the workflows of this worker, for which other workers published their tools.
+        rounds: limits of a question that is answered in rounds and does not say them.
+        added: returns the agents that there are by now, for plans that name one that the worker did not know.
+    """
+
+    tools: Mapping[str, ToolDeclaration]
+    store: PayloadStore
+    task_queue: str
+    rounds: RoundsLimits = field(default_factory=RoundsLimits)
+    added: Callable[[], Mapping[str, ToolDeclaration]] = dict
+
+
 def compile_activity(
-    tools: Mapping[str, ToolDeclaration],
-    store: PayloadStore,
-    *,
-    has_state: Callable[[], Awaitable[bool]],
-    notifies: bool = False,
-    rounds: RoundsLimits | None = None,
-    added: Callable[[], Mapping[str, ToolDeclaration]] = dict,
+    scope: CompileScope, *, has_state: Callable[[], Awaitable[bool]], notifies: bool = False
 ) -> CompileActivity:
     """Returns the activity `compile_plan` for the tools that its worker knows; large plans go into the store.
 
@@ -51,8 +66,6 @@ def compile_activity(
         has_state: tells whether the namespace has the search attribute for the state of runs: who starts a run from
             outside does not set it, and the run must not if it is not there.
         notifies: whether the worker has a hook, which whoever starts a run from outside cannot know either.
-        rounds: limits of a question that is answered in rounds and does not say them.
-        added: returns the agents that there are by now, for plans that name one that the worker did not know.
     """
 
     hook = {ANSWER_NOTIFY: True} if notifies else {}
@@ -64,12 +77,16 @@ def compile_activity(
         `notify` is there only if it is true.
         """
         answer = {ANSWER_HAS_STATE: False}
+
+        async def travelling() -> Travelling:
+            # In a thread: a large plan would hold up the heartbeats of all that this worker does.
+            compiled = await _compiled(message, scope)
+            return await made_to_travel(compiled, scope.store)
+
         try:
             with kept_alive():
                 answer[ANSWER_HAS_STATE] = await has_state()
-                # In a thread: a large plan would hold up the heartbeats of all that this worker does.
-                compiled = await _compiled(message, tools, store, added=added, rounds=rounds or RoundsLimits())
-                sent = await made_to_travel(compiled, store)
+            sent = await with_store(travelling)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]
             text = cut_text(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
@@ -79,32 +96,25 @@ def compile_activity(
     return compile_plan
 
 
-async def _compiled(
-    message: Mapping[str, Any],
-    tools: Mapping[str, ToolDeclaration],
-    store: PayloadStore,
-    *,
-    added: Callable[[], Mapping[str, ToolDeclaration]],
-    rounds: RoundsLimits,
-) -> CompiledPlan:
+async def _compiled(message: Mapping[str, Any], scope: CompileScope) -> CompiledPlan:
+    tools = scope.tools
     if is_goal(message["plan"]) and is_rounds(message["plan"]):
-        return await asyncio.to_thread(rounds_of_document, message["plan"], tools, limits=rounds)
+        return await asyncio.to_thread(rounds_of_document, message["plan"], tools, limits=scope.rounds)
     try:
         return await asyncio.to_thread(_compiled_with, message, tools)
     except PlanInvalid as error:
         if not any(problem.code in ("unknown_tool", "unknown_agent") for problem in error.problems):
             raise
         try:
-            tools = {**await asyncio.to_thread(added), **tools}
+            tools = {**await asyncio.to_thread(scope.added), **tools}
             names = await asyncio.to_thread(unknown_tools, message["plan"], tools, context=message.get("context"))
         except PlanInvalid:
             raise error from None
     # The worker that has them may be another one than this.
-    queue = activity.info().task_queue
-    told = await told_tools(store, names, task_queue=queue)
-    of_agents = [name for card in agent_cards(told) for name in card.tools if name not in tools]
-    told = {**told, **await told_tools(store, of_agents, task_queue=queue)}
-    return await asyncio.to_thread(_compiled_with, message, {**tools, **told})
+    published = await told_tools(scope.store, names, task_queue=scope.task_queue)
+    of_agents = [name for card in agent_cards(published) for name in card.tools if name not in tools]
+    published = {**published, **await told_tools(scope.store, of_agents, task_queue=scope.task_queue)}
+    return await asyncio.to_thread(_compiled_with, message, {**tools, **published})
 
 
 def _compiled_with(message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:

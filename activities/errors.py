@@ -17,7 +17,12 @@ from temporalio.exceptions import ApplicationError
 from dagwright.contracts.limits import FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.contracts.model_calls import Action
 from dagwright.contracts.model_failures import ModelFailure
-from dagwright.contracts.wire import ERROR_ASK_PERSON, ERROR_TOOL_PARKED
+from dagwright.contracts.wire import (
+    ERROR_ASK_PERSON,
+    ERROR_NOT_STARTED,
+    ERROR_OUTCOME_UNKNOWN,
+    ERROR_TOOL_PARKED,
+)
 from dagwright.plan.tools import Effects
 from dagwright.tools.errors import (
     AskPerson,
@@ -30,6 +35,7 @@ from dagwright.tools.errors import (
     ResultNotKept,
     ResultTooLarge,
     RetryLater,
+    SecretRefused,
     ToolChanged,
     ToolError,
     ValueLost,
@@ -44,8 +50,8 @@ INVALID_ARGUMENTS = "invalid_arguments"
 INVALID_RESULT = "invalid_result"
 TOOL_CHANGED = "tool_changed"
 TOO_LARGE = "too_large"
-NOT_STARTED = "not_started"
 MISSING_SECRET = "missing_secret"
+SECRET_REFUSED = "secret_refused"
 MISSING_DATA = "missing_data"
 VALUE_LOST = "value_lost"
 STORE_UNAVAILABLE = "store_unavailable"
@@ -64,6 +70,7 @@ _FINAL_CODES: Mapping[type[Exception], str] = {
     ToolChanged: TOOL_CHANGED,
     ResultTooLarge: TOO_LARGE,
     MissingSecret: MISSING_SECRET,
+    SecretRefused: SECRET_REFUSED,
     MissingPart: MISSING_DATA,
     ValueLost: VALUE_LOST,
     AskPerson: ERROR_ASK_PERSON,
@@ -76,6 +83,10 @@ class WorkerStopped(Exception):
 
 class ToolParked(Exception):
     """The tool is parked, so nothing was done; the server holds the call back."""
+
+
+class OutcomeUnknown(Exception):
+    """An earlier attempt called a `write` and its worker died: the change may have been made."""
 
 
 _MAY_PASS = (ToolError, ModelFailure, ApplicationError, WorkerStopped, ToolParked, OSError, httpx.HTTPError)
@@ -99,10 +110,12 @@ def posture_of(error: BaseException, effects: Effects) -> Posture:
         if isinstance(error, kind):
             return Posture(code, is_final=True)
     if isinstance(error, NotStarted | httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
-        return Posture(NOT_STARTED, is_final=False)
+        return Posture(ERROR_NOT_STARTED, is_final=False)
     if isinstance(error, ValueNotLoaded | ResultNotKept):
         is_lost = isinstance(error, ResultNotKept) and effects is Effects.WRITE
         return Posture(STORE_UNAVAILABLE, is_final=is_lost)
+    if isinstance(error, OutcomeUnknown):
+        return Posture(ERROR_OUTCOME_UNKNOWN, is_final=True)
     if isinstance(error, ToolParked):
         # Only if the server cannot hold it back is it tried again by itself.
         return Posture(ERROR_TOOL_PARKED, is_final=False, delay=_PARKED_DELAY)
@@ -142,7 +155,7 @@ def _posture_of_status(response: httpx.Response, effects: Effects) -> Posture:
     return Posture(TOOL_FAILED, is_final=not passing or effects is Effects.WRITE, delay=delay)
 
 
-def failure_of(
+def activity_failure_of(
     error: BaseException, posture: Posture, *, details: Mapping[str, Any], redaction: Redaction
 ) -> ApplicationError:
     """Returns `error` as Temporal keeps it, with the end of its own traceback.
@@ -193,7 +206,7 @@ def text_of(error: BaseException) -> str:
     """Returns what `error` says, for every error: with its kind unless the words are meant for the reader."""
     said, kind = _said(error), type(error).__name__
     is_sentence = (
-        isinstance(error, ToolError | ModelFailure | ApplicationError | WorkerStopped | ToolParked)
+        isinstance(error, ToolError | ModelFailure | ApplicationError | WorkerStopped | ToolParked | OutcomeUnknown)
         or type(error) is ValueError
     )
     text = said if said and is_sentence else f"{kind}: {said}" if said else kind

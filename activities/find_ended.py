@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.heartbeats import kept_alive
+from dagwright.cancelled_runs import read_recorded_document
 from dagwright.contracts.documents import encoded_size, error_json
 from dagwright.contracts.limits import RESULT_LIMIT_BYTES
 from dagwright.contracts.wire import ACTIVITY_FIND_ENDED, DETAIL_SEEN, ERROR_PLAN_FAILED
@@ -65,11 +66,18 @@ async def _end_of(client: Client, workflow_id: str) -> End | None:
         case WorkflowExecutionStatus.COMPLETED:
             return end_of_document(await handle.result(follow_runs=False, rpc_timeout=_RPC_TIMEOUT))
         case WorkflowExecutionStatus.CANCELED:
-            return {"status": RunStatus.CANCELLED.value, "output": None, "error": None}
+            return await _of_cancelled(client, workflow_id, described.run_id)
         case WorkflowExecutionStatus.FAILED:
             return await _of_failure(handle)
         case other:
             return _failed("terminated", f"the sub-plan was {other.name.lower().replace('_', ' ')}")
+
+
+async def _of_cancelled(client: Client, workflow_id: str, run_id: str) -> End:
+    document = await read_recorded_document(client, workflow_id, run_id)
+    if document is None:
+        return {"status": RunStatus.CANCELLED.value, "output": None, "error": None}
+    return end_of_document(document)
 
 
 async def _of_failure(handle: WorkflowHandle[Any, Any]) -> End:

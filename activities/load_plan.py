@@ -9,7 +9,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.heartbeats import kept_alive
+from activities.store_waits import with_store
 from dagwright.contracts.packing import pack_json
 from dagwright.contracts.wire import ACTIVITY_LOAD_PLAN
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
@@ -27,8 +27,7 @@ def load_activity(store: PayloadStore) -> LoadActivity:
     async def load_plan(message: dict[str, Any]) -> dict[str, str]:
         """Returns the page `{"ref"}` of a plan, packed."""
         try:
-            with kept_alive():
-                return pack_json(await store.get(str(message.get("ref"))))
+            return pack_json(await with_store(lambda: store.get(str(message.get("ref")))))
         except (PayloadMissing, PayloadDamaged) as error:
             told = f"a part of the plan cannot be had: {error}"
             raise ApplicationError(told, type=ERROR_PLAN_LOST, non_retryable=True) from None

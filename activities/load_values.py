@@ -12,8 +12,8 @@ from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from activities.errors import failure_of, posture_of
-from activities.heartbeats import kept_alive
+from activities.errors import activity_failure_of, posture_of
+from activities.store_waits import with_store
 from activities.values import Values
 from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES
 from dagwright.contracts.wire import ACTIVITY_LOAD_VALUES
@@ -32,8 +32,7 @@ def load_values_activity(values: Values) -> LoadValues:
         """Returns the arguments of `{"arguments", "holes"}` with the holes filled."""
         arguments = message["arguments"]
         try:
-            with kept_alive():
-                await values.fill(arguments, message["holes"], secrets={})
+            await with_store(lambda: values.fill(arguments, message["holes"], secrets={}))
             encoded = pydantic_core.to_json(arguments)
             if len(encoded) > ARGUMENTS_LIMIT_BYTES:
                 raise ResultTooLarge(
@@ -49,4 +48,4 @@ def load_values_activity(values: Values) -> LoadValues:
 
 def _fail(error: ToolError) -> NoReturn:
     details = {"attempt": activity.info().attempt}
-    raise failure_of(error, posture_of(error, Effects.READ), details=details, redaction=Redaction()) from None
+    raise activity_failure_of(error, posture_of(error, Effects.READ), details=details, redaction=Redaction()) from None

@@ -16,7 +16,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from activities.errors import posture_of
-from activities.heartbeats import kept_alive
+from activities.store_waits import with_store
 from activities.values import Loaded, Values
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, JOINED_LIMIT_BYTES
 from dagwright.contracts.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEMS, METADATA_STORED
@@ -39,29 +39,34 @@ def map_activities(values: Values) -> list[Callable[..., Any]]:
         """Returns a stretch `{"list", "first", "count", "wanted"}` of a stored list, what is large by reference."""
         stretch = stored_list_from_json(message)
         whole, wanted = stretch.value, wanted_from_json(message.get("wanted", ()))
+
+        async def loaded_items() -> dict[str, Any]:
+            (loaded,) = (await values.load([whole.ref])).values()
+            items = await asyncio.to_thread(_stretch_of, loaded, whole, stretch.first, len(stretch))
+            return unfilled_to_json([await _small(values, item, wanted, count=len(items)) for item in items])
+
         try:
-            with kept_alive():
-                (loaded,) = (await values.load([whole.ref])).values()
-                items = await asyncio.to_thread(_stretch_of, loaded, whole, stretch.first, len(stretch))
-                return unfilled_to_json([await _small(values, item, wanted, count=len(items)) for item in items])
+            return await with_store(loaded_items)
         except (ValueLost, ValueNotLoaded, ResultNotKept) as error:
             raise _failure(error) from None
 
     @activity.defn(name=ACTIVITY_JOIN_ITEMS)
     async def join_items(message: dict[str, Any]) -> RawValue:
         """Returns the lists of `{"lists", "name"}` as one, by reference if it is large."""
+
+        async def joined_items() -> RawValue:
+            joined = await _joined(values, message["lists"])
+            encoded = await asyncio.to_thread(pydantic_core.to_json, joined)
+            if len(encoded) <= INLINE_VALUE_BYTES:
+                return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=encoded))
+            kept = await values.keep(joined, encoded, wanted=[((), "whole")], name=str(message["name"]))
+            data = pydantic_core.to_json(stored_to_json(kept))
+            return RawValue(Payload(metadata={"encoding": b"json/plain", METADATA_STORED: b"1"}, data=data))
+
         try:
-            with kept_alive():
-                joined = await _joined(values, message["lists"])
-                encoded = await asyncio.to_thread(pydantic_core.to_json, joined)
-                if len(encoded) <= INLINE_VALUE_BYTES:
-                    return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=encoded))
-                name = str(message["name"])
-                kept = await values.keep(joined, encoded, wanted=[((), "whole")], name=name)
+            return await with_store(joined_items)
         except (ValueLost, ValueNotLoaded, ResultNotKept) as error:
             raise _failure(error) from None
-        data = pydantic_core.to_json(stored_to_json(kept))
-        return RawValue(Payload(metadata={"encoding": b"json/plain", METADATA_STORED: b"1"}, data=data))
 
     return [load_items, join_items]
 

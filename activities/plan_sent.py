@@ -25,6 +25,7 @@ from dagwright.contracts.planned import planned_message
 from dagwright.dialects.streaming import JsonSteps
 from dagwright.llm.client import ModelStream
 from dagwright.plan.accepted import without_nulls
+from dagwright.plan.tools import effects_of_call
 from dagwright.planner.reading import fits_early
 from dagwright.planner.schema import MAX_PLANNED_NODES
 
@@ -109,7 +110,10 @@ class PlanSent:
         if not isinstance(node, dict) or not isinstance(node.get("id"), str) or not isinstance(node.get("tool"), str):
             return False
         tool = self._tools.get(node["tool"])
-        return tool is not None and tool.effects in HARMLESS
+        if tool is None:
+            return False
+        arguments = node.get("arguments")
+        return effects_of_call(tool, arguments if isinstance(arguments, dict) else {}) in HARMLESS
 
     async def __aenter__(self) -> Self:
         self._sending = asyncio.create_task(self._send_all())

@@ -91,7 +91,7 @@ class PureCalls:
         self._context = _CallContext(
             identity, cancellation, beat=_no_beat, environment=environment, models=Models(_not_here)
         )
-        self._secret = environment.secret
+        self._environment = environment
         self._load = load
         self._results = results
         self._has_looked = False
@@ -167,7 +167,7 @@ class PureCalls:
         try:
             arguments = {name: copied(value) for name, value in task.arguments.items()}
             if self._holes:
-                secrets = known_secrets(self._holes, self._secret)
+                secrets = known_secrets(self._holes, spec.declaration, self._environment)
                 redaction = Redaction(secrets.values())
                 put_in(arguments, self._holes, secrets=secrets, loaded=self._loaded)
             keywords = spec.bind(arguments)

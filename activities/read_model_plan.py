@@ -14,17 +14,17 @@ from temporalio.common import RawValue
 
 from activities.attempts import attempt_details, attempt_metadata
 from activities.call_headers import given_holes
-from activities.errors import failure_of, posture_of
+from activities.errors import Posture, activity_failure_of, posture_of
 from activities.heartbeats import kept_alive
 from activities.values import Values
 from dagwright.contracts.goals import Profile, context_from_json, tools_read
 from dagwright.contracts.so_far import so_far_from_json
-from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN
+from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN, DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.planner.intents_reading import read_intents_answer
 from dagwright.planner.reading import read_plan, refused_plan
-from dagwright.tools.errors import InvalidArguments
+from dagwright.tools.errors import InvalidArguments, ValueNotLoaded
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.results import encoded_json
 
@@ -53,8 +53,11 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: Values) -> 
                 encoded = await asyncio.to_thread(_read, given, tools)
             # What stands around the reading: the payload store, a value that is gone.
             except Exception as error:
-                posture = posture_of(error, Effects.READ)
-                raise failure_of(error, posture, details=attempt_details(info), redaction=Redaction()) from None
+                posture, details = posture_of(error, Effects.READ), attempt_details(info)
+                if isinstance(error, ValueNotLoaded):
+                    # The run waits for the store and makes the call again: an outage costs it no attempt.
+                    posture, details[DETAIL_UNSTORED_BYTES] = Posture(ERROR_STORE_AWAY, is_final=True), 0
+                raise activity_failure_of(error, posture, details=details, redaction=Redaction()) from None
         return RawValue(Payload(metadata=attempt_metadata(info), data=encoded))
 
     return read_model_plan

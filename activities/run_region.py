@@ -57,7 +57,8 @@ def region_activity(
     cache: ResultCache,
 ) -> RegionActivity:
     """Returns the activity `run_region` for the Python tools of `registry`."""
-    tools = {spec.name: spec for spec in registry.python_tools()}
+    aliases = {alias: spec for spec in registry.python_tools() for alias in spec.aliases}
+    tools = aliases | {spec.name: spec for spec in registry.python_tools()}
     codes = {
         name: cache.codes.code_of(spec.function)
         for name, spec in tools.items()

@@ -5,12 +5,15 @@ import workflows.
 """
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
+from temporalio import activity
+
 from activities.heartbeats import Heartbeats
 from activities.values import Load, Loaded, Values
-from dagwright.contracts.wire import DETAIL_WAITS_FOR
 from dagwright.store import StoreUnavailable
 from dagwright.tools.context import Cancellation
 from dagwright.tools.errors import ResultNotKept, ValueNotLoaded
@@ -19,6 +22,8 @@ T = TypeVar("T")
 
 LONGEST_PAUSE_S = 15.0
 """Rest before the store is asked again; the first is half a second, and each twice as long as the one before."""
+STORE_MARGIN_S = 10.0
+"""Before the end of an attempt, its result waits no longer for the store: the last try may take 8 s."""
 _LOOK_S = 0.2
 """How often somebody who waits looks whether he shall stop."""
 
@@ -35,28 +40,43 @@ class StoreWaits:
         self._heartbeats = heartbeats
         self._cancellation = cancellation
         # What an attempt before this one told stands until something else is told.
-        self._is_told = heartbeats.last_details is not None
+        self._is_told = heartbeats.has_waited
 
     async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Returns what is asked for, as soon as the store answers.
+        """Return the result of a request to the store, however long the store does not answer.
 
         Raises:
-            asyncio.CancelledError: the attempt was told to stop.
+            asyncio.CancelledError: the attempt was cancelled.
+        """
+        return await self.until(math.inf, ask, is_wanted=lambda: True)
+
+    async def until(self, give_up_at: float, ask: Callable[[], Awaitable[T]], *, is_wanted: Callable[[], bool]) -> T:
+        """Return the result of a request to the store, as soon as the store answers.
+
+        Args:
+            give_up_at: of the monotonic clock.
+            is_wanted: whether to continue waiting.
+
+        Raises:
+            asyncio.CancelledError: the attempt was cancelled.
+            StoreUnavailable, ValueNotLoaded, ResultNotKept: the store did not answer in time.
         """
         pause_s = 0.5
-        while True:
-            try:
-                answer = await ask()
-            except (StoreUnavailable, ValueNotLoaded, ResultNotKept) as error:
-                self._heartbeats.beat({DETAIL_WAITS_FOR: str(error)}, None)
-                self._is_told = True
-                await self._rest(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            else:
-                if self._is_told:
-                    self._heartbeats.beat(None, None)
-                self._is_told = False
-                return answer
+        try:
+            while True:
+                try:
+                    return await ask()
+                except (StoreUnavailable, ValueNotLoaded, ResultNotKept) as error:
+                    if time.monotonic() + pause_s >= give_up_at or not is_wanted():
+                        raise
+                    self._heartbeats.wait_for(str(error))
+                    self._is_told = True
+                    await self._rest(pause_s)
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S, max(0.1, give_up_at - time.monotonic()))
+        finally:
+            if self._is_told:
+                self._heartbeats.wait_for(None)
+            self._is_told = False
 
     async def _rest(self, pause_s: float) -> None:
         # Who waits for a thread is no part of the attempt's own task, so nothing but a look tells it to stop.
@@ -72,3 +92,10 @@ class StoreWaits:
             return await self.patiently(lambda: values.load(refs))
 
         return lambda refs: asyncio.run_coroutine_threadsafe(loaded(refs), loop).result()
+
+
+async def with_store(ask: Callable[[], Awaitable[T]]) -> T:
+    """Send an internal activity's request to the store, and heartbeat until the store answers."""
+    heartbeats = Heartbeats(activity.info())
+    with heartbeats.sent():
+        return await StoreWaits(heartbeats, Cancellation()).patiently(ask)

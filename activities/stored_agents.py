@@ -14,11 +14,16 @@ from temporalio.exceptions import ApplicationError
 
 from activities.call_headers import checked_version
 from activities.call_tool import ToolActivity
-from activities.errors import NOT_STARTED, TOOL_CHANGED
+from activities.errors import TOOL_CHANGED
 from dagwright.contracts.decoding import json_from_bytes
+from dagwright.contracts.wire import ERROR_NOT_STARTED
 from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.tools import ToolSpec
 from dagwright.tools.errors import ToolsUnreadable
+
+
+class AgentMissing(ApplicationError):
+    """No agent of the name and version was added to the database; nothing was called."""
 
 
 class FindsAgents(Protocol):
@@ -48,10 +53,10 @@ def stored_agent_activity(
         try:
             spec = await asyncio.to_thread(agents.spec, name, version)
         except ToolsUnreadable as error:
-            raise ApplicationError(str(error), type=NOT_STARTED) from None
+            raise ApplicationError(str(error), type=ERROR_NOT_STARTED) from None
         if spec is None:
             words = f"There is no agent {name!r} of the version that the plan was checked with; check the plan again"
-            raise ApplicationError(words, type=TOOL_CHANGED)
+            raise AgentMissing(words, type=TOOL_CHANGED)
         # A card never changes, so neither does what answers for it.
         return made.setdefault((name, spec.version), make(spec))
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -52,6 +52,7 @@ class ToolRun:
         context: what `context()` returns inside.
         cancellation: how the tool is told to stop.
         encode: turns what the function returned into JSON, or raises.
+        drain_s: returns how long the call may continue although its worker stops and has cancelled it.
     """
 
     spec: ToolSpec
@@ -59,6 +60,7 @@ class ToolRun:
     context: ToolContext
     cancellation: Cancellation
     encode: Callable[[Any], bytes]
+    drain_s: Callable[[], float] = field(default=lambda: 0.0)
 
 
 async def run_tool(run: ToolRun) -> Outcome:
@@ -72,7 +74,7 @@ async def run_tool(run: ToolRun) -> Outcome:
 
 async def _in_task(run: ToolRun) -> Outcome:
     task = asyncio.create_task(_guarded_task(run))
-    if not await _ended(task, run.cancellation, stop=task.cancel):
+    if not await _ended(task, run, stop=task.cancel):
         return Outcome(error=_stopped())
     if run.cancellation.is_requested:
         # A result made while handling the cancel is part of the clean-up, not of the work.
@@ -98,7 +100,7 @@ async def _in_thread(run: ToolRun) -> Outcome:
     # A thread for each call, as many as the worker has activity slots; daemons, so that a tool that hangs
     # does not keep a stopped worker from ending.
     threading.Thread(target=work, name=f"tool-{run.spec.name}", daemon=True).start()
-    if not await _ended(future, run.cancellation, stop=lambda: None):
+    if not await _ended(future, run, stop=lambda: None):
         return Outcome(error=_stopped())
     if run.cancellation.was_seen:
         return _cancelled()
@@ -106,9 +108,13 @@ async def _in_thread(run: ToolRun) -> Outcome:
     return future.result()
 
 
-async def _ended(future: "asyncio.Future[Outcome]", cancellation: Cancellation, *, stop: Callable[[], Any]) -> bool:
-    """Waits for `future`; the first cancel tells the tool to stop. Returns whether it ended."""
+async def _ended(future: "asyncio.Future[Outcome]", run: ToolRun, *, stop: Callable[[], Any]) -> bool:
+    """Waits for `future`; the first cancel requests the tool to stop. Returns whether it ended.
+
+    If its worker stops, the request to a tool that may continue is sent later.
+    """
     deadline_s: float | None = None
+    is_draining = False
     while True:
         try:
             if deadline_s is None:
@@ -116,15 +122,21 @@ async def _ended(future: "asyncio.Future[Outcome]", cancellation: Cancellation, 
                 await asyncio.shield(future)
                 return True
             done, _ = await asyncio.wait({future}, timeout=deadline_s)
-            return bool(done)
+            if done or not is_draining:
+                return bool(done)
         except asyncio.CancelledError:
             if future.done():
                 return True
-            if not cancellation.is_requested:
-                cancellation.request()
-                stop()
-            if _is_worker_stopping():
-                deadline_s = SHUTDOWN_WAIT_S
+            if _is_worker_stopping() and not run.cancellation.is_requested and (left_s := run.drain_s()) > 0:
+                structlog.get_logger("activities").info("write continues while the worker stops", left_s=round(left_s))
+                deadline_s, is_draining = left_s, True
+                continue
+        is_draining = False
+        if not run.cancellation.is_requested:
+            run.cancellation.request()
+            stop()
+        if _is_worker_stopping():
+            deadline_s = SHUTDOWN_WAIT_S
 
 
 def _guarded_call(run: ToolRun) -> Outcome:

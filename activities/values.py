@@ -177,7 +177,8 @@ class Values:
         try:
             ref = await self._patiently(lambda: self._store.put(encoded))
         except StoreUnavailable as error:
-            raise ResultNotKept(f"the tool has done its work, but its result could not be kept: {error}") from None
+            message = f"the tool has done its work, but its result could not be kept: {error}"
+            raise ResultNotKept(message, size_bytes=len(encoded)) from None
         return await asyncio.to_thread(describe, value, ref, size_bytes=len(encoded), wanted=wanted, name=name)
 
     async def put(self, content: bytes) -> str:
@@ -189,7 +190,8 @@ class Values:
         try:
             return await self._patiently(lambda: self._store.put(content))
         except StoreUnavailable as error:
-            raise ResultNotKept(f"the call is done, but what was said could not be kept: {error}") from None
+            message = f"the call is done, but what was said could not be kept: {error}"
+            raise ResultNotKept(message, size_bytes=len(content)) from None
 
     async def keep_failure(self, told: Mapping[str, str]) -> str | None:
         """Puts the whole text of a failure into the store and returns its reference.

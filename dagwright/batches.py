@@ -36,10 +36,13 @@ class Batch:
     updates: list[HistoryEvent] = field(default_factory=list)
 
     @property
-    def in_order(self) -> list[HistoryEvent]:
-        """The events in the order in which the workflow was given them."""
+    def in_order(self) -> tuple[list[HistoryEvent], list[HistoryEvent]]:
+        """The messages and the other events, each in the order in which the workflow was given them.
+
+        The SDK applies all messages of an activation, lets the workflow run, and applies the rest then.
+        """
         signals = sum(event.event_type == _SIGNALLED for event in self.events)
-        return [*self.events[:signals], *self.updates, *self.events[signals:]]
+        return [*self.events[:signals], *self.updates], [*self.events[signals:]]
 
 
 class Batches:

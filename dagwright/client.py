@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -15,35 +15,36 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowHistoryEventFilterType,
 )
-from temporalio.common import (
-    SearchAttributeKey,
-    SearchAttributePair,
-    TypedSearchAttributes,
-    WorkflowIDReusePolicy,
-)
+from temporalio.common import SearchAttributeKey, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from dagwright.cancelled_runs import read_recorded_document
 from dagwright.chunk_items import view_of_item
 from dagwright.contracts import wire
 from dagwright.contracts.documents import nodes_ended
+from dagwright.contracts.failures import NODE_FAILED, run_error_of
 from dagwright.contracts.limits import WORKFLOW_ID_BYTES, WORKFLOW_TASK_S, summary_of
 from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.contracts.pursuits import workflow_type_of
+from dagwright.contracts.run_attributes import attributes_at_start
+from dagwright.contracts.tags import tags_in
 from dagwright.feed import RunFeed, RunNotFound, RunView, tools_of
 from dagwright.feed_hub import RunFeeds
 from dagwright.graph_listing import GraphListing
 from dagwright.parking import Parked, parked_tools
 from dagwright.people import People, has_sub_plans
 from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.policy import Policy
+from dagwright.plan.policy import Policy, default_policy
+from dagwright.plan.states import RunStatus
 from dagwright.plan_pages import made_to_travel
-from dagwright.restoring import full_document, restored_document, stored_text
+from dagwright.restoring import error_with_inner_nodes, full_document, restored_document, stored_text
 from dagwright.run_lists import RunFilter, RunPlace, RunSummary, owner_in
 from dagwright.server import Connection
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
 from dagwright.text_hub import AnswerTexts
+from dagwright.tool_queues import queue_of_plan
 from dagwright.written import closing_document
 
 HISTORIES_AT_ONCE = 8
@@ -87,10 +88,12 @@ class Origin:
     Args:
         written: the plan as it was written, as JSON: what a plan of the same id is compared with.
         name: what lists call the run if its plan has no title, such as the name of its file.
+        template: name under which the plan is published, if the run was started by that name.
     """
 
     written: Any = None
     name: str | None = None
+    template: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ class Terms:
         approved_by: who has said so already.
         owner: whose key starts it.
         beside: what else it is given, such as what a fork takes over of another run.
+        tags: key -> value, as `contracts.tags.checked_tags` returns them; runs are filtered by them.
     """
 
     deadline_s: float | None = None
@@ -112,6 +116,7 @@ class Terms:
     approved_by: str | None = None
     owner: str | None = None
     beside: RunInput = NOTHING_BESIDE
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 NO_TERMS = Terms()
@@ -125,6 +130,7 @@ class Sending:
         workflow: its type.
         content: its input.
         source, inputs, model: what a run of the same id is compared with.
+        task_queue: queue of its tools, whose workers serve the run too; `None` for the queue of all workers.
     """
 
     workflow: str
@@ -134,6 +140,7 @@ class Sending:
     source: Any
     inputs: Mapping[str, Any]
     model: Mapping[str, Any] | None
+    task_queue: str | None = None
 
 
 class Runs:
@@ -150,8 +157,7 @@ class Runs:
         self._notifies = notifies
         self._client = connection.client
         self._store = store
-        # A run that finds its state there writes what it waits for as well.
-        self._has_state = wire.WRITTEN_BY_RUNS.isdisjoint(connection.missing_search_attributes)
+        self._missing_attributes = connection.missing_search_attributes
         self._task_queue = task_queue
         self.people = People(connection)
         """What the runs ask of people."""
@@ -195,10 +201,10 @@ class Runs:
                 sending.workflow,
                 sending.content,
                 id=chosen,
-                task_queue=self._task_queue,
+                task_queue=sending.task_queue or self._task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 memo=sending.memo,
-                search_attributes=self._search_attributes(),
+                search_attributes=attributes_at_start(sending.memo, missing=self._missing_attributes),
                 static_summary=sending.title,
                 task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
             )
@@ -208,6 +214,23 @@ class Runs:
                 raise
             return there
         return Started(chosen, handle.first_execution_run_id or "", is_new=True)
+
+    async def find(
+        self,
+        plan: CompiledPlan,
+        inputs: Mapping[str, Any],
+        *,
+        workflow_id: str,
+        origin: Origin | None = None,
+        terms: Terms = NO_TERMS,
+    ) -> Started | None:
+        """Return the run that `start` would attach to, `None` if there is none; start nothing.
+
+        Raises:
+            IdInUse, IdInvalid: as `start`.
+        """
+        sending = await self.prepared(plan, inputs, origin=origin, tools=(), terms=terms)
+        return await self.same(checked_id(workflow_id), sending)
 
     async def prepared(
         self,
@@ -224,6 +247,7 @@ class Runs:
             plan, inputs, origin, tools, terms: as `start` has them.
         """
         sent = await made_to_travel(plan, self._store)
+        is_by_model = plan.pursuit is None and (terms.needs_approval or terms.approved_by is not None)
         run_input = replace(
             terms.beside,
             compiled=sent.plan,
@@ -231,7 +255,7 @@ class Runs:
             inputs=inputs,
             deadline_s=terms.deadline_s,
             notifies=self._notifies,
-            policy=terms.policy,
+            policy=terms.policy or (default_policy("model") if is_by_model else None),
             needs_approval=terms.needs_approval,
             approved_by=terms.approved_by,
         )
@@ -244,8 +268,11 @@ class Runs:
             wire.MEMO_NODES: plan.written_count,
             wire.MEMO_TITLE: title,
             **({wire.MEMO_OWNER: terms.owner} if terms.owner is not None else {}),
+            **({wire.MEMO_TAGS: dict(terms.tags)} if terms.tags else {}),
+            **({wire.MEMO_TEMPLATE: origin.template} if origin and origin.template else {}),
         }
-        return Sending(workflow_type_of(plan), content, memo, title, source, inputs, run_input.model)
+        workflow, queue = workflow_type_of(plan), queue_of_plan(plan)
+        return Sending(workflow, content, memo, title, source, inputs, run_input.model, queue)
 
     async def same(self, workflow_id: str, sending: Sending) -> Started | None:
         """Returns the run that has an id, if it is one of the same plan, inputs and model; `None` if there is none.
@@ -306,9 +333,10 @@ class Runs:
         place = after or RunPlace(page=limit if wanted.is_by_state else max(limit, LISTED_AT_ONCE))
         found: list[RunSummary] = []
         runs: list[WorkflowExecution] = []
-        async for next_place, run in self._executions_from(place):
+        query = wanted.query(missing=self._missing_attributes)
+        async for next_place, run in self._executions_from(place, query):
             is_top = run.parent_id is None or wire.MEMO_SESSION in run.raw_info.memo.fields
-            if is_top and (wanted.is_by_state or wanted.takes(run.id, await run.memo())):
+            if is_top and (wanted.is_by_state or await _is_wanted(run, wanted)):
                 runs.append(run)
             if len(found) + len(runs) == limit:
                 found += await self._summaries(runs, wanted)
@@ -317,10 +345,10 @@ class Runs:
                 return found, next_place
         return [*found, *await self._summaries(runs, wanted)], None
 
-    async def _executions_from(self, place: "RunPlace") -> AsyncIterator[tuple[RunPlace | None, WorkflowExecution]]:
+    async def _executions_from(
+        self, place: "RunPlace", query: str
+    ) -> AsyncIterator[tuple[RunPlace | None, WorkflowExecution]]:
         """Yields what the server lists from a place on, each with the place behind it; `None` behind the last one."""
-        # Of a run that went on in new executions only the newest is one.
-        query = f"{wire.IS_RUN} AND ExecutionStatus != 'ContinuedAsNew'"
         token, index = place.token, place.index
         while True:
             listing = self._client.list_workflows(query, page_size=place.page, next_page_token=token)
@@ -389,6 +417,14 @@ class Runs:
         """Tells whether there is a run of that id."""
         return await self._find(workflow_id) is not None
 
+    async def tags_of(self, workflow_id: str) -> dict[str, str]:
+        """Return the tags of a run, name -> value.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return tags_in(await self._memo_of(workflow_id), key=wire.MEMO_TAGS)
+
     async def owner_of(self, workflow_id: str) -> str | None:
         """Returns whose key started a run through the API; `None` of one that was started without.
 
@@ -442,18 +478,23 @@ class Runs:
                 return None
             raise
 
-    def _search_attributes(self) -> TypedSearchAttributes:
-        return TypedSearchAttributes([SearchAttributePair(_STATE, "running")] if self._has_state else [])
-
     async def _summary(self, run: WorkflowExecution) -> RunSummary:
         memo = await run.memo()
         total, title, session = (memo.get(name) for name in (wire.MEMO_NODES, wire.MEMO_TITLE, wire.MEMO_SESSION))
-        done = await self._nodes_done(run, total) if run.close_time is not None else None
-        status = run.typed_search_attributes.get(_STATE)
+        document = await self._closing_document(run) if run.close_time is not None else None
+        done = None if document is None else nodes_ended(document, total=total)
+        status, error = run.typed_search_attributes.get(_STATE), None if document is None else run_error_of(document)
+        if run.status is WorkflowExecutionStatus.CANCELED and document is not None:
+            status = RunStatus.CANCELLED.value
         if done is None or status in (None, "running"):
             view = await RunFeed(self._client, run.id, run_id=run.run_id).read()
             total = total if view.nodes_total is None else view.nodes_total
             title, done, status = title or summary_of(view.title or "") or None, view.nodes_done, view.status
+            error = view.unfilled_document()["error"]
+        if error is not None and error["code"] == NODE_FAILED and error["node"] is None:
+            # Only nodes in regions failed: the payload store has them.
+            view = await RunFeed(self._client, run.id, run_id=run.run_id).read()
+            error = await error_with_inner_nodes(view.unfilled_document(), view, self._store)
         return RunSummary(
             workflow_id=run.id,
             status=status,
@@ -463,19 +504,28 @@ class Runs:
             nodes_done=done,
             nodes_total=total if isinstance(total, int) else 0,
             session=session if isinstance(session, str) else None,
+            error=error if status == "failed" else None,
+            tags=tags_in(memo, key=wire.MEMO_TAGS),
         )
 
-    async def _nodes_done(self, run: WorkflowExecution, total: Any) -> int | None:
-        """Returns how many nodes of a closed run ended, from its last event; `None` if it does not tell."""
+    async def _closing_document(self, run: WorkflowExecution) -> Mapping[str, Any] | None:
+        """Return the result document at the end of the history of a closed run; `None` if it has none."""
+        if run.status is WorkflowExecutionStatus.CANCELED:
+            return await read_recorded_document(self._client, run.id, run.run_id)
         handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
         async for event in handle.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT):
-            document = closing_document(event)
-            return None if document is None else nodes_ended(document, total=total)
+            return closing_document(event)
         return None
 
 
 def _differ(name: str, some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
     return name not in some or name not in others or some[name] != others[name]
+
+
+async def _is_wanted(run: WorkflowExecution, wanted: RunFilter) -> bool:
+    memo = await run.memo()
+    started_at = None if wanted.since is None else _began_at(memo) or run.start_time.timestamp()
+    return wanted.takes(run.id, memo, started_at=started_at)
 
 
 def _began_at(memo: Mapping[str, Any]) -> float | None:
@@ -489,7 +539,7 @@ def open_runs(connection: Connection, settings: Settings) -> Runs:
     return Runs(
         connection,
         task_queue=settings.task_queue,
-        store=open_store(settings.payload_store),
+        store=open_store(settings.payload_store, state_dir=settings.state_dir),
         notifies=settings.notify_url is not None,
     )
 

@@ -12,10 +12,12 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from dagwright.closing import TaskFailure
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.contracts.messages import MessageInvalid, read_message
+from dagwright.contracts.usage import USAGE_PLACE, wait_of_heartbeat
 from dagwright.contracts.wire import (
     ACTIVITY_NOTIFY,
     ACTIVITY_RUN_REGION,
-    DETAIL_WAITS_FOR,
+    ERROR_STORE_UNAVAILABLE,
+    PAUSED_AS_MISSING,
     PAUSED_AS_PARKED,
     SEARCH_AWAITING,
 )
@@ -34,7 +36,7 @@ _STATES = {
 _CUT_BY_SERVER = "Failure exceeds size limit."
 """What a server that keeps little of a failed attempt says instead; the failure itself, cut, is the cause."""
 
-STORE_UNAVAILABLE = "store_unavailable"
+STORE_UNAVAILABLE = ERROR_STORE_UNAVAILABLE
 """Code of a failure, and of a note, that the payload store does not answer."""
 LOOKUP_WAITS = "lookup_waits"
 """Code of a note that what is looked up before anything runs has failed and is tried again."""
@@ -121,7 +123,7 @@ def _held_words(call: PendingActivityInfo) -> str | None:
     if call.state != PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED:
         return None
     paused = call.pause_info.manual
-    if paused.reason.startswith(PAUSED_AS_PARKED):
+    if paused.reason.startswith((PAUSED_AS_PARKED, PAUSED_AS_MISSING)):
         return str(paused.reason)
     by = f" by {paused.identity}" if paused.identity else ""
     return f"paused{by}{f': {paused.reason}' if paused.reason else ''}"
@@ -178,7 +180,9 @@ def store_notes(raw: DescribeWorkflowExecutionResponse, projection: Projection) 
             is_region = call.activity_type.name == ACTIVITY_RUN_REGION
             name = "a group of pure nodes" if is_region else task_id or f"the step {call.activity_type.name}"
             again = f"attempt {call.attempt}, {call.maximum_attempts or 'as many as it takes'} in all"
-            until = "it goes on by itself when the store answers" if is_region else again
+            # A call with a failure waits for its next attempt; the others wait for the store itself.
+            is_waiting = not call.HasField("last_failure")
+            until = "it continues by itself when the store answers" if is_region or is_waiting else again
             message = f"{name} waits for the payload store: {told}; {until}"
             notes.append({"code": STORE_UNAVAILABLE, "node": None if is_region else task_id, "message": message})
     return notes
@@ -205,12 +209,12 @@ def lookup_notes(raw: DescribeWorkflowExecutionResponse, projection: Projection)
 
 def _store_words(call: PendingActivityInfo) -> str | None:
     """Returns why the payload store does not answer, if that is what a call waits for."""
+    details = call.heartbeat_details.payloads
+    with suppress(MessageInvalid):
+        reason = wait_of_heartbeat([read_message(each) for each in details[: USAGE_PLACE + 1]])
+        if reason is not None:
+            return cut_text(reason, max_bytes=MESSAGE_LIMIT_BYTES)
     if call.activity_type.name == ACTIVITY_RUN_REGION:
-        details = call.heartbeat_details.payloads
-        with suppress(MessageInvalid):
-            told = read_message(details[0]) if details else None
-            if isinstance(told, dict) and isinstance(told.get(DETAIL_WAITS_FOR), str):
-                return cut_text(told[DETAIL_WAITS_FOR], max_bytes=MESSAGE_LIMIT_BYTES)
         return None
     # Those that are no calls of a tool raise it as it is, and Temporal names it by its class.
     kind = call.last_failure.application_failure_info.type
@@ -223,17 +227,17 @@ def task_notes(raw: DescribeWorkflowExecutionResponse, failure: TaskFailure | No
     if attempt <= _FAILS_FOR_GOOD:
         return []
     if failure is None:
-        advice, cause = "no worker answered in time; it goes on by itself when one does", "without an answer"
+        advice, cause = "no worker answered in time; it continues by itself when one does", "without an answer"
     else:
-        advice = _ADVICE.get(failure.cause, "no worker can do its next step; it goes on by itself when one can")
+        advice = _ADVICE.get(failure.cause, "no worker can do its next step; it continues by itself when one can")
         cause = cut_text(failure.message, max_bytes=MESSAGE_LIMIT_BYTES)
-    message = f"the run cannot go on: {advice} (its workflow task has been tried {attempt - 1} times: {cause})"
+    message = f"the run cannot continue: {advice} (its workflow task was tried {attempt - 1} times: {cause})"
     return [{"code": "workflow_task_failing", "node": None, "message": message}]
 
 
 _OTHER_CODE = (
-    "the worker's code is other than the code that began this run; stop that worker or roll it back, and the run goes "
-    "on by itself where it is, with nothing lost"
+    "the worker's code differs from the code that started this run; stop that worker or roll it back, and the run "
+    "continues by itself where it is, with nothing lost"
 )
 _ADVICE = {"NON_DETERMINISTIC_ERROR": _OTHER_CODE}
 """Cause of a failed workflow task -> what to do."""

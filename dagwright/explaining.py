@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from dagwright.chunk_items import ItemNotBegun, OpenFeed, view_of_item
+from dagwright.contracts.failures import FROM_NODES
 from dagwright.contracts.wire import ERROR_PLAN_FAILED
 from dagwright.feed import RunNotFound, RunView
 from dagwright.insides import InnerNode, Insides, unreadable_note
@@ -75,7 +76,7 @@ class Explanation:
     def ended_by(self) -> str | None:
         """Returns what a run ended by where none of its reasons says so, with its code."""
         error = self._error() if self.view.is_closed and not self.node and self.chain.reasons else None
-        if error is None or error["code"] == ERROR_PLAN_FAILED:
+        if error is None or error["code"] in {ERROR_PLAN_FAILED, *FROM_NODES}:
             # That no node was completed which the plan is for, its nodes say themselves.
             return None
         if any(str(error["message"]) in reason.detail for reason in self.chain.reasons):
@@ -101,12 +102,8 @@ class Explanation:
         }
 
     def _error(self) -> dict[str, Any] | None:
-        if self.view.error is not None:
-            return dict(self.view.error)
-        if self.view.written is not None and self.view.written.get("error") is not None:
-            return dict(self.view.written["error"])
-        error = self.view.scheduler.error if self.view.scheduler is not None else None
-        return None if error is None else error.to_json()
+        error: dict[str, Any] | None = self.view.unfilled_document()["error"]
+        return error
 
     def _words_of_nothing(self) -> str:
         if self.view.is_closed:

@@ -25,6 +25,7 @@ from dagwright.contracts.documents import (
     reference_to,
     result_document,
 )
+from dagwright.contracts.failures import run_error_of
 from dagwright.contracts.messages import RunInput
 from dagwright.contracts.taking import Read
 from dagwright.descriptions import (
@@ -107,7 +108,14 @@ class RunView:
         return document
 
     def unfilled_document(self) -> dict[str, Any]:
-        """Returns the result document with every value; what lies in the payload store is a `StoredValue` there."""
+        """Return the result document with every value; what lies in the payload store is a `StoredValue` there.
+
+        Its `error` says why the run failed, also if only nodes failed: `contracts.failures`.
+        """
+        document = self._recorded_document()
+        return {**document, "error": run_error_of(document)}
+
+    def _recorded_document(self) -> dict[str, Any]:
         facts = RunFacts(self.workflow_id, self.run_id, title=self.title, error=self.error, notes=self.notes)
         document = result_document(self.scheduler, facts, status=self.status)
         return document if self.written is None else self._as_written(document, self.written)
@@ -359,7 +367,8 @@ class RunFeed:
         with suppress(RunNotFound):
             while (above := root_run(description) or run_above(description)) not in (None, description.id):
                 description = await RunFeed(self._client, str(above))._describe()
-        return notes_of(waiting, workflow_id=description.id, tools=tools_of(await description.memo()))
+        tools = tools_of(await description.memo())
+        return notes_of(waiting, workflow_id=description.id, tools=tools, own_queue=description.task_queue)
 
     async def _waiting_sub_plans(
         self, raw: DescribeWorkflowExecutionResponse, projection: Projection

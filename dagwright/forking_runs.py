@@ -1,7 +1,7 @@
 """From a run to a fork of it that can be started: what the command `fork` does, and the gateway."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,9 +9,11 @@ from dagwright.client import Origin, Runs, Started, Terms
 from dagwright.feed import RunView
 from dagwright.forks import Draft, ForkRefused, Forks, retooled
 from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.errors import PlanInvalid, Problem, pointer
+from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.inputs import wrong_inputs
-from dagwright.preparation import check_plan, prepare_plan, unused_inputs
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.posted_plans import PostedPlan, read_posted
+from dagwright.preparation import check_plan, no_such_inputs, prepare_plan, unused_inputs, unused_names
 from dagwright.toolset import Toolset
 
 Declared = Mapping[str, Mapping[str, Any]]
@@ -29,16 +31,18 @@ class ForkWish:
     """How a fork is to differ from its run.
 
     Args:
-        plans: one, as it was written, or why it could not be read; none is that of the run.
+        plans: one, as it was written, as a program sent it, or why it could not be read; none is that of the run.
         inputs: those that are others than in the run.
         rerun: nodes and items to do again.
         typing: reads the inputs.
+        apart: runs the check of another plan beside the event loop.
     """
 
     plans: Sequence[Any] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     rerun: Sequence[str] = ()
     typing: Typing = as_given
+    apart: Callable[..., Awaitable[Any]] = asyncio.to_thread
 
 
 async def draft_of(workflow_id: str, wish: ForkWish, *, runs: Runs, forks: Forks, toolset: Toolset) -> Draft:
@@ -52,8 +56,14 @@ async def draft_of(workflow_id: str, wish: ForkWish, *, runs: Runs, forks: Forks
     view = await runs.feed(workflow_id).read()
     if view.scheduler is None:
         raise ForkRefused(f"nothing is known of the plan of {workflow_id!r}; start it anew with `run`")
+    known = dict(view.scheduler.inputs)
     # Nobody else waits for as long as a large plan is checked.
-    plan, inputs = await asyncio.to_thread(_changed, view, wish, toolset, known=dict(view.scheduler.inputs))
+    if wish.plans:
+        context = view.run_input.context if view.run_input is not None else {}
+        change = PlanChange(wish.plans[0], wish.inputs, wish.typing, context=context, known=known)
+        plan, inputs = await wish.apart(plan_of_change, change, toolset.declarations())
+    else:
+        plan, inputs = await asyncio.to_thread(_changed, view, wish, toolset, known=known)
     return await forks.draft(view, plan, inputs=inputs, rerun=wish.rerun)
 
 
@@ -66,26 +76,48 @@ def _changed(
         PlanInvalid: they are wrong.
     """
     assert view.scheduler is not None
-    if not wish.plans:
-        plan = retooled(view.scheduler.plan, toolset.declarations(), rerun=wish.rerun)
-        typed, found = wish.typing(plan.inputs, wish.inputs)
-        problems = [*found]
-        problems += [
-            Problem("invalid_field", f"the plan has no input {name!r}", pointer("inputs", name))
-            for name in wish.inputs
-            if name not in plan.inputs and name not in known
-        ]
-        inputs = {**known, **typed}
-        if problems := [*problems, *wrong_inputs(plan.inputs, inputs)]:
-            raise PlanInvalid(problems)
-        return plan, inputs
-    context = view.run_input.context if view.run_input is not None else {}
-    checked = check_plan(wish.plans[0], toolset.declarations(), context=context)
-    typed, found = wish.typing(checked.inputs, wish.inputs)
-    if problems := [*unused_inputs(checked, wish.inputs), *found]:
+    plan = retooled(view.scheduler.plan, toolset.declarations(), rerun=wish.rerun)
+    typed, found = wish.typing(plan.inputs, wish.inputs)
+    strange = [name for name in wish.inputs if name not in plan.inputs and name not in known]
+    problems = [*found, *no_such_inputs(strange, {**plan.inputs, **known})]
+    inputs = {**known, **typed}
+    if problems := [*problems, *wrong_inputs(plan.inputs, inputs)]:
         raise PlanInvalid(problems)
-    unused = {str(problem.pointer).rpartition("/")[2] for problem in unused_inputs(checked, known)}
-    inputs = {**{name: value for name, value in known.items() if name not in unused}, **typed}
+    return plan, inputs
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChange:
+    """Another plan for a fork, with everything that its check needs: it can be pickled.
+
+    Args:
+        plan: as it was written, as a program sent it, or why it could not be read.
+        inputs: those that are others than in the run.
+        typing: reads the inputs.
+        context: what the names of the session stand for.
+        known: inputs of the run.
+    """
+
+    plan: Any
+    inputs: Mapping[str, Any]
+    typing: Typing
+    context: Mapping[str, Any]
+    known: Mapping[str, Any]
+
+
+def plan_of_change(change: PlanChange, tools: Mapping[str, ToolDeclaration]) -> tuple[CompiledPlan, dict[str, Any]]:
+    """Return the plan and the inputs of a fork with another plan.
+
+    Raises:
+        PlanInvalid: they are wrong.
+    """
+    written = read_posted(change.plan) if isinstance(change.plan, PostedPlan) else change.plan
+    checked = check_plan(written, tools, context=change.context)
+    typed, found = change.typing(checked.inputs, change.inputs)
+    if problems := [*unused_inputs(checked, change.inputs), *found]:
+        raise PlanInvalid(problems)
+    unused = {*unused_names(checked, change.known)}
+    inputs = {**{name: value for name, value in change.known.items() if name not in unused}, **typed}
     return prepare_plan(checked, inputs), inputs
 
 
@@ -107,6 +139,7 @@ async def start_fork(draft: Draft, *, runs: Runs, forks: Forks, tools: Sequence[
         approved_by=beside.approved_by,
         owner=await runs.owner_of(draft.origin),
         beside=beside,
+        tags=await runs.tags_of(draft.origin),
     )
     return await runs.start(
         draft.plan,

@@ -26,14 +26,15 @@ from dagwright.contracts.rounds_forks import without_later_rounds
 from dagwright.feed import RunNotFound, RunView
 from dagwright.plan.budget import options_to_json
 from dagwright.plan.carry import carry_of
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_to_json
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_to_json, tool_of
 from dagwright.plan.forking import Change, Outlook, Source, Takeover, outlook, takeover
 from dagwright.plan.kept import MOST_KEPT, Kept, KeptBook
 from dagwright.plan.projecting import describe
+from dagwright.plan.references import suggestion
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.stored import StoredValue, unfilled_places
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.tools import ToolDeclaration, with_undoing
 from dagwright.plan.undoing import without_undoing
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 
@@ -130,7 +131,7 @@ class Forks:
         taken, seen = await asyncio.to_thread(_ahead, looking, old, source=source, change=change)
         unknown = [name for name in rerun if not _is_named(name, looking, seen)]
         if unknown:
-            raise ForkRefused(f"--rerun {unknown[0]}: the fork has no such node or item")
+            raise ForkRefused(unknown_rerun(unknown[0], plan))
         await self._take_sub_plans(view, plan, taken, change=change, reused=frozenset(seen.reused))
         if taken.problems:
             raise ForkRefused("; ".join(taken.problems[:5]))
@@ -313,9 +314,11 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
             advice += f", or have the model plan again: --rerun {PLAN}"
         raise ForkRefused(f"nodes of this run took the place of others; {advice}")
     declared = {}
+    # A plan may declare tools that only nodes of an answer would call.
+    called = with_undoing([node.tool for node in plan.nodes], plan.tools)
     for name, tool in plan.tools.items():
         now = tools.get(name)
-        if now is not None and now.effects is not tool.effects:
+        if now is not None and now.effects is not tool.effects and name in called:
             raise ForkRefused(f"the effects of {name!r} are {now.effects.value} now; give the plan with --plan")
         declared[name] = now or tool
     nodes = [
@@ -366,9 +369,8 @@ def _effects_of(plan: CompiledPlan, seen: Outlook) -> dict[str, str]:
     nodes = {node.id: node for node in plan.nodes}
     for task_id in (*seen.runs, *seen.undecided, *seen.later):
         node = nodes.get(task_id) or nodes.get(_node_of(task_id))
-        tool = plan.tools.get(node.tool) if node is not None else None
-        if tool is not None:
-            found[task_id] = tool.effects.value
+        if node is not None and node.tool in plan.tools:
+            found[task_id] = tool_of(node, plan.tools).effects.value
     return found
 
 
@@ -376,3 +378,9 @@ def _id_of_fork(origin: str, content: Mapping[str, Any]) -> str:
     canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, default=str, separators=(",", ":"))
     digest = hashlib.sha256(canonical.encode()).hexdigest()
     return short_id(f"{origin}-fork-{digest[:8]}", max_bytes=WORKFLOW_ID_BYTES)
+
+
+def unknown_rerun(name: str, plan: CompiledPlan) -> str:
+    """Return the message for a node or item that a fork does not have."""
+    near = suggestion(name, [node.id for node in plan.nodes])
+    return f"--rerun {name}: the fork has no such node or item" + (f"; {near}" if near else "")

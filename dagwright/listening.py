@@ -76,12 +76,18 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def listening(
-    app: ASGIApp, listener: socket.socket, *, leaving: asyncio.Event | None = None
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    leaving: asyncio.Event | None = None,
+    proxies: str | None = None,
 ) -> AsyncIterator[None]:
     """Answers requests for as long as the block lasts, and then those that are under way.
 
     Args:
         leaving: set before the end, so that streams end.
+        proxies: addresses or networks of proxies, separated by commas, whose `X-Forwarded-For` and `X-Forwarded-Proto`
+            count.
     """
     config = uvicorn.Config(
         app,
@@ -90,6 +96,9 @@ async def listening(
         lifespan="off",
         ws="none",
         server_header=False,
+        # By default every process on this machine could choose the address that it is limited by.
+        proxy_headers=proxies is not None,
+        forwarded_allow_ips=proxies,
         timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=round(LEAVING_S),
     )

@@ -15,13 +15,11 @@ from typing import Any
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflowservice.v1 import PauseActivityRequest, UnpauseActivityRequest
-from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.common import WorkflowIDReusePolicy
-from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.contracts import wire
-from dagwright.contracts.limits import ACTIVITY_ID_BYTES, short_id, summary_of
+from dagwright.note_workflows import end_note, note_id, read_note, start_note
 from dagwright.plan.times import format_time
 
 FRESH_S = 2.0
@@ -33,10 +31,11 @@ _SPREAD_A_CALL_S = 0.1
 _RPC_TIMEOUT = timedelta(seconds=5)
 _RELEASED_AT_ONCE = 10
 _REASON_CHARACTERS = 500
-_PAUSED = (
+IS_HELD = (
     PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED,
     PendingActivityState.PENDING_ACTIVITY_STATE_PAUSE_REQUESTED,
 )
+"""States of a call that the server has paused, or will pause when its attempt has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +96,8 @@ class Released:
 
 async def parked_tool(client: Client, tool: str) -> Parked | None:
     """Returns who parked a tool; `None` if it is not parked."""
-    try:
-        described = await client.get_workflow_handle(_note_id(tool)).describe(rpc_timeout=_RPC_TIMEOUT)
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return None
-        raise
-    return await _parked(described) if described.status is WorkflowExecutionStatus.RUNNING else None
+    note = await read_note(client, _note_id(tool))
+    return None if note is None else await _parked(note)
 
 
 async def parked_tools(client: Client) -> list[Parked]:
@@ -115,24 +109,15 @@ async def parked_tools(client: Client) -> list[Parked]:
 
 async def park_tool(client: Client, tool: str, *, by: str | None, reason: str | None) -> Parked | None:
     """Parks a tool; returns who did it before, or `None`. It holds everywhere after `SETTLED_S` seconds."""
-    told = summary_of(f"{tool} is parked{f' by {by}' if by else ''}{f': {reason}' if reason else ''}")
-    try:
-        await client.start_workflow(
-            wire.NOTE_PARKED_TOOL,
-            id=_note_id(tool),
-            task_queue=wire.QUEUE_OF_NOTES,
-            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-            memo={
-                wire.MEMO_TOOL: tool,
-                wire.MEMO_BY: by,
-                wire.MEMO_REASON: reason and reason[:_REASON_CHARACTERS],
-            },
-            static_summary=told,
-            static_details=f"Nobody works on this: it is a note. `dagwright unpark {tool}` ends it.",
-        )
-    except WorkflowAlreadyStartedError:
-        return await parked_tool(client, tool)
-    return None
+    is_new = await start_note(
+        client,
+        wire.NOTE_PARKED_TOOL,
+        _note_id(tool),
+        memo={wire.MEMO_TOOL: tool, wire.MEMO_BY: by, wire.MEMO_REASON: reason and reason[:_REASON_CHARACTERS]},
+        summary=f"{tool} is parked{f' by {by}' if by else ''}{f': {reason}' if reason else ''}",
+        details=f"Nobody works on this: it is a note. `dagwright unpark {tool}` ends it.",
+    )
+    return None if is_new else await parked_tool(client, tool)
 
 
 async def unpark_tool(client: Client, tool: str, *, by: str | None, spread_s: float | None = None) -> Released:
@@ -143,7 +128,7 @@ async def unpark_tool(client: Client, tool: str, *, by: str | None, spread_s: fl
     """
     parked = await parked_tool(client, tool)
     if parked is not None:
-        await _end_note(client, tool, by=by)
+        await end_note(client, _note_id(tool), reason=f"unparked{f' by {by}' if by else ''}")
         # What a worker knew before may still pause a call.
         await asyncio.sleep(SETTLED_S)
     held = [each async for each in _held_calls(client, tool)]
@@ -160,15 +145,6 @@ async def unpark_tool(client: Client, tool: str, *, by: str | None, spread_s: fl
     return Released(parked, calls, len(held), spread_s)
 
 
-async def _end_note(client: Client, tool: str, *, by: str | None) -> None:
-    try:
-        await client.get_workflow_handle(_note_id(tool)).terminate(reason=f"unparked{f' by {by}' if by else ''}")
-    except RPCError as error:
-        # Somebody else was quicker.
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-
-
 async def _held_calls(client: Client, tool: str) -> AsyncIterator[_Held]:
     """Goes through the open runs that have calls of a tool that are held back."""
     query = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"
@@ -182,7 +158,7 @@ async def _held_calls(client: Client, tool: str) -> AsyncIterator[_Held]:
         paused = [
             call
             for call in described.raw_description.pending_activities
-            if call.activity_type.name == tool and call.state in _PAUSED
+            if call.activity_type.name == tool and call.state in IS_HELD
         ]
         ours = [call for call in paused if call.pause_info.manual.reason.startswith(wire.PAUSED_AS_PARKED)]
         if ours:
@@ -227,7 +203,7 @@ async def go_on_with_call(client: Client, run: WorkflowExecution, activity_id: s
 
 
 def _note_id(tool: str) -> str:
-    return short_id(f"{wire.ID_PARKED_TOOL}{tool}", max_bytes=2 * ACTIVITY_ID_BYTES)
+    return note_id(wire.ID_PARKED_TOOL, tool)
 
 
 async def _parked(note: Any) -> Parked:

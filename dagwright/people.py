@@ -17,9 +17,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from temporalio.client import WorkflowExecution, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.contracts import wire
+from dagwright.contracts.feedback_messages import may_await
 from dagwright.contracts.limits import child_workflow_id, task_of_child
 from dagwright.contracts.notes import Notes
 from dagwright.contracts.taking import ActTaker
@@ -27,8 +29,9 @@ from dagwright.contracts.ways import into_sub_plan
 from dagwright.executions import root_run, run_above
 from dagwright.feed import RunClosed, RunFeed, RunNotFound, RunView
 from dagwright.plan.answer_reading import without_number
+from dagwright.plan.answers import size_problem
 from dagwright.plan.chunks import is_cut
-from dagwright.plan.requests import Request
+from dagwright.plan.requests import ClientChannel, MayAnswer, Request
 from dagwright.run_lists import owner_in
 from dagwright.server import Connection
 
@@ -38,6 +41,8 @@ HISTORIES_AT_ONCE = 8
 _PAUSE_S = 0.2
 """Between two looks at what a call does with its answer."""
 _LISTED = 20
+
+_AWAITING = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
 
 _CHUNK = re.compile(r"\[\d+-\d+\]$")
 """What the id of the run of a part of a large map ends with."""
@@ -83,6 +88,11 @@ class OpenRequest:
         return str(self.document["id"])
 
     @property
+    def assignee(self) -> str | None:
+        """Who is asked; `None` is anyone."""
+        return self.document.get("assignee")
+
+    @property
     def full_node(self) -> str:
         """Its node with the path to it; the same for all items, also for those of the sub-plans above it."""
         return f"{self.path}{self.node}"
@@ -96,15 +106,21 @@ class Answer:
         content: as the type of the request wants it (contract.md section 6).
         by: who says so.
         note: what else is to be kept.
+        through: the channel of a model client that relays the answer; `None` for the inbox.
+        may_answer: as `Feedback` has it.
     """
 
     content: Any
     by: str | None = None
     note: str | None = None
+    through: ClientChannel | None = None
+    may_answer: MayAnswer = "all"
 
     def to_json(self, request: str) -> dict[str, Any]:
         """Returns the message to a run."""
-        return {"request": request, "answer": self.content, "by": self.by, "note": self.note}
+        declared: dict[str, Any] = {} if self.through is None else {"through": self.through}
+        declared |= {} if self.may_answer == "all" else {"may_answer": self.may_answer}
+        return {"request": request, "answer": self.content, "by": self.by, "note": self.note, **declared}
 
 
 class People:
@@ -124,7 +140,7 @@ class People:
         """Returns the open requests of all runs, the oldest first.
 
         Args:
-            owner: whose key started the runs; `None` is for those of all.
+            owner: whose key started the runs, or who is the assignee; `None` is for the requests of all.
         """
         return _by_age(await self._requests_of_runs("", top=None, owner=owner))
 
@@ -158,6 +174,9 @@ class People:
             RunNotFound: there is no such run.
             RunClosed: it has ended.
         """
+        if (problem := size_problem(answer.content)) is not None:
+            # The server takes 2 MiB, and the client library reports more as a defect.
+            raise AnswerRefused(problem)
         handle = self._client.get_workflow_handle(place.workflow_id)
         try:
             message = answer.to_json(place.request)
@@ -255,9 +274,16 @@ class People:
                 with suppress(RunNotFound):
                     if owner is None or await self._owner_of(run) == owner:
                         return await self._told_from(run, top=top)
+                    if self._may_wait_for(run, owner):
+                        return [each for each in await self._told_from(run, top=top) if each.assignee == owner]
                 return []
 
         return [request for found in await asyncio.gather(*map(requests_of, runs)) for request in found]
+
+    def _may_wait_for(self, run: WorkflowExecution, name: str) -> bool:
+        """Return whether a run may have requests of this assignee."""
+        names = run.typed_search_attributes.get(_AWAITING)
+        return names is None or may_await(names, name)
 
     async def _owner_of(self, run: WorkflowExecution) -> str | None:
         """Returns whose key started a run, or the one above all of it."""

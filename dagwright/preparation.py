@@ -1,31 +1,42 @@
 """From a document to a compiled plan with its inputs: what `check`, `run` and the activity `compile_plan` share."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
+
+import pydantic_core
 
 from dagwright.contracts.agent_nodes import with_agents
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.limits import INPUTS_LIMIT_BYTES, PLAN_PART_BYTES
 from dagwright.contracts.plan_limits import PlanTooLarge, refuse_too_large
 from dagwright.dialects import to_document
+from dagwright.dialects.json_reader import json_problems
 from dagwright.dialects.written_plan import read_written_plan
 from dagwright.dialects.written_values import CUT_OFF, Mend
 from dagwright.plan.accepted import with_accepted
 from dagwright.plan.agent_cards import AgentCard, is_inline
 from dagwright.plan.agents import tool_of_agent
+from dagwright.plan.checked_plan import Checked
 from dagwright.plan.compilation import compile_plan, compiled_form, unavailable
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.conditions import read_condition
 from dagwright.plan.document import Document
-from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
+from dagwright.plan.errors import MAX_PROBLEMS, Note, PlanInvalid, Problem, pointer
+from dagwright.plan.flow_checks import flow_problems, undeclared_inputs
 from dagwright.plan.inputs import missing_inputs, wrong_inputs
 from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.policy import LETTING_INLINE, REFUSED_INLINE, Policy
-from dagwright.plan.references import Lookup, suggestion
+from dagwright.plan.references import HINT_BUDGET, Lookup, NameHints, cut_name, listed, suggestion
 from dagwright.plan.regions import REGION_PREFIX, contract
+from dagwright.plan.sent_tools import with_tools_for_answers
 from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.validation import Checked, check_document
+from dagwright.plan.validation import inspect_document
+
+_MOST_FLOW_PROBLEMS = 100
+_MOST_NOTES = 20
 
 
 def check_plan(
@@ -49,13 +60,46 @@ def check_plan(
     unread = raw if isinstance(raw, PlanInvalid) else None
     if unread is not None and unread.document is None:
         raise unread
+    if unread is None:
+        _refuse_surrogates(raw)
     try:
         document = to_document(unread.document if unread else raw, dialect=dialect, context=context, tools=tools)
-        checked = check_document(with_accepted(document, accepted), tools=tools, any_tool=any_tool)
+        checked = _checked(with_accepted(document, accepted), tools, any_tool=any_tool)
     except PlanInvalid as invalid:
         raise (_with_more(unread, invalid) if unread else invalid) from None
     if unread is not None:
         raise unread
+    return checked
+
+
+def _refuse_surrogates(raw: Any) -> None:
+    """Refuse a value with lone surrogates, which no library can encode.
+
+    Raises:
+        PlanInvalid: it holds one.
+    """
+    try:
+        pydantic_core.to_json(raw)
+    except ValueError:
+        if problems := json_problems(raw):
+            raise PlanInvalid(problems) from None
+
+
+def _checked(document: Document, tools: Mapping[str, ToolDeclaration], *, any_tool: bool) -> Checked:
+    """Return the checked plan of a document.
+
+    Raises:
+        PlanInvalid: with what is wrong place by place, and what is certainly wrong between places.
+    """
+    checked, problems = inspect_document(document, tools=tools, any_tool=any_tool)
+    hints = NameHints(HINT_BUDGET)
+    between = islice(flow_problems(checked, hints), _MOST_FLOW_PROBLEMS) if checked is not None else ()
+    known = {problem.pointer for problem in problems}
+    found = [*problems, *(problem for problem in between if problem.pointer not in known)]
+    if checked is None or found:
+        raise PlanInvalid(found)
+    if notes := [*islice(undeclared_inputs(checked, hints), _MOST_NOTES)]:
+        return replace(checked, notes=[*checked.notes, *notes])
     return checked
 
 
@@ -80,7 +124,7 @@ def check_written_plan(
     known = {} if any_tool else tools
     document, mends = read_written_plan(text, dialect=dialect, context=context, tools=known)
     try:
-        return check_document(with_accepted(document, accepted), tools=tools, any_tool=any_tool), mends
+        return _checked(with_accepted(document, accepted), tools, any_tool=any_tool), mends
     except PlanInvalid as invalid:
         # What is missing of a plan is often why the rest is wrong.
         cut = [Problem(mend.code, mend.message, mend.pointer) for mend in mends if mend.code == CUT_OFF]
@@ -134,22 +178,35 @@ def policy_problems(checked: Checked, policy: Policy) -> list[Problem]:
     return [*problems, *(each for below in checked.sub_plans.values() for each in policy_problems(below, policy))]
 
 
-def unused_inputs(checked: Checked, names: Iterable[str]) -> list[Problem]:
-    """Returns a problem for each name of an input that the plan neither declares nor reads: it is a slip of the pen."""
+def unused_names(checked: Checked, names: Iterable[str]) -> list[str]:
+    """Return the names of inputs that the plan neither declares nor reads."""
     strange = [name for name in names if name not in checked.inputs]
     read = _read_by_conditions(checked) if strange else frozenset[str]()
-    if _ALL in read:
-        return []
-    known = [*checked.inputs, *sorted(read)]
+    return [name for name in strange if name not in read] if _ALL not in read else []
+
+
+def unused_inputs(checked: Checked, names: Iterable[str]) -> list[Problem]:
+    """Return a problem for each name of an input that the plan neither declares nor reads, or for the first of many."""
+    unused = unused_names(checked, names)
+    known = [*checked.inputs, *sorted(_read_by_conditions(checked))] if unused else []
+    return no_such_inputs(unused, known)
+
+
+def no_such_inputs(names: Sequence[str], known: Collection[str]) -> list[Problem]:
+    """Return a problem for each name that no input of a plan has, or for the first of many.
+
+    Args:
+        known: names of the inputs, for hints.
+    """
+    hints = NameHints(HINT_BUDGET)
     return [
         Problem(
             "invalid_field",
             f"the plan has no input {name!r}",
             pointer("inputs", name),
-            hint=suggestion(name, known) or (f"it has {', '.join(known)}" if known else "it has none"),
+            hint=hints.near(name, known) or (f"it has {listed(known)}" if known else "it has none"),
         )
-        for name in strange
-        if name not in read
+        for name in map(cut_name, names[: MAX_PROBLEMS + 1])
     ]
 
 
@@ -221,6 +278,7 @@ def _prepared(checked: Checked, inputs: Mapping[str, Any], problems: Sequence[Pr
     if problems:
         raise PlanInvalid([*problems, *unavailable(checked)])
     compiled = contract(with_agents(compile_plan(checked), checked.tools))
+    compiled = with_tools_for_answers(compiled, checked.tools)
     if (size := encoded_size(dict(inputs))) > INPUTS_LIMIT_BYTES:
         message = f"the inputs have {size:,} bytes; at most {INPUTS_LIMIT_BYTES:,} can be given to a run"
         raise PlanInvalid([Problem("too_large", message, hint="put them into a file and give its name")])

@@ -6,7 +6,7 @@ that scheduled it; how its attempts fare is in no event, and `describe` knows it
 the run has ended, what it wrote of itself stands above what was worked out here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ from dagwright.contracts.outcomes import (
     take_loading_failure,
     take_result,
     take_sub_plan_end,
+    wait_for_store,
 )
 from dagwright.contracts.taking import ActTaker, Read, defect, is_awaited, is_signal, refuse_unknown, report_of
 from dagwright.plan.carry import restore, tasks_in_flight
@@ -46,7 +47,7 @@ from dagwright.plan.scheduler import NO_ATTEMPT, ONE_ATTEMPT, Scheduler
 from dagwright.plan.states import STILL_OUTSIDE, NodeStatus
 from dagwright.start_events import LOAD_PLAN, PREPARING, Beginning
 from dagwright.sub_plan_events import sub_plan_end_of
-from dagwright.written import closing_document
+from dagwright.written import closing_document, recorded_document
 
 _OF_UPDATES = frozenset(
     {
@@ -73,6 +74,8 @@ class Projection:
         self.closed_as: str | None = None
         self.document: dict[str, Any] | None = None
         """The document that the run itself wrote at its end."""
+        self._recorded: dict[str, Any] | None = None
+        """The document that a cancelled run recorded before its end."""
         self.error: NodeError | None = None
         self._notes = Notes()
         self.task_failure: TaskFailure | None = None
@@ -85,7 +88,7 @@ class Projection:
         """Rises with every batch that was taken."""
         self._beginning = Beginning()
         self._early_ends: list[SubPlanEnd] = []
-        """Reports of sub-plans that came before the run had begun."""
+        """Reports of sub-plans that came before the run had started."""
         self._early_news: list[BudgetNews] = []
         """What runs above and below told of the budget before."""
         self._told_above: set[int] = set()
@@ -133,7 +136,11 @@ class Projection:
         if self.scheduler is None or task_id not in self.scheduler.by_hand:
             return task_id
         call = self.scheduler.call_of_task(task_id)
-        return task_id if activity in (limits.activity_id(call), limits.load_id(call)) else None
+        return (
+            task_id
+            if activity in (limits.activity_id(call), limits.load_id(call), limits.store_wait_id(call))
+            else None
+        )
 
     def sub_plan_of(self, workflow_id: str) -> str | None:
         """Returns the id of the task whose sub-plan runs under a workflow id."""
@@ -203,6 +210,8 @@ class Projection:
                     self._told_above.add(event.event_id)
             case EventType.EVENT_TYPE_TIMER_STARTED:
                 self._note_timer(event)
+            case EventType.EVENT_TYPE_MARKER_RECORDED:
+                self._recorded = recorded_document(event) or self._recorded
             case _:
                 self._batches.add(event)
 
@@ -271,11 +280,17 @@ class Projection:
             self._acts.end()
         self._now = batch.at
         self._use = replace(batch.use, signals=batch.use.signals + len(batch.updates))
-        has_begun = self.scheduler is not None
-        events = batch.in_order
-        if self.scheduler is not None and self._marks is not None and events:
+        has_started = self.scheduler is not None
+        messages, others = batch.in_order
+        if self.scheduler is not None and self._marks is not None and (messages or others):
             self.scheduler.advance(self._now)
-        for event in events:
+        for event in messages:
+            await self._take_event(event, self._now)
+        known = set(self._given_out()) if batch.is_stopped and has_started else set()
+        if messages:
+            # The workflow reacts to the messages before it is given the rest.
+            self._settle()
+        for event in others:
             await self._take_event(event, self._now)
         if self.scheduler is None and self.run_input is not None and self._beginning.is_whole:
             self._begin(self.run_input, self._now)
@@ -288,28 +303,34 @@ class Projection:
                 budgets.take_news(self.scheduler, news, at=self._now)
             self._acts.begin(self.scheduler, at=self._now)
         if batch.is_stopped:
-            self._take_stop(self._now, has_begun=has_begun)
+            self._take_stop(self._now, has_started=has_started, known=known)
         self.changes += 1
 
-    def _take_stop(self, at: float, *, has_begun: bool) -> None:
+    def _given_out(self) -> list[str]:
+        """Return the tasks that were given out so far."""
+        return [*self._tasks.values(), *self._sub_plan_tasks()]
+
+    def _take_stop(self, at: float, *, has_started: bool, known: Collection[str]) -> None:
         """Takes Temporal's own cancel, which a workflow hears of after all that came with it.
 
         Args:
-            has_begun: the run had begun before; else it has given out its first tasks, and took all of them back.
+            has_started: the run started in an earlier workflow task; else its first tasks were scheduled and withdrawn.
+            known: tasks that were given out before this workflow task; a call of the others leaves no event.
         """
         if self.scheduler is None:
             return
-        if has_begun:
-            self.scheduler.close(at, reason=wire.REASON_TEMPORAL_CANCEL)
-            return
-        self._settle()
-        for task_id in [*self._tasks.values(), *self._sub_plan_tasks()]:
+        if not has_started:
+            self._settle()
+        new = [task_id for task_id in self._given_out() if task_id not in known]
+        for task_id in new:
             record = self.scheduler.record_of(task_id)
             if record is not None and record.status is NodeStatus.READY:
                 record.status = NodeStatus.RUNNING
         self.scheduler.close(at, reason=wire.REASON_TEMPORAL_CANCEL)
-        for task_id in self._tasks.values():
-            self.scheduler.task_cancelled(task_id, at=at)
+        calls = set(self._tasks.values())
+        for task_id in new:
+            if task_id in calls:
+                self.scheduler.task_cancelled(task_id, at=at)
 
     async def settle(self) -> None:
         """Takes the last batch, and does what it left no event of.
@@ -405,7 +426,7 @@ class Projection:
 
     @property
     def _running(self) -> Scheduler | None:
-        """The scheduler of a run that has begun: what comes before that is kept until then."""
+        """The scheduler of a run that has started; earlier messages are stored until then."""
         return self.scheduler if self._marks is not None else None
 
     def _take_signal(self, event: HistoryEvent, at: float) -> None:
@@ -464,8 +485,19 @@ class Projection:
         if name.startswith(wire.ID_NOTIFY):
             self._notes.add(NOTE, failure_note(error))
         if self.scheduler is not None and (task_id := self.task_of(name)) is not None:
+            if name in self._tasks and wait_for_store(self.scheduler, task_id, error, at=at) is not None:
+                self._await_store(task_id, at)
+                return
             take = take_failure if name in self._tasks else take_loading_failure
             take(self.scheduler, task_id, error, at=at)
+
+    def _await_store(self, task_id: str, at: float) -> None:
+        """Takes note that a call waits for the payload store; its node runs on."""
+        assert self.scheduler is not None
+        if self.scheduler.is_stopped or task_id in self.scheduler.cancelling:
+            self.scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
+            return
+        self._loads[limits.store_wait_id(self.scheduler.call_of_task(task_id))] = task_id
 
     async def _take_child(self, event: HistoryEvent, at: float) -> None:
         """Takes the end of a sub-plan that sent no report before it."""
@@ -503,7 +535,7 @@ class Projection:
             await self._take_event(pending, at)
         self.ended_at = at
         self.closed_as = CLOSED_AS[event.event_type]
-        self.document = closing_document(event)
+        self.document = closing_document(event) or (self._recorded if self.closed_as == "cancelled" else None)
         self.error = await closing_error(event, self._converter, has_document=self.document is not None) or self.error
         if self.document is not None and not self.document["nodes"] and "nodes_ref" not in self.document:
             # The run was refused before it began.

@@ -21,13 +21,15 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from dagwright.contracts import wire
+from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
+from dagwright.tool_queues import is_queue_of, worker_options
 
 NO_WORKER_AFTER_S = 3.0
 """A call that nobody took for so long waits for a worker, not for its turn; a worker needs about 1 s to start."""
 
-NOTES_OF_WAITING = ("no_worker", "tool_parked", "call_paused")
+NOTES_OF_WAITING = ("no_worker", "tool_missing", "tool_parked", "call_paused")
 """Codes of the notes that say what to do about calls that wait."""
 
 _RPC_TIMEOUT = timedelta(seconds=5)
@@ -105,12 +107,15 @@ def reason_of(call: OpenCall) -> str:
     return call.held or f"no worker for {call.tool}"
 
 
-def notes_of(waiting: Sequence[OpenCall], *, workflow_id: str, tools: Sequence[str]) -> list[dict[str, object]]:
+def notes_of(
+    waiting: Sequence[OpenCall], *, workflow_id: str, tools: Sequence[str], own_queue: str | None = None
+) -> list[dict[str, object]]:
     """Returns a note for each queue that nobody serves, with the command that starts a worker.
 
     Args:
         workflow_id: the run to watch.
-        tools: values of `--tools` that the run was started with.
+        tools: tools and agents that the run was started with, as its memo has them.
+        own_queue: task queue of the run itself.
     """
     by_queue: dict[Queue, list[OpenCall]] = {}
     for call in waiting:
@@ -122,7 +127,7 @@ def notes_of(waiting: Sequence[OpenCall], *, workflow_id: str, tools: Sequence[s
         if all(call.is_foreign for call in calls):
             hint = "start the worker of your own that serves it"
         else:
-            hint = f"start one with `{_watch(workflow_id)}` or `{_worker(queue, tools)}`"
+            hint = f"start one with {_commands(queue, tools, workflow_id=workflow_id, own_queue=own_queue)}"
         tasks = [call.task for call in calls]
         notes.append({"code": "no_worker", "node": tasks[0] if len(tasks) == 1 else None, "message": f"{what}; {hint}"})
     return notes
@@ -134,25 +139,37 @@ def held_notes(held: Sequence[OpenCall]) -> list[dict[str, object]]:
     for tool, why in dict.fromkeys((call.tool or "", call.held) for call in held):
         tasks = [call.task for call in held if (call.tool, call.held) == (tool, why) and call.task is not None]
         how_many = f"{len(tasks):,} calls wait" if len(tasks) > 1 else "its call waits"
-        is_parked = why is not None and why.startswith(wire.PAUSED_AS_PARKED)
-        command = shlex.join(["dagwright", "unpark", tool] if is_parked else ["temporal", "activity", "unpause"])
-        message = f"{tool}: {why}; {how_many}; `{command}` lets {'them' if len(tasks) > 1 else 'it'} go"
-        code = "tool_parked" if is_parked else "call_paused"
+        code, what_helps = _help_for(tool, why or "", is_one=len(tasks) <= 1)
+        message = f"{tool}: {why}; {how_many}; {what_helps}"
         notes.append({"code": code, "node": tasks[0] if len(tasks) == 1 else None, "message": message})
     return notes
 
 
-def _watch(workflow_id: str) -> str:
-    return f"dagwright watch {shlex.quote(workflow_id)}"
+def _help_for(tool: str, why: str, *, is_one: bool) -> tuple[str, str]:
+    """Return the code of a note about held calls of a tool, and what lets the calls go.
+
+    Args:
+        why: reason for which the server holds them.
+    """
+    if why.startswith(wire.PAUSED_AS_MISSING):
+        fix = "add the agent to the file again"
+        if not tool.startswith(AGENT_PREFIX):
+            fix = f"add the tool to the file again, or name it in the tool that replaces it (`aliases=[{tool!r}]`)"
+        goes = "the call continues by itself" if is_one else "the calls continue by themselves"
+        return wire.ERROR_TOOL_MISSING, f"{fix}, and start the worker again: {goes}"
+    is_parked = why.startswith(wire.PAUSED_AS_PARKED)
+    command = shlex.join(["dagwright", "unpark", tool] if is_parked else ["temporal", "activity", "unpause"])
+    return "tool_parked" if is_parked else "call_paused", f"`{command}` lets {'it' if is_one else 'them'} go"
 
 
-def _worker(queue: Queue, tools: Sequence[str]) -> str:
-    words = ["python", "worker.py"]
-    for reference in tools:
-        words += ["--tools", reference]
-    if queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW and queue.name != wire.DEFAULT_TASK_QUEUE:
-        words += ["--task-queue", queue.name]
-    return shlex.join(words)
+def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, own_queue: str | None) -> str:
+    is_of_run = queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW or queue.name == own_queue
+    options = worker_options(queue.name, tools, is_of_run=is_of_run)
+    worker = f"`{shlex.join(['python', 'worker.py', *options])}`"
+    # `watch` serves the queues of the tools that the run was started with, and no others.
+    if is_of_run or is_queue_of(queue.name, tools):
+        return f"`dagwright watch {shlex.quote(workflow_id)}` or {worker}"
+    return worker if tools else f"{worker}, where FILE is the file or module of the tool"
 
 
 # Where it is shown.

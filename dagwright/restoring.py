@@ -8,6 +8,7 @@ from typing import Any
 import pydantic_core
 
 from dagwright.contracts.documents import OUTPUT_LEFT_OUT, compact_value
+from dagwright.contracts.failures import FROM_NODES, run_error_of
 from dagwright.feed import RESTORED_BYTES, RunView, shortened
 from dagwright.insides import InnerNode, Insides, unreadable_note
 from dagwright.plan.filling import fill, stored_refs, walk
@@ -42,6 +43,7 @@ async def restored_document(
     document = view.unfilled_document()
     restorer = _Restorer(store, most_bytes=None if full else RESTORED_BYTES)
     await _tell_inner_nodes(document, view, restorer, only=only)
+    document["error"] = run_error_of(document)
     if only is None:
         document["output"] = await restorer.restored(document["output"], ref="output", node=None)
     else:
@@ -74,6 +76,16 @@ async def _tell_inner_nodes(
     document["nodes"] |= {node.id: node.document for node in added}
 
 
+async def error_with_inner_nodes(
+    document: Mapping[str, Any], view: RunView, store: PayloadStore
+) -> dict[str, Any] | None:
+    """Return the error of a run as `restored_document` has it, without adding nodes to the document."""
+    shown = {**document, "nodes": dict(document["nodes"])}
+    if shown["error"] is not None and shown["error"]["code"] in FROM_NODES:
+        await _tell_inner_nodes(shown, view, _Restorer(store, most_bytes=None), only=None)
+    return run_error_of(shown)
+
+
 async def _inner_nodes(insides: Insides, document: Mapping[str, Any], *, only: str | None) -> list[InnerNode]:
     if only is not None:
         found = await insides.find(only)
@@ -104,6 +116,7 @@ async def full_document(view: RunView, store: PayloadStore) -> AsyncIterator[tup
     document = view.unfilled_document()
     restorer = _Restorer(store, most_bytes=None)
     insides = restorer.insides_of(view)
+    document["error"] = await error_with_inner_nodes(document, view, store)
     nodes_ref = document.pop("nodes_ref", None)
     listing = _Listing(document, insides, restorer, counts=nodes_ref["counts"] if nodes_ref else {})
     is_of_ends = any(note["code"] == OUTPUT_LEFT_OUT for note in document["notes"])

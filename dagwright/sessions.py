@@ -28,6 +28,7 @@ from dagwright.client import IdInUse, Runs, Sending, Started, checked_id, made_i
 from dagwright.contracts import wire
 from dagwright.contracts.limits import WORKFLOW_TASK_S, summary_of
 from dagwright.contracts.sessions import Session, Turn, name_of_session, session_from_json, session_id
+from dagwright.contracts.tags import keyword
 from dagwright.contracts.turns import TurnEnd, TurnStart, end_of_turn
 from dagwright.feed import RunNotFound
 from dagwright.plan.policy import Policy
@@ -53,6 +54,7 @@ else: then the SDK has tried again for ten seconds already, ever more seldom."""
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 _SESSION = SearchAttributeKey.for_keyword(wire.SEARCH_SESSION)
+_TITLE = SearchAttributeKey.for_keyword(wire.SEARCH_TITLE)
 
 
 class SessionNotFound(Exception):
@@ -156,6 +158,7 @@ class Sessions:
         self._serve = serve
         missing = connection.missing_search_attributes
         self._has_session = wire.SEARCH_SESSION not in missing
+        self._has_identifying = missing.isdisjoint({wire.SEARCH_TITLE, wire.SEARCH_TEMPLATE, wire.SEARCH_TAGS})
         self._has_state = wire.WRITTEN_BY_RUNS.isdisjoint(missing)
 
     async def read(self, name: str) -> SessionView:
@@ -279,7 +282,14 @@ class Sessions:
     async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
         sending = turn.sending
         start = TurnStart(
-            run, sending.content, turn.request, version, sending.workflow, memo=sending.memo, policy=turn.policy
+            run,
+            sending.content,
+            turn.request,
+            version,
+            sending.workflow,
+            memo=sending.memo,
+            policy=turn.policy,
+            task_queue=sending.task_queue,
         )
         starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             wire.WORKFLOW_CONVERSE,
@@ -383,7 +393,9 @@ class Sessions:
     def _attributes(self, name: str) -> TypedSearchAttributes:
         state = [SearchAttributePair(_STATE, "running")] if self._has_state else []
         session = [SearchAttributePair(_SESSION, name)] if self._has_session else []
-        return TypedSearchAttributes([*state, *session])
+        # A session with a title knows that the runs of its turns may have title, template and tags.
+        title = [SearchAttributePair(_TITLE, keyword(f"session {name}"))] if self._has_identifying else []
+        return TypedSearchAttributes([*state, *session, *title])
 
 
 async def _view_of(execution: WorkflowExecution | WorkflowExecutionDescription) -> SessionView:

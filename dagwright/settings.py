@@ -7,6 +7,7 @@ Temporal, boto3 its `AWS_…`. Of Dagwright this module imports only what says w
 
 import os
 import re
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal, LiteralString, cast
 
@@ -19,8 +20,10 @@ from dagwright.contracts.rounds import (
     MAX_ROUNDS,
     MAX_ROUNDS_LIMIT,
     QUESTION_TIMEOUT_S,
+    SYNTHESIS,
     WORKER_TIMEOUT_S,
     RoundsLimits,
+    Synthesis,
 )
 from dagwright.plan.durations import LONGEST
 from dagwright.store.errors import LocationInvalid
@@ -33,20 +36,29 @@ _PREFIX = "DAGWRIGHT_"
 _WRONG_PLACE = "wrong_place"
 _WRONG_ADDRESS = "wrong_address"
 _WEB_ADDRESS = re.compile(r"https?://[^\s/]+(/\S*)?")
+_LISTENING_ADDRESS = re.compile(r"([^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 _LONGEST_S = LONGEST.total_seconds()
 _BRACKETED = re.compile(r"\[.*\]")
 """An address of IPv6, which has colons of its own."""
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
+_TOOLS_OF_SECRET, _HOSTS_OF_SECRET = "_TOOLS", "_HOSTS"
+"""Ends of the variables that bind a secret; no secret has such a name."""
+
 _OF_COMMANDS = frozenset(
     {
         *("state_dir", "ui_url", "log_level", "log_format", "plans", "no_color", "cache_home"),
-        *("api_keys", "api_requests", "api_streams", "api_runs", "api_body_bytes"),
-        *("api_hosts", "api_origins"),
+        *("api_keys", "api_requests", "api_streams", "api_runs", "api_body_bytes", "api_plan_bytes"),
+        *("api_hosts", "api_origins", "api_proxies", "health_address", "drain_s", "tools_queue"),
     },
 )
 """What no run depends on; whatever else is set is compared with that of the workers in the background."""
 
+_TEMPORAL_TLS_FILES = (
+    *("TEMPORAL_TLS_CLIENT_CERT_PATH", "TEMPORAL_TLS_CLIENT_KEY_PATH"),
+    "TEMPORAL_TLS_SERVER_CA_CERT_PATH",
+)
+"""Variables of Temporal's client. They are read here only because the file tools must not open these files."""
 _PLACES = frozenset({"files_root", "prices", "payload_store", "database_url"})
 """Settings that may name a file or folder."""
 _SQLITE = re.compile(r"(sqlite[^:/]*:///)([^?]*)(.*)", re.DOTALL)
@@ -84,6 +96,12 @@ class Settings(BaseSettings):
     """Signs what is sent there; one that begins with `whsec_` is base64."""
     task_queue: str = Field(default="dagwright", min_length=1, max_length=200)
     """The queue of workflows and built-in tools."""
+    tools_queue: str | None = Field(default=None, max_length=200)
+    """The queue of all tools of `--tools` and `--agents`; None is one queue for each file or module, named after it."""
+    health_address: str | None = None
+    """`HOST:PORT` at which `worker.py` serves `/livez` and `/readyz`; by default nowhere."""
+    drain_s: float | None = Field(default=None, ge=0, le=_LONGEST_S)
+    """Seconds that calls of `write` tools may continue after a worker stops; by default their own timeout."""
     files_root: Path = Field(default=Path(), validate_default=True)
     """Folder that the file tools may not leave; absolute, by default the current folder."""
     allow_private_addresses: bool = False
@@ -100,6 +118,8 @@ class Settings(BaseSettings):
     """Seconds of one call of a worker in such a question, if the worker names no timeout itself."""
     question_timeout_s: float = Field(default=QUESTION_TIMEOUT_S, gt=0, le=_LONGEST_S)
     """Seconds of the whole question, unless it says it."""
+    synthesis: Synthesis = SYNTHESIS
+    """Whether the answer of such a question is assembled from slots, or written by a model; a question may say it."""
     plans: Path | None = None
     """Folder of the plans that are published by name: templates."""
     api_keys: Path = Field(default_factory=lambda values: values["state_dir"] / "api-keys.json")
@@ -112,10 +132,14 @@ class Settings(BaseSettings):
     """Runs of one owner of keys that may go on at a time."""
     api_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
     """Bytes that the body of one request may have."""
+    api_plan_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
+    """Bytes that the body of one request with a plan may have."""
     api_hosts: str | None = None
     """Names of hosts by which an API without keys is reached beside localhost, with commas between; `*` is any."""
     api_origins: str | None = None
     """Web pages that may call the API, such as `https://a.example.com`, with commas between; `*` is all."""
+    api_proxies: str | None = None
+    """Addresses or networks of proxies that name the address of a client in `X-Forwarded-For`, separated by commas."""
     prices: Path | None = None
     """A YAML or JSON file with what models cost, in place of the prices that ship."""
     search_url: str | None = None
@@ -154,6 +178,13 @@ class Settings(BaseSettings):
             raise PydanticCustomError(_WRONG_PLACE, wrong)
         return url
 
+    @field_validator("task_queue", "tools_queue")
+    @classmethod
+    def _known_queue(cls, name: str | None) -> str | None:
+        if name is None or not name.startswith("/_sys/"):
+            return name
+        raise PydanticCustomError(_WRONG_ADDRESS, "the name of a task queue cannot begin with /_sys/")
+
     @field_validator("ui_url")
     @classmethod
     def _web_address(cls, url: str | None) -> str | None:
@@ -176,6 +207,28 @@ class Settings(BaseSettings):
             return url and url.rstrip("/")
         # It may hold a password.
         raise PydanticCustomError(_WRONG_PLACE, "it is no address such as http://127.0.0.1:9200")
+
+    @field_validator("health_address")
+    @classmethod
+    def _listening_address(cls, address: str | None) -> str | None:
+        if address is None or _LISTENING_ADDRESS.fullmatch(address):
+            return address
+        raise PydanticCustomError(_WRONG_ADDRESS, "an address is written HOST:PORT, such as 127.0.0.1:8485")
+
+    @field_validator("api_proxies")
+    @classmethod
+    def _proxy_networks(cls, proxies: str | None) -> str | None:
+        if proxies is None:
+            return None
+        networks = [each.strip() for each in proxies.split(",")]
+        try:
+            # Strict: the server ignores a network whose address has host bits.
+            for each in networks:
+                ip_network(each)
+        except ValueError:
+            words = "each proxy is an IP address or a network, such as 10.0.0.5 or 10.0.0.0/24, with commas between"
+            raise PydanticCustomError(_WRONG_ADDRESS, words) from None
+        return ",".join(networks)
 
     @field_validator("opensearch_prefix")
     @classmethod
@@ -221,7 +274,7 @@ class Settings(BaseSettings):
     @property
     def rounds_limits(self) -> RoundsLimits:
         """Returns what holds for a question that is answered in rounds and does not say it."""
-        return RoundsLimits(self.max_rounds, self.worker_timeout_s, self.question_timeout_s)
+        return RoundsLimits(self.max_rounds, self.worker_timeout_s, self.question_timeout_s, self.synthesis)
 
     def of_runs(self) -> dict[str, str]:
         """Returns what is set, and read now, that a run may depend on: variable -> value, secrets in clear.
@@ -246,9 +299,25 @@ class Settings(BaseSettings):
         Args:
             name: letters, digits and underscores, as in `{{secret.NAME}}`; nothing else names a secret.
         """
-        if _SECRET_NAME.fullmatch(name) is None:
+        if _SECRET_NAME.fullmatch(name) is None or name.endswith((_TOOLS_OF_SECRET, _HOSTS_OF_SECRET)):
             return None
         return os.environ.get(f"{_PREFIX}SECRET_{name}")
+
+    def temporal_files(self) -> tuple[Path, ...]:
+        """Return the configuration file of Temporal's client and the TLS files that Temporal's variables name."""
+        chosen = os.environ.get("TEMPORAL_CONFIG_FILE")
+        folders = (os.environ.get("XDG_CONFIG_HOME") or "~/.config", "~/Library/Application Support")
+        files = [chosen] if chosen else [f"{folder}/temporalio/temporal.toml" for folder in folders]
+        files += filter(None, map(os.environ.get, _TEMPORAL_TLS_FILES))
+        return tuple(Path(file).expanduser().absolute() for file in files)
+
+    def secret_tools(self, name: str) -> tuple[str, ...]:
+        """Return the tools, or patterns of their names, that `DAGWRIGHT_SECRET_<name>_TOOLS` binds a secret to."""
+        return _listed_in(f"{_PREFIX}SECRET_{name}{_TOOLS_OF_SECRET}")
+
+    def secret_hosts(self, name: str) -> tuple[str, ...]:
+        """Return the hosts that `DAGWRIGHT_SECRET_<name>_HOSTS` binds a secret to."""
+        return _listed_in(f"{_PREFIX}SECRET_{name}{_HOSTS_OF_SECRET}")
 
     def variable(self, name: str) -> str | None:
         """Returns what a `${name}` in a file of MCP servers stands for: the secret, else the variable of that name."""
@@ -270,6 +339,10 @@ def load_settings() -> Settings:
         variable = name if name.isupper() else f"{_PREFIX}{name.upper()}"
         got = "" if first["type"] == _WRONG_PLACE else f", got {first['input']!r}"
         raise SettingsError(f"{variable} can not be used: {first['msg']}{got}") from error
+
+
+def _listed_in(variable: str) -> tuple[str, ...]:
+    return tuple(filter(None, (each.strip() for each in os.environ.get(variable, "").split(","))))
 
 
 def _in_state_dir(values: dict[str, Any], name: str, scheme: str) -> str:

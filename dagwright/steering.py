@@ -12,10 +12,16 @@ from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.contracts import wire
+from dagwright.contracts.documents import encoded_size
+from dagwright.contracts.messages import MessageInvalid
+from dagwright.contracts.said import by_from_json
+from dagwright.contracts.steering_messages import MESSAGE_BYTES
 from dagwright.feed import RunClosed, RunFeed, RunNotFound, RunView
 from dagwright.people import PATIENCE_S, AnswerRefused, People, Place, left_by_signal, refusal_in, told_by_update
+from dagwright.plan.answers import size_problem
 from dagwright.plan.appending import extension_of
 from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.sent_tools import tools_to_json
 from dagwright.plan.tools import ToolDeclaration
@@ -63,6 +69,7 @@ class Steering:
             RunNotFound: there is no such run.
             RunClosed: it has ended.
         """
+        _refuse_invalid(message)
         place = Place(workflow_id, "")
         if "node" in message:
             place = await self._people.place_of(workflow_id, str(message["node"]))
@@ -143,8 +150,31 @@ class Steering:
         return RunClosed(f"the run {workflow_id!r} has ended")
 
 
+def _refuse_invalid(message: Mapping[str, Any]) -> None:
+    """Refuse a message that no run accepts.
+
+    The Temporal server accepts 2 MiB, and a cancel truncates a long reason without an error.
+
+    Raises:
+        AnswerRefused: it is too large, or its reason or author too long.
+    """
+    if (problem := size_problem(dict(message), MESSAGE_BYTES, what="the message")) is not None:
+        raise AnswerRefused(problem)
+    try:
+        by_from_json(message, through="update")
+    except MessageInvalid as error:
+        raise AnswerRefused(str(error)) from None
+
+
 def _checked(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
-    """Returns nodes as they are sent, with what a run may not know of the tools that they name."""
+    """Returns nodes as they are sent, with what a run may not know of the tools that they name.
+
+    Raises:
+        PlanInvalid: something is wrong with them, or they are too large for a message to a run.
+    """
+    if (size := encoded_size(list(nodes))) > MESSAGE_BYTES:
+        message = f"the nodes have {size:,} bytes; at most {MESSAGE_BYTES:,} can be added at once"
+        raise PlanInvalid([Problem("too_large", message, "/nodes", hint="add them in parts")])
     if view.scheduler is None:
         # The run has yet to read its plan, and checks them then.
         named = _tools_written(nodes)

@@ -3,30 +3,33 @@
 It exists so that every door that publishes plans (MCP server, gateway) publishes the same ones under the same names. It
 must not import Temporal: templates are read and checked before there is a server.
 
-TemplatesUnreadable     the folder or a file in it is wrong; the message tells each, and what to do
+TemplatesUnreadable     the folder or a file in it cannot be used; the message names each problem and a fix
 """
 
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import structlog
 from pydantic import JsonValue
 
-from dagwright.dialects.reading import inline_files, read_plan_file
+from dagwright.dialects.reading import FileStamp, inline_files, read_plan_file, stamp_of
+from dagwright.plan.checked_plan import Checked
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.inputs import schema_of_form
 from dagwright.plan.policy import default_policy
 from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan.validation import Checked
 from dagwright.preparation import check_plan, check_size, input_problems, policy_problems, prepare_plan, unused_inputs
 
 _SUFFIXES = (".json", ".yaml", ".yml")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every client of models takes as the name of a tool."""
 _PROBLEMS_SHOWN = 5
+_LOG = structlog.stdlib.get_logger("dagwright.templates")
 
 Templates = Mapping[str, "Template"]
 """Name of a template -> the template, in order of the names."""
@@ -105,29 +108,112 @@ def _told(problems: Iterable[Problem]) -> list[Problem]:
     return [replace(problem, hint=hint) if problem.code == "missing_input" else problem for problem in problems]
 
 
-def load_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> Templates:
-    """Returns the templates of a folder: each `.json`, `.yaml` or `.yml` file right in it, checked with the tools.
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The templates of a folder at one moment.
 
-    Files whose names begin with a dot, and folders in it, are left out: sub-plans in files may lie there.
+    Args:
+        templates: those that can be used.
+        problems: name of a template -> why it cannot be used, one line per problem; of the folder itself under `""`.
+    """
+
+    templates: Templates
+    problems: Mapping[str, list[str]]
+
+    @property
+    def lines(self) -> list[str]:
+        """Return all problems."""
+        return [line for lines in self.problems.values() for line in lines]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _File:
+    """A file as it was read, and the stamps of all files that it is made of."""
+
+    stamps: Mapping[Path, FileStamp]
+    template: Template | None
+    problems: list[str]
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether all its files are still the same."""
+        return all(stamp_of(path) == stamp for path, stamp in self.stamps.items())
+
+
+class TemplateFolder:
+    """The templates of a folder, read again when a file changes.
+
+    A file that is wrong does not affect the others. It may be used by several threads.
+
+    Args:
+        folder: each `.json`, `.yaml` or `.yml` file directly in it is a template. Files whose names begin with a dot,
+            and folders in it, are left out: sub-plans in files may be there.
+        tools: with which plans are checked.
+    """
+
+    def __init__(self, folder: Path, tools: Mapping[str, ToolDeclaration]) -> None:
+        self._folder = folder
+        self._tools = tools
+        self._lock = threading.Lock()
+        self._files: dict[Path, _File] = {}
+        self._published = Published({}, {})
+
+    def read(self) -> Published:
+        """Return the templates as the files are now: the same object for as long as nothing changes."""
+        with self._lock:
+            try:
+                paths = _files_in(self._folder)
+            except TemplatesUnreadable as unreadable:
+                self._files = {}
+                if list(self._published.problems) != [""]:
+                    self._publish(Published({}, {"": [str(unreadable)]}))
+                return self._published
+            files = {path: self._file(path) for path in paths}
+            if [*files.values()] != [*self._files.values()]:
+                self._files = files
+                self._publish(_published(files))
+            return self._published
+
+    def _file(self, path: Path) -> _File:
+        known = self._files.get(path)
+        return known if known is not None and known.is_current else _read_file(path, self._tools)
+
+    def _publish(self, now: Published) -> None:
+        """Replace what is published, and log each new problem."""
+        known, self._published = self._published.lines, now
+        for line in now.lines:
+            if line not in known:
+                _LOG.error("a published plan cannot be used", problem=line)
+
+
+def open_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> TemplateFolder:
+    """Open a folder of templates; an error is logged for each file that cannot be used.
 
     Raises:
-        TemplatesUnreadable: with everything that is wrong.
+        TemplatesUnreadable: the folder cannot be read or has no plan.
     """
-    wrong: list[str] = []
-    found: dict[str, Template] = {}
-    for path in _files_in(folder):
+    _files_in(folder)
+    opened = TemplateFolder(folder, tools)
+    opened.read()
+    return opened
+
+
+def _published(files: Mapping[Path, _File]) -> Published:
+    """Return templates and problems by their names; the first file of a name counts."""
+    templates: dict[str, Template] = {}
+    problems: dict[str, list[str]] = {}
+    first: dict[str, Path] = {}
+    for path, file in files.items():
+        wrong = file.problems
         if _NAME.fullmatch(path.stem) is None:
-            wrong.append(f"{path.name}: a template has a name of 1 to 64 letters, digits, - and _; rename the file")
-        elif (same := found.get(path.stem)) is not None:
-            wrong.append(f"{path.name}: {same.file} has the same name before its suffix; rename one of them")
-        else:
-            try:
-                found[path.stem] = _template(path, tools)
-            except PlanInvalid as invalid:
-                wrong += _lines(path, invalid)
-    if wrong:
-        raise TemplatesUnreadable("; ".join(wrong))
-    return found
+            wrong = [f"{path.name}: a template has a name of 1 to 64 letters, digits, - and _; rename the file"]
+        elif (same := first.setdefault(path.stem, path)) is not path:
+            wrong = [f"{path.name}: {same.name} has the same name before its suffix; rename one of them"]
+        elif file.template is not None:
+            templates[path.stem] = file.template
+        if wrong:
+            problems.setdefault(path.stem, []).extend(wrong)
+    return Published(templates, problems)
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -142,8 +228,17 @@ def _files_in(folder: Path) -> list[Path]:
     return files
 
 
-def _template(path: Path, tools: Mapping[str, ToolDeclaration]) -> Template:
-    written = inline_files(read_plan_file(path), base=path.parent)
+def _read_file(path: Path, tools: Mapping[str, ToolDeclaration]) -> _File:
+    # Before the file is read: a change in between is then noticed.
+    stamps: dict[Path, FileStamp] = {path: stamp_of(path)}
+    try:
+        return _File(stamps, _template(path, tools, stamps), [])
+    except PlanInvalid as invalid:
+        return _File(stamps, None, _lines(path, invalid))
+
+
+def _template(path: Path, tools: Mapping[str, ToolDeclaration], stamps: dict[Path, FileStamp]) -> Template:
+    written = inline_files(read_plan_file(path), base=path.parent, stamps=stamps)
     checked = check_plan(written, tools)
     check_size(checked)
     if refused := policy_problems(checked, default_policy("person")):
@@ -159,5 +254,4 @@ def _lines(path: Path, invalid: PlanInvalid) -> list[str]:
 
 def _line(path: Path, problem: Problem) -> str:
     place = f" at {problem.pointer}" if problem.pointer else ""
-    hint = f" ({problem.hint})" if problem.hint and problem.hint not in problem.message else ""
-    return f"{path.name}: {problem.code}{place}: {problem.message}{hint}"
+    return f"{path.name}: {problem.code}{place}: {problem.text}"

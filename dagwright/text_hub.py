@@ -18,7 +18,7 @@ from dagwright.answer_pieces import Mark, Piece, ToldText, Writing, Written
 from dagwright.contracts.agent_spec import is_turn, turn_after
 from dagwright.contracts.messages import MessageInvalid, read_message
 from dagwright.contracts.text_so_far import TEXT_PLACE, TextSoFar, text_from_json
-from dagwright.contracts.told_answers import told_answer
+from dagwright.contracts.told_answers import ANSWER_FIELD, has_text_in_output, told_answer
 from dagwright.contracts.wire import ACTIVITY_CALL_MODEL
 from dagwright.feed import RunFeed, RunNotFound, RunView
 from dagwright.feed_hub import RunFeeds
@@ -307,7 +307,7 @@ def _said_by(node: str, view: RunView | None) -> str | None:
         return None
     if not isinstance(text, str):
         return None
-    said = PeopleText("")
+    said = PeopleText(ANSWER_FIELD if has_text_in_output(record.result) else "")
     said.take(text)
     return said.text
 

@@ -7,15 +7,16 @@ or activities.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagwright.agents import AgentRegistry, agents_reference, file_of_reference, load_agents
+from dagwright.agents import AgentRegistry, load_agents
 from dagwright.agents.finding import stored_cards
 from dagwright.agents.tools import agent_tools, declared_agents
+from dagwright.contracts.call_limits import is_queue
 from dagwright.contracts.hooks import Hook, signing_key
 from dagwright.contracts.rounds import RoundsLimits
 from dagwright.entities.onboarding import onboarding_tools
+from dagwright.file_protection import protected_paths
 from dagwright.llm.client import Endpoint
 from dagwright.llm.clients import ModelSetup
 from dagwright.plan.tools import ToolDeclaration
@@ -23,15 +24,24 @@ from dagwright.plan.workers import WorkersRefused, check_workers, workers_among
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
 from dagwright.told_tools import told_card
-from dagwright.tools import ToolRegistry, ToolsUnreadable, load_tools, queue_name
+from dagwright.tool_queues import queue_name
+from dagwright.tool_references import (
+    SERVERS_SUFFIX,
+    absolute_path,
+    agents_reference,
+    chosen_queue,
+    file_of_reference,
+    is_path,
+    queue_of_reference,
+    queue_reference,
+)
+from dagwright.tools import ToolRegistry, ToolsUnreadable, load_tools
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import SearchPlace, ToolEnvironment
+from dagwright.tools.secret_bindings import SecretBinding
 
 if TYPE_CHECKING:
     from dagwright.mcp import ServersOfTools
-
-_SERVERS = ".json"
-"""What a value of `--tools` ends with that is a file of MCP servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +50,10 @@ class Toolset:
 
     Args:
         built_in: served on the task queue of the workflows, with the agents that were added to the database.
-        own: the tools of `--tools` and `--agents`, served on `own_queue`; a name that both have means the own one.
-        references: the values of `--tools` and `--agents`, absolute, so that another command can load the same.
+        own: the tools of `--tools` and `--agents`, each served on the queue of its file or module, or all on that of
+            `--tools-queue`; a name that both have means the own one.
+        references: the values of `--tools`, `--agents` and `--tools-queue`, absolute, so that another command can load
+            the same.
         database_url: the database behind the onboarding verbs; nothing is opened before a verb is called.
         store: where large values are kept; nothing is opened before its first use.
         hook: who is told what runs ask of people.
@@ -53,7 +65,6 @@ class Toolset:
 
     built_in: ToolRegistry
     own: ToolRegistry
-    own_queue: str | None
     references: tuple[str, ...]
     environment: ToolEnvironment
     database_url: str
@@ -68,10 +79,18 @@ class Toolset:
         """Returns what a plan can call: tool name -> declaration."""
         return self.built_in.merged(self.own).declarations()
 
+    @property
+    def own_queues(self) -> tuple[str, ...]:
+        """The queues of the own tools."""
+        return self.own.queues
 
-def references_of(tools: Sequence[str] | None, agents: Sequence[str] | None) -> list[str]:
-    """Returns what a run remembers of the values of `--tools` and `--agents`."""
-    return [*(tools or ()), *map(agents_reference, agents or ())]
+
+def references_of(
+    tools: Sequence[str] | None, agents: Sequence[str] | None, *, tools_queue: str | None = None
+) -> list[str]:
+    """References of a run for its values of `--tools`, `--agents` and `--tools-queue`."""
+    queues = [] if tools_queue is None else [queue_reference(tools_queue)]
+    return [*(tools or ()), *map(agents_reference, agents or ()), *queues]
 
 
 def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
@@ -84,22 +103,26 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
     Raises:
         ToolsUnreadable: one of the references cannot be loaded, or its workers cannot work together.
     """
-    environment = environment_of(settings)
+    queue = chosen_queue(references) or settings.tools_queue
+    if queue is not None and not is_queue(queue):
+        raise ToolsUnreadable(f"{queue!r:.60} cannot be the name of a task queue")
+    references = [each for each in references if queue_of_reference(each) is None]
+    environment = environment_of(settings, references)
     built_in = builtin_tools(environment).merged(
         ToolRegistry.of(*onboarding_tools(settings.database_url)), declared_agents(stored_cards(settings.database_url))
     )
     files = [file for file in map(file_of_reference, references) if file is not None]
     agents = load_agents(files) if files else AgentRegistry()
     own, servers = _own_tools(settings, [each for each in references if file_of_reference(each) is None])
-    store = open_store(settings.payload_store)
+    store = open_store(settings.payload_store, state_dir=settings.state_dir)
     _check_workers(own, built_in)
     own = own.merged(agent_tools(agents, environment, find=partial(told_card, store)))
-    queue = queue_name(own) if own.python_tools() else None
+    named = own.on_queue(queue) if queue else own.on_queues(partial(queue_name, task_queue=settings.task_queue))
+    kept = [*map(_absolute, references), *([queue_reference(queue)] if queue else [])]
     return Toolset(
         built_in=built_in,
-        own=own.on_queue(queue) if queue else own,
-        own_queue=queue,
-        references=tuple(_absolute(reference) for reference in references),
+        own=named,
+        references=tuple(kept),
         environment=environment,
         database_url=settings.database_url,
         store=store,
@@ -111,8 +134,12 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
     )
 
 
-def environment_of(settings: Settings) -> ToolEnvironment:
-    """Returns what the tools of a process have of its settings; nothing is opened."""
+def environment_of(settings: Settings, references: Sequence[str] = ()) -> ToolEnvironment:
+    """Build the environment of a process's tools from its settings; opens nothing.
+
+    Args:
+        references: of `references_of`; the file tools refuse these files.
+    """
 
     def address() -> str:
         # It imports the client of Temporal, which takes half a second of a command that only checks.
@@ -122,11 +149,15 @@ def environment_of(settings: Settings) -> ToolEnvironment:
 
     return ToolEnvironment(
         files_root=settings.files_root,
+        files_root_is_explicit="files_root" in settings.model_fields_set,
+        protected=protected_paths(settings, references),
         allow_private_addresses=settings.allow_private_addresses,
         serper_api_key=settings.serper_api_key.get_secret_value() if settings.serper_api_key else None,
         serper_base_url=settings.serper_base_url,
         search_url=settings.search_url,
         secret=settings.secret,
+        drain_limit_s=settings.drain_s,
+        binding_of=lambda name: SecretBinding(settings.secret_tools(name), settings.secret_hosts(name)),
         search=SearchPlace(
             address, settings.opensearch_prefix, settings.opensearch_max_rows, settings.opensearch_timeout_s
         ),
@@ -157,8 +188,8 @@ def _models_of(settings: Settings) -> ModelSetup:
 
 
 def _own_tools(settings: Settings, references: Sequence[str]) -> "tuple[ToolRegistry, ServersOfTools | None]":
-    modules = [reference for reference in references if not reference.endswith(_SERVERS)]
-    files = dict.fromkeys(Path(reference).resolve() for reference in references if reference.endswith(_SERVERS))
+    modules = [reference for reference in references if not reference.endswith(SERVERS_SUFFIX)]
+    files = dict.fromkeys(absolute_path(each) for each in references if each.endswith(SERVERS_SUFFIX))
     own = load_tools(modules) if modules else ToolRegistry()
     if not files:
         return own, None
@@ -181,4 +212,4 @@ def _absolute(reference: str) -> str:
     """Returns a path of a file that holds from every folder; a module name stays as it is."""
     if file_of_reference(reference) is not None:
         return reference
-    return str(Path(reference).resolve()) if reference.endswith((".py", _SERVERS)) else reference
+    return str(absolute_path(reference)) if is_path(reference) else reference

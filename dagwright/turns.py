@@ -12,7 +12,7 @@ from dagwright.client import NO_TERMS, Origin, Runs, Started, Terms
 from dagwright.contracts.conversation import TurnSummary
 from dagwright.contracts.goals import Profile, context_from_json
 from dagwright.contracts.model_calls import ModelConfig
-from dagwright.contracts.rounds import RoundsLimits
+from dagwright.contracts.rounds import RoundsLimits, Synthesis
 from dagwright.contracts.sessions import Session
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.workers import workers_among
@@ -49,8 +49,10 @@ class WordsRequest:
         replans: how often it may plan again once a plan has run; `None` as before.
         rounds, worker_timeout_s: of the profile `rounds`, how many there may be, and how long a call of a worker may
             take that names no timeout; `None` for those of the settings.
-        context, confidence, asks_first, ends_with_plan: as `Asked` has them.
+        synthesis: of the profile `rounds`, whether a model writes the answer; `None` for that of the settings.
+        context, confidence, asks_first, ends_with_plan, output_schema: as `Asked` has them.
         said_before: what was said before the request, oldest first; a session that knows turns of its own counts first.
+        title: of the run; the request if it is `None`.
     """
 
     words: str
@@ -61,11 +63,14 @@ class WordsRequest:
     replans: int | None = None
     rounds: int | None = None
     worker_timeout_s: float | None = None
+    synthesis: Synthesis | None = None
     context: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     confidence: float | None = None
     asks_first: bool = False
     ends_with_plan: bool = False
     said_before: Sequence[TurnSummary] = ()
+    title: str | None = None
+    output_schema: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,8 @@ def prepared_words(request: WordsRequest, toolset: Toolset, session: Session | N
         profile=request.profile,
         context=request.context,
         confidence=request.confidence,
+        title=request.title,
+        output_schema=request.output_schema,
     )
     # What tells the run from others of its id is what was asked, and not what the session knew then.
     told = asked
@@ -123,6 +130,8 @@ def prepared_words(request: WordsRequest, toolset: Toolset, session: Session | N
         "max_repairs": asked.plans - 1,
         "max_replans": asked.replans,
     }
+    if asked.output_schema:
+        source["output_schema"] = dict(asked.output_schema)
     if asked.profile == "intents":
         source |= {"profile": asked.profile, "context": dict(told.context), "confidence": asked.confidence}
     return PreparedWords(PreparedRun(plan, source, {}, terms), note, asked.may_ask_first)
@@ -139,8 +148,9 @@ def _prepared_rounds(
         request.rounds or usual.max_rounds,
         request.worker_timeout_s or usual.worker_timeout_s,
         terms.deadline_s or usual.deadline_s,
+        request.synthesis or usual.synthesis,
     )
-    plan, note = prepare_rounds(request.words, tools, RoundsAsked(request.config, limits, turns))
+    plan, note = prepare_rounds(request.words, tools, RoundsAsked(request.config, limits, turns, request.title))
     # What tells the run from others of its id is what was asked of whom, and not what the session knew then, nor the
     # terms on which it runs, such as its deadline.
     source = {
@@ -149,6 +159,7 @@ def _prepared_rounds(
         "config": request.config.to_json(),
         "max_rounds": limits.max_rounds,
         "worker_timeout_s": limits.worker_timeout_s,
+        "synthesis": limits.synthesis,
         "workers": sorted(workers_among(tools)),
     }
     return PreparedWords(PreparedRun(plan, source, {}, terms), note)

@@ -8,10 +8,14 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from dagwright.contracts.messages import MessageInvalid, read_message
+from dagwright.contracts.wire import ACTIVITY_END_CANCELLED
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.stored import is_whole
+
+_LOCAL_ACTIVITY = "core_local_activity"
+"""Name that the SDK gives the markers of local activities."""
 
 
 def closing_document(event: HistoryEvent) -> dict[str, Any] | None:
@@ -26,6 +30,20 @@ def closing_document(event: HistoryEvent) -> dict[str, Any] | None:
     except MessageInvalid:
         return None
     return document if isinstance(document, dict) and "nodes" in document else None
+
+
+def recorded_document(event: HistoryEvent) -> dict[str, Any] | None:
+    """Return the document that a cancelled run recorded in a marker; `None` if the event is another one."""
+    marker = event.marker_recorded_event_attributes
+    if marker.marker_name != _LOCAL_ACTIVITY or "result" not in marker.details:
+        return None
+    try:
+        call = read_message(marker.details["data"].payloads[0])
+        document = read_message(marker.details["result"].payloads[0])
+    except (MessageInvalid, IndexError):
+        return None
+    is_ours = isinstance(call, dict) and call.get("activity_type") == ACTIVITY_END_CANCELLED
+    return document if is_ours and isinstance(document, dict) and "nodes" in document else None
 
 
 def all_records(scheduler: Scheduler) -> Iterator[Record]:

@@ -24,7 +24,8 @@ until known=$(temporal operator search-attribute list --namespace "$TEMPORAL_NAM
     sleep 1
 done
 
-for attribute in DagwrightState=Keyword DagwrightAwaiting=KeywordList DagwrightSession=Keyword; do
+for attribute in DagwrightState=Keyword DagwrightAwaiting=KeywordList DagwrightSession=Keyword \
+    DagwrightTitle=Keyword DagwrightTemplate=Keyword DagwrightTags=KeywordList; do
     name=${attribute%=*}
     case $known in
     *"$name"*) ;;

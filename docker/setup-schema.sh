@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the two databases of the Temporal server, or brings them up to date. SQL_PLUGIN, SQL_HOST, SQL_PORT, SQL_USER
+# Creates the two databases of the Temporal server, or brings them up to date. SQL_PLUGIN, SQL_HOST, SQL_PORT, SQL_USER
 # and SQL_PASSWORD say where; temporal-sql-tool reads them by itself.
 set -eu
 
@@ -9,11 +9,19 @@ prepare() {
     database=$1
     versions=$2
     temporal-sql-tool --db "$database" create
-    # Only for a new database: on one that holds a schema it would set its version back to 0.0.
-    if ! temporal-sql-tool --db "$database" update-schema --schema-dir "$versions"; then
-        temporal-sql-tool --db "$database" setup-schema --version 0.0
-        temporal-sql-tool --db "$database" update-schema --schema-dir "$versions"
+    if output=$(temporal-sql-tool --db "$database" update-schema --schema-dir "$versions" 2>&1); then
+        printf '%s\n' "$output"
+        return
     fi
+    # Only a new database has no table of versions (SQLSTATE 42P01 is "undefined table"). On a database that holds a
+    # schema, setup-schema would set the version back to 0.0, so any other failure ends the script.
+    if ! printf '%s\n' "$output" | grep -Eq 'schema_version.*does not exist|42P01'; then
+        printf '%s\n' "$output" >&2
+        echo "the schema of the database '$database' could not be updated; nothing was changed" >&2
+        exit 1
+    fi
+    temporal-sql-tool --db "$database" setup-schema --version 0.0
+    temporal-sql-tool --db "$database" update-schema --schema-dir "$versions"
 }
 
 prepare temporal "$schema/temporal/versioned"

@@ -21,7 +21,7 @@ from dagwright.cli.requests import AskRequest
 from dagwright.settings import Settings, load_settings
 
 FOLDER = Path(__file__).parent
-REQUEST = "How much did the regions sell together? Each has a text file in the folder data."
+REQUEST = "How much did the regions sell together? Each has a text file in the folder data/."
 USUAL_MODEL = "gpt-4o-mini"
 MODEL_VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "LITELLM_PROXY_API_KEY", "LITELLM_PROXY_BASE_URL")
 

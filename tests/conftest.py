@@ -1,40 +1,45 @@
 """What every test gets: an environment without the machine's settings, and the real server if it asks."""
 
+import functools
 import os
 import signal
-from collections import Counter
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from temporalio.client import Client
 
 from dagwright.server import open_connection
 from dagwright.testing.fixtures import model_server
+from scripts.run_tests import FOREIGN
+from tests.support.live_report import LiveReport
 from tests.support.search import LiveSearch, Maritime, live_search, load_maritime
 from tests.support.server import LiveServer, live_server
 
 __all__ = ["model_server"]
 
-_NEEDS = {
-    "java": "Java",
-    "postgres": "PostgreSQL",
-    "chromium": "Chromium",
-    "node": "Node",
-    "litellm": "LiteLLM",
-    "search": "OpenSearch",
-}
-"""Marker -> what tests with it need beside Python, make and a Temporal server."""
-
-_LEFT_OUT = pytest.StashKey[Counter[str]]()
+_STAGE_MARKERS = {"server", "slow", "alone", *FOREIGN}
+"""Markers by which `scripts/run_tests.py` selects the files of a stage."""
 
 _FOREIGN_PREFIXES = ("DAGWRIGHT_", "TEMPORAL_", "OPENAI_", "LITELLM_", "SERPER_", "NO_COLOR")
 
 
-def pytest_configure() -> None:
-    """Lets a session that is told to end clean up as after Ctrl-C: it would leave its server behind."""
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Report failures at once, end a session on SIGTERM as on Ctrl-C, so that it stops its server, and write bytecode.
+
+    Without bytecode pytest rewrites the assertions of every test module in each session, and each process that a test
+    starts compiles the modules that it imports.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell has what it starts in the background ignore Ctrl-C, and so would the commands that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if isinstance(terminal, pytest.TerminalReporter) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(LiveReport(terminal))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -76,44 +81,25 @@ async def maritime(search: LiveSearch) -> Maritime:
     return await load_maritime(search, "maritime")
 
 
-def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Counts what `-m "not postgres"` and the like leave out, for the summary."""
-    for item in items:
-        counts = item.config.stash.setdefault(_LEFT_OUT, Counter())
-        counts.update(name for name in _NEEDS if item.get_closest_marker(name) is not None)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hands what one of several processes left out to the one that prints the summary."""
-    told = getattr(session.config, "workeroutput", None)
-    if told is not None:
-        counts = session.config.stash.get(_LEFT_OUT, None)
-        told["left_out"] = dict(counts or {})
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Takes it there: each process has collected, and left out, the same."""
-    node.config.stash[_LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Names each set of tests that was left out, so that nobody takes a part for the whole."""
-    counts = config.stash.get(_LEFT_OUT, Counter())
-    for name, needed in _NEEDS.items():
-        if f"not {name}" in config.option.markexpr:
-            tests = f"{counts[name]} test{'' if counts[name] == 1 else 's'}"
-            terminalreporter.write_line(f"left out: {needed} ({tests}; make test-all runs them)")
+@functools.cache
+def _text_of(path: Path) -> str:
+    """Return what `scripts/run_tests.py` searches for markers: the file, and the `conftest.py` beside it."""
+    return "".join(each.read_text(encoding="utf-8") for each in (path, path.with_name("conftest.py")) if each.exists())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuses a test that uses a server and does not say so by its marker."""
+    """Refuse a test that uses a server without its marker, and a marker that the text of the file does not have."""
     for item in items:
         names = getattr(item, "fixturenames", [])
         if ("server" in names or "client" in names) and item.get_closest_marker("server") is None:
             raise pytest.UsageError(f"{item.nodeid} uses the Temporal server: mark it with pytest.mark.server")
         if ("search" in names or "maritime" in names) and item.get_closest_marker("search") is None:
             raise pytest.UsageError(f"{item.nodeid} uses the search server: mark it with pytest.mark.search")
+        for name in {mark.name for mark in item.iter_markers()} & _STAGE_MARKERS:
+            if f"mark.{name}" not in _text_of(item.path):
+                raise pytest.UsageError(
+                    f"{item.nodeid}: write pytest.mark.{name} in this file, run_tests.py looks there"
+                )
 
 
 @pytest.fixture

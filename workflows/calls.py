@@ -27,6 +27,7 @@ from dagwright.contracts import limits, wire
 from dagwright.contracts.idempotency import idempotency_key
 from dagwright.contracts.messages import Parent
 from dagwright.contracts.outcomes import ReadyCall
+from dagwright.contracts.summaries import task_summary
 from dagwright.plan.compiled import RetryRule, wanted_to_json
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
@@ -34,8 +35,13 @@ from dagwright.plan.tools import Effects, ToolDeclaration
 _HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
 """Shorter than an outage of the server doubles effects; longer delays the next attempt (engine-findings.md 15)."""
 
-_LOST_ATTEMPT = ["TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"]
-"""What the server calls the loss of an attempt: nobody knows whether the change was made."""
+_TOO_LONG = "TemporalTimeout:StartToClose"
+"""The server's error type for a `write` that takes too long: the outcome is unknown."""
+_LOST_ATTEMPT = [_TOO_LONG, "TemporalTimeout:Heartbeat"]
+"""The same for a foreign `write`: when its worker dies, it is unknown too whether it was called."""
+_LOST_STARTS = 2
+"""Attempts of a `write` beyond those of its plan: for workers that died before they called the tool, and for the
+attempt that reports that a worker died after it."""
 
 
 _SLICE_TIMEOUT = timedelta(days=1)
@@ -107,12 +113,16 @@ def make_call(ready: ReadyCall, run: RunScope, *, tool: ToolDeclaration) -> Call
         headers[wire.HEADER_HOLES] = json_payload(pydantic_core.to_json(ready.holes))
     if task.node.wanted:
         headers[wire.HEADER_WANTED] = json_payload(pydantic_core.to_json(wanted_to_json(task.node.wanted)))
+    if tool.effects is Effects.WRITE and not tool.is_foreign:
+        headers[wire.HEADER_ATTEMPTS] = json_payload(pydantic_core.to_json(task.node.retry.max_attempts))
     if task.node.cache_s is not None:
         headers[wire.HEADER_CACHE] = json_payload(pydantic_core.to_json(task.node.cache_s))
     if tool.is_pinned:
         headers[wire.HEADER_CHECKED_VERSION] = json_payload(pydantic_core.to_json(tool.version))
     if run.model:
         headers[wire.HEADER_MODEL] = json_payload(pydantic_core.to_json(run.model))
+    if task.node.effects == Effects.IDEMPOTENT:
+        headers[wire.HEADER_EFFECTS] = json_payload(pydantic_core.to_json(task.node.effects))
     if task.answers:
         headers[wire.HEADER_ANSWERS] = json_payload(pydantic_core.to_json(task.answers))
     return Call(json_payload(ready.arguments), headers)
@@ -146,7 +156,7 @@ def start_call(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) 
         heartbeat_timeout=timedelta(seconds=heartbeat_s) if heartbeat_s else None,
         retry_policy=_retry_policy(task, tool),
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        summary=limits.summary_of(node.title or task.id),
+        summary=task_summary(task),
         priority=_priority(node.priority),
     )
 
@@ -162,7 +172,7 @@ def _start_slice(task: Task, call: Call, *, task_queue: str) -> workflow.Activit
         heartbeat_timeout=timedelta(seconds=_HEARTBEAT_S[Effects.PURE]),
         retry_policy=_SLICE_RETRY,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        summary=limits.summary_of(task.node.title or task.id),
+        summary=task_summary(task),
         priority=Priority(priority_key=task.node.priority),
     )
 
@@ -178,7 +188,23 @@ def start_loading(task: Task, message: bytes, *, run: RunScope) -> workflow.Acti
         start_to_close_timeout=OWN_ATTEMPT,
         heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
         retry_policy=RetryPolicy(maximum_attempts=5),
-        summary=limits.summary_of(f"loading values for {task.node.title or task.id}"),
+        summary=limits.summary_of(f"loading values for {task_summary(task)}"),
+        priority=Priority(priority_key=task.node.priority),
+    )
+
+
+def start_store_wait(task: Task, message: bytes, *, run: RunScope) -> workflow.ActivityHandle[RawValue]:
+    """Start the activity that waits for the payload store, for a call that is made again afterwards."""
+    return workflow.start_activity(
+        wire.ACTIVITY_AWAIT_STORE,
+        RawValue(json_payload(message)),
+        activity_id=limits.store_wait_id(task.call_id),
+        task_queue=run.task_queue,
+        result_type=RawValue,
+        start_to_close_timeout=OWN_ATTEMPT,
+        heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
+        retry_policy=PATIENT,
+        summary=limits.summary_of(f"waiting for the payload store for {task_summary(task)}"),
         priority=Priority(priority_key=task.node.priority),
     )
 
@@ -195,10 +221,22 @@ def _policy(rule: RetryRule, effects: Effects, *, is_foreign: bool) -> RetryPoli
         initial_interval=timedelta(seconds=first_delay_s),
         backoff_coefficient=rule.factor,
         maximum_interval=timedelta(seconds=rule.max_delay_s) if rule.max_delay_s is not None else None,
-        # What a foreign write failed of is not known to be before its change, so it is never tried again.
-        maximum_attempts=1 if is_foreign and effects is Effects.WRITE else rule.max_attempts,
-        non_retryable_error_types=_LOST_ATTEMPT if effects is Effects.WRITE else None,
+        maximum_attempts=_maximum_attempts(rule, effects, is_foreign=is_foreign),
+        non_retryable_error_types=_not_repeated(effects, is_foreign=is_foreign),
     )
+
+
+def _maximum_attempts(rule: RetryRule, effects: Effects, *, is_foreign: bool) -> int:
+    if effects is not Effects.WRITE:
+        return rule.max_attempts
+    # What a foreign write failed of is not known to be before its change, so it is never tried again.
+    return 1 if is_foreign else rule.max_attempts + _LOST_STARTS
+
+
+def _not_repeated(effects: Effects, *, is_foreign: bool) -> list[str] | None:
+    if effects is not Effects.WRITE:
+        return None
+    return _LOST_ATTEMPT if is_foreign else [_TOO_LONG]
 
 
 class CallInterceptor(Interceptor):
@@ -279,4 +317,21 @@ class _Outbound(WorkflowOutboundInterceptor):
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[object]:
         if input.args and isinstance(input.args[0], Call):
             input.headers = {**input.headers, **input.args[0].headers}
+            if (owner := owner_of_run()) is not None:
+                input.headers[wire.HEADER_OWNER] = json_payload(pydantic_core.to_json(owner))
         return super().start_activity(input)
+
+
+def owner_of_run() -> str | None:
+    """Return the owner of the key that the run was started with; empty if its memo holds something else there.
+
+    A plan has no way to change the memo: the gateway sets it, and sub-plans and later executions inherit it.
+    """
+    if wire.MEMO_OWNER not in workflow.info().raw_memo:
+        return None
+    try:
+        owner = workflow.memo_value(wire.MEMO_OWNER)
+    # The process edge: the caller of a workflow may give any memo, and an exception here would wedge it.
+    except Exception:
+        return ""
+    return owner if isinstance(owner, str) else ""

@@ -16,6 +16,7 @@ from temporalio.common import RawValue, WorkflowIDReusePolicy
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
+    CancelledError,
     ChildWorkflowError,
     FailureError,
     WorkflowAlreadyStartedError,
@@ -23,7 +24,7 @@ from temporalio.exceptions import (
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.messages import MessageInvalid, read_message
-from dagwright.contracts.sessions import Session, TurnRefused, name_of_session, session_from_json
+from dagwright.contracts.sessions import Session, TurnRefused, input_problem, name_of_session, session_from_json
 from dagwright.contracts.taking import defect
 from dagwright.contracts.turns import (
     OUTCOME_BYTES,
@@ -35,8 +36,11 @@ from dagwright.contracts.turns import (
 )
 from dagwright.plan.states import RunStatus
 from workflows.calls import json_payload
-from workflows.sub_plans import find_ended, given_on
+from workflows.sub_plans import attributes_of_turn, find_ended
 from workflows.timers import now_s
+
+_CHECKED_INPUT = "session-input-checked"
+"""Patch marker of sessions that end because their input is invalid."""
 
 
 @workflow.defn(name=wire.WORKFLOW_CONVERSE, sandboxed=False)
@@ -59,13 +63,16 @@ class ConverseWorkflow:
         self._signals = 0
 
     @workflow.run
-    async def run(self, message: RawValue) -> Any:  # noqa: ARG002 - what a session knows is in its memo
+    async def run(self, message: RawValue) -> Any:
         """Takes turns until it is ended.
 
         Raises:
-            ApplicationError: `Refused` if what it should know cannot be read; `Bug` if Dagwright fails.
+            ApplicationError: `Refused` if its input or its memo is invalid; `Bug` if Dagwright fails.
         """
         try:
+            if (problem := self._input_problem(message)) is not None and workflow.patched(_CHECKED_INPUT):
+                # Sessions that an older version started with such an input stay open: their histories have no marker.
+                raise ApplicationError(problem, type=wire.ERROR_REFUSED, non_retryable=True)
             if self._unreadable is not None:
                 raise ApplicationError(self._unreadable, type=wire.ERROR_REFUSED, non_retryable=True)
             return await self._converse()
@@ -75,6 +82,13 @@ class ConverseWorkflow:
         except Exception as error:
             workflow.logger.exception("the session ended by a defect")
             raise ApplicationError(defect(error), type=wire.ERROR_BUG, non_retryable=True) from error
+
+    def _input_problem(self, message: RawValue) -> str | None:
+        """Check the input; returns the problem, or `None`."""
+        try:
+            return input_problem(read_message(message.payload), workflow_id=workflow.info().workflow_id)
+        except MessageInvalid as error:
+            return f"the input of a session is invalid: {error}"
 
     async def _converse(self) -> dict[str, Any]:
         if (running := self._session.running) is not None and self._starting is None:
@@ -110,6 +124,7 @@ class ConverseWorkflow:
                 start.workflow,
                 RawValue(json_payload(encoded)),
                 id=start.run,
+                task_queue=start.task_queue,
                 result_type=RawValue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 task_timeout=info.task_timeout,
@@ -117,7 +132,7 @@ class ConverseWorkflow:
                 cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
                 memo={**start.memo, wire.MEMO_SESSION: self._session.name},
                 static_summary=limits.summary_of(str(title)),
-                search_attributes=given_on(info.typed_search_attributes),
+                search_attributes=attributes_of_turn(info.typed_search_attributes, start.memo),
             )
         except WorkflowAlreadyStartedError:
             # A run of somebody else: whoever steers the turn would steer that one.
@@ -255,6 +270,8 @@ def _end_of_failure(error: ChildWorkflowError) -> TurnEnd:
     cause = error.cause
     if isinstance(cause, ApplicationError) and cause.type == wire.ERROR_PLAN_FAILED and cause.details:
         return _end_from(cause.details[0])
+    if isinstance(cause, CancelledError):
+        return TurnEnd(RunStatus.CANCELLED.value)
     if cause is None:
         return _failed(error.message)
     return _failed(getattr(cause, "message", "") or type(cause).__name__)

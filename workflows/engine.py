@@ -25,22 +25,27 @@ from dagwright.contracts.marks import HistoryUse, Marks
 from dagwright.contracts.messages import SubPlanEnd
 from dagwright.contracts.outcomes import (
     ReadyCall,
+    StoreWait,
+    call_again,
     loading_of,
     needs_loading,
     next_call,
+    store_wait_message,
     take_failure,
     take_loading_failure,
     take_result,
     take_sub_plan_end,
+    wait_for_store,
 )
 from dagwright.plan.carry import tasks_in_flight
+from dagwright.plan.compiled import tool_of
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import NO_ATTEMPT, Scheduler
 from dagwright.plan.states import STILL_OUTSIDE, NodeStatus, Phase
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
 from workflows.budget_signals import BudgetSignals
-from workflows.calls import RunScope, make_call, start_call, start_loading
+from workflows.calls import RunScope, make_call, start_call, start_loading, start_store_wait
 from workflows.maps import start_join
 from workflows.notifying import Notifier
 from workflows.search_attributes import SearchAttributes
@@ -355,7 +360,7 @@ class Engine:
             self._handles[task.id] = handle
             handle.add_done_callback(lambda done: self.push(partial(self._end_loading, left, done)))
         else:
-            tool = self.scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
+            tool = tool_of(task.node, self.scheduler.plan.tools)
             self._follow(task, start_call(task, make_call(ready, self._run, tool=tool), tool=tool, run=self._run))
         return ready.size_bytes + _COMMAND_BYTES
 
@@ -366,16 +371,28 @@ class Engine:
     # Ending.
 
     def _end_loading(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
+        if (done := self._end_before_call(ready, handle, at)) is not None:
+            self._loaded.append(replace(ready, arguments=done.payload.data))
+
+    def _end_store_wait(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
+        if self._end_before_call(ready, handle, at) is not None:
+            self._loaded.append(ready)
+
+    def _end_before_call(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> RawValue | None:
+        """Takes the end of what had to happen before a call; returns its result if the call is to be made.
+
+        Not started here: many may end at once, more than one workflow task can send.
+        """
         task_id = ready.task.id
         if self._handles.get(task_id) is not handle:
-            return
+            return None
         del self._handles[task_id]
         error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
         if error is None and not self.scheduler.is_stopped and task_id not in self.scheduler.cancelling:
-            # Not started here: many may have been loaded at once, more than one workflow task can send.
-            self._loaded.append(replace(ready, arguments=handle.result().payload.data))
-        else:
-            take_loading_failure(self.scheduler, task_id, error or asyncio.CancelledError(), at=at)
+            done: RawValue = handle.result()
+            return done
+        take_loading_failure(self.scheduler, task_id, error or asyncio.CancelledError(), at=at)
+        return None
 
     def _end_call(self, task: Task, handle: "asyncio.Task[RawValue]", at: float) -> None:
         if self._handles.get(task.id) is not handle:
@@ -385,11 +402,24 @@ class Engine:
         if error is None:
             take_result(self.scheduler, task.id, handle.result().payload, at=at)
             return
+        if (wait := wait_for_store(self.scheduler, task.id, error, at=at)) is not None:
+            self._await_store(task, wait, at)
+            return
         failure = take_failure(self.scheduler, task.id, error, at=at)
         if task.item is not None:
             self._untold = task.id
         if failure is not None:
             workflow.logger.warning("node failed", extra={"node_id": task.id, "code": failure.code})
+
+    def _await_store(self, task: Task, wait: StoreWait, at: float) -> None:
+        """Waits for the payload store and then makes a call again; for the scheduler it runs on."""
+        if self.scheduler.is_stopped or task.id in self.scheduler.cancelling:
+            self.scheduler.task_cancelled(task.id, at=at, attempt=NO_ATTEMPT)
+            return
+        ready = call_again(self.scheduler, task)
+        handle = start_store_wait(task, store_wait_message(ready, wait), run=self._run)
+        self._handles[task.id] = handle
+        handle.add_done_callback(lambda done: self.push(partial(self._end_store_wait, ready, done)))
 
     def _end_sub_plan(self, end: SubPlanEnd, at: float) -> None:
         self._sub_plans.forget(end.task)

@@ -11,12 +11,12 @@ histories of the versions before in `tests/replay`.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 import pydantic_core
 from temporalio import workflow
@@ -33,13 +33,14 @@ from dagwright.contracts.chunk_runs import begin_chunk, with_items
 from dagwright.contracts.deadlines import changed_deadline, deadline_of
 from dagwright.contracts.documents import (
     RunFacts,
+    chunk_document,
     compact_document,
-    counted_document,
     counted_result_document,
     error_json,
     result_document,
     shown_requests,
 )
+from dagwright.contracts.failures import NOTHING_COMPLETED_MESSAGE
 from dagwright.contracts.messages import (
     MessageInvalid,
     RunInput,
@@ -65,6 +66,7 @@ from dagwright.plan.times import format_time
 from workflows.blobs import TextRefused
 from workflows.calls import OWN_ATTEMPT, RunScope, json_payload
 from workflows.details import render_details
+from workflows.ending import ENDS_CANCELED, end_canceled, undisturbed
 from workflows.engine import Engine
 from workflows.handing_on import put_state, state_of, told_below
 from workflows.maps import end_of_chunk, items_of_chunk
@@ -72,10 +74,8 @@ from workflows.people import People
 from workflows.plan_pages import load_plan
 from workflows.search_attributes import SearchAttributes
 from workflows.steerable import Steerable
-from workflows.sub_plans import NOTHING_COMPLETED, end_of, report_end, report_turn
+from workflows.sub_plans import end_of, report_end, report_turn
 from workflows.timers import now_s
-
-T = TypeVar("T")
 
 
 class PlanRefused(Exception):
@@ -150,7 +150,7 @@ class PlanWorkflow(Steerable):
         if problems := wrong_inputs(plan.inputs, run_input.inputs):
             # A sub-plan is given values that came out of results, which nobody could check before.
             told = [problem.to_json() for problem in problems]
-            raise PlanRefused({**error_json(problems[0].code, problems[0].message), "errors": told})
+            raise PlanRefused({**error_json(problems[0].code, problems[0].text), "errors": told})
         info = workflow.info()
         scope = RunScope(
             run_input.scope or info.first_execution_run_id,
@@ -299,7 +299,7 @@ class PlanWorkflow(Steerable):
                 wire.ACTIVITY_COMPILE_PLAN,
                 RawValue(json_payload(encoded)),
                 start_to_close_timeout=OWN_ATTEMPT,
-                heartbeat_timeout=timedelta(seconds=limits.OWN_HEARTBEAT_S),
+                heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
                 schedule_to_close_timeout=self._time_left(run_input.deadline_s),
                 retry_policy=RetryPolicy(maximum_attempts=5),
                 summary="reading the plan",
@@ -318,33 +318,43 @@ class PlanWorkflow(Steerable):
         if cancelled is not None:
             self._status = RunStatus.CANCELLED.value
         if self._engine is not None:
-            await _without_interruption(self._engine.tell_rest())
+            await undisturbed(self._engine.tell_rest())
         document = self._document()
         self._attributes.tell_end(document["status"])
         compact = self._compact(document)
+        must_return = False
         if run_input is not None and run_input.parent is not None:
             end = end_of(document)
             if self._engine is not None and self._engine.scheduler.changes.all_or_nothing:
-                end["below"] = await _without_interruption(
-                    told_below(self._engine.scheduler, numbers=self._state_pieces)
-                )
+                end["below"] = await undisturbed(told_below(self._engine.scheduler, numbers=self._state_pieces))
             if run_input.chunk is not None and self._engine is not None and not run_input.takes_back:
-                told = await _without_interruption(end_of_chunk(self._engine.scheduler))
-                end = {**end, "output": None, "stored_output": None, **told}
-                # It goes into the history of the run above as well, which has hundreds of them.
-                compact = counted_document(compact)
-            if not await _without_interruption(report_end(run_input.parent, end)):
+                chunk_end = await undisturbed(end_of_chunk(self._engine.scheduler))
+                end = {**end, "output": None, "stored_output": None, **chunk_end}
+                compact = chunk_document(compact)
+            if not await undisturbed(report_end(run_input.parent, end)):
                 # The run above takes the result instead, if it is still there, and needs the output in full.
                 compact |= end
+                # What the parent needs to compensate, or to join the items of a map, is in the result alone.
+                must_return = cancelled is None and not end.keys().isdisjoint({"below", "chunk"})
         if run_input is not None and run_input.session is not None:
             scheduler = self._engine.scheduler if self._engine is not None else None
-            await _without_interruption(report_turn(run_input.session, end_of_turn(document, scheduler)))
+            await undisturbed(report_turn(run_input.session, end_of_turn(document, scheduler)))
+        is_cancelled = document["status"] == RunStatus.CANCELLED.value
+        if is_cancelled and not must_return and workflow.patched(ENDS_CANCELED):
+            reason = None if cancelled is not None else self._reason_of_cancel()
+            if await end_canceled(compact, reason=reason):
+                raise cancelled or asyncio.CancelledError
         if cancelled is not None:
             raise cancelled
         if document["status"] == RunStatus.FAILED.value:
-            message = (document["error"] or {}).get("message") or NOTHING_COMPLETED
+            message = (document["error"] or {}).get("message") or NOTHING_COMPLETED_MESSAGE
             raise ApplicationError(message, compact, type=wire.ERROR_PLAN_FAILED, non_retryable=True)
         return compact
+
+    def _reason_of_cancel(self) -> str:
+        """Reason of the message that cancelled the run, for the events of its history."""
+        notes = [note["message"] for note in self._notes.to_json() if note["code"] == wire.CANCEL]
+        return notes[0] if notes else "cancelled"
 
     def _document(self) -> dict[str, Any]:
         info = workflow.info()
@@ -459,12 +469,3 @@ def _refusal(error: ActivityError, otherwise: str) -> dict[str, Any]:
     problems = found if isinstance(found, list) else []
     code = problems[0].get("code") if problems else None
     return {**error_json(code or cause.type or "failed", cause.message), "errors": problems}
-
-
-async def _without_interruption(work: Coroutine[Any, Any, T]) -> T:
-    """Awaits something to its end, also if the run is cancelled meanwhile: it has ended already."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        return await task

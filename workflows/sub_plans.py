@@ -34,6 +34,7 @@ from dagwright.contracts.carries import carry_from_json
 from dagwright.contracts.chunk_inputs import handed_on
 from dagwright.contracts.chunk_runs import chunk_run_input, width_message, width_of_chunk
 from dagwright.contracts.documents import encoded_size, error_json
+from dagwright.contracts.failures import NOTHING_COMPLETED_MESSAGE
 from dagwright.contracts.messages import (
     MessageInvalid,
     Parent,
@@ -44,22 +45,23 @@ from dagwright.contracts.messages import (
 )
 from dagwright.contracts.outcomes import ResultInvalid, found_ends, read_sub_plan_end, sub_plan_failure
 from dagwright.contracts.pursuits import workflow_type_of
+from dagwright.contracts.run_attributes import identifying_pairs
+from dagwright.contracts.summaries import task_summary
+from dagwright.contracts.tags import keyword
 from dagwright.contracts.turns import TurnEnd
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.unfilled import unfilled_to_json
-from workflows.calls import RunScope, json_payload
+from workflows.calls import RunScope, json_payload, owner_of_run
 from workflows.timers import now_s
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
+_TITLE = SearchAttributeKey.for_keyword(wire.SEARCH_TITLE)
 
 _COMMAND_BYTES = 2_000
 """About what the start of a sub-plan has beside its input."""
-
-NOTHING_COMPLETED = "no node that the plan is for was completed"
-"""Why a run failed that has no error of its own."""
 
 EndTaken = Callable[[SubPlanEnd], None]
 
@@ -291,10 +293,16 @@ class SubPlans:
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
             task_timeout=info.task_timeout,
-            static_summary=limits.summary_of(task.node.title or task.id),
+            static_summary=task_summary(task),
             priority=Priority(priority_key=task.node.priority),
-            search_attributes=given_on(info.typed_search_attributes),
+            search_attributes=given_on(info.typed_search_attributes, title=_title_of_child(task)),
+            memo={wire.MEMO_OWNER: owner} if (owner := owner_of_run()) is not None else None,
         )
+
+
+def _title_of_child(task: Task) -> str | None:
+    sub_plan = (task.undoes or task).node.sub_plan
+    return sub_plan.title if sub_plan is not None else None
 
 
 async def find_ended(workflow_ids: Sequence[str]) -> RawValue:
@@ -317,12 +325,32 @@ async def find_ended(workflow_ids: Sequence[str]) -> RawValue:
     return found
 
 
-def given_on(own: TypedSearchAttributes) -> TypedSearchAttributes | None:
-    """Returns the search attributes with which a run below starts: all but what the one above tells of itself."""
-    told = (wire.SEARCH_STATE, wire.SEARCH_AWAITING)
-    kept = [pair for pair in own.search_attributes if pair.key.name not in told]
+def attributes_of_turn(own: TypedSearchAttributes, memo: Mapping[str, Any]) -> TypedSearchAttributes | None:
+    """Return the search attributes of the run of a turn.
+
+    Args:
+        own: of the session; it has a title only if the namespace has all attributes of `identifying_pairs`.
+        memo: of the run.
+    """
+    pairs = identifying_pairs(memo) if own.get(_TITLE) is not None else []
+    given = given_on(own)
+    found = [*(given.search_attributes if given is not None else ()), *pairs]
+    return TypedSearchAttributes(found) if found else None
+
+
+def given_on(own: TypedSearchAttributes, *, title: str | None = None) -> TypedSearchAttributes | None:
+    """Return the search attributes with which a child run starts: those that its parent does not write of itself.
+
+    Args:
+        own: of the parent.
+        title: of the child; without one it has none.
+    """
+    own_names = (wire.SEARCH_STATE, wire.SEARCH_AWAITING, wire.SEARCH_TITLE, wire.SEARCH_TEMPLATE)
+    kept = [pair for pair in own.search_attributes if pair.key.name not in own_names]
     if own.get(_STATE) is not None:
         kept.append(SearchAttributePair(_STATE, RunStatus.RUNNING.value))
+    if title and own.get(_TITLE) is not None:
+        kept.append(SearchAttributePair(_TITLE, keyword(title)))
     return TypedSearchAttributes(kept) if kept else None
 
 
@@ -337,7 +365,7 @@ def end_of(document: dict[str, Any]) -> dict[str, Any]:
         told[wire.DETAIL_SEEN] = document[wire.DETAIL_SEEN]
     end |= told
     if end["status"] == RunStatus.FAILED and end["error"] is None:
-        end["error"] = error_json("failed", NOTHING_COMPLETED)
+        end["error"] = error_json("failed", NOTHING_COMPLETED_MESSAGE)
     if encoded_size(output) > limits.RESULT_LIMIT_BYTES:
         message = f"its output has over {limits.RESULT_LIMIT_BYTES:,} bytes, which is more than can be handed up"
         return {"status": RunStatus.FAILED.value, "output": None, "error": error_json("too_large", message), **told}

@@ -29,6 +29,7 @@ from benchmarks.processes import Bench, KillableWorker, python
 from benchmarks.rows import RUN_TIMEOUT_S, event_time
 from dagwright.contracts import wire
 from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.contracts.rounds import RoundsLimits
 from dagwright.planner import RoundsAsked, prepare_rounds
 from dagwright.server import LocalServer
 from dagwright.server.local import dial
@@ -151,7 +152,7 @@ async def serving() -> AsyncIterator[Served]:
 async def asked(place: Place, name: str) -> tuple[Gaps, float]:
     """Asks one question; returns its gaps, and how many seconds it took."""
     tools = load_toolset(place.settings, [_TOOLS_FILE]).declarations()
-    plan, _ = prepare_rounds("What is noted?", tools, RoundsAsked())
+    plan, _ = prepare_rounds("What is noted?", tools, RoundsAsked(limits=RoundsLimits(synthesis="model")))
     began = time.monotonic()
     handle: Any = await place.client.start_workflow(
         wire.WORKFLOW_PURSUE_GOAL,

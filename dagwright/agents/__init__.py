@@ -5,7 +5,7 @@ it asks is said by each request.
 """
 
 from dagwright.agents.classes import AgentContext, ClassAgent
-from dagwright.agents.loading import agents_reference, file_of_reference, load_agents
+from dagwright.agents.loading import load_agents
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
 from dagwright.plan.agent_cards import AgentCard
 
@@ -15,7 +15,5 @@ __all__ = [
     "AgentRegistry",
     "AgentsUnreadable",
     "ClassAgent",
-    "agents_reference",
-    "file_of_reference",
     "load_agents",
 ]

@@ -8,21 +8,9 @@ from dagwright.agents.reading import read_agents
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
 from dagwright.plan.agent_cards import AgentCard
 from dagwright.plan.errors import pointer
+from dagwright.tool_references import absolute_path
 from dagwright.tools.errors import ToolsUnreadable
 from dagwright.tools.loading import load_module
-
-_MARK = "agents:"
-"""Before a file of agents where files of agents stand among modules of tools."""
-
-
-def agents_reference(file: str) -> str:
-    """Returns what a value of `--agents` is among the references of a run: it holds from every folder."""
-    return f"{_MARK}{Path(file).resolve()}"
-
-
-def file_of_reference(reference: str) -> str | None:
-    """Returns the file of agents that a reference names, `None` if it names tools."""
-    return reference.removeprefix(_MARK) if reference.startswith(_MARK) else None
 
 
 def load_agents(files: Sequence[str]) -> AgentRegistry:
@@ -35,17 +23,17 @@ def load_agents(files: Sequence[str]) -> AgentRegistry:
         ToolsUnreadable: a Python file cannot be imported.
     """
     classes: dict[str, type[ClassAgent]] = {}
-    owners: dict[str, tuple[AgentCard, str]] = {}
-    paths = list(dict.fromkeys(Path(file).resolve() for file in files))
+    owners: dict[str, tuple[AgentCard, Path]] = {}
+    paths = list(dict.fromkeys(map(absolute_path, files)))
     for path in paths:
         for card in _cards_in(path):
-            first, owner = owners.setdefault(card.name, (card, path.name))
+            first, owner = owners.setdefault(card.name, (card, path))
             if first != card:
-                raise AgentsUnreadable(f"Two agents are called {card.name!r}: in {owner} and in {path.name}")
+                raise AgentsUnreadable(f"Two agents are called {card.name!r}: in {owner.name} and in {path.name}")
             if card.class_name is not None:
                 classes[card.name] = _class_of(card, card.class_name, path)
     cards = [card for card, _ in owners.values()]
-    return AgentRegistry.of(*cards, origins=tuple(map(str, paths)), classes=classes)
+    return AgentRegistry.of(*cards, files={name: str(path) for name, (_, path) in owners.items()}, classes=classes)
 
 
 def _class_of(card: AgentCard, class_name: str, path: Path) -> type[ClassAgent]:

@@ -32,7 +32,7 @@ def read_agents(file: Path) -> list[AgentCard]:
     try:
         document = read_plan_file(file)
     except PlanInvalid as invalid:
-        raise AgentsUnreadable(f"the agents: {invalid.problems[0].message}") from None
+        raise AgentsUnreadable(f"the agents: {invalid.problems[0].text}") from None
     cards: list[AgentCard] = []
     problems: list[str] = []
     for name, written in _written_in(document, file).items():

@@ -5,17 +5,23 @@ an example to copy as well: see docs/agents.md.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.agents.classes import AgentContext
-from dagwright.contracts.model_calls import system, user
+from dagwright.contracts.model_calls import Action, Message, system, user
+from dagwright.contracts.model_failures import ModelFailure
 from dagwright.contracts.model_messages import cut
+from dagwright.tools.errors import GiveUp
 
 STEPS = 5
 """Most parts of one question: each is a question to a model of its own."""
 CONTEXT_CHARACTERS = 24_000
 """Of the results that it is given, about 6,000 tokens; the rest is cut, and said to be."""
+
+CALLS_FOR_PARTS = 4
+"""The first answer and three repairs."""
+_PROBLEM_CHARACTERS = 1_500
 
 _TAKE_APART = (
     "You prepare the answer to a difficult question. Name the parts that have to be settled first, each as a question "
@@ -41,7 +47,7 @@ class ReasoningAgent:
         """Returns `{"answer", "steps": [{"question", "finding"}]}`."""
         known = _told(context)
         asked = f"{known}The question: {objective}"
-        parts = (await agent.ask([system(_TAKE_APART), user(asked)], output=_PARTS)).output["parts"]
+        parts = await _parts(agent, [system(_TAKE_APART), user(asked)])
         steps: list[dict[str, str]] = []
         for part in [each for each in parts if each.strip()][:STEPS]:
             agent.call.progress(len(steps), min(len(parts), STEPS))
@@ -49,6 +55,28 @@ class ReasoningAgent:
             steps.append({"question": part, "finding": (await agent.ask(said)).text})
         answer = await agent.ask([system(_ANSWER), user(f"{asked}\n\n{_findings(steps)}Answer the question.")])
         return {"answer": answer.text, "steps": steps}
+
+
+async def _parts(agent: AgentContext, said: Sequence[Message]) -> Sequence[str]:
+    """Return the parts of a question; an answer that does not fit the schema goes back to the model with the reason.
+
+    Raises:
+        GiveUp: no answer fits.
+        ModelFailure: the model does not answer.
+    """
+    problem = ""
+    for _ in range(CALLS_FOR_PARTS):
+        try:
+            parts: Sequence[str] = (await agent.ask(said, output=_PARTS)).output["parts"]
+        except ModelFailure as failure:
+            if failure.action is not Action.FIX:
+                raise
+            problem = str(failure)[:_PROBLEM_CHARACTERS]
+            wrong = Message(role="assistant", content=failure.partial or "{}")
+            said = [*said, wrong, user(f"That cannot be used. {problem}\nWrite the whole answer again.")]
+        else:
+            return parts
+    raise GiveUp(f"the model gave {CALLS_FOR_PARTS} answers that do not fit the schema; the last problem: {problem}")
 
 
 def _told(context: Mapping[str, Any]) -> str:

@@ -20,19 +20,19 @@ class AgentRegistry:
 
     Args:
         cards: name -> card.
-        origins: resolved paths of the files they came from.
+        files: name -> file that the card came from, for those that came from one.
         classes: name of an agent of type `class` -> its class.
     """
 
     cards: Mapping[str, AgentCard] = field(default_factory=lambda: MappingProxyType({}))
-    origins: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     classes: Mapping[str, type[ClassAgent]] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def of(
         cls,
         *cards: AgentCard,
-        origins: tuple[str, ...] = (),
+        files: Mapping[str, str] = MappingProxyType({}),
         classes: Mapping[str, type[ClassAgent]] = MappingProxyType({}),
     ) -> "AgentRegistry":
         """Returns a registry of cards.
@@ -44,7 +44,7 @@ class AgentRegistry:
         for card in cards:
             if found.setdefault(card.name, card) != card:
                 raise ValueError(f"two agents are called {card.name!r}")
-        return cls(MappingProxyType(found), origins, MappingProxyType(dict(classes)))
+        return cls(MappingProxyType(found), MappingProxyType(dict(files)), MappingProxyType(dict(classes)))
 
     def __iter__(self) -> Iterator[AgentCard]:
         """Goes through the agents in the order they were given."""

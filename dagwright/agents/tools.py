@@ -10,7 +10,9 @@ from dagwright.agents.registry import AgentRegistry
 from dagwright.agents.services import ServiceCall
 from dagwright.plan.agent_cards import AgentCard
 from dagwright.plan.agents import agent_declaration
+from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.tool_references import agents_reference
 from dagwright.tools.context import context as current_call
 from dagwright.tools.docstrings import Documentation
 from dagwright.tools.environment import ToolEnvironment
@@ -39,7 +41,8 @@ def agent_tools(agents: AgentRegistry, environment: ToolEnvironment, *, find: Fi
         find: knows the cards of other versions: a plan may have been checked with one of them.
     """
     known = _Known(agents, environment, find)
-    return ToolRegistry.of(*(_tool_of(card, known) for card in agents), origins=agents.origins)
+    sources = {f"{AGENT_PREFIX}{name}": agents_reference(file) for name, file in agents.files.items()}
+    return ToolRegistry.of(*(_tool_of(card, known) for card in agents), sources=sources)
 
 
 def declared_agents(cards: Iterable[AgentCard]) -> ToolRegistry:

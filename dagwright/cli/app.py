@@ -29,7 +29,10 @@ from dagwright.cli.options import (
     Node,
     Reason,
     RunId,
+    Tags,
     Tools,
+    ToolsQueue,
+    with_queue,
 )
 from dagwright.cli.output import Output
 from dagwright.cli.plain_help import PlainHelp
@@ -40,6 +43,7 @@ from dagwright.cli.requests import (
     CheckRequest,
     ForkRequest,
     InboxRequest,
+    ListRequest,
     LookRequest,
     NodeRequest,
     ParkRequest,
@@ -65,7 +69,12 @@ for _name, _group in GROUPS.items():
 
 @app.command(cls=PlainHelp)
 def run(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A JSON or YAML file; - is standard input.")],
+    plan: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLAN", help="A JSON or YAML file; .jsonl starts a run for each line; - is standard input."
+        ),
+    ],
     *,
     inputs: Annotated[
         list[str] | None,
@@ -95,6 +104,7 @@ def run(
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running until `down`.")] = False,
     agents: Agents = None,
+    tools_queue: ToolsQueue = None,
     policy: Annotated[
         str | None,
         typer.Option("--policy", metavar="FILE", help="JSON or YAML with the calls that people are asked about."),
@@ -105,6 +115,7 @@ def run(
         bool, typer.Option("--approve-plan", help="A model wrote the plan: ask somebody whether it may run.")
     ] = False,
     all_or_nothing: AllOrNothing = False,
+    tag: Tags = None,
     session: Annotated[
         str | None,
         typer.Option("--session", metavar="S", help="A turn of the session S: its names, such as @cbu, stand for ids."),
@@ -118,7 +129,7 @@ def run(
         inputs=inputs or [],
         inputs_file=inputs_file,
         context=context or [],
-        tools=tools or [],
+        tools=with_queue(tools, tools_queue),
         agents=agents or [],
         dialect=dialect,
         workflow_id=workflow_id,
@@ -127,6 +138,7 @@ def run(
         budget=budget,
         model=model,
         session=session,
+        tags=tag or [],
         is_by_model=approve_plan,
         is_all_or_nothing=all_or_nothing,
         is_mending=mend,
@@ -136,7 +148,7 @@ def run(
     )
     output = Output(is_json=json, has_color=not no_color)
     return (
-        call("running", "run", request, output)
+        call("run_batch", "run", request, output)
         if session is None
         else call("session_turns", "run_plan", request, output)
     )
@@ -188,17 +200,41 @@ def check(
 def list_runs(
     *,
     limit: Annotated[int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="The newest so many.")] = 100,
+    state: Annotated[
+        Literal["running", "waiting", "completed", "completed_with_failures", "failed", "cancelled"] | None,
+        typer.Option("--state", metavar="STATE", help="Only of this state, such as failed."),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option("--title", metavar="TEXT", help="Only with this text in their title or id.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="Only started since: 2h ago, or a time such as 2026-11-23."),
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="KEY=VALUE", help="Only with this tag; may be given often."),
+    ] = None,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
     """List the newest runs."""
-    return call("looking", "list_runs", limit, Output(is_json=json, has_color=not no_color))
+    request = ListRequest(limit, state, title, since, tag or [])
+    return call("looking", "list_runs", request, Output(is_json=json, has_color=not no_color))
 
 
 @app.command(cls=PlainHelp)
-def status(workflow_id: RunId, *, json: Json = False, no_color: NoColor = False) -> int:
+def status(
+    workflow_id: RunId,
+    *,
+    all_items: Annotated[
+        bool, typer.Option("--all", help="List every item of large maps, not only what failed, runs or waits.")
+    ] = False,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
     """Show how a run is doing."""
-    request = LookRequest(workflow_id)
+    request = LookRequest(workflow_id, is_all=all_items)
     return call("looking", "status", request, Output(is_json=json, has_color=not no_color))
 
 

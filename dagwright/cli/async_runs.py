@@ -1,14 +1,13 @@
 """The one event loop of the command line, and what Ctrl-C does to it."""
 
 import asyncio
-import os
 import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from dagwright import event_loop
 from dagwright.cli.exits import ExitCode
-from dagwright.cli.leaving import WayOut
+from dagwright.cli.leaving import WayOut, leave_at_once
 from dagwright.cli.output import Output
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -78,9 +77,3 @@ def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Outp
         return ExitCode.INTERRUPTED
     finally:
         farewell.way_out.close()
-
-
-def leave_at_once(*_: object) -> None:
-    """Ends the process as it is, whatever goes on in it."""
-    # Not sys.exit: whoever presses Ctrl-C twice wants no cleaning up, and the run is safe on the server.
-    os._exit(ExitCode.INTERRUPTED)

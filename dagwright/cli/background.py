@@ -10,13 +10,16 @@ from pathlib import Path
 
 import httpx
 
-from dagwright.agents import file_of_reference
 from dagwright.cli.background_settings import GATEWAY, keep_settings, refuse_other_settings, turn_of_background
 from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.private_files import make_private_folder, write_private
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings
+from dagwright.tool_references import options_of_references
 from dagwright.toolset import Toolset
 
+STARTING_S = 60.0
+"""A worker needs some seconds until it polls, on a busy machine up to a minute."""
 GATEWAY_S = 60.0
 """How long it may take until it answers."""
 
@@ -54,14 +57,41 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
     async with turn_of_background(settings):
         if not daemon.is_running():
             told.unlink(missing_ok=True)
+            make_private_folder(settings.state_dir / "workers")
+            write_private(_plans_path(settings), _plans_of(settings))
         is_new = await _start(daemon, command, settings=settings)
     give_up_at = time.monotonic() + GATEWAY_S
     while daemon.is_running() and time.monotonic() < give_up_at:
         if (address := await _answering(told)) is not None:
+            if not is_new:
+                refuse_other_gateway(settings, address, port=port)
             return address, is_new
         await asyncio.sleep(0.05)
     words = f"the gateway does not start ({daemon.last_words()}): see {daemon.log_path}"
     raise CommandRefused(words, status="no_gateway", code=ExitCode.FAILED)
+
+
+def refuse_other_gateway(settings: Settings, address: str, *, port: int | None) -> None:
+    """Refuse a port or a folder of plans that the running gateway does not have.
+
+    Raises:
+        CommandRefused: the gateway has another one.
+    """
+    others = [] if not port or httpx.URL(address).port == port else [f"--port {port}"]
+    path = _plans_path(settings)
+    if settings.plans is not None and path.exists() and path.read_text(encoding="utf-8") != _plans_of(settings):
+        others.append(f"--plans {settings.plans}")
+    if others:
+        words = f"the gateway runs already at {address}, without {' and '.join(others)}"
+        raise CommandRefused(f"{words}: end it with `dagwright down` first", status="other_settings")
+
+
+def _plans_path(settings: Settings) -> Path:
+    return settings.state_dir / "workers" / f"{GATEWAY}.plans"
+
+
+def _plans_of(settings: Settings) -> str:
+    return "" if settings.plans is None else str(settings.plans.resolve())
 
 
 async def _start(daemon: Daemon, command: Sequence[str], *, settings: Settings) -> bool:
@@ -79,10 +109,20 @@ async def _answering(told: Path) -> str | None:
     try:
         address = told.read_text(encoding="utf-8").strip()
         async with httpx.AsyncClient(trust_env=False) as client:
-            (await client.get(f"{address}/healthz", timeout=2)).raise_for_status()
+            (await client.get(f"{address}/readyz", timeout=2)).raise_for_status()
     except (OSError, httpx.HTTPError, httpx.InvalidURL):
         return None
     return address
+
+
+STARTING_WORDS = "the worker in the background is starting"
+
+
+def is_worker_starting(settings: Settings) -> bool:
+    """Return whether a worker in the background of this folder was started less than `STARTING_S` ago."""
+    daemons = LocalServer(settings).workers()
+    ages = [daemon.age_s() for daemon in daemons if daemon.name != GATEWAY]
+    return any(age is not None and age < STARTING_S for age in ages)
 
 
 def will_start_worker(settings: Settings, toolset: Toolset) -> bool:
@@ -99,11 +139,7 @@ def _name(toolset: Toolset) -> str:
 
 def options_of(toolset: Toolset) -> list[str]:
     """Returns the options that have another process load the same tools."""
-    options: list[str] = []
-    for reference in toolset.references:
-        agents = file_of_reference(reference)
-        options += ["--tools", reference] if agents is None else ["--agents", agents]
-    return options
+    return options_of_references(toolset.references)
 
 
 def _file_of(program: str) -> str:

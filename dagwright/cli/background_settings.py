@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dagwright.cli.exits import CommandRefused
 from dagwright.plan.reasons import listed
+from dagwright.private_files import make_private_folder
 from dagwright.server import Daemon, LocalServer, named_server
 from dagwright.server.locks import take_lock
 from dagwright.settings import Settings
@@ -28,40 +29,64 @@ GATEWAY = "gateway"
 
 _PLACE = frozenset({"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "DAGWRIGHT_TASK_QUEUE"})
 """Where these differ two processes serve other runs."""
-_FILES_ROOT = "DAGWRIGHT_FILES_ROOT"
+FILES_ROOT = "DAGWRIGHT_FILES_ROOT"
+"""The current folder where it is not set, so it differs between commands that are started in two folders."""
 _TURN_S = 30.0
 """How long others may be at starting something: each takes a tenth of a second."""
 _DIGEST_ROUNDS = 100
 
 
-def refuse_other_settings(settings: Settings) -> None:
-    """Refuses a command if something else that serves runs of its folder has other settings than it has itself.
+class OtherSettings(CommandRefused):
+    """Another process that serves runs of the folder has other settings.
+
+    Args:
+        difference: which process, and which variables differ.
+        remedy: what that means for the command, and what to do.
+        is_elsewhere: it serves another server, namespace or queue.
+    """
+
+    def __init__(self, difference: str, remedy: str, *, is_elsewhere: bool = False) -> None:
+        super().__init__(f"{difference}{remedy}", status=OTHER_SETTINGS)
+        self.difference = difference
+        self.is_elsewhere = is_elsewhere
+
+
+def refuse_other_settings(settings: Settings, *, ignored: frozenset[str] = frozenset()) -> None:
+    """Refuse a command if another process that serves runs of its folder has other settings.
+
+    Args:
+        ignored: variables that may differ.
 
     Raises:
-        CommandRefused: something has; the message names the variables that differ.
+        OtherSettings: there is one; the message names the variables that differ.
         NoServer: Temporal's own variables cannot be read.
     """
-    for daemon, names in _others(_background(settings), settings):
-        kind = daemon.name.partition("-")[0]
-        what = f"the {kind} in the background of {settings.state_dir}"
-        if names is None:
-            words = f"{what} does not say which settings it has: end it with `dagwright down`"
-        else:
-            ways = "give the same, or end it with `dagwright down` (`watch --no-serve` only looks)"
-            does = "goes on with it" if kind == GATEWAY else "would take a part of the work"
-            if _PLACE & {*names}:
-                # Nothing of what it does would go wrong, but it is found by its name, whatever it serves.
-                does, ways = "serves that alone", f"{ways}, or take another DAGWRIGHT_STATE_DIR"
-            words = f"{what} was started with another value of {_told(names, settings)}, and {does}: {ways}"
-        raise CommandRefused(words, status=OTHER_SETTINGS)
-    for command, names in _others(_commands(settings), settings):
+    for daemon, names in _others(_background(settings), settings, ignored):
+        raise _other_daemon(daemon, names, settings)
+    for command, names in _others(_commands(settings), settings, ignored):
         if names is not None and _PLACE & {*names}:
             continue
-        told = "settings that are not known" if names is None else f"another value of {_told(names, settings)}"
-        which = f"a command that serves runs of {settings.state_dir} (process {command.name.partition('-')[0]})"
-        words = f"{which} has {told}, and would take a part of the work: end it first"
-        ways = " (`watch --no-serve` only looks)"
-        raise CommandRefused(words + (ways if names is None else f", or give the same{ways}"), status=OTHER_SETTINGS)
+        raise _other_command(command, names, settings)
+
+
+def _other_daemon(daemon: Daemon, names: list[str] | None, settings: Settings) -> OtherSettings:
+    what = f"the {daemon.name.partition('-')[0]} in the background of {settings.state_dir}"
+    if names is None:
+        return OtherSettings(f"{what} does not say which settings it has", ": end it with `dagwright down`")
+    ways = "give the same, or end it with `dagwright down` (`watch --no-serve` only looks)"
+    does = "continues with it" if daemon.name.startswith(GATEWAY) else "would take a part of the work"
+    if is_elsewhere := bool(_PLACE & {*names}):
+        # Nothing of what it does would go wrong, but it is found by its name, whatever it serves.
+        does, ways = "serves that alone", f"{ways}, or take another DAGWRIGHT_STATE_DIR"
+    difference = f"{what} was started with another value of {_setting_words(names, settings)}"
+    return OtherSettings(difference, f", and {does}: {ways}", is_elsewhere=is_elsewhere)
+
+
+def _other_command(command: Daemon, names: list[str] | None, settings: Settings) -> OtherSettings:
+    which = f"a command that serves runs of {settings.state_dir} (process {command.name.partition('-')[0]})"
+    difference = "unknown settings" if names is None else f"another value of {_setting_words(names, settings)}"
+    ways = " (`watch --no-serve` only looks)" if names is None else ", or give the same (`watch --no-serve` only looks)"
+    return OtherSettings(f"{which} has {difference}", f", and would take a part of the work: end it first{ways}")
 
 
 @asynccontextmanager
@@ -72,7 +97,7 @@ async def turn_of_background(settings: Settings) -> AsyncIterator[None]:
         CommandRefused: another one does not come to an end with it.
         OSError: the state folder cannot be written.
     """
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    make_private_folder(settings.state_dir)
     try:
         descriptor = await take_lock(settings.state_dir / "workers.lock", timeout_s=_TURN_S)
     except TimeoutError as error:
@@ -88,7 +113,7 @@ async def serving_beside(settings: Settings) -> AsyncIterator[None]:
     """Notes for as long as the block lasts that this process serves runs with its settings.
 
     Raises:
-        CommandRefused: something else that serves runs of the folder has others.
+        OtherSettings: another process that serves runs of the folder has others.
     """
     if not _is_writable(settings.state_dir):
         # Nothing can be started in the background from there either.
@@ -113,7 +138,8 @@ def keep_settings(daemon: Daemon, settings: Settings) -> None:
     salt = secrets.token_hex(16)
     of_runs = _settings_of_runs(settings)
     record = {"salt": salt, "settings": {name: _digest(salt, value) for name, value in of_runs.items()}}
-    daemon.folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(settings.state_dir)
+    make_private_folder(daemon.folder)
     path = _record_path(daemon)
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -122,7 +148,7 @@ def keep_settings(daemon: Daemon, settings: Settings) -> None:
 
 def _is_writable(folder: Path) -> bool:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
     except OSError:
         return False
     return os.access(folder, os.W_OK)
@@ -152,14 +178,17 @@ def _forget(command: Daemon) -> None:
     _record_path(command).unlink(missing_ok=True)
 
 
-def _told(names: Sequence[str], settings: Settings) -> str:
-    unset = f"{_FILES_ROOT} (not set here, so it is the current folder, {settings.files_root})"
+def _setting_words(names: Sequence[str], settings: Settings) -> str:
+    """List the names of settings; an unset root of the file tools is named with its default."""
+    unset = f"{FILES_ROOT} (not set here, so it is the current folder, {settings.files_root})"
     return listed(
-        [unset if name == _FILES_ROOT and "files_root" not in settings.model_fields_set else name for name in names]
+        [unset if name == FILES_ROOT and "files_root" not in settings.model_fields_set else name for name in names]
     )
 
 
-def _others(processes: Iterable[Daemon], settings: Settings) -> Iterator[tuple[Daemon, list[str] | None]]:
+def _others(
+    processes: Iterable[Daemon], settings: Settings, ignored: frozenset[str]
+) -> Iterator[tuple[Daemon, list[str] | None]]:
     """Yields the processes whose settings differ: with the names of these, `None` if they are not known."""
     mine: dict[str, str] = {}
     for process in processes:
@@ -171,7 +200,8 @@ def _others(processes: Iterable[Daemon], settings: Settings) -> Iterator[tuple[D
             yield process, None
             continue
         digests = {name: _digest(salt, value) for name, value in mine.items()}
-        if names := sorted(name for name in {*digests, *theirs} if digests.get(name) != theirs.get(name)):
+        compared = {*digests, *theirs} - ignored
+        if names := sorted(name for name in compared if digests.get(name) != theirs.get(name)):
             yield process, names
 
 

@@ -11,6 +11,8 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
+from dagwright.private_files import make_private_folder
+
 _PROMPT = "> "
 _NEXT_LINE = "  "
 
@@ -98,7 +100,7 @@ class PipedMessages:
 
 def _history(file: Path) -> History:
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(file.parent)
         # What people type is nobody else's business.
         file.touch(mode=0o600)
     except OSError:

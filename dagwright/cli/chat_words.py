@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dagwright.cli.output import one_line
 from dagwright.cli.requests import AskRequest
 from dagwright.contracts.sessions import Session
+from dagwright.plan.references import nearest
 
 COMMANDS: Mapping[str, str] = {
     "/help": "what can be typed here",
@@ -17,6 +18,11 @@ COMMANDS: Mapping[str, str] = {
     "/new [NAME]": "begin another session",
     "/quit": "end the chat; the session stays",
 }
+_WITHOUT_SLASH: Mapping[str, str] = {
+    **dict.fromkeys(("quit", "exit", "bye"), "/quit ends the chat"),
+    **dict.fromkeys(("help", "?"), "/help lists the commands"),
+}
+"""Message that people type in place of a command -> what to type."""
 TURNS_SHOWN = 3
 """Earlier turns that a chat begins with."""
 TURNS_LISTED = 20
@@ -47,6 +53,20 @@ def typed(line: str) -> Typed:
     return Typed(command.lower(), rest.strip())
 
 
+def command_hint(text: str) -> str | None:
+    """Return what to type in place of a message that probably means a command; `None` for other messages."""
+    hint = _WITHOUT_SLASH.get(text.lower())
+    return None if hint is None else f"{hint}; {text!r} was not sent"
+
+
+def unknown_command(command: str) -> str:
+    """Return the message for a command that does not exist, with the nearest one that does."""
+    names = [name.partition(" ")[0] for name in COMMANDS]
+    near = nearest(command, names, most=1)
+    hint = f"did you mean {near[0]}?" if near else "/help lists the commands"
+    return f"there is no {one_line(command)}; {hint}"
+
+
 def help_lines() -> list[str]:
     """Returns what can be typed."""
     width = max(map(len, COMMANDS))
@@ -74,6 +94,7 @@ def asking_options(asking: AskRequest) -> list[str]:
         "--profile": asking.profile if asking.profile != "plan" else None,
         "--rounds": asking.rounds,
         "--worker-timeout": asking.worker_timeout,
+        "--synthesis": asking.synthesis,
         "--model": asking.model,
         "--policy": asking.policy_file,
         "--budget": asking.budget,

@@ -14,7 +14,7 @@ from uuid import uuid4
 from temporalio.service import RPCError
 
 from dagwright.cli.account import account_name
-from dagwright.cli.async_runs import Farewell, leave_at_once, run_async
+from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.background import options_of
 from dagwright.cli.chat_input import Interrupted, Messages, PipedMessages, TypedMessages
 from dagwright.cli.chat_words import (
@@ -22,10 +22,12 @@ from dagwright.cli.chat_words import (
     TURNS_SHOWN,
     Typed,
     asking_options,
+    command_hint,
     going_on,
     help_lines,
     status_line,
     typed,
+    unknown_command,
 )
 from dagwright.cli.connecting import command_settings
 from dagwright.cli.endings import done_lines, tell_answer, tell_end_of_answer
@@ -34,6 +36,7 @@ from dagwright.cli.following import Following
 from dagwright.cli.forms import ask_answer
 from dagwright.cli.goals import prepare_request
 from dagwright.cli.hosting import connected_to_run, served
+from dagwright.cli.leaving import leave_at_once
 from dagwright.cli.model_needed import refuse_without_model
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.request_words import Request, answer_words
@@ -178,6 +181,8 @@ class Chat:
                 break
             if said.command is not None:
                 is_leaving = not await self._undisturbed(self._obey(said))
+            elif self._output.can_ask and (hint := command_hint(said.text)) is not None:
+                self._output.say(hint)
             elif said.text:
                 codes: list[int] = []
                 is_leaving = not await self._undisturbed(self._answer(said.text, codes))
@@ -278,16 +283,22 @@ class Chat:
                 name = session_name(said.text) if said.text else _made_name()
                 await self._begin(name, is_new=not said.text)
             case _:
-                raise CommandRefused(f"there is no {one_line(str(said.command))}; /help lists what there is")
+                raise CommandRefused(unknown_command(str(said.command)))
 
     def _choose_profile(self, name: str) -> None:
         found = next((profile for profile in _PROFILES if profile == name), None)
         if name and found is None:
             raise CommandRefused(f"there is no profile {one_line(name)}; choose {', '.join(_PROFILES)}")
         if found is not None:
-            # How many rounds there may be, and how long a worker may take, are words about rounds alone.
-            of_rounds = (self._first.rounds, self._first.worker_timeout) if found == "rounds" else (None, None)
-            changed = replace(self._asking, profile=found, rounds=of_rounds[0], worker_timeout=of_rounds[1])
+            # These options apply to rounds only.
+            first = self._first if found == "rounds" else AskRequest(words="")
+            changed = replace(
+                self._asking,
+                profile=found,
+                rounds=first.rounds,
+                worker_timeout=first.worker_timeout,
+                synthesis=first.synthesis,
+            )
             prepare_request(replace(changed, words="Hello."), self._desk.toolset, self._output)
             self._asking = changed
         self._output.say(f"the next messages are answered by the profile {self._asking.profile}")

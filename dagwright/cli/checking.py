@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from dagwright.cli.estimate import expected_events
+from dagwright.cli.estimate import events_per_item, expected_events
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.plans import (
@@ -24,12 +24,12 @@ from dagwright.cli.plans import (
 from dagwright.cli.requests import CheckRequest
 from dagwright.cli.wording import counted
 from dagwright.dialects.written_values import Mend
+from dagwright.plan.checked_plan import Checked
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.policy import default_policy
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.undoing import notes_of_undoing
-from dagwright.plan.validation import Checked
 from dagwright.preparation import check_plan, check_size, check_written_plan, notes_of_context, policy_problems
 from dagwright.settings import load_settings
 from dagwright.toolset import load_toolset, references_of
@@ -138,6 +138,7 @@ def check_document(
             for name, schema in checked.inputs.items()
         ],
         "expected_events": expected_events(checked, held),
+        **({"events_per_item": per_item} if (per_item := events_per_item(checked)) else {}),
         "notes": [note.to_json() for note in checked.notes],
         **({} if mends is None else {"mends": [mend.to_json() for mend in mends]}),
     }
@@ -180,13 +181,30 @@ def _table(document: Mapping[str, Any]) -> Table:
     if len(document["levels"]) > LEVELS_SHOWN:
         row("", f"and {counted(len(document['levels']) - LEVELS_SHOWN, 'more level')}")
     row("critical path", _some(document["critical_path"], sign=" → "))
-    row("events", f"about {document['expected_events']:,} in the run's history")
+    row("events", _events_words(document))
     for item in document["inputs"]:
         prompt = f": {item['prompt']}" if item["prompt"] else ""
         row("input", f"{item['name']} ({item['type'] or 'any type'}){prompt}")
     for note in document["notes"]:
         row("note", f"{note['node']}: {note['message']}" if note["node"] else note["message"])
     return table
+
+
+def _events_words(document: Mapping[str, Any]) -> str:
+    """Expected number of events of a run's history, and the number that each item of a map adds."""
+    maps_of: dict[int, list[str]] = {}
+    for node, events in document.get("events_per_item", {}).items():
+        maps_of.setdefault(events, []).append(node)
+    parts = [f"about {document['expected_events']:,}"]
+    parts += [f"{events} for each item of {_listed(nodes)}" for events, nodes in sorted(maps_of.items())]
+    words = ", and ".join(parts)
+    return f"{words} in the run's history" if len(parts) == 1 else f"{words}, in the run's history"
+
+
+def _listed(ids: list[str]) -> str:
+    if len(ids) > IDS_SHOWN:
+        return _some(ids, sign=", ")
+    return ids[0] if len(ids) == 1 else f"{', '.join(ids[:-1])} and {ids[-1]}"
 
 
 def _some(ids: list[str], *, sign: str) -> str:

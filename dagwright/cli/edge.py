@@ -19,6 +19,7 @@ from typer import Abort, TyperException
 
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output, one_line
+from dagwright.private_files import make_private_folder, private_opener
 
 if TYPE_CHECKING:
     from dagwright.settings import Settings
@@ -36,6 +37,7 @@ _EXPECTED: Final = {
     "dagwright.tools.errors.ToolsUnreadable": _Answer("unreadable", ExitCode.REFUSED),
     "dagwright.templates.TemplatesUnreadable": _Answer("unreadable", ExitCode.REFUSED),
     "dagwright.llm.prices.PricesUnreadable": _Answer("bad_usage", ExitCode.REFUSED),
+    "dagwright.store.errors.OtherStore": _Answer("other_store", ExitCode.REFUSED),
     "dagwright.store.errors.StoreError": _Answer("no_store", ExitCode.FAILED),
     "dagwright.server.errors.NoServer": _Answer("no_server", ExitCode.NO_SERVER),
     "dagwright.search.errors.NoSearchServer": _Answer("no_server", ExitCode.NO_SERVER),
@@ -171,9 +173,9 @@ def _keep(error: Exception, settings: Callable[[], "Settings"]) -> Path:
         known = settings()
         if known.log_level == "debug":
             sys.stderr.write(text)
-        known.state_dir.mkdir(parents=True, exist_ok=True)
+        make_private_folder(known.state_dir)
         folder = known.state_dir
     path = folder / _LOG_NAME
-    with suppress(OSError), path.open("a", encoding="utf-8", errors="backslashreplace") as log:
+    with suppress(OSError), open(path, "a", encoding="utf-8", errors="backslashreplace", opener=private_opener) as log:
         log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")
     return path

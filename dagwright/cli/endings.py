@@ -10,6 +10,7 @@ from dagwright.cli.progress import format_duration
 from dagwright.cli.round_words import round_lines
 from dagwright.cli.wording import counts_shown, is_excused, node_words, usage_lines
 from dagwright.contracts.documents import OUTPUT_LEFT_OUT
+from dagwright.contracts.failures import NODE_FAILED
 from dagwright.contracts.goal_replans import PLANNING_AGAIN
 from dagwright.contracts.goals import APPROVE, LOW_CONFIDENCE, PLAN, PLAN_INVALID, READ, is_own, own_id
 from dagwright.contracts.rounds import MAX_ROUNDS_LIMIT, MAX_ROUNDS_REACHED
@@ -179,7 +180,8 @@ def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> N
 def _tell_missing(document: Mapping[str, Any], output: Output) -> None:
     for note in document["notes"]:
         if note["code"] in _NOT_WHOLE:
-            output.say(f"note: {one_line(note['message'], limit=1_000)}")
+            node = f"{note['node']}: " if note.get("node") else ""
+            output.say(f"note: {one_line(node + note['message'], limit=1_000)}")
 
 
 def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
@@ -243,7 +245,8 @@ def tell_run_error(document: Mapping[str, Any], output: Output) -> None:
 
 def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
     error = document["error"]
-    if not error:
+    if not error or error.get("code") == NODE_FAILED:
+        # What nodes failed of stands with the nodes.
         return
     # What is wrong one by one says all that the error of the run says.
     problems = error.get("errors") or [error]

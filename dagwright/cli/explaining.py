@@ -34,7 +34,9 @@ def why(request: LookRequest, output: Output) -> int:
 
     async def work(_: Farewell) -> int:
         async with connected_to_read(settings, output) as connection:
-            explaining = Explaining(open_runs(connection, settings).feed, open_store(settings.payload_store))
+            explaining = Explaining(
+                open_runs(connection, settings).feed, open_store(settings.payload_store, state_dir=settings.state_dir)
+            )
             try:
                 if request.node:
                     told = await explaining.of_node(request.workflow_id, normalize("NFC", request.node))
@@ -115,6 +117,8 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
     facts = reason.facts
     if facts.get("tool") and facts.get("attempts"):
         version = f", version {facts['tool_version']}" if facts.get("tool_version") else ""
+        if planned := facts.get("planned_tool_version"):
+            version += f" (the plan was compiled with version {planned})"
         yield f"tool {facts['tool']}{version}, {counted(facts['attempts'], 'attempt')}"
     if reason.because and reason.kind == "completed":
         yield f"from {', '.join(reason.because)}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from dagwright.cli.async_runs import Farewell, run_async
-from dagwright.cli.background_settings import refuse_other_settings
+from dagwright.cli.background_settings import FILES_ROOT, refuse_other_settings
 from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output, one_line
@@ -14,6 +14,7 @@ from dagwright.forking_runs import ForkWish, draft_of, start_fork
 from dagwright.forks import Draft, ForkRefused, Forks
 from dagwright.plan.errors import PlanInvalid
 from dagwright.server import open_connection
+from dagwright.server.store_notes import check_store
 from dagwright.store import open_store
 from dagwright.toolset import load_toolset
 
@@ -36,13 +37,16 @@ def fork(request: ForkRequest, output: Output) -> int:
         async with open_connection(settings) as connection:
             runs = open_runs(connection, settings)
             tools = await runs.tools_of(request.workflow_id)
-            forks = Forks(runs.feed, open_store(settings.payload_store))
+            store = open_store(settings.payload_store, state_dir=settings.state_dir)
+            await check_store(connection.client, store, task_queue=settings.task_queue)
+            forks = Forks(runs.feed, store)
             try:
                 toolset = load_toolset(settings, tools)
                 draft = await draft_of(request.workflow_id, _wish(request), runs=runs, forks=forks, toolset=toolset)
                 if not _is_wanted(draft, request, output):
                     return ExitCode.REFUSED
-                refuse_other_settings(settings)
+                # A fork takes no work itself: the folder it is started in says nothing about the files of the run.
+                refuse_other_settings(settings, ignored=frozenset({FILES_ROOT}))
                 started = await start_fork(draft, runs=runs, forks=forks, tools=tools)
             except PlanInvalid as invalid:
                 _refuse(request, invalid, output)

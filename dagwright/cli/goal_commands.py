@@ -5,11 +5,24 @@ from typing import Annotated, Literal
 import typer
 
 from dagwright.cli.calling import call
-from dagwright.cli.options import Agents, AllOrNothing, Budget, Context, Json, Model, NoColor, Tools
+from dagwright.cli.options import (
+    Agents,
+    AllOrNothing,
+    Budget,
+    Context,
+    Json,
+    Model,
+    NoColor,
+    Tags,
+    Tools,
+    ToolsQueue,
+    with_queue,
+)
 from dagwright.cli.output import Output
 from dagwright.cli.requests import AskRequest, ChatRequest, SessionRequest
 from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT, MOST_REPLANS, MOST_REPLANS_LIMIT
-from dagwright.contracts.rounds import MAX_ROUNDS, MAX_ROUNDS_LIMIT, WORKER_TIMEOUT_S
+from dagwright.contracts.rounds import MAX_ROUNDS, MAX_ROUNDS_LIMIT, SYNTHESIS, WORKER_TIMEOUT_S
+from dagwright.contracts.rounds import Synthesis as SynthesisChoice
 
 Rounds = Annotated[
     int | None,
@@ -31,6 +44,16 @@ WorkerTimeout = Annotated[
     ),
 ]
 
+Synthesis = Annotated[
+    SynthesisChoice | None,
+    typer.Option(
+        "--synthesis",
+        metavar="HOW",
+        help="How the answer is made (profile rounds): assemble joins what workers found, model has a model word it; "
+        f"else DAGWRIGHT_SYNTHESIS, or {SYNTHESIS}.",
+    ),
+]
+
 
 def ask(
     words: Annotated[str, typer.Argument(metavar="REQUEST", help="What should be done, in words.")],
@@ -40,6 +63,7 @@ def ask(
     ] = None,
     tools: Tools = None,
     agents: Agents = None,
+    tools_queue: ToolsQueue = None,
     plan_only: Annotated[bool, typer.Option("--plan-only", help="Write the plan, and run nothing.")] = False,
     approve_plan: Annotated[
         bool, typer.Option("--approve-plan", help="Ask somebody whether the plan may run; it can be changed then.")
@@ -79,6 +103,7 @@ def ask(
     context: Context = None,
     rounds: Rounds = None,
     worker_timeout: WorkerTimeout = None,
+    synthesis: Synthesis = None,
     confidence: Annotated[
         float | None,
         typer.Option(
@@ -90,6 +115,7 @@ def ask(
         ),
     ] = None,
     budget: Budget = None,
+    tag: Tags = None,
     all_or_nothing: AllOrNothing = False,
     max_repairs: Annotated[
         int | None,
@@ -124,7 +150,7 @@ def ask(
     request = AskRequest(
         words=words,
         model=model,
-        tools=tools or [],
+        tools=with_queue(tools, tools_queue),
         agents=agents or [],
         workflow_id=workflow_id,
         timeout=timeout,
@@ -135,9 +161,11 @@ def ask(
         profile=profile,
         rounds=rounds,
         worker_timeout=worker_timeout,
+        synthesis=synthesis,
         context=context or [],
         confidence=confidence,
         session=session,
+        tags=tag or [],
         is_plan_only=plan_only,
         asks_first=approve_plan,
         is_all_or_nothing=all_or_nothing,
@@ -160,8 +188,10 @@ def chat(
     model: Model = None,
     tools: Tools = None,
     agents: Agents = None,
+    tools_queue: ToolsQueue = None,
     rounds: Rounds = None,
     worker_timeout: WorkerTimeout = None,
+    synthesis: Synthesis = None,
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="DURATION", help="How long each turn may take, such as 10m.")
     ] = None,
@@ -181,8 +211,9 @@ def chat(
         profile=profile,
         rounds=rounds,
         worker_timeout=worker_timeout,
+        synthesis=synthesis,
         model=model,
-        tools=tools or [],
+        tools=with_queue(tools, tools_queue),
         agents=agents or [],
         timeout=timeout,
         policy_file=policy,

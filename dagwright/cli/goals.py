@@ -11,7 +11,7 @@ from dagwright.cli.exits import CommandRefused
 from dagwright.cli.model_needed import model_config, refuse_without_model
 from dagwright.cli.output import Output
 from dagwright.cli.plan_approval import approve_on_terminal
-from dagwright.cli.plans import read_context, read_policy
+from dagwright.cli.plans import read_context, read_policy, read_tags
 from dagwright.cli.preparing import deadline_s_of
 from dagwright.cli.requests import AskRequest
 from dagwright.cli.rounds import ask_in_rounds, prepared_or_refused, prepared_rounds
@@ -89,7 +89,11 @@ def prepare_request(
 
 def _refuse_options(request: AskRequest) -> None:
     """Refuses options that the other profile has."""
-    of_rounds = {"--rounds": request.rounds, "--worker-timeout": request.worker_timeout}
+    of_rounds = {
+        "--rounds": request.rounds,
+        "--worker-timeout": request.worker_timeout,
+        "--synthesis": request.synthesis,
+    }
     if given := [name for name, value in of_rounds.items() if value is not None]:
         raise CommandRefused(f"{' and '.join(given)}: only --profile rounds has that")
     if request.profile == "plan":
@@ -112,7 +116,12 @@ def _prepared(request: AskRequest, toolset: Toolset, output: Output, session: Se
     asked = WordsRequest(
         request.words,
         model_config(request.model),
-        Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside),
+        Terms(
+            deadline_s_of(request.timeout),
+            read_policy(request.policy_file),
+            beside=beside,
+            tags=read_tags(request.tags),
+        ),
         profile="intents" if request.profile == "intents" else "plan",
         repairs=request.max_repairs,
         replans=request.max_replans,

@@ -71,6 +71,16 @@ def clean_store(
     return call("storing", "clean", yes, Output(is_json=json))
 
 
+@store.command("adopt", cls=PlainHelp)
+def adopt_store(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only say which store is used.")] = False,
+    json: Json = False,
+) -> int:
+    """Make this store the one that the workers of the task queue use."""
+    return call("storing", "adopt", yes, Output(is_json=json))
+
+
 @store.callback()
 def _store() -> None:
     """The store of large values."""

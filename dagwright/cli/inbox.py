@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.background import STARTING_WORDS, is_worker_starting
 from dagwright.cli.connecting import command_settings, connected_to_read
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output, one_line
@@ -17,9 +18,14 @@ from dagwright.cli.request_words import (
     question_lines,
 )
 from dagwright.cli.requests import InboxRequest
-from dagwright.cli.wording import seconds_of
+from dagwright.cli.wording import counted
+from dagwright.contracts import wire
 from dagwright.people import People
 from dagwright.plan.durations import parse_duration
+from dagwright.plan.times import seconds_of
+from dagwright.server import Connection
+from dagwright.server.pollers import has_pollers
+from dagwright.settings import Settings
 
 
 def inbox(request: InboxRequest, output: Output) -> int:
@@ -34,6 +40,7 @@ def inbox(request: InboxRequest, output: Output) -> int:
     async def work(_: Farewell) -> int:
         async with connected_to_read(settings, output) as connection:
             found = [one.document for one in await People(connection).inbox()]
+            note = await worker_note(connection, settings)
         now = time.time()
         wanted = [*chosen(found, request, older_than_s=older_than_s, now=now)]
         if output.is_json:
@@ -43,9 +50,27 @@ def inbox(request: InboxRequest, output: Output) -> int:
                 output.say(line)
         else:
             output.say("nothing of that kind is asked of anyone now" if found else "nothing is asked of anyone now")
+        if note is not None:
+            output.tell(f"note: {note}")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
+
+
+async def worker_note(connection: Connection, settings: Settings) -> str | None:
+    """Return why running runs may have requests that are not listed yet; `None` if a worker serves them."""
+    client, queue = connection.client, settings.task_queue
+    if await has_pollers(client, queue):
+        return None
+    running = (await client.count_workflows(f"{wire.IS_RUN} AND ExecutionStatus = 'Running'")).count
+    if not running:
+        return None
+    if is_worker_starting(settings):
+        return f"{STARTING_WORDS}; look again in a moment"
+    return (
+        f"no worker serves {counted(running, 'running run')}: they request nothing more and apply no answer until "
+        "`dagwright up` or `dagwright watch ID` starts one"
+    )
 
 
 def chosen(requests: Iterable[Request], wanted: InboxRequest, *, older_than_s: float, now: float) -> Iterable[Request]:

@@ -1,5 +1,6 @@
 """`keys add | list | remove`: the keys of the API. Needs no server."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,6 +11,7 @@ from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output
 from dagwright.gateway.callers import Scope
 from dagwright.gateway.keys import KeyFile, KeyRefused, KeysUnreadable
+from dagwright.server import LocalServer, NoServer
 from dagwright.settings import load_settings
 
 _LOOK = "look"
@@ -25,11 +27,14 @@ def add(request: tuple[str, Sequence[str]], output: Output) -> int:
     owner, names = request
     with _told():
         key, text = _keys().add(owner, _scopes(names))
+    problem = _close_ui()
     if output.is_json:
         output.document({"status": "added", "key": text, **key.to_json()})
     else:
         output.say(text)
         output.tell(f"this is the key of {owner}; it is shown this once, for only its hash is kept")
+    if problem is not None:
+        output.tell(f"the key is valid, but the Temporal UI, which does not check keys, could not be closed: {problem}")
     return ExitCode.COMPLETED
 
 
@@ -48,7 +53,7 @@ def list_keys(_: None, output: Output) -> int:
         for name in ("ID", "OWNER", "SCOPES", "CREATED"):
             table.add_column(name)
         for key in found:
-            table.add_row(*(Text(text) for text in (key.id, key.owner, ", ".join(key.scopes), key.created_at)))
+            table.add_row(*(Text(text) for text in (key.id, key.owner, ", ".join(key.scopes) or _LOOK, key.created_at)))
         output.show(table)
     return ExitCode.COMPLETED
 
@@ -66,6 +71,19 @@ def remove(id: str, output: Output) -> int:
     else:
         output.say(f"the key {id} of {key.owner} is removed")
     return ExitCode.COMPLETED
+
+
+def _close_ui() -> str | None:
+    """Turn off the Temporal UI of the state folder's server, which does not check keys.
+
+    Returns:
+        Why the server could not be restarted without it; the next command that needs the server tries again.
+    """
+    try:
+        asyncio.run(LocalServer(load_settings()).close_ui())
+    except NoServer as error:
+        return str(error)
+    return None
 
 
 def _keys() -> KeyFile:

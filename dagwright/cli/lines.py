@@ -1,23 +1,26 @@
 """Plain lines for where there is no terminal: one for each change of state."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from dagwright.cli.output import one_line
 from dagwright.cli.progress import LOST, LOST_FOR_GOOD, format_duration, lost_words
 from dagwright.cli.request_words import Request, answer_words, asking_line, option_lines
 from dagwright.cli.round_words import new_lines, rounds_of, times_of
-from dagwright.cli.wording import failure_words, local_time, record_words, seconds_of, what_words
+from dagwright.cli.wording import closing_words, failure_words, local_time, record_words, what_words
 from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
 from dagwright.plan.chunks import shown_items
+from dagwright.plan.requests import Closing
 from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.times import seconds_of
 from dagwright.plan.worker_results import status_shown
 
 _SILENT = (NodeStatus.PENDING, NodeStatus.READY)
 """States in which nothing has happened to a node yet."""
 
-_LATER = {"running": 1, "asked": 2, "option": 2, "answer": 2}
+_LATER = {"running": 1, "asked": 2, "option": 2, "answer": 2, "escalated": 2, "answered": 2}
 """What follows from what has ended or was said in the same moment."""
 
 
@@ -36,6 +39,8 @@ class LineWriter:
         self._lost: set[tuple[str, int]] = set()
         self._asked: set[str] = set()
         self._said: set[str] = set()
+        self._escalated: set[tuple[str, int]] = set()
+        self._answered: set[str] = set()
 
     def show(self, view: RunView, requests: Sequence[Request] = ()) -> None:
         """Writes a line for every node and item whose state or attempt is another than before, the oldest first.
@@ -67,10 +72,33 @@ class LineWriter:
                 for line in option_lines(request):
                     self._line(at, "option", line)
                 self._line(at, "answer", answer_words(request))
+            self._show_escalations(request["id"], request.get("escalations") or ())
+        if view.scheduler is not None:
+            self._show_answers(view.scheduler.requests.closed)
         # What is told together happened in another order than that of the plan.
         lines, self._lines = sorted(self._lines, key=lambda line: line[:2]), []
         for _, _, line in lines:
             self._write(line)
+
+    def _show_escalations(self, request_id: str, escalations: Sequence[Mapping[str, Any]]) -> None:
+        """Write a line for each escalation that has not been written."""
+        for number, each in enumerate(escalations):
+            if (request_id, number) not in self._escalated:
+                self._escalated.add((request_id, number))
+                words = f"{one_line(request_id)} from {each['from'] or 'anyone'} to {each['to']}"
+                self._line(seconds_of(each["at"]), "escalated", one_line(words))
+
+    def _show_answers(self, closed: Mapping[str, Closing]) -> None:
+        """Write the answers to requests that named an assignee, and which of them expired."""
+        for request_id, closing in closed.items():
+            is_named = closing.requested_from is not None or closing.escalations
+            if is_named and closing.how != "closed" and request_id not in self._answered:
+                self._answered.add(request_id)
+                document = closing.to_json()
+                self._show_escalations(request_id, document["escalations"])
+                words = closing_words(document)
+                word = "answered" if closing.how == "answered" else "expired"
+                self._line(closing.at, word, one_line(f"{request_id}: {words}", limit=300))
 
     def _show(self, view: RunView, task_id: str, record: Record, *, what: str = "") -> None:
         pending = view.pending.get(task_id)

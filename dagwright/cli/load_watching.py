@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagwright.cli.async_runs import leave_at_once
 from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.cli.leaving import leave_at_once
 from dagwright.cli.output import Output
 from dagwright.entities.loading import Watch, how_far
 

@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.background import STARTING_WORDS, is_worker_starting
 from dagwright.cli.connecting import command_settings, connected_to_read
 from dagwright.cli.drawing import mermaid, svg
 from dagwright.cli.endings import bound_lines, summary_line, tell_result, tell_run_error
@@ -15,11 +18,13 @@ from dagwright.cli.exits import CommandRefused, ExitCode, exit_code_of
 from dagwright.cli.folding import is_folded, picture_of
 from dagwright.cli.output import Output, one_line, terminal_text, value_text, with_link
 from dagwright.cli.parking import parked_line
+from dagwright.cli.plans import read_tags
 from dagwright.cli.progress import call_words, format_duration
 from dagwright.cli.rendering import MARKS, RUN_STYLES
 from dagwright.cli.request_words import answer_words, asking_line, deadline_words, lines_behind
-from dagwright.cli.requests import LookRequest
+from dagwright.cli.requests import ListRequest, LookRequest
 from dagwright.cli.round_words import phase_line, reason_lines
+from dagwright.cli.status_rows import status_rows
 from dagwright.cli.streaming import Elements
 from dagwright.cli.wording import (
     closing_words,
@@ -30,7 +35,6 @@ from dagwright.cli.wording import (
     local_time,
     node_status,
     node_words,
-    seconds_of,
     seen_words,
     step_words,
     usage_lines,
@@ -43,19 +47,30 @@ from dagwright.explaining import NodeUnknown
 from dagwright.feed import RunView
 from dagwright.graph_listing import GraphListing
 from dagwright.node_looking import look_at_node
-from dagwright.run_lists import RunSummary
+from dagwright.plan.durations import parse_duration
+from dagwright.plan.times import seconds_of
+from dagwright.run_lists import RunFilter, RunSummary
 from dagwright.server import Server
+from dagwright.settings import load_settings
 
 Document = Mapping[str, Any]
 
 _REQUESTS_SHOWN = 20
+_NO_WORKER = "no_worker"
+"""Code of the note that no worker serves a queue of the run."""
 
 
-def list_runs(limit: int, output: Output) -> int:
-    """Lists the newest runs; always 0."""
+def list_runs(request: ListRequest, output: Output) -> int:
+    """List the newest runs that match the options; always 0.
+
+    Raises:
+        CommandRefused: an option is invalid.
+    """
+    tags, since = read_tags(request.tags), _since(request.since)
+    wanted = RunFilter(status=request.state, text=request.title, since=since, tags=tags)
 
     async def look(runs: Runs, server: Server) -> int:
-        found = await runs.list_runs(limit=limit)
+        found = await runs.list_runs(limit=request.limit, wanted=wanted)
         if output.is_json:
             output.document([run.to_json() for run in found])
         elif found:
@@ -65,10 +80,23 @@ def list_runs(limit: int, output: Output) -> int:
             if url := server.runs_url():
                 output.say(f"Temporal UI: {url}")
         else:
-            output.say("there are no runs here yet")
+            output.say("there are no runs here yet" if wanted == RunFilter() else "no run matches")
         return ExitCode.COMPLETED
 
     return _look(look, output)
+
+
+def _since(text: str | None) -> float | None:
+    """Return a time in seconds since the epoch: that of a duration ago, or that of a local or RFC 3339 time."""
+    if text is None:
+        return None
+    with suppress(ValueError):
+        return time.time() - parse_duration(text).total_seconds()
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        hint = "a duration such as 2h or 7d, or a time such as 2026-11-23 or 2026-11-23T08:00:00Z"
+        raise CommandRefused(f"--since takes {hint}, not {text!r:.80}") from None
 
 
 def status(request: LookRequest, output: Output) -> int:
@@ -78,7 +106,8 @@ def status(request: LookRequest, output: Output) -> int:
         if output.is_json:
             output.document(document)
         else:
-            _tell_status(view, document, output, url=server.run_url(view.workflow_id, run_id=view.run_id))
+            url = server.run_url(view.workflow_id, run_id=view.run_id)
+            _tell_status(view, document, output, url=url, is_all=request.is_all)
         return exit_code_of(view.status)
 
     return _read(request, output, show)
@@ -170,10 +199,24 @@ def _read(request: LookRequest, output: Output, show: Callable[[RunView, Documen
 
     async def look(runs: Runs, server: Server) -> int:
         view = await runs.feed(request.workflow_id).read()
-        document = await runs.document(view, full=request.is_full)
+        document: Document = await runs.document(view, full=request.is_full)
+        if any(note["code"] == _NO_WORKER for note in document["notes"]) and is_worker_starting(load_settings()):
+            document = without_early_alarm(document)
         return show(view, document, server)
 
     return _look(look, output)
+
+
+def without_early_alarm(document: Document) -> Document:
+    """Return a document that reports a missing worker as one that is starting."""
+    notes = [note for note in document["notes"] if note["code"] != _NO_WORKER]
+    words = STARTING_WORDS
+    nodes = {
+        name: {**node, "reason": words} if (node["reason"] or "").startswith("no worker for ") else node
+        for name, node in document["nodes"].items()
+    }
+    starting = {"code": "worker_starting", "node": None, "message": words}
+    return {**document, "nodes": nodes, "notes": [*notes, starting]}
 
 
 def _look(look: Callable[[Runs, Server], Awaitable[int]], output: Output) -> int:
@@ -205,29 +248,12 @@ def _table(runs: Sequence[RunSummary]) -> Table:
     return table
 
 
-def _tell_status(view: RunView, document: Document, output: Output, *, url: str | None) -> None:
+def _tell_status(view: RunView, document: Document, output: Output, *, url: str | None, is_all: bool = False) -> None:
     """Shows a run as a table of its nodes."""
     output.say(with_link(summary_line(view, document), url))
     for line in filter(None, [phase_line(document, is_closed=view.is_closed), *reason_lines(document)]):
         output.say(line)
-    table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("", "node", "tool", "attempts", f"time ({zone_at(time.time())})", ""):
-        table.add_column(name, overflow="fold")
-    for name, node in document["nodes"].items():
-        status = node_status(node)
-        mark, style = MARKS[status]
-        call = view.pending.get(name) if node["status"] == "running" else None
-        in_flight = call_words(call, now=time.time()) if call is not None else ""
-        table.add_row(
-            Text(f"{mark} {status.value}", style=style),
-            Text(one_line(name)),
-            Text(one_line(what_words(node["tool"] or "", node["title"], kind=_kind_of(view, name)))),
-            str(max(node["attempts"], call.attempt if call is not None else 0) or ""),
-            _clock(node),
-            Text(one_line("; ".join(filter(None, [in_flight, node_words(node), hand_words(node)])))),
-        )
-    if document["nodes"]:
-        output.show(table)
+    _tell_nodes(view, document, output, is_all=is_all)
     for request in document["waiting_for"][:_REQUESTS_SHOWN]:
         until = deadline_words(request, now=time.time())
         output.say(f"{asking_line(request)}{f' ({until})' if until else ''}")
@@ -244,7 +270,36 @@ def _tell_status(view: RunView, document: Document, output: Output, *, url: str 
         output.say(line)
     tell_run_error(document, output)
     for note in document["notes"]:
-        output.say(f"note: {one_line(note['message'])}")
+        output.say(f"note: {one_line(note['message'], limit=1_000)}")
+
+
+def _tell_nodes(view: RunView, document: Document, output: Output, *, is_all: bool) -> None:
+    """Show the nodes of a run as a table; of large maps what `status_rows` chooses."""
+    table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("", "node", "tool", "attempts", f"time ({zone_at(time.time())})", ""):
+        table.add_column(name, overflow="fold")
+    rows = status_rows(document["nodes"], lambda name: _node_of(view, name), is_all=is_all)
+    for line in rows.counts:
+        output.say(line)
+    for name in rows.names:
+        node = document["nodes"][name]
+        status = node_status(node)
+        mark, style = MARKS[status]
+        call = view.pending.get(name) if node["status"] == "running" else None
+        in_flight = call_words(call, now=time.time()) if call is not None else ""
+        table.add_row(
+            Text(f"{mark} {status.value}", style=style),
+            Text(one_line(name)),
+            Text(one_line(what_words(node["tool"] or "", node["title"], kind=_kind_of(view, name)))),
+            str(max(node["attempts"], call.attempt if call is not None else 0) or ""),
+            _clock(node),
+            Text(one_line("; ".join(filter(None, [in_flight, node_words(node), hand_words(node)])))),
+        )
+    if document["nodes"]:
+        output.show(table)
+    if rows.left_out:
+        command = f"dagwright status {one_line(view.workflow_id)} --all"
+        output.say(f"{rows.left_out:,} items are not listed; `{command}` lists them")
 
 
 def _tell_answers(view: RunView, output: Output) -> None:
@@ -258,6 +313,13 @@ def _tell_answers(view: RunView, output: Output) -> None:
             f"and {len(told) - _REQUESTS_SHOWN:,} more answers; `dagwright why {one_line(view.workflow_id)}"
             " --node N` tells those of a node"
         )
+
+
+def _node_of(view: RunView, name: str) -> str:
+    """Return the ID of the node that a name of the document belongs to."""
+    if view.scheduler is None or view.scheduler.record_of(name) is None:
+        return name
+    return view.scheduler.node_of(name).id
 
 
 def _kind_of(view: RunView, task_id: str) -> str:
@@ -301,7 +363,7 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
     for failure in node.get("failed_items", ()):
         output.say(one_line(failed_items_words(failure), limit=10_000))
     for note in notes:
-        output.say(f"note: {one_line(note['message'])}")
+        output.say(f"note: {one_line(note['message'], limit=1_000)}")
     if node["status"] == "completed":
         output.say(terminal_text(_result_text(node["result"])))
 

@@ -6,6 +6,7 @@ process lives; of workers on other machines nothing is said.
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from temporalio.api.enums.v1 import PendingActivityState
@@ -15,10 +16,12 @@ from temporalio.service import RPCError
 
 from dagwright.cli.progress import LOST, LOST_FOR_GOOD
 from dagwright.contracts.limits import activity_id
+from dagwright.contracts.messages import MessageInvalid, read_message
+from dagwright.contracts.usage import USAGE_PLACE, started_attempt
 from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
 from dagwright.plan.tools import Effects
-from dagwright.server.health import is_dead_here
+from dagwright.server.pollers import is_dead_here
 
 LOOK_PAUSE_S = 2.0
 """Rest between two looks; each costs the server a `describe`."""
@@ -73,12 +76,21 @@ def _lost_call(call: PendingActivityInfo, view: RunView) -> PendingCall:
     tools = view.scheduler.plan.tools if view.scheduler else {}
     tool = tools.get(call.activity_type.name)
     is_last = call.maximum_attempts != 0 and call.attempt >= call.maximum_attempts
-    is_final = is_last or (tool is not None and tool.effects is Effects.WRITE)
+    is_write = tool is not None and tool.effects is Effects.WRITE
+    is_final = is_last or (tool is not None and is_write and (tool.is_foreign or _was_called(call)))
     return PendingCall(
         attempt=call.attempt,
         state=LOST_FOR_GOOD if is_final else LOST,
         next_attempt_at=_noticed_at(call),
     )
+
+
+def _was_called(call: PendingActivityInfo) -> bool:
+    """Return whether the worker recorded that it calls the tool of a `write`."""
+    details = call.heartbeat_details.payloads
+    with suppress(MessageInvalid):
+        return started_attempt([read_message(each) for each in details[: USAGE_PLACE + 1]]) is not None
+    return True
 
 
 def _noticed_at(call: PendingActivityInfo) -> float | None:

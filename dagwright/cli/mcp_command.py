@@ -6,7 +6,7 @@ import typer
 
 from dagwright.cli.calling import call
 from dagwright.cli.exits import CommandRefused
-from dagwright.cli.options import Agents, Plans, Tools
+from dagwright.cli.options import Agents, Plans, Tools, ToolsQueue, with_queue
 from dagwright.cli.output import Output
 from dagwright.cli.requests import McpRequest
 
@@ -28,6 +28,7 @@ def mcp(
     ] = None,
     tools: Tools = None,
     agents: Agents = None,
+    tools_queue: ToolsQueue = None,
     plans: Plans = None,
     no_keys: Annotated[
         bool, typer.Option("--no-keys", help="Let everybody who reaches another address than localhost do all.")
@@ -38,7 +39,7 @@ def mcp(
     if not http and (host is not None or port is not None):
         raise CommandRefused("--host and --port go with --http: without it the client starts this command itself")
     request = McpRequest(
-        tools=tools or [],
+        tools=with_queue(tools, tools_queue),
         agents=agents or [],
         plans=plans,
         host=host or _HOST,

@@ -1,11 +1,12 @@
 """`mcp`: serves clients of the Model Context Protocol, by standard input and output or by HTTP."""
 
 import socket
+from contextlib import AsyncExitStack
 
 from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import CommandRefused, ExitCode
-from dagwright.cli.hosting import connected_to_run, served, settings_with_plans, templates_of
+from dagwright.cli.hosting import connected_to_run, served_here_or_elsewhere, settings_with_plans, templates_of
 from dagwright.cli.output import Output
 from dagwright.cli.requests import McpRequest
 from dagwright.client import open_runs
@@ -21,32 +22,36 @@ def mcp(request: McpRequest, output: Output) -> int:
 
     Raises:
         CommandRefused: nobody can listen there.
-        TemplatesUnreadable: the folder of plans is wrong, or a plan has the name of another tool.
+        TemplatesUnreadable: the folder of plans cannot be read or has no plan.
     """
     # Before tools are imported, which may print.
     wire = None if request.is_http else Wire()
     settings = settings_with_plans(command_settings(), request.plans)
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
-    templates = templates_of(settings, toolset)
+    plans = templates_of(settings, toolset)
     listener = _listener(request) if request.is_http else None
 
     async def work(farewell: Farewell) -> int:
-        async with connected_to_run(settings, toolset) as connection:
+        async with connected_to_run(settings, toolset, is_comparing=False) as connection, AsyncExitStack() as stack:
+            is_serving = request.is_serving
+            if is_serving:
+                worker = served_here_or_elsewhere(connection.client, toolset, settings=settings, report=output.tell)
+                is_serving = await stack.enter_async_context(worker)
             runs = open_runs(connection, settings)
             server = create_server(
                 runs=runs,
                 sessions=Sessions(connection, runs, task_queue=settings.task_queue),
                 steering=Steering(connection),
                 toolset=toolset,
-                templates=templates,
+                templates=plans if plans is not None else {},
+                is_serving=is_serving,
             )
-            async with served(connection.client, toolset if request.is_serving else None, settings=settings):
-                if wire is not None:
-                    await serve_stdio(server, wire)
-                elif listener is not None:
-                    output.tell(f"MCP server at {address_of(listener)}{PATH}; Ctrl-C ends it")
-                    await serve_http(server, listener, host=request.host)
-                farewell.way_out.open(ExitCode.COMPLETED)
+            if wire is not None:
+                await serve_stdio(server, wire)
+            elif listener is not None:
+                output.tell(f"MCP server at {address_of(listener)}{PATH}; Ctrl-C ends it")
+                await serve_http(server, listener, host=request.host)
+            farewell.way_out.open(ExitCode.COMPLETED)
         return ExitCode.COMPLETED
 
     return run_async(work, output)

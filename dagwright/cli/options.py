@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from dagwright.tool_references import queue_reference
+
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout, and nothing else.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Write no colours (as NO_COLOR does).")]
 Tools = Annotated[
@@ -37,6 +39,14 @@ Agents = Annotated[
     list[str] | None,
     typer.Option("--agents", metavar="FILE", help="YAML, JSON or .py file with agents; may be given often."),
 ]
+ToolsQueue = Annotated[
+    str | None,
+    typer.Option(
+        "--tools-queue",
+        metavar="QUEUE",
+        help="Task queue of all these tools and agents; else one for each file or module, named after it.",
+    ),
+]
 Plans = Annotated[
     str | None,
     typer.Option(
@@ -59,7 +69,16 @@ Model = Annotated[
     str | None,
     typer.Option("--model", metavar="MODEL", help="Which model is asked in the run; else that of DAGWRIGHT_MODEL."),
 ]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="KEY=VALUE", help="Tag of the run, for `list --tag`; may be given often."),
+]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept in the run's notes.")]
 By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who; kept in the run's notes.")]
 Node = Annotated[str, typer.Option("--node", metavar="N", help="sum, sum[north], or archive/check in a sub-plan.")]
 RunId = Annotated[str, typer.Argument(metavar="ID", help="Id of the run.")]
+
+
+def with_queue(tools: list[str] | None, tools_queue: str | None) -> list[str]:
+    """Return the values of `--tools`, with that of `--tools-queue` as one of them."""
+    return [*(tools or []), *([] if tools_queue is None else [queue_reference(tools_queue)])]

@@ -7,13 +7,15 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import JsonValue
 
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.wording import counted
+from dagwright.contracts.tags import TagsInvalid, checked_tags
 from dagwright.dialects.reading import (
     MAX_FILE_BYTES,
     decoded,
@@ -59,8 +61,14 @@ def _standard_input() -> JsonValue:
     return read_text(_standard_input_bytes(), name=STANDARD_INPUT)
 
 
+@lru_cache(maxsize=1)
+def _whole(stream: BinaryIO) -> bytes:
+    """Read a stream once: a plan may be prepared twice."""
+    return stream.read(MAX_FILE_BYTES + 1)
+
+
 def _standard_input_bytes() -> bytes:
-    text = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+    text = _whole(sys.stdin.buffer)
     if len(text) > MAX_FILE_BYTES:
         message = f"standard input is larger than {MAX_FILE_BYTES // 1_000_000} MB, which is no plan"
         raise PlanInvalid([Problem("unreadable", message)])
@@ -123,8 +131,7 @@ def refusal_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
         place = f" at {problem.pointer}" if problem.pointer else ""
         if not place and isinstance(source.plan, str) and problem.node:
             place = f" in {problem.node}"
-        hint = f" ({problem.hint})" if problem.hint and problem.hint not in problem.message else ""
-        lines.append(f"{where}: {problem.code}{place}: {problem.message}{hint}")
+        lines.append(f"{where}: {problem.code}{place}: {problem.text}")
     left = len(invalid.problems) - PROBLEMS_SHOWN
     return [*lines, f"{where}: and {counted(left, 'more problem')}; --json tells all of them"] if left > 0 else lines
 
@@ -153,6 +160,18 @@ def read_context(pairs: Sequence[str]) -> dict[str, str]:
     return {name.removeprefix("@"): value for name, value in read_pairs(pairs, option="--context").items()}
 
 
+def read_tags(pairs: Sequence[str]) -> dict[str, str]:
+    """Parse the values of `--tag`.
+
+    Raises:
+        CommandRefused: a tag is invalid.
+    """
+    try:
+        return checked_tags(read_pairs(pairs, option="--tag"))
+    except TagsInvalid as error:
+        raise CommandRefused(f"--tag: {error}") from None
+
+
 def read_inputs_file(file: str | None) -> dict[str, JsonValue]:
     """Returns the inputs of `--inputs FILE`.
 
@@ -164,7 +183,7 @@ def read_inputs_file(file: str | None) -> dict[str, JsonValue]:
     try:
         values = read_plan_file(Path(file))
     except PlanInvalid as invalid:
-        raise CommandRefused(f"--inputs: {invalid.problems[0].message}", status="unreadable") from None
+        raise CommandRefused(f"--inputs: {invalid.problems[0].text}", status="unreadable") from None
     if not isinstance(values, dict):
         raise CommandRefused(f"--inputs: {file} must hold an object of inputs")
     return values
@@ -181,7 +200,7 @@ def read_policy(file: str | None) -> Policy | None:
     try:
         return policy_from_json(read_plan_file(Path(file)))
     except PlanInvalid as invalid:
-        raise CommandRefused(f"the policy: {invalid.problems[0].message}", status="unreadable") from None
+        raise CommandRefused(f"the policy: {invalid.problems[0].text}", status="unreadable") from None
     except ValueError as error:
         raise CommandRefused(f"the policy {file}: {error}", status="invalid_policy") from None
 

@@ -12,11 +12,13 @@ from dagwright.cli.budgets import read_budget
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.plans import (
+    PlanSource,
     read_context,
     read_inputs_file,
     read_pairs,
     read_plan,
     read_policy,
+    read_tags,
     read_written,
     typed_inputs,
 )
@@ -25,13 +27,13 @@ from dagwright.client import NO_TERMS, Terms
 from dagwright.contracts.limits import NOTES
 from dagwright.contracts.sessions import Session
 from dagwright.dialects.written_values import CUT_OFF, Mend, folded
+from dagwright.plan.checked_plan import Checked
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.plan_words import changes_of, plan_words
 from dagwright.plan.policy import default_policy
 from dagwright.plan.undoing import notes_of_undoing
-from dagwright.plan.validation import Checked
 from dagwright.preparation import (
     check_plan,
     check_written_plan,
@@ -41,16 +43,27 @@ from dagwright.preparation import (
     prepare_plan,
     prepare_to_ask,
     unused_inputs,
+    unused_names,
 )
 from dagwright.toolset import Toolset
 from dagwright.turns import PreparedRun
 
 
-def prepare_run(request: RunRequest, toolset: Toolset, output: Output, session: Session | None = None) -> PreparedRun:
+def prepare_run(
+    request: RunRequest,
+    toolset: Toolset,
+    output: Output,
+    session: Session | None = None,
+    *,
+    source: PlanSource | None = None,
+    any_tool: bool = False,
+) -> PreparedRun:
     """Returns what the request asks for, asking a person for missing inputs if one is there.
 
     Args:
         session: whose turn it is. Such a run asks itself for what is missing: it may have to be prepared again.
+        source: one plan of a batch, which asks for no inputs here; `None` reads the file of the request.
+        any_tool: accept tools and agents that are missing: enough to find a run of the plan, not to start one.
 
     Raises:
         PlanInvalid: the plan or its inputs are wrong.
@@ -61,16 +74,22 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output, session: 
     is_whole, asks = request.is_all_or_nothing, request.is_asking
     beside = replace(NO_TERMS.beside, budget=budget, model=model, all_or_nothing=is_whole, asks=asks)
     chosen = read_policy(request.policy_file) or (session.policy if session is not None else None)
-    terms = Terms(deadline_s_of(request.timeout), chosen, beside=beside)
+    terms = Terms(deadline_s_of(request.timeout), chosen, beside=beside, tags=read_tags(request.tags))
     context = read_context(request.context)
     known: dict[str, Any] = {**(session.names if session is not None else {}), **context}
     texts = read_pairs(request.inputs, option="--input")
     given = read_inputs_file(request.inputs_file)
-    raw, checked, mends = (_mended if request.is_mending else _strict)(request, toolset, output, context=known)
+    if request.is_mending:
+        raw, checked, mends = _mended(request, toolset, output, context=known, any_tool=any_tool)
+    else:
+        raw, checked, mends = _strict(request, toolset, source, context=known, any_tool=any_tool)
     policy = terms.policy or default_policy("model" if request.is_by_model else "person")
     if refused := policy_problems(checked, policy):
         raise PlanInvalid(refused)
-    for note in notes_of_context(checked, context):
+    if source is not None:
+        # The plans of a batch may have different inputs; `run_batch` reports the inputs that none of them has.
+        texts, given = _used_by(checked, texts), _used_by(checked, given)
+    for note in notes_of_context(checked, context) if source is None else ():
         output.tell(one_line(f"note: {note.message}", limit=500))
     typed, problems = typed_inputs(checked.inputs, texts)
     problems = [*unused_inputs(checked, texts), *problems]
@@ -81,11 +100,11 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output, session: 
         wrong = input_problems(checked, values, given=[*values, *texts])
         raise PlanInvalid([*problems, *wrong])
     asks_itself = request.is_detached or session is not None
-    can_ask = request.is_asking and not asks_itself and output.can_ask
+    can_ask = request.is_asking and not asks_itself and source is None and output.can_ask
     if can_ask:
         values = ask_inputs(checked.inputs, values)
     # What tells the run from others of its id is what was asked, and not what the session knew then.
-    source = {"plan": raw, "dialect": checked.dialect, "context": context}
+    source_document = {"plan": raw, "dialect": checked.dialect, "context": context}
     # A run that is left to the background asks for what is missing itself.
     prepare = prepare_to_ask if asks_itself and request.is_asking else prepare_plan
     plan = prepare(checked, values)
@@ -97,19 +116,26 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output, session: 
             output.tell(one_line(f"note: {note.message}", limit=500))
     if notes:
         terms = replace(terms, beside=replace(terms.beside, notes=notes))
-    return PreparedRun(plan, source, values, terms)
+    return PreparedRun(plan, source_document, values, terms)
+
+
+def _used_by(checked: Checked, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of inputs that a plan has."""
+    unused = {*unused_names(checked, values)}
+    return {name: value for name, value in values.items() if name not in unused}
 
 
 def _strict(
-    request: RunRequest, toolset: Toolset, _output: Output, *, context: Mapping[str, Any]
+    request: RunRequest, toolset: Toolset, source: PlanSource | None, *, context: Mapping[str, Any], any_tool: bool
 ) -> tuple[Any, Checked, Sequence[Mend]]:
-    """Returns a plan as it was written, and checked; nothing of it is mended."""
-    raw = read_plan(request.plan)
-    return raw, check_plan(raw, toolset.declarations(), dialect=request.dialect, context=context), ()
+    """Return the plan as written and as checked, without repairs."""
+    raw = read_plan(request.plan) if source is None else source.plan
+    tools, dialect = toolset.declarations(), request.dialect
+    return raw, check_plan(raw, tools, dialect=dialect, context=context, any_tool=any_tool), ()
 
 
 def _mended(
-    request: RunRequest, toolset: Toolset, output: Output, *, context: Mapping[str, Any]
+    request: RunRequest, toolset: Toolset, output: Output, *, context: Mapping[str, Any], any_tool: bool
 ) -> tuple[Any, Checked, Sequence[Mend]]:
     """Returns a model's answer, the plan in it, and what was mended to read it, which is told too.
 
@@ -119,7 +145,8 @@ def _mended(
     text = read_written(request.plan)
     if isinstance(text, PlanInvalid):
         raise text
-    checked, mends = check_written_plan(text, toolset.declarations(), dialect=request.dialect, context=context)
+    tools = toolset.declarations()
+    checked, mends = check_written_plan(text, tools, dialect=request.dialect, context=context, any_tool=any_tool)
     for mend in folded(mends):
         output.tell(f"mended: {one_line(mend.message, limit=500)}")
         if mend.code == CUT_OFF:

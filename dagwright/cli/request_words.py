@@ -8,9 +8,10 @@ from typing import Any
 from dagwright.cli.output import one_line, terminal_text
 from dagwright.cli.plans import value_as_text
 from dagwright.cli.progress import format_duration
-from dagwright.cli.wording import local_date, seconds_of
+from dagwright.cli.wording import local_date, requested_words
 from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN
 from dagwright.plan.requests import INPUTS
+from dagwright.plan.times import seconds_of
 
 Request = Mapping[str, Any]
 """A Request of contract.md section 5."""
@@ -45,7 +46,16 @@ def asking_line(request: Request) -> str:
 
 def lines_behind(request: Request) -> list[str]:
     """Returns what an asking line leaves out."""
-    return _lines_of(request)[1:] if _is_long(request) else field_lines(request)
+    return [*escalation_lines(request), *(_lines_of(request)[1:] if _is_long(request) else field_lines(request))]
+
+
+def escalation_lines(request: Request) -> list[str]:
+    """Return a line that says from whom an escalated request was requested before, and when it was escalated."""
+    escalations = request.get("escalations") or ()
+    if not escalations:
+        return []
+    asked = {"requested_from": escalations[0]["from"], "requested_at": request["opened_at"], "escalations": escalations}
+    return [one_line(requested_words(asked), limit=300)]
 
 
 def field_lines(request: Request) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Literal
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.output import one_line
 from dagwright.contracts.goals import Profile
+from dagwright.contracts.rounds import Synthesis
 
 _FILES = frozenset({"plan", "file", "nodes", "plans", "inputs_file", "policy_file", "tools", "agents", "told"})
 """Fields that name files: on Linux any bytes can be a name, and one that is not there is told as such."""
@@ -44,12 +45,24 @@ class RunRequest:
     budget: str | None = None
     model: str | None = None
     session: str | None = None
+    tags: Sequence[str] = ()
     is_by_model: bool = False
     is_all_or_nothing: bool = False
     is_mending: bool = False
     is_asking: bool = True
     is_detached: bool = False
     is_keeping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """Arguments of `list`; `since` is a duration or a time as written."""
+
+    limit: int
+    state: str | None = None
+    title: str | None = None
+    since: str | None = None
+    tags: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +82,11 @@ class AskRequest:
     profile: Profile | Literal["rounds"] = "plan"
     rounds: int | None = None
     worker_timeout: str | None = None
+    synthesis: Synthesis | None = None
     context: Sequence[str] = ()
     confidence: float | None = None
     session: str | None = None
+    tags: Sequence[str] = ()
     is_plan_only: bool = False
     asks_first: bool = False
     is_all_or_nothing: bool = False
@@ -88,6 +103,7 @@ class ChatRequest:
     profile: Profile | Literal["rounds"] = "plan"
     rounds: int | None = None
     worker_timeout: str | None = None
+    synthesis: Synthesis | None = None
     model: str | None = None
     tools: Sequence[str] = ()
     agents: Sequence[str] = ()
@@ -106,6 +122,7 @@ class ChatRequest:
             profile=self.profile,
             rounds=self.rounds,
             worker_timeout=self.worker_timeout,
+            synthesis=self.synthesis,
         )
 
 
@@ -150,6 +167,7 @@ class LookRequest:
     is_serving: bool = True
     format: str = "mermaid"
     node: str = ""
+    is_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)

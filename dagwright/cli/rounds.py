@@ -9,7 +9,7 @@ from dagwright.cli.endings import tell_answer
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.model_needed import model_config, refuse_without_model
 from dagwright.cli.output import Output, one_line
-from dagwright.cli.plans import read_policy
+from dagwright.cli.plans import read_policy, read_tags
 from dagwright.cli.preparing import deadline_s_of, seconds_of_option
 from dagwright.cli.requests import AskRequest
 from dagwright.cli.running import Showing, run_prepared
@@ -70,7 +70,12 @@ def prepared_rounds(
     # Nobody is asked anything in such a run, a person at this terminal neither.
     budget = read_budget(request.budget, is_asking=False)
     beside = replace(NO_TERMS.beside, budget=budget, all_or_nothing=request.is_all_or_nothing)
-    terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
+    terms = Terms(
+        deadline_s_of(request.timeout),
+        read_policy(request.policy_file),
+        beside=beside,
+        tags=read_tags(request.tags),
+    )
     asked = WordsRequest(
         request.words,
         model_config(request.model),
@@ -78,6 +83,7 @@ def prepared_rounds(
         profile="rounds",
         rounds=request.rounds,
         worker_timeout_s=seconds_of_option("--worker-timeout", request.worker_timeout),
+        synthesis=request.synthesis,
     )
     return prepared_or_refused(asked, toolset, output, session).run
 

@@ -18,7 +18,7 @@ from dagwright.cli.plans import STANDARD_INPUT, PlanSource, refusal, refusal_lin
 from dagwright.cli.preparing import prepare_run
 from dagwright.cli.request_words import command_for_inputs
 from dagwright.cli.requests import LookRequest, RunRequest
-from dagwright.client import Origin, Runs, Started, open_runs
+from dagwright.client import IdInUse, Origin, Runs, Started, open_runs
 from dagwright.feed import RunView
 from dagwright.plan.compiled import first_of_model
 from dagwright.plan.errors import PlanInvalid
@@ -29,6 +29,9 @@ from dagwright.tools import ToolsUnreadable
 from dagwright.toolset import Toolset, load_toolset, references_of
 from dagwright.turns import PreparedRun
 
+_MISSING_TOOLS = ("unknown_tool", "unknown_agent")
+"""Problems of a plan whose tools were renamed or removed after a run of it started."""
+
 
 def run(request: RunRequest, output: Output) -> int:
     """Runs a plan to its end, or leaves it to the background, and returns the exit code."""
@@ -37,12 +40,41 @@ def run(request: RunRequest, output: Output) -> int:
     try:
         prepared = prepare_run(request, toolset, output)
     except PlanInvalid as invalid:
-        tell_refused(request, invalid, output)
-        return ExitCode.REFUSED
+        return _continue_run_of_missing_tools(request, toolset, invalid, output=output, settings=settings)
     if (asking := first_of_model(prepared.plan)) is not None:
         refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
     showing = Showing(tell_run, output)
     return run_prepared(prepared, request, toolset, showing=showing, settings=settings, name=name_of_plan(request))
+
+
+def _continue_run_of_missing_tools(
+    request: RunRequest, toolset: Toolset, invalid: PlanInvalid, *, output: Output, settings: Settings
+) -> int:
+    """Follow the existing run of a plan whose tools have since been renamed or removed; otherwise refuse the plan."""
+    if request.workflow_id is None or any(problem.code not in _MISSING_TOOLS for problem in invalid.problems):
+        tell_refused(request, invalid, output)
+        return ExitCode.REFUSED
+    name = name_of_plan(request)
+    try:
+        prepared = prepare_run(replace(request, is_asking=False), toolset, output, any_tool=True)
+
+        async def find(runs: Runs) -> Started:
+            found = await runs.find(
+                prepared.plan,
+                prepared.inputs,
+                workflow_id=str(request.workflow_id),
+                origin=Origin(prepared.source, name),
+                terms=prepared.terms,
+            )
+            if found is None:
+                raise invalid
+            return found
+
+        showing = Showing(tell_run, output)
+        return run_prepared(prepared, request, toolset, showing=showing, settings=settings, name=name, begin=find)
+    except (PlanInvalid, IdInUse):
+        tell_refused(request, invalid, output)
+        return ExitCode.REFUSED
 
 
 def name_of_plan(request: RunRequest) -> str | None:
@@ -110,24 +142,29 @@ def run_prepared(
     showing: Showing,
     settings: Settings,
     name: str | None = None,
+    begin: Callable[[Runs], Awaitable[Started]] | None = None,
 ) -> int:
     """Starts a run and follows it to its end, or leaves it to the background; returns the exit code.
 
     Args:
         name: what lists call the run if its plan has no title.
+        begin: starts or finds the run; `None` starts one of `prepared`.
     """
     output = showing.output
 
+    async def start_prepared(runs: Runs) -> Started:
+        return await runs.start(
+            prepared.plan,
+            prepared.inputs,
+            workflow_id=start.workflow_id,
+            origin=Origin(prepared.source, name),
+            tools=toolset.references,
+            terms=prepared.terms,
+        )
+
     async def work(farewell: Farewell) -> int:
         async with connected_to_run(settings, toolset) as connection:
-            started = await open_runs(connection, settings).start(
-                prepared.plan,
-                prepared.inputs,
-                workflow_id=start.workflow_id,
-                origin=Origin(prepared.source, name),
-                tools=toolset.references,
-                terms=prepared.terms,
-            )
+            started = await (begin or start_prepared)(open_runs(connection, settings))
             if start.is_detached:
                 await leave_to_background(settings, toolset)
                 return tell_left(started, prepared, connection, output=output)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from dagwright.cli.calling import call
-from dagwright.cli.options import Agents, Json, Plans, Tools
+from dagwright.cli.options import Agents, Json, Plans, Tools, ToolsQueue, with_queue
 from dagwright.cli.output import Output
 from dagwright.cli.requests import ServeRequest, UpRequest
 
@@ -25,6 +25,7 @@ def serve(
     port: Port = None,
     tools: Tools = None,
     agents: Agents = None,
+    tools_queue: ToolsQueue = None,
     plans: Plans = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Leave the runs to other workers.")] = False,
     no_keys: Annotated[
@@ -35,13 +36,27 @@ def serve(
 ) -> int:
     """Serve the API that speaks OpenAI's protocol, until told to stop."""
     request = ServeRequest(
-        host, port, tools or [], agents or [], plans, is_serving=not no_worker, needs_keys=not no_keys, told=told
+        host,
+        port,
+        with_queue(tools, tools_queue),
+        agents or [],
+        plans,
+        is_serving=not no_worker,
+        needs_keys=not no_keys,
+        told=told,
     )
     return call("serving", "serve", request, Output(is_json=json))
 
 
 def up(
-    *, tools: Tools = None, agents: Agents = None, plans: Plans = None, port: Port = None, json: Json = False
+    *,
+    tools: Tools = None,
+    agents: Agents = None,
+    tools_queue: ToolsQueue = None,
+    plans: Plans = None,
+    port: Port = None,
+    json: Json = False,
 ) -> int:
     """Start server, worker and API in the background, until `down`."""
-    return call("parts", "up", UpRequest(tools or [], agents or [], plans, port), Output(is_json=json))
+    request = UpRequest(with_queue(tools, tools_queue), agents or [], plans, port)
+    return call("parts", "up", request, Output(is_json=json))

@@ -1,7 +1,5 @@
 """`serve`: the gateway, with a worker in the same process unless others serve the runs."""
 
-import asyncio
-import signal
 import socket
 from contextlib import closing
 from pathlib import Path
@@ -10,15 +8,17 @@ from dagwright import event_loop
 from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.hosting import connected_to_run, served, settings_with_plans, templates_of
-from dagwright.cli.leaving import WayOut
+from dagwright.cli.leaving import WayOut, stop_signal
 from dagwright.cli.output import Output, with_link
 from dagwright.cli.requests import ServeRequest
 from dagwright.gateway import create_app, open_desk
+from dagwright.gateway.console import ROOT as CONSOLE
 from dagwright.gateway.hosts import ALL, listed
 from dagwright.gateway.keys import KeyFile, KeysUnreadable
 from dagwright.listening import PortTaken, address_of, is_of_this_machine, listening, opened_socket
+from dagwright.private_files import write_private
 from dagwright.settings import Settings
-from dagwright.templates import Templates
+from dagwright.templates import TemplateFolder
 from dagwright.toolset import Toolset, load_toolset, references_of
 
 
@@ -27,12 +27,12 @@ def serve(request: ServeRequest, output: Output) -> int:
 
     Raises:
         CommandRefused: nobody can listen there.
-        TemplatesUnreadable: the folder of plans is wrong.
+        TemplatesUnreadable: the folder of plans cannot be read or has no plan.
     """
     settings = settings_with_plans(command_settings(), request.plans)
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
-    templates = templates_of(settings, toolset)
-    return event_loop.run(_serve(request, settings, toolset, templates, output=output))
+    plans = templates_of(settings, toolset)
+    return event_loop.run(_serve(request, settings, toolset, plans, output=output))
 
 
 def _refuse_missing(settings: Settings) -> None:
@@ -77,12 +77,9 @@ def _refuse_all_pages(settings: Settings, keys: KeyFile, *, needs_keys: bool) ->
 
 
 async def _serve(
-    request: ServeRequest, settings: Settings, toolset: Toolset, templates: Templates, *, output: Output
+    request: ServeRequest, settings: Settings, toolset: Toolset, plans: TemplateFolder | None, *, output: Output
 ) -> int:
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
+    stopped = stop_signal()
     try:
         listener = opened_socket(request.host, request.port)
     except PortTaken as error:
@@ -94,20 +91,28 @@ async def _serve(
         _refuse_all_pages(settings, keys, needs_keys=request.needs_keys)
         own = toolset if request.is_serving else None
         async with (
-            connected_to_run(settings, toolset) as connection,
+            connected_to_run(settings, toolset, is_comparing=request.is_serving) as connection,
+            open_desk(settings, connection, toolset, plans=plans) as desk,
+            listening(
+                create_app(desk, host=request.host),
+                listener,
+                leaving=desk.leaving,
+                proxies=settings.api_proxies,
+            ),
+            # Inside: while the worker drains, the gateway reports it.
             served(connection.client, own, settings=settings),
-            open_desk(settings, connection, toolset, templates=templates) as desk,
-            listening(create_app(desk, host=request.host), listener, leaving=desk.leaving),
         ):
             address = address_of(listener)
             if request.told is not None:
-                Path(request.told).write_text(address, encoding="utf-8")
+                write_private(Path(request.told), address)
             if output.is_json:
                 server = connection.server
                 document = {"status": "serving", "url": f"{address}/v1", "address": server.address}
                 output.document({**document, "ui_url": server.ui_url}, is_line=True)
             else:
                 output.say(with_link(f"API at {address}/v1", connection.server.runs_url()))
+                output.say(f"console at {address}{CONSOLE}/")
             await stopped.wait()
+            desk.leaving.set()
             way_out.open(ExitCode.COMPLETED)
     return ExitCode.COMPLETED

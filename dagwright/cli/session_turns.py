@@ -11,6 +11,7 @@ from dagwright.cli.model_needed import refuse_without_model
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.preparing import prepare_run
 from dagwright.cli.requests import RunRequest
+from dagwright.cli.run_batch import refuse_batch
 from dagwright.cli.running import (
     Followed,
     Showing,
@@ -39,6 +40,7 @@ def run_plan(request: RunRequest, output: Output) -> int:
     Raises:
         SessionNameInvalid: no session can have that name.
     """
+    refuse_batch(request)
     settings = command_settings()
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     name, title = session_name(request.session or ""), name_of_plan(request)

@@ -11,9 +11,10 @@ from dagwright.cli.connecting import command_settings, connected_to_read
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output, acted, one_line, with_link
 from dagwright.cli.requests import SessionRequest
-from dagwright.cli.wording import local_date, seconds_of
+from dagwright.cli.wording import local_date
 from dagwright.client import open_runs
 from dagwright.contracts.sessions import Turn, session_name
+from dagwright.plan.times import seconds_of
 from dagwright.server import Server
 from dagwright.sessions import Sessions, SessionView
 

@@ -1,4 +1,4 @@
-"""`store show` and `store clean`: what the payload store holds, and the removal of what no run can need any more."""
+"""`store show`, `store clean`, `store adopt`: what the payload store holds, what can be removed, and who uses it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.filesize import decimal
+from temporalio.client import Client
 
 from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.connecting import command_settings, connected_to_read
@@ -14,8 +15,9 @@ from dagwright.cli.output import Output
 from dagwright.plan.times import format_time
 from dagwright.server import NoServer
 from dagwright.server.retained import retained_of
+from dagwright.server.store_notes import PublishedStore, adopt_store, published_store
 from dagwright.settings import Settings
-from dagwright.store import open_store
+from dagwright.store import PayloadStore, open_store
 from dagwright.store.clean_up import (
     Amount,
     Bound,
@@ -80,7 +82,7 @@ def clean(is_sure: bool, output: Output) -> int:
         look = await _look(settings, output)
         if look.bound is None:
             raise CommandRefused(f"nothing is removed: {look.reason}", status="need_unknown", code=ExitCode.FAILED)
-        store = open_store(settings.payload_store)
+        store = open_store(settings.payload_store, state_dir=settings.state_dir)
         removed = await remove(store, look.bound) if is_sure else Amount()
         forgotten = await forget_expired(store, now=datetime.now(UTC)) if is_sure else Amount()
         if output.is_json:
@@ -102,8 +104,39 @@ def clean(is_sure: bool, output: Output) -> int:
     return run_async(work, output)
 
 
+def adopt(is_sure: bool, output: Output) -> int:
+    """Make the store of the settings the one that the workers of the task queue use; without `is_sure` only report."""
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        store = open_store(settings.payload_store, state_dir=settings.state_dir)
+        own_id = await store.identify()
+        async with connected_to_read(settings, output) as connection:
+            act = adopt_store if is_sure else _published
+            before = await act(connection.client, store, task_queue=settings.task_queue)
+        known = None if before is None else {"id": before.store_id, "store": before.location}
+        is_same = before is not None and before.store_id == own_id
+        if output.is_json:
+            status = "adopted" if is_sure else "dry_run"
+            document = {"status": status, "task_queue": settings.task_queue, "store": store.location, "id": own_id}
+            output.document({**document, "before": known})
+            return ExitCode.COMPLETED
+        other = "no store is published yet" if before is None else f"it was {before.location} (ID {before.store_id})"
+        if is_sure or is_same:
+            output.say(f"task queue {settings.task_queue} uses {store.location} (ID {own_id}); {other}")
+        else:
+            output.say(f"`--yes` makes task queue {settings.task_queue} use {store.location} (ID {own_id}); {other}")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+async def _published(client: Client, _: PayloadStore, *, task_queue: str) -> PublishedStore | None:
+    return await published_store(client, task_queue)
+
+
 async def _look(settings: Settings, output: Output) -> _Look:
-    store = open_store(settings.payload_store)
+    store = open_store(settings.payload_store, state_dir=settings.state_dir)
     bound = None
     try:
         async with connected_to_read(settings, output) as connection:

@@ -7,13 +7,13 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from dagwright.cli.output import one_line
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.times import seconds_of
 from dagwright.plan.worker_results import status_shown
 
 _TIMEOUTS = {
@@ -124,11 +124,6 @@ def near_time(seconds: float) -> str:
     return f"{local_time(seconds)} {zone_at(seconds)}" if is_today else local_date(seconds)
 
 
-def seconds_of(written: str) -> float:
-    """Returns the seconds since the epoch of a time as documents have it."""
-    return datetime.fromisoformat(written).timestamp()
-
-
 def step_words(step: Mapping[str, Any]) -> str:
     """Returns what was done to a node by hand: `set result by ann at 2026-03-04 17:02:11: the file was empty`."""
     by = f" by {step['by']}" if step.get("by") else ""
@@ -147,14 +142,29 @@ def hand_words(node: Mapping[str, Any]) -> str:
 
 
 def closing_words(answer: Mapping[str, Any]) -> str:
-    """Returns what became of a request: `approved by ann at 2026-03-04 17:02:11 through update (as agreed)`."""
+    """Format the end of a request: `approved by ann at 2026-03-04 17:02:11 through update (as agreed)`.
+
+    If the request named an assignee, the assignee and the escalations follow.
+    """
     what, by = answer["what"] or answer["how"], answer["by"]
     note = f" ({answer['note']})" if answer["note"] else ""
     who = f" by {by}" if by else ""
+    asked = f"; {requested_words(answer)}" if "escalations" in answer else ""
     if answer["through"] == "deadline" and answer["how"] == "answered":
-        return f"{what} at {local_date(seconds_of(answer['at']))}: nobody answered, the default at the deadline{note}"
+        at = local_date(seconds_of(answer["at"]))
+        return f"{what} at {at}: no answer, the default at the deadline{note}{asked}"
     given = f" with {json.dumps(answer['arguments'], ensure_ascii=False)}" if "arguments" in answer else ""
-    return f"{what}{who} at {local_date(seconds_of(answer['at']))} through {answer['through']}{note}{given}"
+    return f"{what}{who} at {local_date(seconds_of(answer['at']))} through {answer['through']}{note}{given}{asked}"
+
+
+def requested_words(answer: Mapping[str, Any]) -> str:
+    """Format the assignees of a request, with times: `requested from ann at …, escalated to boss at …`."""
+    first = f"requested from {answer['requested_from'] or 'anyone'} at {_at(answer['requested_at'])}"
+    return ", ".join([first, *(f"escalated to {each['to']} at {_at(each['at'])}" for each in answer["escalations"])])
+
+
+def _at(written: str) -> str:
+    return local_date(seconds_of(written))
 
 
 def usage_words(usage: Mapping[str, Any]) -> str:

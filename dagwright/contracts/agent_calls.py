@@ -7,7 +7,7 @@ of the run: the model is told, and may do better in its next turn.
 from collections.abc import Mapping
 from typing import Any
 
-from dagwright.contracts.agent_spec import ASK_PERSON, AgentSpec
+from dagwright.contracts.agent_spec import AgentSpec, ask_person_tool
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.model_calls import ToolCall
 from dagwright.plan.arguments import problem_of_call
@@ -15,11 +15,10 @@ from dagwright.plan.compiled import CompiledNode, RetryRule
 from dagwright.plan.human_fields import question_raised
 from dagwright.plan.questions import BadQuestion
 from dagwright.plan.references import suggestion
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.tools import Effects, ToolDeclaration, effects_of_call
 
 _NAME_CHARACTERS = 80
 """Of a tool that is not there, in what is told of it."""
-_QUESTION = ToolDeclaration(ASK_PERSON.name, Effects.READ, input_schema=ASK_PERSON.parameters)
 
 
 class CallRefused(Exception):
@@ -41,19 +40,24 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn: int) ->
         CallRefused: it cannot be done.
     """
     if spec.asks_with(call.name):
-        return _question_node(_arguments_of(call, _QUESTION), node_id, turn)
+        asking = ask_person_tool(spec.request_types)
+        question = ToolDeclaration(asking.name, Effects.READ, input_schema=asking.parameters)
+        return _question_node(_arguments_of(call, question), node_id, turn)
     tool = spec.tools.get(call.name)
     if tool is None:
         raise UnknownTool(f"There is no tool {call.name[:_NAME_CHARACTERS]!r}.")
-    attempts = tool.max_attempts or (1 if tool.effects is Effects.WRITE else RetryRule().max_attempts)
+    arguments = _arguments_of(call, tool)
+    effects = effects_of_call(tool, arguments)
+    attempts = tool.max_attempts or (1 if effects is Effects.WRITE else RetryRule().max_attempts)
     return CompiledNode(
         id=node_id,
         tool=tool.name,
-        arguments=_arguments_of(call, tool),
+        arguments=arguments,
         dependencies=(turn,),
         retry=RetryRule(max_attempts=attempts),
         timeout_s=tool.timeout_s,
         is_worker=tool.worker is not None,
+        effects=None if effects is tool.effects else effects.value,
     )
 
 
@@ -84,12 +88,13 @@ def _arguments_of(call: ToolCall, tool: ToolDeclaration) -> Mapping[str, Any]:
 
 
 def _question_node(asked: Mapping[str, Any], node_id: str, turn: int) -> CompiledNode:
-    # A question that names no kind is one for an answer in words, or for a choice if there is something to choose.
-    kind = {} if "type" in asked else {"type": "SELECTION" if asked.get("options") else "CLARIFICATION"}
+    # A question without a type is one for an answer in words, unless it has what belongs to another type.
+    implied = "SELECTION" if asked.get("options") else "INFORMATION" if "schema" in asked else "CLARIFICATION"
+    kind = {} if "type" in asked else {"type": implied}
     try:
         return human_node(question_raised({**asked, **kind}), node_id, turn)
     except BadQuestion as error:
-        raise CallRefused(f"Nobody was asked: {error}") from None
+        raise CallRefused(f"No request was sent: {error}") from None
 
 
 def human_node(question: Mapping[str, Any], node_id: str, turn: int) -> CompiledNode:

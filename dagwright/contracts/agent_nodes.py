@@ -69,13 +69,25 @@ def _with_agent(
         kind="plan",
         arguments={OBJECTIVE: None, **dict.fromkeys(map(result_input, results))},
         holes=tuple(map(_moved, node.holes)),
-        sub_plan=agent_plan(spec, prompt=card.prompt or "", results=results, title=node.title or card.name),
+        sub_plan=agent_plan(
+            spec, prompt=card.prompt or "", results=results, title=node.title or card.name, request=_objective_of(node)
+        ),
         # As long as its turns take: each of its calls has a limit of its own.
         timeout_s=0.0,
         retry=CompiledNode("").retry,
         heartbeat_s=None,
         cache_s=None,
     )
+
+
+def _objective_of(node: CompiledNode) -> str:
+    """Text of the objective as written in the plan, without the values of its references."""
+    written = node.arguments.get(OBJECTIVE)
+    texts = [written] if isinstance(written, str) else []
+    for path, template in node.holes:
+        if path[:1] == (OBJECTIVE,):
+            texts += [part for part in template if isinstance(part, str)]
+    return "\n".join(texts)
 
 
 def _moved(hole: Hole) -> Hole:

@@ -247,9 +247,12 @@ class _Turn:
         text = self._said.text
         said = read_said(text, self._spec) if isinstance(text, str) else None
         # Of a text that lies in the store the marker alone is here.
-        question = (said or read_said(self._said.marker or "", self._spec)).question
-        if question is not None and not self.is_last:
-            return self._after_asking(question)
+        asked = said or read_said(self._said.marker or "", self._spec)
+        if asked.problem and not self.is_last:
+            words = f"No request was sent: {asked.problem}. Ask again, or answer without asking."
+            return self._next([(user(words), None)], [self._number])
+        if asked.question is not None and not self.is_last:
+            return self._after_asking(asked.question)
         if self._spec.feedback_policy == "always" and self._is_answer():
             return self._after_check()
         if said is not None and said.text != text:

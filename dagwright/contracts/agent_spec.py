@@ -22,6 +22,7 @@ from dagwright.contracts.model_calls import (
 from dagwright.contracts.model_nodes import CALL_MODEL, model_node
 from dagwright.plan.agent_cards import FeedbackPolicy
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, tool_from_json, tool_to_json
+from dagwright.plan.model_policy import POLICY, model_policy
 from dagwright.plan.model_tools import AGENT_KIND
 from dagwright.plan.references import Placeholder, ResultOf
 from dagwright.plan.tools import TOLD_FIELDS, ToolDeclaration
@@ -42,29 +43,40 @@ OBJECTIVE = "objective"
 """Input of an agent's plan: what it is to do."""
 _ASK_PERSON = "ask_person"
 _TURN = re.compile(r"turn[0-9]+(#[0-9]+)?")
-REQUEST_TYPES = ("CLARIFICATION", "APPROVAL", "SELECTION", "GUIDANCE")
+REQUEST_TYPES = ("CLARIFICATION", "APPROVAL", "SELECTION", "INFORMATION", "GUIDANCE")
 """Types of the requests that an agent may make."""
+_TYPES_BEFORE = ("CLARIFICATION", "APPROVAL", "SELECTION", "GUIDANCE")
+"""The same for agents whose runs were started before specs had the field, so that their histories replay."""
 
-ASK_PERSON = OfferedTool(
-    _ASK_PERSON,
-    "Asks a person and waits for the answer. Use it if you cannot go on without a decision or a fact that only a "
-    "person has; ask one thing at a time.",
-    {
-        "type": "object",
-        "properties": {
-            "prompt": {"type": "string", "description": "The question, understandable by itself"},
-            "type": {
-                "type": "string",
-                "enum": [*REQUEST_TYPES],
-                "description": "SELECTION needs options; APPROVAL is answered with yes or no",
-            },
-            "options": {"type": "array", "items": {"type": "string"}, "description": "Of a SELECTION"},
+
+def ask_person_tool(types: Sequence[str]) -> OfferedTool:
+    """Return the tool with which an agent asks people; a request is opened for it, and no activity is called.
+
+    Args:
+        types: of the requests that it may make.
+    """
+    properties: dict[str, Any] = {
+        "prompt": {"type": "string", "description": "The question, understandable by itself"},
+        "type": {
+            "type": "string",
+            "enum": [*types],
+            "description": "SELECTION needs options; APPROVAL is answered with yes or no",
         },
-        "required": ["prompt"],
-        "additionalProperties": False,
-    },
-)
-"""The tool with which an agent asks people; a request is opened for it, and no activity is called."""
+        "options": {"type": "array", "items": {"type": "string"}, "description": "Of a SELECTION"},
+    }
+    if "INFORMATION" in types:
+        properties["type"]["description"] += "; INFORMATION is answered with JSON"
+        properties["schema"] = {
+            "type": "object",
+            "description": "Of an INFORMATION: JSON Schema that the answer has to fit, such as "
+            '{"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}',
+        }
+    return OfferedTool(
+        _ASK_PERSON,
+        "Asks a person and waits for the answer. Use it if you cannot continue without a decision or a fact that only "
+        "a person has; ask one thing at a time.",
+        {"type": "object", "properties": properties, "required": ["prompt"], "additionalProperties": False},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,7 @@ class AgentSpec:
             in its answer. `always`: a person sees each answer before it counts, too. `heuristic`: an answer that is
             nothing but a question is one to a person, too.
         undoing: what takes back what its tools do, by name; its model does not know of it.
+        request_types: of the requests that it may make.
 
     Which model is asked is said by the run, and by no agent.
     """
@@ -93,6 +106,7 @@ class AgentSpec:
     max_tokens: int | None = None
     feedback_policy: FeedbackPolicy = "never"
     undoing: Mapping[str, ToolDeclaration] = field(default_factory=dict)
+    request_types: Sequence[str] = REQUEST_TYPES
 
     @property
     def may_ask(self) -> bool:
@@ -106,7 +120,8 @@ class AgentSpec:
             OfferedTool(tool.name, tool.description, tool.input_schema or {"type": "object", "properties": {}})
             for tool in self.tools.values()
         )
-        return (*tools, ASK_PERSON) if self.may_ask and _ASK_PERSON not in self.tools else tools
+        asks = self.may_ask and _ASK_PERSON not in self.tools
+        return (*tools, ask_person_tool(self.request_types)) if asks else tools
 
     def asks_with(self, tool: str) -> bool:
         """Tells whether a call of a tool is a question to a person."""
@@ -147,6 +162,7 @@ class AgentSpec:
             **({"undoing": [_tool_to_json(tool) for tool in self.undoing.values()]} if self.undoing else {}),
             "max_turns": self.max_turns,
             "feedback_policy": self.feedback_policy,
+            "request_types": list(self.request_types),
         }
         if self.output is not None:
             encoded["output"] = self.output.to_json()
@@ -171,6 +187,7 @@ def spec_from_json(encoded: Mapping[str, Any]) -> AgentSpec:
             max_turns=int(encoded["max_turns"]),
             max_tokens=encoded.get("max_tokens"),
             feedback_policy=encoded["feedback_policy"],
+            request_types=tuple(map(str, encoded.get("request_types", _TYPES_BEFORE))),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is no agent: {error!r}") from None
@@ -218,7 +235,7 @@ def is_turn(node_id: str) -> bool:
 
 
 def agent_plan(
-    spec: AgentSpec, *, prompt: str, results: Mapping[str, str | None], title: str | None = None
+    spec: AgentSpec, *, prompt: str, results: Mapping[str, str | None], title: str | None = None, request: str = ""
 ) -> CompiledPlan:
     """Returns the plan that a run of an agent starts with.
 
@@ -227,6 +244,7 @@ def agent_plan(
     Args:
         prompt: what the model is to be.
         results: ids of the nodes whose results are context, in declared order -> their titles.
+        request: what the author of the plan wrote as the objective; files that it names may be read.
     """
     return CompiledPlan(
         nodes=(_first_turn(spec, prompt, results),),
@@ -234,7 +252,7 @@ def agent_plan(
         title=title,
         inputs={OBJECTIVE: {}, **{result_input(node_id): {} for node_id in results}},
         output_holes=(output_of_turn(spec, turn_id(1)),),
-        pursuit=spec.to_json(),
+        pursuit=spec.to_json() | {POLICY: model_policy(request).to_json()},
     )
 
 

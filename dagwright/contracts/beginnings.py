@@ -10,8 +10,9 @@ from dagwright.contracts.deadlines import first_deadline
 from dagwright.contracts.messages import RunInput
 from dagwright.contracts.pursuits import pursuit_of
 from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.model_policy import policy_of_pursuit
 from dagwright.plan.plan_words import changes_of
-from dagwright.plan.policy import ALL_RUN, Author, default_policy
+from dagwright.plan.policy import ALL_RUN, WRITES_ASK
 from dagwright.plan.scheduler import Scheduler
 
 
@@ -30,12 +31,12 @@ def scheduler_of(
     """
     pursuit = pursuit_of(plan)
     # What a pursuit adds is what a model wants.
-    author: Author = "model" if pursuit is not None or is_by_model(run_input) else "person"
+    is_model = pursuit is not None or is_by_model(run_input)
     scheduler = Scheduler(
         plan,
         inputs,
         max_in_flight=run_input.max_in_flight,
-        policy=run_input.policy or default_policy(author),
+        policy=run_input.policy or policy_of_pursuit(plan.pursuit) or (WRITES_ASK if is_model else ALL_RUN),
     )
     if pursuit is not None:
         scheduler.pursuit = pursuit
@@ -43,6 +44,7 @@ def scheduler_of(
     scheduler.changes.all_or_nothing = run_input.all_or_nothing
     scheduler.changes.is_below, scheduler.changes.takes_back = run_input.parent is not None, run_input.takes_back
     scheduler.changes.asks, scheduler.changes.bound = run_input.asks, run_input.bound
+    scheduler.changes.reads_starts = run_input.reads_starts
     scheduler.changes.budget = first_budget(run_input)
     scheduler.changes.deadline = first_deadline(plan, run_input, began_at=began_at)
     scheduler.requests.remembered.update(run_input.approved_tools)

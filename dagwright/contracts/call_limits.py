@@ -23,7 +23,7 @@ def options_problem(node: CompiledNode, tool: ToolDeclaration) -> str | None:
     """Returns what is wrong with the options of a call, in one sentence, or `None`."""
     checks: list[tuple[str, Any, bool]] = [
         ("the name of the tool", node.tool, _is_name(node.tool)),
-        ("the task queue", tool.task_queue, tool.task_queue is None or _is_queue(tool.task_queue)),
+        ("the task queue", tool.task_queue, tool.task_queue is None or is_queue(tool.task_queue)),
         ("timeout_s", node.timeout_s, node.timeout_s == 0 or _is_duration(node.timeout_s)),
         ("heartbeat_s", node.heartbeat_s, node.heartbeat_s is None or _is_duration(node.heartbeat_s)),
         ("cache_s", node.cache_s, node.cache_s in (None, 0) or _is_duration(node.cache_s)),
@@ -51,7 +51,8 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value.encode(errors="replace")) <= NAME_BYTES
 
 
-def _is_queue(value: Any) -> bool:
+def is_queue(value: Any) -> bool:
+    """Return whether Temporal accepts a value as the name of a task queue."""
     return _is_name(value) and not value.startswith("/_sys/")
 
 

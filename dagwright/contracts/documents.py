@@ -1,24 +1,25 @@
 """The documents that programs read: the result of a run and the graph (contract.md section 5)."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dagwright.contracts import wire
+from dagwright.contracts.failures import FIRST_FAILED
 from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
 from dagwright.contracts.lineage import seen_of_run
 from dagwright.contracts.rounds_documents import rounds_document, rounds_in_short
 from dagwright.contracts.rounds_graph import groups_of
 from dagwright.contracts.session_names import names_set
 from dagwright.plan.chunks import counts_of_items, is_cut, shown_items
-from dagwright.plan.compiled import CompiledNode, agent_of
+from dagwright.plan.compiled import CompiledNode, agent_of, tool_of
 from dagwright.plan.errors import NodeError
 from dagwright.plan.lookup_places import lookup_errors
 from dagwright.plan.lookups import bindings
 from dagwright.plan.projecting import PREVIEW_CHARACTERS, preview_of
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.states import NodeStatus, Record, planned_version
 from dagwright.plan.stored import StoredValue, Unfilled, WorkerText, paths_to_json
 from dagwright.plan.times import format_time
 from dagwright.plan.tools import ToolDeclaration
@@ -62,7 +63,27 @@ def counted_result_document(scheduler: Scheduler, facts: RunFacts, *, status: st
     counts = scheduler.counts()
     counts.update(item.record.status for _, record in scheduler.shown() for item in shown_items(record))
     told = {status.value: count for status, count in sorted(counts.items()) if count}
-    return {**_without_nodes(scheduler, facts, status=status), "nodes_ref": {"ref": "history", "counts": told}}
+    failed = (
+        (name, record.error.message if record.error else None)
+        for name, record in _named_records(scheduler)
+        if record.status is NodeStatus.FAILED
+    )
+    reference = {"ref": "history", "counts": told, **_first_of(failed)}
+    return {**_without_nodes(scheduler, facts, status=status), "nodes_ref": reference}
+
+
+def _named_records(scheduler: Scheduler) -> Iterator[tuple[str, Record]]:
+    """Yield each node and item with its name, in the order of documents."""
+    for node, record in scheduler.shown():
+        yield node.id, record
+        for item in shown_items(record):
+            yield f"{node.id}[{item.key}]", item.record
+
+
+def _first_of(failed: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
+    """Return the field of `nodes_ref` that names the first failed node, for lists, which read nothing else of a run."""
+    first = next(iter(failed), None)
+    return {} if first is None else {FIRST_FAILED: {"node": first[0], "message": first[1]}}
 
 
 def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str | None) -> dict[str, Any]:
@@ -152,7 +173,7 @@ def node_documents(scheduler: Scheduler) -> Sequence[tuple[str, dict[str, Any]]]
 def node_document(scheduler: Scheduler, task_id: str, *, node: CompiledNode, record: Record) -> dict[str, Any]:
     """Returns the document of a node or of one item of it."""
     needs = [scheduler.plan.nodes[number].id for number in scheduler.needed_by(node)]
-    declared = scheduler.plan.tools.get(node.tool)
+    declared = tool_of(node, scheduler.plan.tools) if node.tool in scheduler.plan.tools else None
     document = written_node(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
     document["supersedes"] = node.supersedes if task_id == node.id else None
     if node.undoes is not None:
@@ -202,6 +223,7 @@ def written_node(
     reused = {"reused": dict(record.reused)} if record.reused is not None else {}
     message = {"message": record.message} if record.message is not None else {}
     of_many = {"items": counts_of_items(record)} if is_cut(record) else {}
+    planned = planned_version(record, declared)
     return {
         **of_many,
         "status": record.status.value,
@@ -221,6 +243,7 @@ def written_node(
             "inputs": list(needs),
             "effects": declared.effects.value if declared else None,
             "tool_version": record.tool_version or None,
+            **({"planned_tool_version": planned} if planned else {}),
             "attempts": record.attempts,
             "started_at": started_at,
             "ended_at": ended_at,
@@ -298,10 +321,25 @@ def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
     """
     counts = Counter(document.get("nodes_ref", {}).get("counts", {}))
     counts.update(node["status"] for node in document["nodes"].values())
-    counted = {**document, "nodes": {}, "nodes_ref": {"ref": "history", "counts": dict(sorted(counts.items()))}}
+    failed = (
+        (name, (node.get("error") or {}).get("message"))
+        for name, node in document["nodes"].items()
+        if node["status"] == NodeStatus.FAILED.value
+    )
+    known = document.get("nodes_ref", {}).get(FIRST_FAILED)
+    first = {FIRST_FAILED: known} if known is not None else _first_of(failed)
+    reference = {"ref": "history", "counts": dict(sorted(counts.items())), **first}
+    counted = {**document, "nodes": {}, "nodes_ref": reference}
     if "rounds" in counted and encoded_size(counted) > DOCUMENT_LIMIT_BYTES:
         counted["rounds"] = rounds_in_short(counted["rounds"])
     return counted
+
+
+def chunk_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of a chunk: counts alone, for the history of its parent holds hundreds of these."""
+    counted = counted_document(document)
+    reference = {name: part for name, part in counted["nodes_ref"].items() if name != FIRST_FAILED}
+    return {**counted, "nodes_ref": reference}
 
 
 def _compacted(value: Any, ref: str) -> Any:

@@ -4,19 +4,20 @@ Whoever sends them may be the Temporal UI or a program in another language: ever
 itself, which the request knows best.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, get_args
 
 from dagwright.contracts.messages import MessageInvalid
 from dagwright.contracts.said import name_of, words_of
 from dagwright.plan.policy import Policy, policy_from_json
-from dagwright.plan.requests import Feedback, Through
+from dagwright.plan.requests import CLIENT_CHANNELS, Feedback, MayAnswer, Through
 from dagwright.plan.scheduler import Scheduler
 
 _ID_BYTES = 2_000
 """Some ids of 200 bytes: the path to a request in a sub-plan of a sub-plan."""
 
 _NAME_CHARACTERS = 100
+_LONGEST_NAME = 4 * _NAME_CHARACTERS
 _NAMES_BYTES = 1_500
 """The server takes 2 KB for one search attribute."""
 ANYONE = "anyone"
@@ -44,8 +45,29 @@ def feedback_from_json(message: Any, *, through: Through) -> Feedback:
         answer=message["answer"],
         by=name_of(message) or "",
         note=words_of(message, "note") or "",
-        through=through,
+        through=_through_in(message, through),
+        may_answer=_may_answer_in(message),
     )
+
+
+def _through_in(message: Mapping[str, Any], transport: Through) -> Through:
+    """Return the channel that the sender declares; the transport if it declares none."""
+    declared = message.get("through")
+    if declared is None:
+        return transport
+    for channel in CLIENT_CHANNELS:
+        if declared == channel:
+            return channel
+    raise MessageInvalid(f"'through' must be {' or '.join(CLIENT_CHANNELS)}, or absent")
+
+
+def _may_answer_in(message: Mapping[str, Any]) -> MayAnswer:
+    """Read which requests the author may answer; a gateway with API keys limits them."""
+    declared = message.get("may_answer", "all")
+    for known in get_args(MayAnswer):
+        if declared == known:
+            return cast("MayAnswer", known)
+    raise MessageInvalid(f"'may_answer' must be one of {', '.join(get_args(MayAnswer))}, or absent")
 
 
 def feedback_to_json(feedback: Feedback, *, request: str) -> dict[str, Any]:
@@ -54,7 +76,9 @@ def feedback_to_json(feedback: Feedback, *, request: str) -> dict[str, Any]:
     Args:
         request: the id of the request there.
     """
-    return {"request": request, "answer": feedback.answer, "by": feedback.by, "note": feedback.note}
+    declared: dict[str, Any] = {"through": feedback.through} if feedback.through in CLIENT_CHANNELS else {}
+    declared |= {} if feedback.may_answer == "all" else {"may_answer": feedback.may_answer}
+    return {"request": request, "answer": feedback.answer, "by": feedback.by, "note": feedback.note, **declared}
 
 
 def policy_change_from_json(message: Any) -> tuple[Policy, str]:
@@ -85,3 +109,8 @@ def awaited(scheduler: Scheduler) -> list[str]:
             break
         kept.append(name)
     return kept
+
+
+def may_await(names: Sequence[str], name: str) -> bool:
+    """Return whether a run may wait for `name`, by the names in its search attribute; a long list is cut."""
+    return name[:_NAME_CHARACTERS] in names or sum(len(each.encode()) for each in names) > _NAMES_BYTES - _LONGEST_NAME

@@ -13,6 +13,7 @@ from dagwright.contracts.model_nodes import CALL_MODEL, model_node
 from dagwright.contracts.so_far import SoFar
 from dagwright.contracts.told_answers import ACCEPTED
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole
+from dagwright.plan.model_policy import POLICY, intents_policy, model_policy
 from dagwright.plan.references import ResultOf
 
 
@@ -32,8 +33,14 @@ def goal_plan(goal: Goal, messages: Sequence[Message], *, title: str) -> Compile
         title=title,
         output=output[0],
         output_holes=output[1],
-        pursuit=goal.to_json(),
+        pursuit=goal.to_json() | _policy_of(goal),
     )
+
+
+def _policy_of(goal: Goal) -> dict[str, Any]:
+    """Return the default policy of the plan of a goal, under its key."""
+    policy = intents_policy(goal.words) if goal.profile == "intents" else model_policy(goal.words)
+    return {POLICY: policy.to_json()}
 
 
 def plan_request(goal: Goal, messages: Sequence[Message], *, purpose: str, so_far: SoFar | None = None) -> ModelRequest:

@@ -222,7 +222,8 @@ class Progress:
         reasons = reasons_of(steps, told=told)
         if answer is not None and self._state.plan.nodes[answer].id not in told:
             node, record = self._state.plan.nodes[answer], self._state.records[answer]
-            gaps = gaps_in(record.result) if record.status is NodeStatus.COMPLETED else ()
+            can_tell = record.status is NodeStatus.COMPLETED and not self._goal.output_schema
+            gaps = gaps_in(record.result) if can_tell else ()
             reasons += [reason_of_gaps(node, gaps)] if gaps else []
         if reasons and self._can_plan_again():
             return self.plan_again(reasons)
@@ -234,6 +235,8 @@ class Progress:
     def _output_in(self, answer: int) -> Output | None:
         """Returns what the run is to give out, if its answer stands in another place than is said so far."""
         record = self._state.records[answer]
+        if self._goal.output_schema:
+            return None
         if record.status is not NodeStatus.COMPLETED or not has_text_in_output(record.result):
             return None
         output = _output_at(*ANSWERED[0][0])
@@ -504,15 +507,26 @@ class Progress:
         # Where it cannot be planned again, the text alone names what is missing.
         schema = self._goal.answer_schema if self._can_plan_again() else {}
         output = OutputSchema("answer", schema, is_binding=False) if schema else None
+        tells: str | None = "" if output is None else ANSWER_FIELD
+        if self._goal.output_schema:
+            # JSON is for a program, which needs all of it.
+            output, tells = OutputSchema("answer", self._goal.output_schema), None
         call = ModelCall((*begun, *told.messages), config=self._goal.config, output=output, labels=labels)
-        request = ModelRequest(call, cuts=told.cuts, tells="" if output is None else ANSWER_FIELD)
+        request = ModelRequest(call, cuts=told.cuts, tells=tells)
         last = self._ends_of(steps)
         node_id = ANSWER if self.last(ANSWER) is None else self._free(ANSWER)
         node = model_node(node_id, request, title="answering the request", dependencies=last, holes=told.holes)
         before = None if node_id == ANSWER else self._state.newest_id(ANSWER)
         wanted = (*node.wanted, *ANSWERED) if output is not None else node.wanted
+        place = _output_at("message", "content")
+        if self._goal.output_schema:
+            wanted, place = (*node.wanted, _STRUCTURED), _output_at(*_STRUCTURED[0])
         whatever = replace(node, join=("all_done", 0), supersedes=before, wanted=wanted)
-        return self._extension(whatever, output=_output_at("message", "content"))
+        return self._extension(whatever, output=place)
+
+
+_STRUCTURED: Want = (("output",), "value")
+"""Of an answer with a schema: its value."""
 
 
 def _output_at(*path: str) -> Output:

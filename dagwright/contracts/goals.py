@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN
-from dagwright.plan.compiled import CompiledNode, node_from_json, node_to_json, tool_from_json, tool_to_json
+from dagwright.plan.compiled import CompiledNode, node_from_json, node_to_json, tool_from_json, tool_of, tool_to_json
 from dagwright.plan.model_tools import GOAL_KIND
 from dagwright.plan.tools import Effects, ToolDeclaration
 
@@ -81,8 +81,8 @@ def may_start_early(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) ->
     Args:
         tools: what the plan may use.
     """
-    tool = tools.get(node.tool)
-    is_harmless = node.kind == "tool" and node.sub_plan is None and tool is not None and tool.effects in HARMLESS
+    is_call = node.kind == "tool" and node.sub_plan is None and node.tool in tools
+    is_harmless = is_call and tool_of(node, tools).effects in HARMLESS
     return is_harmless and node.approval == "policy"
 
 
@@ -123,6 +123,7 @@ class Goal:
         profile: what the model writes, and whether there is an answer behind it.
         context: names of the session, without their `@` -> `{"id", "name", "kind"}` of what each stands for.
         confidence: 0 to 1; where the model is less sure of its plan, somebody has to approve it. `None` asks nobody.
+        output_schema: JSON Schema of the answer; empty for a text. Such an answer cannot say what is missing in it.
     """
 
     words: str
@@ -141,6 +142,7 @@ class Goal:
     profile: Profile = "plan"
     context: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     confidence: float | None = None
+    output_schema: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the goal as a pursuit travels in a plan."""
@@ -161,6 +163,8 @@ class Goal:
             encoded |= {"profile": self.profile, "context": {name: dict(what) for name, what in self.context.items()}}
         if self.confidence is not None:
             encoded["confidence"] = self.confidence
+        if self.output_schema:
+            encoded["output_schema"] = dict(self.output_schema)
         return encoded | {name: True for name in _FLAGS if getattr(self, name)}
 
 
@@ -179,8 +183,9 @@ def goal_from_json(encoded: Any) -> Goal:
             raise ValueError(f"replans: it is planned again 0 to {MOST_REPLANS_LIMIT} times, not {replans!r:.20}")
         if not isinstance(tools, list) or not isinstance(schema, Mapping):
             raise ValueError("tools must be a list, and schema an object")
-        if not isinstance(encoded.get("answer_schema", {}), Mapping):
-            raise ValueError("answer_schema must be an object")
+        for name in ("answer_schema", "output_schema"):
+            if not isinstance(encoded.get(name, {}), Mapping):
+                raise ValueError(f"{name} must be an object")
         if (profile := encoded.get("profile", "plan")) not in PROFILES:
             raise ValueError(f"profile: expected {' or '.join(PROFILES)}, not {profile!r:.40}")
         return Goal(
@@ -197,6 +202,7 @@ def goal_from_json(encoded: Any) -> Goal:
             profile=profile,
             context=context_from_json(encoded.get("context", {})),
             confidence=confidence_from_json(encoded.get("confidence")),
+            output_schema=encoded.get("output_schema", {}),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is no goal: {error!r}") from None

@@ -6,7 +6,7 @@ Whatever crosses these limits would end or wedge a run on the server, so check, 
 import hashlib
 import re
 
-from dagwright.contracts.wire import ID_LOAD_VALUES, OWN_ID_MARK
+from dagwright.contracts.wire import ID_AWAIT_STORE, ID_LOAD_VALUES, OWN_ID_MARK
 
 RESULT_LIMIT_BYTES = 256 * 1024
 """What one result may add to the history. The server takes 2 MB; a whole history ends at 50 MB."""
@@ -120,8 +120,8 @@ DRAIN_S = 60.0
 OWN_HEARTBEAT_S = 3.0
 """Heartbeats of the activities of a run's own, which any worker may repeat: so soon another one takes over."""
 LARGE_HEARTBEAT_S = 15.0
-"""The same for those that take values of any size: to read 1 GB of JSON stops all threads of a worker for 7 s, 100 MB
-for less than one."""
+"""The same for those that take plans and values of any size: reading 1 GB of JSON stops all threads of a worker for
+7 s, 100 MB for less than one; checking 50,000 nodes stops them for seconds on a busy machine."""
 EVENTS_PER_TASK = 6
 """Events that a task in flight may still add, when it ends alone."""
 MESSAGE_LIMIT_BYTES = 4 * 1024
@@ -183,6 +183,11 @@ def _hash_mark(text: str) -> str:
 def load_id(call_id: str) -> str:
     """Returns the id of the activity that loads the arguments of a call."""
     return f"{ID_LOAD_VALUES}{short_id(call_id, max_bytes=ACTIVITY_ID_BYTES)}"
+
+
+def store_wait_id(call_id: str) -> str:
+    """Return the ID of the activity that waits for the payload store, for a call."""
+    return f"{ID_AWAIT_STORE}{short_id(call_id, max_bytes=ACTIVITY_ID_BYTES)}"
 
 
 def activity_id(task_id: str) -> str:

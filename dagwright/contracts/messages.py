@@ -119,6 +119,8 @@ class RunInput:
         session: where a run that is a turn of a session reports its end.
         asks: whether people are asked what a lookup means; if not, one that is unclear ends the run.
         bound: lookups that are known before, by a session, with the party of each; they are not searched for.
+        reads_starts: whether a `write` that timed out without a recorded start counts as not called, whatever the
+            timeout. Inputs of earlier versions do not say so, and their histories must replay.
     """
 
     plan: Any = None
@@ -147,6 +149,7 @@ class RunInput:
     session: TurnPlace | None = None
     asks: bool = True
     bound: Mapping[Lookup, Mapping[str, Any]] = field(default_factory=dict)
+    reads_starts: bool = True
 
 
 def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -181,7 +184,8 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
         encoded["chunk"] = chunk_input_to_json(run_input.chunk)
     if run_input.shared_budget is not None:
         encoded["shared_budget"] = dict(run_input.shared_budget)
-    encoded |= {"takes_back": True} if run_input.takes_back else {}
+    flags = {"takes_back": run_input.takes_back, "reads_starts": run_input.reads_starts}
+    encoded |= {name: True for name, is_set in flags.items() if is_set}
     if run_input.notes:
         encoded["notes"] = [dict(note) for note in run_input.notes]
     return encoded
@@ -270,6 +274,7 @@ def run_input_from_json(message: Any) -> RunInput:
             session=_turn_place(message.get("session")),
             asks=options.get("asks", True),
             bound=bound_from_json(message.get("bound", ())),
+            reads_starts=message.get("reads_starts") is True,
         )
     except PlanTooLarge as error:
         raise MessageInvalid(str(error), code="too_large") from None
@@ -386,14 +391,14 @@ def _options(written: Mapping[str, Any]) -> dict[str, Any]:
         at = pointer("options", name)
         if name not in _OPTIONS:
             hint = suggestion(name, _OPTIONS) or f"there are {', '.join(_OPTIONS)}"
-            problems.append(Problem("invalid_field", f"there is no option {name!r:.60}; {hint}", at, hint=hint))
+            problems.append(Problem("invalid_field", f"there is no option {name!r:.60}", at, hint=hint))
         elif value is not None:
             try:
                 options[name] = _OPTIONS[name](value)
             except ValueError as error:
                 problems.append(Problem("invalid_field", f"options.{name} {error}", at))
     if problems:
-        raise MessageInvalid("; ".join(problem.message for problem in problems[:20]), problems=problems)
+        raise MessageInvalid("; ".join(problem.text for problem in problems[:20]), problems=problems)
     return options
 
 

@@ -13,6 +13,8 @@ from dagwright.contracts.usage import Usage
 from dagwright.plan.references import suggestion
 
 Json = dict[str, Any]
+MODEL_NAME_CHARACTERS = 200
+"""Characters of a model name; the names of services are far shorter."""
 
 
 class Action(StrEnum):
@@ -54,7 +56,7 @@ class ModelConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    model: str | None = Field(default=None, min_length=1, max_length=200)
+    model: str | None = Field(default=None, min_length=1, max_length=MODEL_NAME_CHARACTERS)
     """`None` is the model of the worker's settings."""
     temperature: float | None = Field(default=None, ge=0, le=2)
     max_tokens: int | None = Field(default=None, ge=1)

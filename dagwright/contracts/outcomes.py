@@ -34,6 +34,7 @@ from dagwright.contracts.limits import (
     MESSAGE_LIMIT_BYTES,
     REF_BYTES,
     RUN_INPUT_LIMIT_BYTES,
+    STORED_VALUE_LIMIT_BYTES,
     cut_text,
 )
 from dagwright.contracts.lineage import seen_of_metadata, told_seen
@@ -45,9 +46,9 @@ from dagwright.contracts.messages import (
     sub_plan_end_from_json,
 )
 from dagwright.contracts.slices import SliceTooLarge, encode_slice, take_slice
-from dagwright.contracts.usage import told_agents, told_usage, usage_of_heartbeat, usage_of_metadata
+from dagwright.contracts.usage import started_attempt, told_agents, told_usage, usage_of_heartbeat, usage_of_metadata
 from dagwright.plan.asking import Raised
-from dagwright.plan.compiled import CompiledNode, agent_of
+from dagwright.plan.compiled import CompiledNode, agent_of, tool_of
 from dagwright.plan.errors import NodeError
 from dagwright.plan.filling import secret_names, stored_refs
 from dagwright.plan.scheduler import NO_ATTEMPT, Scheduler
@@ -108,20 +109,41 @@ def is_cancellation(error: BaseException) -> bool:
     return isinstance(cause, CancelledError | asyncio.CancelledError)
 
 
-def read_failure(error: BaseException, node: CompiledNode, effects: Effects) -> tuple[NodeError, Attempt]:
-    """Returns why a task failed for good, and what is known of its last attempt."""
+def read_failure(
+    error: BaseException, node: CompiledNode, effects: Effects, *, reads_starts: bool = False
+) -> tuple[NodeError, Attempt]:
+    """Return why a task failed for good, and what is known of its last attempt.
+
+    Args:
+        reads_starts: whether a timeout without a recorded start proves that the tool was not called.
+    """
     cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
     if isinstance(cause, ApplicationError):
         message = cut_text(cause.message or "no message", max_bytes=MESSAGE_LIMIT_BYTES)
         attempt = _attempt_of(cause, _attempts_of(error, node))
+        if _unstored_bytes(error) is not None:
+            is_repeatable = effects is not Effects.WRITE
+            failure = NodeError(wire.ERROR_STORE_UNAVAILABLE, message, is_repeatable, _whole_of(cause))
+            return failure, _of_calls(error, attempt)
         return NodeError(cause.type or "tool_failed", message, not cause.non_retryable, _whole_of(cause)), attempt
     if isinstance(cause, TimeoutError):
         used = usage_of_heartbeat(cause.last_heartbeat_details)
-        return _read_timeout(cause, node, effects), Attempt(_attempts_of(error, node), usage=used)
+        reads_starts = reads_starts or _has_repeated_lost_attempts(error, cause)
+        failure = _read_timeout(cause, node, effects, reads_starts=reads_starts)
+        return failure, Attempt(_attempts_of(error, node), usage=used)
     if isinstance(cause, TerminatedError):
         return NodeError("terminated", "the sub-plan was terminated"), Attempt()
     message = cause.message if isinstance(cause, FailureError) else str(cause)
     return NodeError("tool_failed", cut_text(message, max_bytes=MESSAGE_LIMIT_BYTES)), Attempt()
+
+
+def _has_repeated_lost_attempts(error: BaseException, timeout: TimeoutError) -> bool:
+    """Return whether the server repeated the attempts of workers that died, as it does only if starts are recorded.
+
+    It is the evidence in runs whose input does not say that starts are read.
+    """
+    is_last = isinstance(error, ActivityError) and error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED
+    return timeout.type == TimeoutType.HEARTBEAT and is_last
 
 
 def _attempts_of(error: BaseException, node: CompiledNode) -> int:
@@ -155,14 +177,26 @@ def _attempt_of(error: ApplicationError, otherwise: int) -> Attempt:
     return replace(read_attempt(metadata), usage=told_usage(details), seen=told_seen(details))
 
 
-def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects) -> NodeError:
+_DIED = "its worker died"
+
+
+def outcome_unknown_words(tool: str, *, what: str = _DIED) -> str:
+    """Message of a `write` whose outcome is unknown.
+
+    Args:
+        what: what happened to its call.
+    """
+    return f"outcome unknown: {what}, so {tool} may or may not have made its change"
+
+
+def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects, *, reads_starts: bool) -> NodeError:
     lost = error.type in (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
     if effects is Effects.WRITE and lost:
-        what = (
-            "its worker died" if error.type == TimeoutType.HEARTBEAT else f"it took over {node.activity_timeout_s:g} s"
-        )
-        message = f"outcome unknown: {what}, so nobody knows whether {node.tool} made its change"
-        return NodeError("outcome_unknown", message)
+        what = _DIED if error.type == TimeoutType.HEARTBEAT else f"it took over {node.activity_timeout_s:g} s"
+        if reads_starts and started_attempt(error.last_heartbeat_details) is None:
+            message = f"{node.tool} was not called: {what} before the call began, so nothing was changed"
+            return NodeError(wire.ERROR_NOT_STARTED, message, retryable=True)
+        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_words(node.tool, what=what))
     if error.type == TimeoutType.HEARTBEAT:
         why = "its worker died, or hangs as an async tool on it blocks; where that takes over 3 s, its log names it"
         return NodeError("timeout", f"{node.tool} stopped heartbeating: {why}", retryable=True)
@@ -293,6 +327,75 @@ def take_loading_failure(scheduler: Scheduler, task_id: str, error: BaseExceptio
     scheduler.fail(task_id, failure, at=at, attempt=NO_ATTEMPT)
 
 
+MOST_STORE_WAITS = 5
+"""How often one call is repeated because the payload store failed."""
+_STORE_PAUSE_S = 10.0
+"""Before the second wait of a call for the payload store, and twice as long before each one after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWait:
+    """A wait for the payload store, after which a call is repeated.
+
+    Args:
+        size_bytes: of the result that could not be stored; 0 if an argument could not be loaded.
+        pause_s: before the store is asked.
+    """
+
+    size_bytes: int
+    pause_s: float
+
+
+def wait_for_store(scheduler: Scheduler, task_id: str, error: BaseException | None, *, at: float) -> StoreWait | None:
+    """Return the wait after which a call is repeated that ended because the payload store did not respond.
+
+    What the call used and read is recorded. `None` if the call ended for another reason, or was repeated too often.
+    """
+    size_bytes = _unstored_bytes(error)
+    cause = error.__cause__ if isinstance(error, ActivityError) else error
+    if size_bytes is None or not isinstance(cause, ApplicationError):
+        return None
+    node = scheduler.node_of(task_id)
+    tool = tool_of(node, scheduler.plan.tools)
+    # Only the worker knows the effects of a call that depend on its arguments.
+    is_write = tool.effects is Effects.WRITE and (tool.effects_by is None or node.effects is not None)
+    waits = scheduler.changes.store_waits.get(task_id, (0, 0))[0]
+    if tool.is_foreign or (is_write and size_bytes) or waits >= MOST_STORE_WAITS:
+        return None
+    scheduler.await_store(task_id, at=at, attempt=_of_calls(cause, _attempt_of(cause, 1)))
+    return StoreWait(size_bytes, _STORE_PAUSE_S * 2 ** (waits - 1) if waits else 0.0)
+
+
+def _unstored_bytes(error: BaseException | None) -> int | None:
+    """Return the size of the result that the worker could not store, 0 if it could not load an argument, or `None`.
+
+    A tool can raise an error of any type, but only the worker sets the details.
+    """
+    cause = error.__cause__ if isinstance(error, ActivityError) else error
+    if not isinstance(cause, ApplicationError) or cause.type != wire.ERROR_STORE_AWAY:
+        return None
+    details = cause.details[0] if cause.details else None
+    size_bytes = details.get(wire.DETAIL_UNSTORED_BYTES) if isinstance(details, Mapping) else None
+    is_size = isinstance(size_bytes, int) and 0 <= size_bytes <= STORED_VALUE_LIMIT_BYTES
+    return size_bytes if is_size else None
+
+
+def _of_calls(error: BaseException, attempt: Attempt) -> Attempt:
+    """Return an attempt without the last one if that has not called the tool."""
+    return attempt if _unstored_bytes(error) else replace(attempt, count=max(0, attempt.count - 1))
+
+
+def call_again(scheduler: Scheduler, task: Task) -> ReadyCall:
+    """Return the call of a task that was sent before and is sent once more."""
+    return _ready_call(task, scheduler.plan.tools.get(task.node.tool, _UNDECLARED))
+
+
+def store_wait_message(ready: ReadyCall, wait: StoreWait) -> bytes:
+    """Return the message of the activity that waits for the payload store, with the values that the call reads."""
+    message = {"refs": stored_refs(ready.holes), "size_bytes": wait.size_bytes, "pause_s": wait.pause_s}
+    return pydantic_core.to_json(message)
+
+
 def take_result(scheduler: Scheduler, task_id: str, payload: Payload, *, at: float) -> None:
     """Takes the result of a call."""
     node = scheduler.node_of(task_id)
@@ -331,7 +434,9 @@ def take_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at
         scheduler.end_slice(task_id, at=at, goes_on=False, error=failure)
         return failure if node.inner is not None else None
     tool = scheduler.plan.tools.get(node.tool)
-    failure, attempt = read_failure(error, node, tool.effects if tool else Effects.WRITE)
+    is_recorded = scheduler.changes.reads_starts and tool is not None and not tool.is_foreign
+    effects = tool_of(node, scheduler.plan.tools).effects
+    failure, attempt = read_failure(error, node, effects, reads_starts=is_recorded)
     question = _question_of(error)
     if question is not None:
         problem = scheduler.ask(task_id, question, at=at, attempt=attempt)

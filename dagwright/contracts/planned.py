@@ -39,8 +39,8 @@ def planned_from_json(message: Any) -> Steered:
     """
     if not isinstance(message, Mapping):
         raise MessageInvalid(f"{wire.SIGNAL_PLANNED} takes an object")
-    if (problem := size_problem(dict(message), MESSAGE_BYTES)) is not None:
-        raise MessageInvalid(problem.replace("the answer", "the message", 1))
+    if (problem := size_problem(dict(message), MESSAGE_BYTES, what="the message")) is not None:
+        raise MessageInvalid(problem)
     call, attempt, offset, nodes = (message.get(name) for name in ("call", "attempt", "from", "nodes"))
     if not isinstance(call, str) or not 0 < len(call.encode()) <= _ID_BYTES:
         raise MessageInvalid("'call' must be the id of the call that writes the plan")

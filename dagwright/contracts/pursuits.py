@@ -12,6 +12,7 @@ from dagwright.contracts.agent_pursuit import AgentPursuit
 from dagwright.contracts.goal_pursuit import GoalPursuit
 from dagwright.contracts.rounds_pursuit import RoundsPursuit
 from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.model_policy import policy_of_pursuit
 from dagwright.plan.model_tools import AGENT_KIND, GOAL_KIND, ROUNDS_KIND
 from dagwright.plan.pursuit import Pursuit
 
@@ -35,6 +36,7 @@ def pursuit_of(plan: CompiledPlan) -> Pursuit | None:
     kind = encoded.get("kind") if isinstance(encoded, Mapping) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"there is no pursuit {kind!r:.60}; there are {', '.join(_KINDS)}")
+    policy_of_pursuit(encoded)
     return _KINDS[kind][1](encoded)
 
 

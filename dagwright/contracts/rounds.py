@@ -6,7 +6,7 @@ The texts that models are told travel along, so that another version of them cha
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from dagwright.contracts.conversation import TurnSummary, turns_from_json
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
@@ -17,6 +17,10 @@ INTENTION, PLAN, ANSWER = "intention", "plan", "answer"
 """Ids of the nodes that a run adds by itself; those of the planner that follow have `#` and a number behind."""
 PLANNER, REPAIR = "planner", "repair"
 """Purposes of the planner's calls: one for each round, and those in which it is shown what is wrong with its answer."""
+Synthesis = Literal["assemble", "model"]
+SYNTHESES: Sequence[Synthesis] = get_args(Synthesis)
+SYNTHESIS: Synthesis = "assemble"
+"""How the answer is made of the slots that the planner names: assembled without a model, or worded by one."""
 MAX_ROUNDS = 10
 MAX_ROUNDS_LIMIT = 50
 """More would be no answer to a question, and what the planner is told of them would be a list of beginnings."""
@@ -46,17 +50,19 @@ def is_own(node_id: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RoundsLimits:
-    """How often the planner of a question is asked, and how long workers and the question may take.
+    """How often the planner of a question is called, how long workers and the question may take, how it is answered.
 
     Args:
         max_rounds: how often the planner is asked, repairs not counted.
         worker_timeout_s: seconds of one call of a worker that names no timeout itself.
         deadline_s: seconds of the whole question; `None` is as long as it takes.
+        synthesis: whether a model writes the answer.
     """
 
     max_rounds: int = MAX_ROUNDS
     worker_timeout_s: float = WORKER_TIMEOUT_S
     deadline_s: float | None = QUESTION_TIMEOUT_S
+    synthesis: Synthesis = SYNTHESIS
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,7 @@ class Rounds:
         max_rounds: how often the planner is asked, repairs not counted.
         worker_timeout_s: seconds of one call of a worker that names no timeout itself.
         turns: what was said before, as documents show it; models are told it by the first call.
+        synthesis: whether a model writes the answer.
     """
 
     question: str
@@ -85,6 +92,7 @@ class Rounds:
     max_rounds: int = MAX_ROUNDS
     worker_timeout_s: float = WORKER_TIMEOUT_S
     turns: Sequence[TurnSummary] = ()
+    synthesis: Synthesis = SYNTHESIS
 
     def to_json(self) -> dict[str, Any]:
         """Returns the question as a pursuit travels in a plan."""
@@ -99,6 +107,7 @@ class Rounds:
             "max_rounds": self.max_rounds,
             "worker_timeout_s": self.worker_timeout_s,
             "turns": [turn.to_json() for turn in self.turns],
+            "synthesis": self.synthesis,
         }
         config = self.config.to_json()
         return {**encoded, "config": config} if config else encoded
@@ -125,6 +134,8 @@ def rounds_from_json(encoded: Any) -> Rounds:
             checked_max_rounds(encoded["max_rounds"]),
             float(encoded.get("worker_timeout_s", WORKER_TIMEOUT_S)),
             turns_from_json(encoded.get("turns", [])),
+            # A run that was started without the field has a model write its answer.
+            checked_synthesis(encoded.get("synthesis", "model")),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is no question to be answered in rounds: {error!r}") from None
@@ -139,3 +150,14 @@ def checked_max_rounds(value: Any) -> int:
     if type(value) is not int or not 1 <= value <= MAX_ROUNDS_LIMIT:
         raise ValueError(f"expected a whole number from 1 to {MAX_ROUNDS_LIMIT}, not {value!r:.40}")
     return value
+
+
+def checked_synthesis(value: Any) -> Synthesis:
+    """Validate the kind of synthesis.
+
+    Raises:
+        ValueError: the value is not one of `SYNTHESES`.
+    """
+    if value not in SYNTHESES:
+        raise ValueError(f"expected {' or '.join(map(repr, SYNTHESES))}, not {value!r:.40}")
+    return "model" if value == "model" else "assemble"

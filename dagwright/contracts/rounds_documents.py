@@ -14,6 +14,7 @@ import pydantic_core
 
 from dagwright.contracts.limits import cut_text
 from dagwright.contracts.rounds import ANSWER, INTENTION, PLAN, Rounds
+from dagwright.contracts.rounds_nodes import is_answered
 from dagwright.contracts.rounds_pursuit import RoundsPursuit, why_stopped
 from dagwright.contracts.rounds_so_far import RoundsSoFar, SubGoalProgress
 from dagwright.contracts.rounds_words import in_short
@@ -115,7 +116,7 @@ def _phase(run: RoundsSoFar, scheduler: Scheduler) -> str:
     if scheduler.is_finished:
         ended_well = scheduler.status() in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
         return "done" if ended_well else "failed"
-    if scheduler.number_of(ANSWER) is not None:
+    if is_answered(scheduler):
         return "done"
     first, last = scheduler.records[0], run.last
     if first.started_at is None and not first.status.is_final:
@@ -212,7 +213,7 @@ def _preview(value: Any) -> str:
 def _synthesis_inputs(run: RoundsSoFar, scheduler: Scheduler) -> dict[str, Any] | None:
     if run.last.action == "done":
         return dict(run.last.synthesis_inputs)
-    is_stopped = scheduler.number_of(ANSWER) is not None and why_stopped(run) is not None
+    is_stopped = is_answered(scheduler) and why_stopped(run) is not None
     return inputs_to_json(run.deliverables()) if is_stopped else None
 
 

@@ -18,13 +18,15 @@ from dagwright.contracts.model_calls import (
 )
 from dagwright.contracts.model_nodes import CALL_MODEL, model_node
 from dagwright.contracts.rounds import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, Rounds
-from dagwright.contracts.rounds_so_far import PlannerCall
+from dagwright.contracts.rounds_so_far import PlannerCall, RoundsSoFar
 from dagwright.contracts.sub_goals import Input, InputRef, KnownSubGoal, PlannedSubGoal, RoundContext, refs_of
 from dagwright.contracts.told_answers import READ
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, Join, RetryRule
+from dagwright.plan.model_policy import POLICY, model_policy
 from dagwright.plan.model_tools import PURPOSE_ANSWER, ROUNDS_KIND
 from dagwright.plan.references import Part, Placeholder, ResultOf
-from dagwright.plan.stored import Want
+from dagwright.plan.run_state import RunState
+from dagwright.plan.stored import StoredValue, Want
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.worker_results import SUB_GOAL_PREFIX
 
@@ -62,7 +64,7 @@ def rounds_plan(rounds: Rounds, messages: Sequence[Message], *, title: str) -> C
         title=title,
         output=OUTPUT_BEFORE[0],
         output_holes=OUTPUT_BEFORE[1],
-        pursuit=rounds.to_json(),
+        pursuit=rounds.to_json() | {POLICY: model_policy(rounds.question).to_json()},
     )
 
 
@@ -218,6 +220,54 @@ def answer_node(
 def output_of_answer() -> Output:
     """Returns the output of a run whose answer a model writes."""
     return None, (((), (ResultOf(ANSWER, "result", ("message", "content")),)),)
+
+
+def assembled_output(inputs: Mapping[str, Input], run: RoundsSoFar, gaps: Sequence[str]) -> Output:
+    """Return the output of a run whose answer is assembled: the slots in order, then what is missing.
+
+    One slot alone is the output as it is. Among several, texts stand as they are, and other values under their names.
+
+    Args:
+        gaps: lines of Markdown on what is missing.
+    """
+    named = [(name, ref) for name, given in inputs.items() for ref in refs_of(given)]
+    if len(named) == 1 and not gaps:
+        return None, (((), (_slot(named[0][1]),)),)
+    parts: list[Part] = []
+    for name, ref in named:
+        if parts:
+            parts.append("\n\n")
+        parts += _slot_parts(name, ref, run)
+    if gaps:
+        parts.append("\n\nIncomplete:\n" + "\n".join(f"- {line}" for line in gaps))
+    return None, (((), _joined(parts)),)
+
+
+def _slot_parts(name: str, ref: InputRef, run: RoundsSoFar) -> Sequence[Part]:
+    source = run.sub_goals.get(ref.from_sub_goal)
+    value = source.value_of(ref.slot) if source is not None else None
+    shape = value.shape.type if isinstance(value, StoredValue) and value.shape is not None else None
+    if isinstance(value, str) or shape == "text":
+        return (_slot(ref),)
+    if isinstance(value, bool | int | float):
+        return f"{name}: ", _slot(ref)
+    return f"{name}:\n\n```json\n", _slot(ref), "\n```"
+
+
+def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts of a template with neighbouring texts joined, as templates are read back."""
+    found: list[Part] = []
+    for part in parts:
+        if isinstance(part, str) and found and isinstance(found[-1], str):
+            found[-1] += part
+        else:
+            found.append(part)
+    return tuple(found)
+
+
+def is_answered(state: RunState) -> bool:
+    """Return whether a run has its answer, or the call that writes it."""
+    return state.number_of(ANSWER) is not None or tuple(state.plan.output_holes) != tuple(OUTPUT_BEFORE[1])
 
 
 def output_without_answer(inputs: Mapping[str, Input]) -> Output:

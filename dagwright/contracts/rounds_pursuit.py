@@ -1,9 +1,10 @@
-"""A question as a pursuit: a planner says which workers do what, they run, it is asked again, a model answers.
+"""A question as a pursuit: a planner says which workers do what, they run, it is asked again, slots are the answer.
 
 The pursuit is the join of each round: it is asked when something has ended, and calls the planner once nothing of the
 round can go on. What comes next follows from plan and records alone. Ids: `intention` puts the question into words,
 `plan`, `plan#2`… are the planner's calls with those that mend, `sg1`, `sg2`… the sub-goals as it numbers them, and
-`answer` is the last node. A sub-goal that is begun again is `sg1#2`, which takes the place of `sg1`.
+`answer` is the last node, if a model writes the answer. A sub-goal that is started again is `sg1#2`, which takes the
+place of `sg1`.
 
 Replay: ids, order and content of the nodes are part of the history of a run.
 """
@@ -32,6 +33,8 @@ from dagwright.contracts.rounds import (
 from dagwright.contracts.rounds_nodes import (
     Output,
     answer_node,
+    assembled_output,
+    is_answered,
     output_of_answer,
     output_without_answer,
     planner_node,
@@ -39,7 +42,7 @@ from dagwright.contracts.rounds_nodes import (
     worker_node,
 )
 from dagwright.contracts.rounds_so_far import PlannerCall, RoundsSoFar
-from dagwright.contracts.rounds_words import caveats, state_words
+from dagwright.contracts.rounds_words import caveats, gap_lines, state_words
 from dagwright.contracts.sub_goals import Input, KnownSubGoal, inputs_from_json, refs_of
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
@@ -96,7 +99,7 @@ class RoundsPursuit:
 
     def shortfall(self, state: RunState) -> NodeError | None:
         """Returns why the planner did not come to its end, of a run that answers with what there was."""
-        if state.number_of(ANSWER) is None:
+        if not is_answered(state):
             return None
         try:
             return why_stopped(RoundsSoFar(state, self.rounds))
@@ -174,19 +177,30 @@ class RoundsPursuit:
         )
         return self._extension(run, node)
 
-    def _answer(self, run: RoundsSoFar, inputs: Mapping[str, Input], stopped: NodeError | None) -> Extension:
-        """Returns the call that answers; what was only to help and came to nothing is left behind then."""
+    def _answer(self, run: RoundsSoFar, inputs: Mapping[str, Input], stopped: NodeError | None) -> Extension | None:
+        """Nodes that produce the answer; it supersedes support sub-goals that failed."""
         sources = dict.fromkeys(ref.from_sub_goal for given in inputs.values() for ref in refs_of(given))
         if missing := [source for source in sources if source not in run.sub_goals]:
             raise GivenUp(NodeError("invalid_result", f"the answer is to be made of sub-goal {missing[0]}, not there"))
+        left = () if stopped is not None else tuple(run.left_behind())
+        if self.rounds.synthesis == "assemble":
+            return self._assembled(run, inputs, stopped, given_up=left)
         numbers = [run.sub_goals[source].number for source in sources]
         node = answer_node(
             self.rounds, inputs, caveats(run, stopped), dependencies=tuple(dict.fromkeys((*numbers, run.last.number)))
         )
-        left = () if stopped is not None else tuple(run.left_behind())
         return self._extension(run, node, output=output_of_answer(), given_up=left)
 
-    def _stop(self, run: RoundsSoFar, stopped: NodeError) -> Extension:
+    def _assembled(
+        self, run: RoundsSoFar, inputs: Mapping[str, Input], stopped: NodeError | None, *, given_up: Sequence[str]
+    ) -> Extension | None:
+        """Return the output that is assembled without a model; `None` once the run has it."""
+        output = assembled_output(inputs, run, gap_lines(run.gaps(inputs), stopped))
+        if tuple(run.state.plan.output_holes) == tuple(output[1]):
+            return None
+        return self._extension(run, output=output, given_up=given_up)
+
+    def _stop(self, run: RoundsSoFar, stopped: NodeError) -> Extension | None:
         """Returns the call that answers with what there is.
 
         Raises:

@@ -11,10 +11,12 @@ from typing import Any, Literal
 from dagwright.contracts.rounds import ANSWER, PLAN, REPAIR, Rounds
 from dagwright.contracts.sub_goals import (
     DONE,
+    Input,
     InputRef,
     KnownSubGoal,
     PlannedSubGoal,
     SubGoalStatus,
+    refs_of,
     sub_goal_from_json,
     work_of,
 )
@@ -268,6 +270,22 @@ class RoundsSoFar:
             if each.sub_goal.goal_type == "deliverable"
             for slot in each.slots
         }
+
+    def gaps(self, inputs: Mapping[str, Input]) -> Sequence[SubGoalProgress]:
+        """Gaps of an answer made of `inputs`: partial sources, and deliverables that failed or never ran."""
+        used: dict[int, None] = {}
+        open_ids = [ref.from_sub_goal for given in inputs.values() for ref in refs_of(given)]
+        while open_ids:
+            source = open_ids.pop()
+            if source not in used and source in self.sub_goals:
+                used[source] = None
+                open_ids += self.sub_goals[source].sub_goal.sources
+        return [
+            each
+            for each in self.sub_goals.values()
+            if (each.status == "partial" and each.sub_goal.id in used)
+            or (each.status in ("failed", "pending") and each.sub_goal.goal_type == "deliverable")
+        ]
 
     def left_behind(self) -> Iterator[str]:
         """Yields the ids of the nodes that only were to help, came to nothing, and are not waited for any more."""

@@ -201,6 +201,28 @@ def _why_stopped(stopped: NodeError) -> str:
     return f"The work had to end here: {json_line(_cut(stopped.message))}. Answer with what there is."
 
 
+def gap_lines(gaps: Sequence[SubGoalProgress], stopped: NodeError | None) -> Sequence[str]:
+    """Format the gaps of an assembled answer, a line of Markdown each; empty if there are none.
+
+    Args:
+        stopped: why the planner did not finish, if it did not.
+    """
+    lines = [f"The work ended early: {one_line(stopped.message)}"] if stopped is not None else []
+    for one in gaps[:CAVEATS]:
+        status = "not started" if one.status == "pending" else one.status
+        reason = one.message if one.status == "partial" else one.error
+        about = one_line(one.sub_goal.description or one.sub_goal.worker)
+        lines.append(f"{about}: {status}{f': {one_line(reason)}' if reason else ''}")
+    if (left := len(gaps) - CAVEATS) > 0:
+        lines.append(f"and {left} more")
+    return lines
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks, shortened, so that it cannot end its line."""
+    return _cut(" ".join(text.split()))
+
+
 def _caveat(one: SubGoalProgress) -> dict[str, Any] | None:
     told = {"sub_goal": one.sub_goal.description or one.sub_goal.worker, "status": one.status}
     if one.status == "partial":

@@ -4,6 +4,7 @@ The workflow `Converse` drives it. Its whole state is small plain JSON, which li
 whoever looks needs no worker, and the next execution finds it there. What is new pushes out what is oldest.
 """
 
+import json
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -67,6 +68,21 @@ def session_id(name: str) -> str:
 def name_of_session(workflow_id: str) -> str:
     """Returns the name of the session that has a workflow id; anybody may have given a workflow any."""
     return workflow_id.removeprefix(wire.ID_SESSION)
+
+
+def input_problem(message: Any, *, workflow_id: str) -> str | None:
+    """Check the input of a session workflow; returns the problem, or `None`.
+
+    Args:
+        message: must be `{"session": NAME}`, where NAME is the one in the workflow ID `session-NAME`.
+    """
+    if not workflow_id.startswith(wire.ID_SESSION) or not name_of_session(workflow_id):
+        return f"the workflow ID of a session is {wire.ID_SESSION}NAME, not {workflow_id!r:.200}"
+    name = name_of_session(workflow_id)
+    if not isinstance(message, Mapping) or message.get("session") != name:
+        expected = json.dumps({"session": name}, ensure_ascii=False)
+        return f"the input of a session is invalid: expected {expected}, got {message!r:.200}"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

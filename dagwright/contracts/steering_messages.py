@@ -55,8 +55,8 @@ def steered_from_json(name: str, message: Any, *, through: Through) -> Steered:
     """
     if not isinstance(message, Mapping):
         raise MessageInvalid(f"{name} takes an object such as {_EXAMPLES[name]}")
-    if (problem := size_problem(dict(message), MESSAGE_BYTES)) is not None:
-        raise MessageInvalid(problem.replace("the answer", "the message", 1))
+    if (problem := size_problem(dict(message), MESSAGE_BYTES, what="the message")) is not None:
+        raise MessageInvalid(problem)
     by = by_from_json(message, through=through)
     if name == wire.APPEND_NODES:
         return _append(message, by)

@@ -5,6 +5,7 @@ caught here: one message never ends a run, nor any look at it.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dagwright.contracts import wire
@@ -49,6 +50,32 @@ def act_of(name: str, read: Read, *, through: Through) -> Act:
     return read_act(name, message, through=through)
 
 
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A message that was accepted.
+
+    Args:
+        read: returns its JSON value.
+    """
+
+    name: str
+    read: Read
+    through: Through
+
+    def is_sent_again(self, name: str, read: Read, *, through: Through) -> bool:
+        """Return whether another message is this one, sent by the other way.
+
+        A client whose update is not answered in time sends the same message as a signal; the server may deliver both.
+        """
+        if name != self.name or through == self.through:
+            return False
+        try:
+            return bool(read() == self.read())
+        # The process edge: what cannot be read is refused with its reason when it is applied.
+        except Exception:
+            return False
+
+
 class ActTaker:
     """Takes what people ask of one run: at once, or as soon as the run has its plan.
 
@@ -59,6 +86,8 @@ class ActTaker:
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._early = EarlyActs()
+        self._accepted: _Message | None = None
+        """The newest message that was accepted."""
         self._has_ended = False
 
     def end(self) -> None:
@@ -91,6 +120,9 @@ class ActTaker:
         Args:
             scheduler: of the run; `None` while it has no plan.
         """
+        is_repeated = self._accepted is not None and self._accepted.is_sent_again(name, read, through=through)
+        if is_repeated and scheduler is None:
+            return Taken(said=_EARLY)
         try:
             act = self._act_of(name, read, through=through)
             if self._has_ended:
@@ -105,8 +137,10 @@ class ActTaker:
         except Exception as error:
             taken = Taken(defect(error), error=error)
         self._note(taken)
-        if through == "signal":
-            # Whoever sent an update is told.
+        if taken.refusal is None:
+            self._accepted = _Message(name, read, through)
+        elif through == "signal" and not is_repeated:
+            # The sender of an update gets the refusal as its answer.
             self._notes.refuse(name, taken.refusal)
         return taken
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagwright.contracts.limits import DOCUMENT_NODES
+from dagwright.plan.compiled import tool_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.tools import Effects
@@ -34,8 +35,8 @@ def done_words(scheduler: Scheduler) -> str | None:
         for node, record in completed
         if node.undoes is None
         and node.id not in undone
-        and (declared := scheduler.plan.tools.get(node.tool)) is not None
-        and declared.effects in _CHANGING
+        and node.tool in scheduler.plan.tools
+        and tool_of(node, scheduler.plan.tools).effects in _CHANGING
     ]
     more = f"; and {len(told) - _CALLS_TOLD:,} more" if len(told) > _CALLS_TOLD else ""
     return "; ".join(told[:_CALLS_TOLD]) + more or None

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.contracts import wire
+from dagwright.contracts.call_limits import is_queue
 from dagwright.contracts.documents import encoded_size
+from dagwright.contracts.failures import FROM_NODES
 from dagwright.contracts.limits import WORKFLOW_ID_BYTES
 from dagwright.contracts.messages import MessageInvalid
 from dagwright.contracts.session_names import identified, is_session_name, one_line
@@ -56,6 +58,7 @@ class TurnStart:
         workflow: type of the run.
         memo: of the run.
         policy: of the session from now on; `None` leaves it as it is.
+        task_queue: queue of the run; `None` is the queue of the session.
     """
 
     run: str
@@ -65,11 +68,13 @@ class TurnStart:
     workflow: str = wire.WORKFLOW_RUN_PLAN
     memo: Mapping[str, Any] = field(default_factory=dict)
     policy: Policy | None = None
+    task_queue: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the message."""
         encoded = {"run": self.run, "start": dict(self.start), "request": self.request, "version": self.version}
         encoded |= {"workflow": self.workflow, "memo": dict(self.memo)}
+        encoded |= {} if self.task_queue is None else {"task_queue": self.task_queue}
         return encoded if self.policy is None else {**encoded, "policy": self.policy.to_json()}
 
 
@@ -99,6 +104,9 @@ def turn_start_from_json(message: Any) -> TurnStart:
     if policy is not None and (size := encoded_size(policy.to_json())) > POLICY_BYTES:
         message = f"the policy has {size:,} bytes; at most {POLICY_BYTES:,} can be that of a session"
         raise MessageInvalid(message, code="too_large")
+    queue = message.get("task_queue")
+    if queue is not None and not is_queue(queue):
+        raise MessageInvalid(f"'task_queue' must be the name of a task queue, not {queue!r:.60}")
     request = message.get("request") or start.get("goal") or ""
     return TurnStart(
         run=_run_id(message.get("run")),
@@ -108,6 +116,7 @@ def turn_start_from_json(message: Any) -> TurnStart:
         workflow=str(workflow),
         memo=memo,
         policy=policy,
+        task_queue=queue,
     )
 
 
@@ -238,7 +247,8 @@ def _explanation(scheduler: Scheduler) -> Any:
 
 def _outcome(document: Mapping[str, Any], response: str | None, scheduler: Scheduler | None) -> str | None:
     error, nodes = document.get("error"), document.get("nodes")
-    if isinstance(error, Mapping) and error.get("message"):
+    # An error that is derived from the nodes says less than the nodes do.
+    if isinstance(error, Mapping) and error.get("message") and error.get("code") not in FROM_NODES:
         return one_line(f"{error.get('code')}: {error['message']}", max_bytes=OUTCOME_BYTES)
     failed = [
         f"{name!r} failed: {(node.get('error') or {}).get('message')}"

@@ -18,11 +18,14 @@ __all__ = [
     "NONE",
     "USAGE_PLACE",
     "Usage",
+    "earlier_calls",
+    "started_attempt",
     "told_agents",
     "told_usage",
     "usage_from_json",
     "usage_of_heartbeat",
     "usage_of_metadata",
+    "wait_of_heartbeat",
 ]
 
 MOST_USED = 10**15
@@ -66,6 +69,35 @@ def told_usage(told: Any) -> Usage:
         return usage_from_json(usage)
     except ValueError:
         return NONE
+
+
+def started_attempt(details: Sequence[Any]) -> int | None:
+    """Return the attempt of a `write` that has called its tool, by its last heartbeat; `None` if none has."""
+    reported = details[USAGE_PLACE] if len(details) > USAGE_PLACE else None
+    attempt = reported.get(wire.DETAIL_STARTED) if isinstance(reported, Mapping) else None
+    return attempt if isinstance(attempt, int) else None
+
+
+def earlier_calls(details: Sequence[Any], attempt: int) -> int:
+    """Return how many attempts of a `write` have called its tool, by the last heartbeat before an attempt.
+
+    Calls before the server reset the count of attempts are not counted, as after a pause.
+
+    Args:
+        attempt: number of the attempt that asks.
+    """
+    told = details[USAGE_PLACE] if len(details) > USAGE_PLACE else None
+    calls = told.get(wire.DETAIL_CALLS) if isinstance(told, Mapping) else None
+    if not isinstance(calls, list) or len(calls) != 2 or not all(isinstance(each, int) for each in calls):
+        return 0
+    return int(calls[0]) if calls[1] < attempt else 0
+
+
+def wait_of_heartbeat(details: Sequence[Any]) -> str | None:
+    """Return why an attempt waits for the payload store, by its last heartbeat; `None` if it does not."""
+    told = details[USAGE_PLACE] if len(details) > USAGE_PLACE else None
+    reason = told.get(wire.DETAIL_WAITS_FOR) if isinstance(told, Mapping) else None
+    return reason if isinstance(reason, str) else None
 
 
 def usage_of_heartbeat(details: Sequence[Any]) -> Usage:

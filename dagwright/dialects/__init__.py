@@ -154,6 +154,8 @@ def detect_dialect(raw: JsonValue) -> str:
     for key, name in _BY_KEY.items():
         if key in raw:
             return name
+    if "verb" in raw:
+        raise _unwrapped("this object is a single intent and not a plan", '{"intents": [{"verb": …}]}')
     if "nodes" in raw:
         return "agents" if _is_of_agents(raw) else "plan"
     near = [found for key in raw if (found := suggestion(key, ["plan", "nodes", *_BY_KEY]))]
@@ -173,6 +175,8 @@ def _dialect_of_list(raw: list[JsonValue]) -> str:
         return "steps"
     if any("task" in item for item in objects):
         return "hugginggpt"
+    if objects and all("verb" in item for item in objects):
+        raise _unwrapped("this is a list of intents and not a plan", '{"intents": […]}')
     return "nestful" if any("name" in item for item in objects) else "steps"
 
 
@@ -184,6 +188,10 @@ def _is_of_agents(raw: Mapping[str, JsonValue]) -> bool:
     if any(node.keys() & _NATIVE_NODE_KEYS or isinstance(node.get("agent"), dict) for node in objects):
         return False
     return any("agent" in node for node in objects)
+
+
+def _unwrapped(message: str, form: str) -> PlanInvalid:
+    return PlanInvalid([Problem("invalid_field", message, hint=f"wrap it: {form}")])
 
 
 def _unknown_shape(message: str, *, hint: str | None) -> PlanInvalid:

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from dagwright.dialects.json_reader import describe, printable
 from dagwright.plan.document import Document
-from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
+from dagwright.plan.errors import Note, PlanInvalid, Problem, ProblemList, pointer
 from dagwright.plan.references import Lookup, Reference, suggestion
 
 STAND_IN: Mapping[str, Any] = {"human": {}}
@@ -64,7 +64,7 @@ class Draft:
     nodes: list[dict[str, Any]] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
     holes: dict[tuple[int, str], Reference | Lookup] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=ProblemList)
     notes: list[Note] = field(default_factory=list)
     workers: set[int] = field(default_factory=set)
     moved: dict[str, str] = field(default_factory=dict)
@@ -238,19 +238,14 @@ class Entry:
 
 def unknown_keys(
     raw: Mapping[str, Any], known: AbstractSet[str], *, at: str, name: str, node: str | None = None
-) -> list[Problem]:
-    """Returns a problem for each key that is not known, with the nearest known one as its hint."""
-    return [
-        Problem(
-            "invalid_field",
-            f"{name}: unknown key {printable(str(key))!r}",
-            at + pointer(key),
-            node,
-            suggestion(str(key), known) or f"known keys are {', '.join(sorted(known))}",
-        )
-        for key in raw
-        if key not in known
-    ]
+) -> Iterator[Problem]:
+    """Yields a problem for each key that is not known, with the nearest known one as its hint."""
+    for key in raw:
+        if key not in known:
+            hint = suggestion(str(key), known) or f"known keys are {', '.join(sorted(known))}"
+            yield Problem(
+                "invalid_field", f"{name}: unknown key {printable(str(key))!r}", at + pointer(key), node, hint
+            )
 
 
 def node_ids(entries: Sequence[Any], *, kind: str) -> list[str]:

@@ -11,7 +11,7 @@ from dagwright.dialects.draft import Draft
 from dagwright.dialects.json_reader import describe
 from dagwright.plan.document import Document
 from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.plan.references import Reference
+from dagwright.plan.references import KEY_HINT, Reference, reference_key_message, walk_keys
 from dagwright.plan.tools import ToolDeclaration
 
 Tools = Mapping[str, ToolDeclaration]
@@ -120,6 +120,17 @@ def with_texts(
     if isinstance(value, dict):
         return {key: with_texts(item, change, at=(*at, key)) for key, item in value.items()}
     return value
+
+
+def key_problems(value: JsonValue, pattern: re.Pattern[str]) -> Iterator[tuple[str, tuple[str | int, ...], str]]:
+    """Yield message, path and hint for each key of an object that holds a reference of another format.
+
+    Args:
+        pattern: matches what is a reference.
+    """
+    for path, key in walk_keys(value):
+        if pattern.search(key) is not None:
+            yield reference_key_message(key), path, KEY_HINT
 
 
 def by_name(values: Sequence[Any], tool: str, *, tools: Tools) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
-from dagwright.dialects.foreign import with_references, with_texts
+from dagwright.dialects.foreign import key_problems, with_references, with_texts
 from dagwright.dialects.json_reader import describe
 from dagwright.plan.document import Document
 from dagwright.plan.errors import Note
@@ -125,6 +125,9 @@ def _arguments(
             entry.tell("invalid_reference", str(error), "args", *at)
             return ""
 
-    arguments = with_texts(dict(entry.optional_object("args")), changed)
+    written = dict(entry.optional_object("args"))
+    for message, path, hint in key_problems(written, _REFERENCE):
+        entry.tell("invalid_reference", message, "args", *path, hint=hint)
+    arguments = with_texts(written, changed)
     assert isinstance(arguments, dict)
     return arguments

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
+from dagwright.dialects.foreign import key_problems
 from dagwright.dialects.json_reader import describe
 from dagwright.plan.document import Document
 from dagwright.plan.entity_types import UnknownEntityType, jurisdiction_of, kind_of
@@ -23,6 +24,7 @@ _KEYS = frozenset({"verb", "params", "refs", "lookups"})
 _GROUPS = ("params", "refs", "lookups")
 _LOOKUP_KEYS = frozenset({"search_text", "entity_type", "jurisdiction"})
 _RESULT = re.compile(r"@result_([1-9][0-9]*)")
+_RESULT_IN_KEY = re.compile(r"@result_[0-9]+(?!\w)")
 _SESSION_NAME = re.compile(r"@([A-Za-z_][A-Za-z0-9_.-]*)")
 _CALLED_SHOWN = 80
 """Characters of the name of a party that is shown beside its id."""
@@ -117,6 +119,8 @@ class _IntentReader:
         self.entry.expect_keys(_KEYS)
         verb = self.entry.name_text("verb")
         self.arguments.update(self.entry.optional_object("params"))
+        for message, path, hint in key_problems(self.arguments, _RESULT_IN_KEY):
+            self.entry.tell("invalid_reference", message, "params", *path, hint=hint)
         for key, value in self.arguments.items():
             if isinstance(value, str) and _SESSION_NAME.fullmatch(value.strip()):
                 self._refuse_ref_as_param(key, value)
@@ -217,7 +221,7 @@ def _is_entity_type(text: str, entry: Entry) -> bool:
     try:
         kind_of(text)
     except UnknownEntityType as error:
-        entry.tell("invalid_field", str(error), "entity_type", hint=error.hint)
+        entry.tell("invalid_field", error.message, "entity_type", hint=error.hint)
         return False
     return True
 

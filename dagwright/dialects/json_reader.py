@@ -77,7 +77,7 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
             parse_float=checked_float,
         )
     except json.JSONDecodeError as error:
-        message = error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
+        message = _meaning_of(error)
         raise _syntax_error(text, error.pos, name=name, first_line=first_line, message=message) from None
     except _BadNumber as error:
         position, message = _find_number(text, str(error))
@@ -90,6 +90,20 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
     if problems:
         raise PlanInvalid(problems, document=_of_whole_characters(value))
     return value
+
+
+def _meaning_of(error: json.JSONDecodeError) -> str:
+    """Return what is wrong, for the author of the text."""
+    here, before = error.doc[error.pos : error.pos + 1], error.doc[: error.pos].rstrip()[-1:]
+    if "trailing comma" in error.msg or (before == "," and here and here in "]}"):
+        return f"a comma before {here!r} that must go" if here != "," else "a comma too many"
+    if here == "'":
+        return "texts stand in double quotes"
+    if here in ("/", "#"):
+        return "comments are not allowed; use YAML for them"
+    if error.msg.startswith("Expecting ',' delimiter"):
+        return "a ',' is missing before this" if here else "the text ends before it is closed"
+    return error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
 
 
 def _refuse_constant(token: str) -> Any:

@@ -18,6 +18,7 @@ from dagwright.dialects.foreign import (
     Tools,
     by_name,
     document_of_text,
+    key_problems,
     lines_of,
     literal,
     with_references,
@@ -235,6 +236,8 @@ def _node_of(task: Task, *, numbers: Mapping[int, Any], tools: Tools, problems: 
     except ValueError as error:
         tell("invalid_arguments", str(error))
         arguments = {}
+    for message, _, hint in key_problems({**arguments, **task.named}, _REFERENCE):
+        tell("invalid_reference", message, hint)
     node["arguments"] = with_texts({**arguments, **task.named}, changed)
     return node
 

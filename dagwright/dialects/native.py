@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from dagwright.dialects.draft import STAND_IN
 from dagwright.dialects.json_reader import describe
 from dagwright.plan.document import Document
-from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
+from dagwright.plan.errors import Note, PlanInvalid, Problem, ProblemList, pointer
 
 _STAND_IN_PLAN = {"plan": 1, "nodes": [{"id": "unread", **STAND_IN}]}
 
@@ -33,7 +33,7 @@ def read_native(raw: JsonValue, *, read_sub_plan: Callable[[JsonValue], Document
         return Document(plan=raw, problems=[Problem("empty_plan", "the plan has no nodes", "/nodes")])
     nodes: list[Any] = written
     pointers: dict[str, str] = {}
-    problems: list[Problem] = []
+    problems: list[Problem] = ProblemList()
     notes: list[Note] = []
     sub_documents: dict[int, Document] = {}
     for index, node in enumerate(written):

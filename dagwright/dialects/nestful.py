@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
-from dagwright.dialects.foreign import with_references, with_texts
+from dagwright.dialects.foreign import key_problems, with_references, with_texts
 from dagwright.dialects.json_reader import describe
 from dagwright.plan.document import Document
 from dagwright.plan.references import ResultOf, suggestion
@@ -107,4 +107,7 @@ def _arguments(entry: Entry, *, known: frozenset[str]) -> Any:
             entry.tell("invalid_reference", str(error), "arguments", *at)
             return ""
 
-    return with_texts(dict(entry.optional_object("arguments")), changed)
+    written = dict(entry.optional_object("arguments"))
+    for message, path, hint in key_problems(written, _REFERENCE):
+        entry.tell("invalid_reference", message, "arguments", *path, hint=hint)
+    return with_texts(written, changed)

@@ -22,6 +22,9 @@ MAX_FILE_BYTES = 200_000_000
 MAX_INLINED_FILES = 1_000
 """Files put into one document: some files that name each other twice can stand for millions."""
 
+FileStamp = tuple[int, int, int] | None
+"""Change time, size and inode of a file, which differ once it is another one; `None` if there is no such file."""
+
 MAX_NESTED_PLANS = 20
 """Plans inside one another; each level is a workflow that waits for the next."""
 
@@ -91,6 +94,15 @@ def read_plan_file(path: Path) -> JsonValue:
         PlanInvalid: `unreadable` (missing, a folder, no permission, too large), or as `read_text`.
     """
     return read_text(_bytes_of(path), name=str(path))
+
+
+def stamp_of(path: Path) -> FileStamp:
+    """Fingerprint of a file, which differs after a change; `None` if the file cannot be read."""
+    try:
+        stat = path.stat()
+    except (OSError, ValueError):
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def read_text_file(path: Path) -> str:
@@ -168,18 +180,19 @@ def _value_of_line(line: bytes, *, name: str, number: int) -> JsonValue | PlanIn
         return invalid
 
 
-def inline_files(document: JsonValue, *, base: Path) -> JsonValue:
+def inline_files(document: JsonValue, *, base: Path, stamps: dict[Path, FileStamp] | None = None) -> JsonValue:
     """Returns the document with the files put in that its nodes name as sub-plans (`plan: "file.yaml"`).
 
     Args:
         document: in Dagwright's own dialect; one of another shape has no sub-plans and comes back as it is.
         base: the folder of the document; a path in a file is relative to the folder of that file.
+        stamps: receives the stamp of each file that is read, or that should be there.
 
     Raises:
         PlanInvalid: files that cannot be read, or that hold each other in a circle; with pointers, and with the
             document, in which the names of such files still stand.
     """
-    inliner = _Inliner()
+    inliner = _Inliner(stamps=stamps if stamps is not None else {})
     inlined = inliner.inline(document, base, at="", within=())
     if inliner.problems:
         raise PlanInvalid(inliner.problems, document=inlined)
@@ -192,6 +205,7 @@ class _Inliner:
 
     problems: list[Problem] = field(default_factory=list)
     read: dict[Path, JsonValue] = field(default_factory=dict)
+    stamps: dict[Path, FileStamp] = field(default_factory=dict)
     count: int = 0
 
     def inline(self, document: JsonValue, base: Path, *, at: str, within: tuple[Path, ...]) -> JsonValue:
@@ -245,5 +259,7 @@ class _Inliner:
 
     def _content(self, path: Path) -> JsonValue:
         if path not in self.read:
+            # Before the file is read: a change in between is then noticed.
+            self.stamps.setdefault(path, stamp_of(path))
             self.read[path] = read_plan_file(path)
         return self.read[path]

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
-from dagwright.dialects.foreign import Tools, by_name, with_references, with_texts
+from dagwright.dialects.foreign import Tools, by_name, key_problems, with_references, with_texts
 from dagwright.dialects.json_reader import describe
 from dagwright.plan.document import Document
 from dagwright.plan.errors import Problem
@@ -186,4 +186,6 @@ def _with_results(entry: Entry, value: Any, *, at: tuple[str | int, ...], graph:
             entry.tell("invalid_reference", str(error), "arguments", *at, *inner)
             return ""
 
+    for message, path, hint in key_problems(value, _REFERENCE):
+        entry.tell("invalid_reference", message, "arguments", *at, *path, hint=hint)
     return with_texts(value, changed)

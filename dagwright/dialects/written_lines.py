@@ -50,7 +50,9 @@ def _lines_of(text: str, places: Iterable[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     walk = _Walk()
     try:
-        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        # YAML cannot take a lone surrogate.
+        whole = text.encode(errors="replace").decode()
+        for event in yaml.parse(whole, Loader=yaml.CSafeLoader):
             placed = walk.take(event)
             if placed is not None and placed[0] in wanted:
                 found.setdefault(*placed)

@@ -17,7 +17,7 @@ from dagwright.dialects.written_values import Mend
 from dagwright.plan import graph
 from dagwright.plan.document import Document
 from dagwright.plan.errors import Problem, pointer
-from dagwright.plan.references import ResultOf
+from dagwright.plan.references import KEY_HINT, ResultOf, reference_key_message, walk_keys
 
 DIALECTS: Final = frozenset({"plan", "tasks", "steps", "agents"})
 """Dialects whose own references are `{{id.result}}`; the others have a form of their own, which means one thing."""
@@ -260,7 +260,19 @@ class _Mender:
         return name
 
     def _mended_value(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> Any:
+        for path, key in walk_keys(value):
+            self._refuse_in_key(key, node=node, at=(*at, *path))
         return with_texts(value, lambda text, place: self._mended_text(text, node=node, at=place), at=at)
+
+    def _refuse_in_key(self, key: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
+        """Refuse a reference in a key; one of our own form is refused by the check."""
+        for match in _FORMS.finditer(key):
+            is_variable = match["name"] is not None and match["name"] in self.ids
+            if match[0].startswith("{{") or not (is_variable or self._number_in(match, key) is not None):
+                continue
+            where, name = self.document.written_pointer(pointer(*at)), self._name(node) if node is not None else None
+            self.problems.append(Problem("invalid_reference", reference_key_message(key), where, name, KEY_HINT))
+            return
 
     def _mended_text(self, text: str, *, node: int | None, at: tuple[str | int, ...]) -> str:
         pieces: list[str] = []

@@ -22,6 +22,8 @@ from dagwright.plan.errors import PlanInvalid, Problem, pointer
 MAX_ALIASED_VALUES = 200_000
 """Values that aliases may add to those that are written; some lines of YAML can stand for a billion."""
 
+_KEY = re.compile(r"\s*(?:- +)*[\w-]+:")
+_INDENTATION = re.compile(r"\s*(?:- +)*")
 _CONSTANTS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -60,7 +62,23 @@ def _syntax_problem(error: yaml.YAMLError, *, text: str, name: str) -> Problem:
     mark = getattr(error, "problem_mark", None)
     line, column = (mark.line, mark.column) if mark is not None else _place(text, getattr(error, "position", None))
     where = f" at line {line + 1}, column {column + 1}"
-    return Problem("invalid_syntax", printable(f"{name} is no valid YAML: {_MEANINGS.get(what, what)}{where}"))
+    meaning = _meaning_here(text, line, column, what) or _MEANINGS.get(what, what)
+    return Problem("invalid_syntax", printable(f"{name} is no valid YAML: {meaning}{where}"))
+
+
+def _meaning_here(text: str, line: int, column: int, what: str) -> str | None:
+    """Return what an error of the library means at its place; `None` if it means what it always does."""
+    lines = text.splitlines()[: line + 1]
+    if len(lines) <= line:
+        return None
+    if lines[line][column : column + 1] == "\t":
+        return "a tab; YAML is indented with spaces only"
+    key = _KEY.match(lines[line])
+    before = next((each for each in reversed(lines[:-1]) if each.strip()), "")
+    if what.startswith("mapping values") and key is not None and key.end() - 1 == column:
+        is_deeper = len(_INDENTATION.match(lines[line])[0]) > len(_INDENTATION.match(before)[0])  # type: ignore[index]  # it always matches
+        return "this line is indented more than the line before it, which has a value already" if is_deeper else None
+    return None
 
 
 def _place(text: str, position: int | None) -> tuple[int, int]:
@@ -187,7 +205,8 @@ class _Builder:
     def _open(self, event: Any, items: Any) -> None:
         self._refuse_tag(event)
         if self._frames and isinstance(self._frames[-1].items, dict) and not self._frames[-1].has_key:
-            self._refuse(event, "a key must be text, not a list or an object")
+            advice = "; put {{…}} in quotes" if isinstance(items, dict) else ""
+            self._refuse(event, f"a key must be text, not a list or an object{advice}")
             raise PlanInvalid(self.problems)
         if len(self._frames) >= MAX_DEPTH:
             raise PlanInvalid([*self.problems, _too_deep(self._name)])

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from sqlalchemy.orm import Session
 from dagwright.entities.migrating import GAP_S, READ_ONLY, StoreUnusable, migrate
 from dagwright.entities.refusing import SQLITE_BUSY_TIMEOUT_S, in_words
 from dagwright.entities.search_index import BroughtIn, bring_in_part, names_in_index
+from dagwright.private_files import FOLDER_MODE, UMASK, private_opener
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -190,9 +192,9 @@ def _postgres_engine(url: URL) -> Engine:
 
 def _sqlite_engine(url: URL) -> Engine:
     if url.database and not url.database.startswith("file:"):
-        folder = Path(url.database).parent
+        file = Path(url.database)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            _make_private(file)
         except (FileExistsError, NotADirectoryError, PermissionError) as error:
             said = f"the folder of the database cannot be made: {error.filename}: {error.strerror}"
             raise StoreUnusable(said) from None
@@ -200,6 +202,15 @@ def _sqlite_engine(url: URL) -> Engine:
     event.listen(engine, "connect", _configure_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _make_private(file: Path) -> None:
+    """Create the folder of a database file for its owner only; in such a folder, so is the file (and its journal)."""
+    file.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    if not file.exists() and not file.parent.stat().st_mode & UMASK:
+        # SQLite itself says why it cannot be created.
+        with suppress(OSError), open(file, "ab", opener=private_opener):
+            pass
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:

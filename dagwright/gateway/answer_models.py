@@ -76,6 +76,13 @@ class ResponseAnswer(Told):
 
 
 class Health(BaseModel):
-    """Gateway and Temporal answer."""
+    """The gateway responds."""
 
     status: Literal["ok"]
+
+
+class Ready(BaseModel):
+    """What the gateway needs responds."""
+
+    status: Literal["ok"]
+    checks: dict[Literal["temporal", "store"], Literal["ok"]]

@@ -1,18 +1,15 @@
 """The web application, made of the parts that it is given."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI
 from fastapi.security import HTTPBearer
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from dagwright.gateway import (
     completions,
-    examples,
     feedback_routes,
     model_list,
     orchestration,
@@ -22,16 +19,18 @@ from dagwright.gateway import (
     steering_routes,
     terms_routes,
 )
-from dagwright.gateway.answer_models import Health
-from dagwright.gateway.bodies import refuse_unsendable, too_deep
 from dagwright.gateway.console import add_console
-from dagwright.gateway.desk import Desk, TheDesk
+from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import DOCUMENTED, install_errors, never_given
+from dagwright.gateway.event_models import event_schemas
 from dagwright.gateway.guard import Guard
+from dagwright.gateway.headers import OF_ALL
+from dagwright.gateway.health import add_health
 from dagwright.gateway.hosts import Hosts, listed
-from dagwright.gateway.looking import told_json
+from dagwright.gateway.operation_ids import operation_id
 from dagwright.gateway.patience import Patience
-from dagwright.gateway.run_models import answered
+from dagwright.gateway.request_ids import HEADER as REQUEST_ID_HEADER
+from dagwright.gateway.request_ids import RequestIds
 
 _ABOUT = (
     "OpenAI's protocol in front of durable runs. A model is one of the service, or `plan/NAME`, `agent/NAME`, "
@@ -50,28 +49,16 @@ _ROUTED = (
 )
 _DOCUMENTED_KEY = Depends(HTTPBearer(auto_error=False, description="A key of `dagwright keys add`, if there are any."))
 """For the document of the API alone: the guard looks at keys."""
-_LARGE_BYTES = 64 * 1024
-"""A body above this is looked through beside the event loop."""
-
-
-async def sendable(request: Request) -> None:
-    """Refuses a body with what JSON can say and no run or history could hold.
-
-    Raises:
-        ApiError: it is one.
-    """
-    try:
-        size = len(await request.body())
-        body = await request.json() if size else None
-    except RecursionError:
-        raise too_deep() from None
-    except ValueError:
-        # Told with the place that is wrong when the body is read.
-        return
-    if size > _LARGE_BYTES:
-        await asyncio.to_thread(refuse_unsendable, body)
-    else:
-        refuse_unsendable(body)
+_EXPOSED = (
+    "X-Run-Id",
+    "X-Session-Id",
+    "X-Routing-Mode",
+    "Retry-After",
+    "x-should-retry",
+    REQUEST_ID_HEADER,
+    "Location",
+)
+"""Headers of answers that pages of other origins may read."""
 
 
 class _App(FastAPI):
@@ -86,20 +73,25 @@ class _App(FastAPI):
         """Returns all that a request goes through."""
         inside = super().build_middleware_stack()
         if not self.origins:
-            return inside
-        return CORSMiddleware(
+            return RequestIds(inside)
+        inside = CORSMiddleware(
             inside,
             allow_origins=self.origins,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
-            expose_headers=["X-Run-Id", "X-Session-Id", "X-Routing-Mode", "Retry-After", "x-should-retry"],
+            expose_headers=_EXPOSED,
         )
+        return RequestIds(inside)
 
     def openapi(self) -> dict[str, Any]:
         """Returns the document of the API."""
         document = super().openapi()
+        for name, schema in event_schemas().items():
+            document["components"]["schemas"].setdefault(name, schema)
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
+                for answer in operation["responses"].values():
+                    answer.setdefault("headers", {}).update(OF_ALL)
                 for status in never_given(path, method.upper()):
                     operation["responses"].pop(str(status), None)
         return document
@@ -112,28 +104,28 @@ def create_app(desk: Desk, *, host: str = "localhost") -> FastAPI:
         host: where it listens, as somebody named it.
     """
     names, origins = listed(desk.settings.api_hosts), listed(desk.settings.api_origins)
-    app = _App(title="Dagwright", description=_ABOUT, version="0.1.0", docs_url=None, redoc_url=None)
+    app = _App(
+        title="Dagwright",
+        description=_ABOUT,
+        version="0.1.0",
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=operation_id,
+    )
     app.state.desk = desk
     install_errors(app)
     for each in _ROUTED:
-        app.include_router(each.router, responses=DOCUMENTED, dependencies=[_DOCUMENTED_KEY, Depends(sendable)])
+        app.include_router(each.router, responses=DOCUMENTED, dependencies=[_DOCUMENTED_KEY])
 
     async def reach() -> None:
         await desk.runs.reach()
 
     app.add_middleware(Patience, reach=reach)
-    app.add_middleware(Guard, keys=desk.keys, uses=desk.uses, hosts=Hosts(names, origins, own=host))
+    app.add_middleware(
+        Guard, keys=desk.keys, uses=desk.uses, hosts=Hosts(names, origins, own=host), leaving=desk.leaving
+    )
     app.origins = origins
 
-    @app.get(
-        "/healthz",
-        tags=["health"],
-        summary="Whether gateway and Temporal answer",
-        responses={**answered(Health, examples.HEALTH), 503: DOCUMENTED[503]},
-    )
-    async def healthz(desk: TheDesk) -> Response:
-        await desk.runs.reach()
-        return told_json({"status": "ok"})
-
+    add_health(app, desk)
     add_console(app)
     return app

@@ -6,20 +6,24 @@ What it does not know is passed on to the service, or has no meaning for a run. 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
-from dagwright.contracts.rounds import checked_max_rounds
+from dagwright.contracts.model_calls import MODEL_NAME_CHARACTERS
+from dagwright.contracts.rounds import SYNTHESES, Synthesis, checked_max_rounds, checked_synthesis
+from dagwright.contracts.tags import METADATA, TagsInvalid, checked_tags
 from dagwright.dialects.json_reader import MAX_DEPTH, depth_of
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.headers import header_text
 from dagwright.plan.durations import parse_duration
 
 JsonObject = dict[str, Any]
+JsonObjects = Annotated[list[JsonObject], Field(fail_fast=True)]
+"""Objects of which the first invalid one is reported: an error for each of 100,000 takes seconds."""
 
 
 class RoutingMode(StrEnum):
@@ -50,7 +54,7 @@ _HEADERS: Mapping[str, str] = {
     "stream_progress": "x-stream-progress",
     "cancel_on_disconnect": "x-cancel-on-disconnect",
 }
-OWN_FIELDS = (*_HEADERS, "inputs", "run_model", "deadline", "max_rounds", "worker_timeout")
+OWN_FIELDS = (*_HEADERS, "inputs", "run_model", "deadline", "max_rounds", "worker_timeout", "synthesis")
 """Fields of a body that no model service knows."""
 _MOST_DIGITS = 10
 """Of a number that is written as a text; Python reads no number of thousands."""
@@ -59,7 +63,9 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
 RoundsField = Annotated[JsonValue, WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "null"}]})]
 """`max_rounds` as it was written: `wishes_of` refuses what is no whole number, such as true and 2.0."""
 
-
+SynthesisField = Annotated[
+    str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*SYNTHESES]}, {"type": "null"}]})
+]
 RoutingModeField = Annotated[
     str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*RoutingMode]}, {"type": "null"}]})
 ]
@@ -73,8 +79,8 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[JsonObject] | None = None
-    tool_calls: list[JsonObject] | None = None
+    content: str | JsonObjects | None = None
+    tool_calls: JsonObjects | None = None
     tool_call_id: str | None = None
 
 
@@ -101,13 +107,21 @@ class ChatBody(BaseModel):
 
     model: str | None = Field(
         default=None,
+        max_length=MODEL_NAME_CHARACTERS,
         description="A model of the service, `plan/NAME`, `agent/NAME` or `profile/NAME`; that of DAGWRIGHT_MODEL if "
         "left out.",
     )
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] = Field(min_length=1)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    tools: list[JsonObject] | None = None
+    tools: JsonObjects | None = Field(
+        default=None, description="Declare `answer_feedback` to receive questions as calls of it."
+    )
+    tool_choice: str | JsonObject | None = None
+    response_format: JsonObject | None = Field(
+        default=None, description="`json_schema` or `json_object`: the answer of a run is checked against it."
+    )
+    functions: JsonObjects | None = Field(default=None, description="Deprecated form of `tools`.")
     metadata: JsonObject | None = None
     user: str | None = Field(default=None, description="Who asks; answers to a run's questions are theirs.")
     temperature: float | None = None
@@ -130,6 +144,10 @@ class ChatBody(BaseModel):
     max_rounds: RoundsField = Field(default=None, description="Of `profile/rounds`: how many rounds there may be.")
     worker_timeout: str | None = Field(
         default=None, description="The same: how long a call of a worker may take that names no time, such as `2m`."
+    )
+    synthesis: SynthesisField = Field(
+        default=None,
+        description="Of `profile/rounds`: `assemble` joins what workers found, `model` has a model write the answer.",
     )
 
 
@@ -179,9 +197,10 @@ class Wishes:
         session: name of the session; `None` for a run of its own.
         inputs: of a plan; `None` if they stand in the message.
         run_model: the model that is asked in the run; `None` for that of the settings.
-        deadline_s: seconds that the run may take; `None` as the two below for what is usual.
-        max_rounds, worker_timeout_s: of a question that is answered in rounds.
+        deadline_s: seconds that the run may take; `None` for the default, here and in the next three.
+        max_rounds, worker_timeout_s, synthesis: of a question that is answered in rounds.
         key: of its `Idempotency-Key`.
+        metadata: of the run, as it was given.
     """
 
     mode: RoutingMode | None = None
@@ -193,7 +212,9 @@ class Wishes:
     deadline_s: float | None = None
     max_rounds: int | None = None
     worker_timeout_s: float | None = None
+    synthesis: Synthesis | None = None
     key: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 def wishes_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> Wishes:
@@ -222,8 +243,15 @@ def wishes_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> Wishes:
         deadline_s=seconds_of("deadline", said["deadline"]),
         max_rounds=_rounds(said["max_rounds"]),
         worker_timeout_s=seconds_of("worker_timeout", said["worker_timeout"]),
+        synthesis=_synthesis(said["synthesis"]),
         key=headers.get("idempotency-key") or None,
+        metadata=_own_metadata(body.get("metadata")),
     )
+
+
+def _own_metadata(given: Any) -> dict[str, Any]:
+    """Return the metadata of a request without the fields of the gateway, which some clients put there."""
+    return {name: value for name, value in given.items() if name not in OWN_FIELDS} if isinstance(given, dict) else {}
 
 
 def passed_on(body: Mapping[str, Any]) -> JsonObject:
@@ -234,28 +262,6 @@ def passed_on(body: Mapping[str, Any]) -> JsonObject:
         if not found["metadata"]:
             del found["metadata"]
     return found
-
-
-def refuse_unsendable(body: Any) -> None:
-    """Refuses a body with what JSON can say and no service, run or history could hold.
-
-    Raises:
-        ApiError: it has half a character, a number that is none, or too much inside one another.
-    """
-    if depth_of(body) > MAX_DEPTH:
-        raise too_deep()
-    try:
-        # In pieces: written as one, it would hold up the event loop from a thread as well.
-        for piece in json.JSONEncoder(ensure_ascii=False, allow_nan=False).iterencode(body):
-            piece.encode()
-    except ValueError as error:
-        what = "a text that is no UTF-8" if isinstance(error, UnicodeError) else "a number that is not finite"
-        raise ApiError(400, f"the body holds {what}", code="invalid_json") from None
-
-
-def too_deep() -> ApiError:
-    """Returns what a client is told whose JSON has more inside one another than plans may have."""
-    return ApiError(400, f"the body nests lists and objects more than {MAX_DEPTH} deep", code="too_large")
 
 
 def json_of(text: str) -> Any:
@@ -271,6 +277,18 @@ def json_of(text: str) -> Any:
     if depth_of(value) > MAX_DEPTH:
         raise ValueError(text[:1])
     return value
+
+
+def metadata_of(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the metadata of a run, which its tags hold.
+
+    Raises:
+        ApiError: it cannot be that.
+    """
+    try:
+        return checked_tags(given, words=METADATA)
+    except TagsInvalid as error:
+        raise _wrong("metadata", str(error)) from None
 
 
 def _choice(kind: type[StrEnum], name: str, value: Any) -> Any:
@@ -329,6 +347,13 @@ def _rounds(value: Any) -> int | None:
         return None if number is None else checked_max_rounds(number)
     except ValueError as error:
         raise _wrong("max_rounds", str(error)) from None
+
+
+def _synthesis(value: Any) -> Synthesis | None:
+    try:
+        return None if value is None else checked_synthesis(value)
+    except ValueError as error:
+        raise _wrong("synthesis", str(error)) from None
 
 
 def _wrong(name: str, words: str) -> ApiError:

@@ -7,10 +7,10 @@ gateway finds it. Without keys there is one caller, who may do all and sees all.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dagwright.contracts.owners import ALL_OWNERS
 from dagwright.contracts.sessions import SessionNameInvalid, session_name
+from dagwright.plan.requests import MayAnswer
 
-ALL = "*"
-"""Owner of a key that sees the runs of all."""
 _OF = ":"
 """Between an owner, whose name has none, and the name of a session."""
 _STEPS = (".", "..")
@@ -44,12 +44,17 @@ class Caller:
     @property
     def starts_for(self) -> str | None:
         """Owner of the runs that it starts, and whose number is limited; `None` where no key is needed."""
-        return ALL if self.owner is None and self.key is not None else self.owner
+        return ALL_OWNERS if self.owner is None and self.key is not None else self.owner
 
     @property
     def acts_as(self) -> str | None:
         """Whose acts and answers its are, whatever it says: its owner, or one of many its key; `None` without key."""
         return self.owner or self.key
+
+    @property
+    def may_answer(self) -> MayAnswer:
+        """Which requests of its runs it may answer: with a key, those assigned to others only with `operate`."""
+        return "all" if self.key is None or Scope.OPERATE in self.scopes else "unassigned"
 
     def sees(self, owner: str | None) -> bool:
         """Tells whether it sees what belongs to an owner."""
@@ -75,7 +80,7 @@ def new_session_of(caller: Caller, name: str) -> str:
     if "/" in kept or name.strip() in _STEPS:
         what = "holds a slash" if "/" in kept else "is a step in an address"
         words = f"{what}, so no address of the API could name it; choose another one"
-        raise SessionNameInvalid(f"the name of the session {name!r} {words}")
+        raise SessionNameInvalid(f"the name of the session {name!r:.80} {words}")
     return kept
 
 

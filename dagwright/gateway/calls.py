@@ -1,9 +1,8 @@
 """A request that a run answers, however it came: how the run starts or goes on, and what its client is told."""
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import Request
 
@@ -13,9 +12,11 @@ from dagwright.gateway.bodies import ChatBody, RoutingMode, Wishes
 from dagwright.gateway.callers import Scope, known_as
 from dagwright.gateway.conversation import Conversation
 from dagwright.gateway.desk import Desk, refuse_without
+from dagwright.gateway.disconnects import unless_gone
 from dagwright.gateway.errors import ApiError
-from dagwright.gateway.feedback_calls import is_call_of, question_words
+from dagwright.gateway.feedback_calls import is_call_of, may_call
 from dagwright.gateway.following import (
+    AnswerForm,
     Moment,
     Outcome,
     give_answers,
@@ -23,10 +24,11 @@ from dagwright.gateway.following import (
     last_moment,
     outcome_of,
 )
-from dagwright.gateway.jobs import config_of, id_of_key, job_of, start_job, starting_here
+from dagwright.gateway.jobs import Asking, config_of, id_of_key, job_of, start_job, starting_here
 from dagwright.gateway.places import HEADER, Place, refuse_place_of_other
 from dagwright.gateway.routing import decided, route_by_model, unknown_call
 from dagwright.gateway.starts import Job
+from dagwright.gateway.structured_output import OutputForm, output_form_of
 from dagwright.gateway.targets import Target
 
 T = TypeVar("T")
@@ -51,6 +53,8 @@ class Call:
         called: how the client calls that session.
         by: who answers questions.
         seen: where the client goes on; `None` if it begins.
+        allows_calls: whether questions may be calls of `answer_feedback`.
+        output: what the answer must be; `None` for a text.
     """
 
     model: str
@@ -62,6 +66,8 @@ class Call:
     called: str | None = None
     by: str | None = None
     seen: Place | None = None
+    allows_calls: bool = True
+    output: OutputForm | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -86,6 +92,15 @@ async def routed(desk: Desk, body: ChatBody, target: Target, said: Conversation,
 
 
 async def call_for(
+    desk: Desk, body: ChatBody, target: Target, said: Conversation, *, wishes: Wishes, seen: Place | None = None
+) -> Call:
+    """Prepare the call of a run, with the output form of the request; arguments and errors as `_call_for`."""
+    output = output_form_of(body)
+    call = await _call_for(desk, body, target, said, wishes=wishes, seen=seen)
+    return replace(call, allows_calls=may_call(body, is_structured=output is not None), output=output)
+
+
+async def _call_for(
     desk: Desk, body: ChatBody, target: Target, said: Conversation, *, wishes: Wishes, seen: Place | None = None
 ) -> Call:
     """Returns what a run is to answer, once it is known that one can.
@@ -123,7 +138,8 @@ async def call_for(
     # True is 1 to Python.
     if many not in (None, 1) or isinstance(many, bool):
         raise ApiError(400, "n: a run gives one answer", param="n", code="unsupported_parameter")
-    job = job_of(desk, target, said, wishes=wishes, config=config_of(body, target, wishes))
+    asking = Asking(config_of(body, target, wishes), output_form_of(body))
+    job = job_of(desk, target, said, wishes=wishes, asking=asking)
     called = known_as(desk.caller, job.session)
     return Call(target.id, job.run, said, wishes, job, session=job.session, called=called, by=by, seen=seen)
 
@@ -166,23 +182,6 @@ async def begun(desk: Desk, call: Call) -> set[tuple[str, str]]:
     return await give_answers(desk, call.said.answers, by=call.by)
 
 
-async def unless_gone(work: Coroutine[Any, Any, T], request: Request) -> T | None:
-    """Returns what comes of some work; `None` if the client leaves before."""
-
-    async def leaves() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    working, leaving = asyncio.create_task(work), asyncio.create_task(leaves())
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return await working if working.done() else None
-    finally:
-        working.cancel()
-        leaving.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
-
-
 async def answered_whole(desk: Desk, call: Call, request: Request) -> Outcome | None:
     """Returns what a client is told when its run has ended or asks something; `None` if it leaves before.
 
@@ -220,7 +219,8 @@ async def _cancel(desk: Desk, call: Call, beginning: Beginning) -> None:
 
 async def end_of(desk: Desk, call: Call, moment: Moment) -> Outcome:
     """Returns what the client is told of the last moment of a run; raises as `outcome_of`."""
-    return await outcome_of(desk, moment, session=call.session, words=question_words(moment.requests))
+    form = AnswerForm(call.allows_calls, call.output)
+    return await outcome_of(desk, moment, session=call.session, form=form)
 
 
 async def beginning_of(desk: Desk, call: Call) -> Beginning:

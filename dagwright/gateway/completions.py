@@ -29,13 +29,15 @@ from dagwright.gateway.calls import (
     routed,
 )
 from dagwright.gateway.conversation import UNSUPPORTED, conversation_of
-from dagwright.gateway.desk import Desk, TheDesk, refuse_without
+from dagwright.gateway.desk import Desk, PlansDesk, TheDesk, needs, refuse_without
 from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
+from dagwright.gateway.event_models import CompletionChunk
 from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.following import Moment, Outcome
 from dagwright.gateway.headers import OF_ANSWERS
 from dagwright.gateway.jobs import refuse_rounds
-from dagwright.gateway.places import Kind, place_in, refuse_place_of_other
+from dagwright.gateway.places import HEADER, Kind, place_in, refuse_place_of_other
+from dagwright.gateway.request_bodies import JsonRoute
 from dagwright.gateway.run_models import answered as described
 from dagwright.gateway.run_models import streamed
 from dagwright.gateway.run_routes import LastEventId
@@ -43,7 +45,7 @@ from dagwright.gateway.streams import DONE, NOTHING_MORE, Events, event, stream_
 from dagwright.gateway.targets import Target, target_of
 from dagwright.gateway.telling import Telling, unless_over
 
-router = APIRouter(tags=["completions"])
+router = APIRouter(tags=["completions"], route_class=JsonRoute)
 RUN = "run"
 """The `model` of the answer of a run that is asked for by its id: nobody knows what it was started as."""
 
@@ -51,13 +53,13 @@ RUN = "run"
 @router.post(
     "/v1/chat/completions",
     summary="An answer of a model or of a run",
-    dependencies=[OWN_HEADERS],
-    responses=described(Completion, examples.COMPLETION, events=examples.CHUNKS, headers=OF_ANSWERS),
+    dependencies=[OWN_HEADERS, needs(Scope.RUN, Scope.ANSWER, unless=HEADER)],
+    responses=described(Completion, examples.COMPLETION, events=(examples.CHUNKS, CompletionChunk), headers=OF_ANSWERS),
 )
 async def complete(
     body: ChatBody,
     request: Request,
-    desk: TheDesk,
+    desk: PlansDesk,
     _: LastEventId = None,
 ) -> Response:
     """Answers by the model itself or by a durable run, as `routing_mode` and the model say.
@@ -99,7 +101,7 @@ async def complete(
     responses={
         200: {
             "description": "The chunks that a completion of the run would have.",
-            "content": streamed(examples.CHUNKS),
+            "content": streamed(examples.CHUNKS, data=CompletionChunk),
         },
         204: {"description": "The client has seen the end already."},
     },
@@ -150,10 +152,10 @@ async def _whole(desk: Desk, call: Call, request: Request) -> Response:
 
 
 def _completion(call: Call, outcome: Outcome) -> dict[str, Any]:
-    calls = [call_of(request, run=call.run) for request in outcome.requests]
+    calls = _calls_of(call, outcome)
     message = {
         "role": "assistant",
-        "content": outcome.text,
+        "content": None if outcome.is_call else outcome.text,
         "refusal": None,
         **({"tool_calls": calls} if calls else {}),
     }
@@ -169,8 +171,16 @@ def _completion(call: Call, outcome: Outcome) -> dict[str, Any]:
     }
 
 
+def _calls_of(call: Call, outcome: Outcome) -> list[dict[str, Any]]:
+    """Return the calls of an answer: one for each question, or that of the function that receives the output."""
+    if outcome.output is not None and outcome.output.function is not None:
+        return [outcome.output.call(outcome.text, run=call.run)]
+    return [call_of(request, run=call.run) for request in outcome.calls]
+
+
 def _reason(outcome: Outcome) -> str:
-    return "tool_calls" if outcome.requests else "stop"
+    is_required = outcome.output is not None and outcome.is_call and not outcome.output.is_named
+    return "tool_calls" if outcome.calls or is_required else "stop"
 
 
 # The same as it comes.
@@ -186,7 +196,7 @@ async def _streamed(desk: Desk, call: Call, *, with_usage: bool) -> Response:
 
 async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: bool) -> Events:
     """Yields the role at once, what happens meanwhile, and the answer as it is written; what was told is left out."""
-    telling = Telling(Kind.CHAT, call.run, seen=call.seen, shown=call.wishes.shown)
+    telling = Telling(Kind.CHAT, call.run, seen=call.seen, shown=call.wishes.shown, is_whole=call.output is not None)
     chunks = _Chunks(call, telling, with_usage=with_usage)
     for role in telling.beginning([{"role": "assistant", "content": ""}]):
         yield chunks.delta(role)
@@ -213,7 +223,7 @@ async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: b
         for each in telling.broken(wrong, [wrong.body(), None]):
             yield event(each, id=str(telling.place)) if each is not None else f"id: {telling.place}\n{DONE}"
         return
-    if rest := telling.rest(outcome):
+    if (rest := telling.rest(outcome)) and not outcome.is_call:
         yield chunks.delta({"content": rest})
     if closing := telling.closing():
         yield chunks.delta({}, dagwright={"events": closing})
@@ -223,7 +233,7 @@ async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: b
 
 def _end_of(call: Call, outcome: Outcome, *, with_usage: bool) -> list[dict[str, Any]]:
     """Returns what follows the text: what is asked, the reason of the end, and what was used."""
-    calls = [call_of(request, run=call.run) for request in outcome.requests]
+    calls = _calls_of(call, outcome)
     asked = [_choice({"tool_calls": [{"index": index, **each}]}) for index, each in enumerate(calls)]
     found: list[dict[str, Any]] = [{"choices": [each]} for each in asked]
     found.append({"choices": [_choice({}, _reason(outcome))], "dagwright": outcome.about})

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar
@@ -15,6 +15,7 @@ from dagwright.gateway.callers import ANYONE, Caller, Scope
 from dagwright.gateway.errors import RETRY_AFTER_S, ApiError, too_many
 from dagwright.gateway.keys import KeyFile
 from dagwright.gateway.limits import Limits, StreamOfKey, Uses
+from dagwright.gateway.plan_checks import PlanChecks
 from dagwright.gateway.starts import Starting, Starts
 from dagwright.llm import ModelClient
 from dagwright.llm.clients import ModelClients
@@ -22,7 +23,7 @@ from dagwright.server import Connection, Server
 from dagwright.sessions import Sessions
 from dagwright.settings import Settings
 from dagwright.steering import Steering
-from dagwright.templates import Templates
+from dagwright.templates import TemplateFolder, Templates
 from dagwright.toolset import Toolset
 
 T = TypeVar("T")
@@ -50,7 +51,10 @@ class Desk:
         caller: who works with it.
         stream: that the request may become; `None` where no key is needed.
         starts: of each owner.
+        checks: of plans that callers send.
         starting: runs that start here now, or wait here for their sessions.
+        plans: the folder of the templates; `None` without a folder, or if it is not read again.
+        broken: name of a template that cannot be used -> why, as `Published.problems`.
     """
 
     settings: Settings
@@ -69,12 +73,26 @@ class Desk:
     stream: StreamOfKey | None = None
     starts: dict[str, Starts] = field(default_factory=dict)
     starting: list[Starting] = field(default_factory=list)
+    plans: TemplateFolder | None = None
+    broken: Mapping[str, list[str]] = field(default_factory=dict)
+    checks: PlanChecks = field(default_factory=PlanChecks)
     _tasks: "set[asyncio.Task[Any]]" = field(default_factory=set)
 
     @property
     def model(self) -> ModelClient:
         """Returns the client of the service of the settings."""
         return self.models.client(None)
+
+    @property
+    def shown_server(self) -> Server:
+        """The server as the caller may know it: with its UI only for callers with the scope `operate`.
+
+        The UI lets its users do everything. The one of our own server is off as soon as there are keys.
+        """
+        is_closed = self.server.pid is not None and self.caller.key is not None
+        if is_closed or Scope.OPERATE not in self.caller.scopes:
+            return replace(self.server, ui_url=None)
+        return self.server
 
     async def own(self, run: str) -> str:
         """Returns the id of a run that the caller sees.
@@ -135,10 +153,15 @@ async def open_desk(
     connection: Connection,
     toolset: Toolset,
     *,
-    templates: Templates,
+    templates: Templates | None = None,
+    plans: TemplateFolder | None = None,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> AsyncIterator[Desk]:
     """Opens what endpoints work with, for as long as the block lasts.
+
+    Args:
+        templates: plans that are published by name.
+        plans: a folder of them, which is read again when its files change; in place of `templates`.
 
     Raises:
         PricesUnreadable: the user's own price table cannot be used.
@@ -153,7 +176,7 @@ async def open_desk(
             settings,
             connection.server,
             toolset,
-            templates,
+            templates or {},
             runs,
             Sessions(connection, runs, task_queue=settings.task_queue),
             Steering(connection),
@@ -161,17 +184,21 @@ async def open_desk(
             keys,
             Uses(limits_of(settings), time.monotonic),
             heartbeat_s,
+            plans=plans,
         )
         try:
             yield desk
         finally:
             desk.leaving.set()
+            await desk.checks.close()
             await desk.finish()
 
 
 def limits_of(settings: Settings) -> Limits:
     """Returns what each key may do."""
-    return Limits(settings.api_requests, settings.api_streams, settings.api_runs, settings.api_body_bytes)
+    return Limits(
+        settings.api_requests, settings.api_streams, settings.api_runs, settings.api_body_bytes, settings.api_plan_bytes
+    )
 
 
 def desk_of(request: Request) -> Desk:
@@ -182,6 +209,18 @@ def desk_of(request: Request) -> Desk:
 
 
 TheDesk = Annotated[Desk, Depends(desk_of)]
+
+
+def desk_with_plans(desk: TheDesk) -> Desk:
+    """Return the desk with the templates as their files are now; FastAPI calls it in a thread, as it reads files."""
+    if desk.plans is None:
+        return desk
+    published = desk.plans.read()
+    return replace(desk, templates=published.templates, broken=published.problems)
+
+
+PlansDesk = Annotated[Desk, Depends(desk_with_plans)]
+"""Of endpoints that use published plans."""
 
 
 def refuse_without(desk: Desk, scope: Scope) -> None:
@@ -195,10 +234,24 @@ def refuse_without(desk: Desk, scope: Scope) -> None:
         raise ApiError(403, words, code="insufficient_scope")
 
 
-def needs(scope: Scope) -> Any:
-    """Returns what a route depends on that only some keys may use."""
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Dependency of a route that only some keys may use; `JsonRoute` checks it before it reads the body.
 
-    def checked(desk: TheDesk) -> None:
-        refuse_without(desk, scope)
+    Args:
+        scopes: the caller has one of them.
+        unless: a header with which the request only reads.
+    """
 
-    return Depends(checked)
+    scopes: tuple[Scope, ...]
+    unless: str = ""
+
+    def __call__(self, desk: TheDesk, request: Request) -> None:
+        """Raise `ApiError` if the caller has none of the scopes."""
+        if self.unless not in request.headers and not desk.caller.scopes & set(self.scopes):
+            refuse_without(desk, self.scopes[0])
+
+
+def needs(*scopes: Scope, unless: str = "") -> Any:
+    """Return the dependency `Needs`."""
+    return Depends(Needs(scopes, unless))

@@ -6,14 +6,15 @@ says `x-should-retry: false`, which those clients heed.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from temporalio.service import RPCError, RPCStatusCode
@@ -26,10 +27,14 @@ from dagwright.dialects.json_reader import MAX_DEPTH
 from dagwright.explaining import NodeUnknown
 from dagwright.feed import RunClosed, RunNotFound
 from dagwright.forks import ForkRefused
+from dagwright.gateway.body_problems import describe
 from dagwright.gateway.examples import ERRORS
 from dagwright.gateway.headers import header_descriptions
+from dagwright.gateway.request_ids import REQUEST_ID
+from dagwright.health import DRAINING
 from dagwright.people import AnswerRefused
 from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.references import cut_name
 from dagwright.planner import GoalRefused
 from dagwright.server import NO_ANSWER, NoServer
 from dagwright.sessions import SessionNotFound, TurnNotTaken
@@ -37,6 +42,8 @@ from dagwright.store import StoreError
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"
+RUN_ERROR = "run_error"
+"""A run that gives no answer. Clients retry a `server_error`, and a retry would start another run."""
 CLIENT_GONE = 499
 """What is answered to nobody: the log of the server shows it."""
 RETRY_AFTER_S = 2
@@ -48,9 +55,12 @@ _OF_MODELS = ("/v1/chat/", "/v1/responses")
 """Requests that have messages."""
 _FEEDBACK = "/feedback"
 _PROBLEMS_TOLD = 5
+_PROBLEMS_LISTED = 100
 _BY_COMMAND, _BY_REQUEST = "start it anew with `run`", "start it anew"
 _UNREAD = "There was an error parsing the body"
 """What FastAPI says of a body that Python's reader gives up."""
+_TOO_LARGE = "larger than max"
+"""In the error of gRPC for a message that is too large; the status is that of a busy server."""
 _LOG = structlog.stdlib.get_logger("dagwright.gateway")
 
 
@@ -62,6 +72,7 @@ class ApiError(Exception):
         param: the field of the request that is wrong.
         code: one word that programs may go by.
         about: the run that it is about, as the object `dagwright` of an answer.
+        errors: problems of an invalid plan, each with its JSON Pointer.
     """
 
     status: int
@@ -71,13 +82,20 @@ class ApiError(Exception):
     code: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     about: Mapping[str, Any] | None = None
+    errors: Sequence[Mapping[str, Any]] = ()
 
     def __str__(self) -> str:
         return self.message
 
     def body(self) -> dict[str, Any]:
         """Returns the body of the answer."""
-        told = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        told: dict[str, Any] = {
+            "message": self.message,
+            "type": self.type,
+            "param": self.param,
+            "code": self.code,
+            **({"errors": [dict(each) for each in self.errors]} if self.errors else {}),
+        }
         return {"error": told, **({} if self.about is None else {"dagwright": dict(self.about)})}
 
     def response(self) -> JSONResponse:
@@ -93,6 +111,11 @@ class ErrorFacts(BaseModel):
     # FastAPI leaves nulls out of examples.
     param: str | None = None
     code: str | None = None
+    errors: list[dict[str, Any]] | None = Field(
+        default=None,
+        description="Of an invalid plan or invalid inputs: each problem with `code`, `pointer` and "
+        "`message`; of a plan that is a text with its `line`.",
+    )
 
 
 class ErrorBody(BaseModel):
@@ -222,6 +245,8 @@ def told_as(error: Exception) -> ApiError | None:
 def _of_temporal(error: RPCError) -> ApiError | None:
     if error.status in NO_ANSWER:
         return unavailable("the Temporal server does not answer; nothing was lost, try again")
+    if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in error.message:
+        return ApiError(413, "what is sent to the run has over 4 MiB, the limit of Temporal", code="request_too_large")
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
         words, headers = "the Temporal server has too much to do; try again", {"Retry-After": str(RETRY_AFTER_S)}
         return ApiError(429, words, "rate_limit_error", code="server_busy", headers=headers)
@@ -234,6 +259,13 @@ def unavailable(message: str) -> ApiError:
     """Returns what a client is told while something that the gateway needs does not answer."""
     headers = {"Retry-After": str(RETRY_AFTER_S)}
     return ApiError(503, message, SERVER, code="unavailable", headers=headers)
+
+
+def draining() -> ApiError:
+    """Return the error of a gateway that was requested to stop."""
+    headers = {"Retry-After": str(RETRY_AFTER_S)}
+    words = "the gateway is draining: it stops, and runs continue; send the request again, to another gateway"
+    return ApiError(503, words, SERVER, code=DRAINING, headers=headers)
 
 
 def too_many(words: str, *, retry_after_s: float) -> ApiError:
@@ -256,10 +288,11 @@ def _of_model(failure: ModelFailure) -> ApiError:
 
 def of_plan(invalid: PlanInvalid) -> ApiError:
     """Returns what a client is told of a plan, or of inputs, that are wrong."""
-    told = [f"{problem.message}{f' ({problem.hint})' if problem.hint else ''}" for problem in invalid.problems]
+    told = [problem.text for problem in invalid.problems]
     more = f"; and {len(told) - _PROBLEMS_TOLD:,} more" if len(told) > _PROBLEMS_TOLD else ""
     code = invalid.problems[0].code if invalid.problems else "invalid"
-    return ApiError(400, "; ".join(told[:_PROBLEMS_TOLD]) + more, param=_MESSAGES, code=code)
+    errors = [problem.to_json() for problem in invalid.problems[:_PROBLEMS_LISTED]]
+    return ApiError(400, "; ".join(told[:_PROBLEMS_TOLD]) + more, param=_MESSAGES, code=code, errors=errors)
 
 
 def _of_turn(refused: TurnNotTaken) -> ApiError:
@@ -297,13 +330,14 @@ def install_errors(app: FastAPI) -> None:
             is_answer = request.url.path.endswith(_FEEDBACK)
             told = replace(told, code=told.code if is_answer else "refused")
         if told is None:
-            _LOG.error("a defect of Dagwright", path=request.url.path, exc_info=error)
+            request_id = request.scope.get(REQUEST_ID)
+            _LOG.error("a defect of Dagwright", path=request.url.path, request_id=request_id, exc_info=error)
             told = ApiError(500, "a defect of Dagwright; its log has the details", SERVER, code="defect")
         return told.response()
 
-    async def wrong_body(_: Request, error: Exception) -> JSONResponse:
+    async def wrong_body(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        return _of_validation(error).response()
+        return _of_validation(error, request).response()
 
     async def http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
@@ -316,22 +350,28 @@ def install_errors(app: FastAPI) -> None:
     app.add_exception_handler(Exception, known)
 
 
-def _of_validation(error: RequestValidationError) -> ApiError:
+def _of_validation(error: RequestValidationError, request: Request) -> ApiError:
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
         return ApiError(400, "the body of the request is no JSON", code="invalid_json")
     if tuple(problem["loc"]) == ("body",):
         words = "the body must be a JSON object, sent with Content-Type: application/json"
         return ApiError(400, words, code="invalid_json")
-    # The first part says only that it is in the body.
-    place = ".".join(str(part) for part in problem["loc"][1:]) or None
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    words = f"{place}: {message}" if place else message
-    return ApiError(400, words, param=place, code="invalid_value")
+    place, words = describe(error.errors(), error.body, _body_fields(request))
+    return ApiError(400, words, param=place or None, code="invalid_value")
+
+
+def _body_fields(request: Request) -> Collection[str]:
+    """Return the fields that the body of a request may have; none if it has no model."""
+    route = request.scope.get("route")
+    field = route.body_field if isinstance(route, APIRoute) else None
+    kind = None if field is None else field.field_info.annotation
+    models = [each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, BaseModel)]
+    return models[0].model_fields if models else ()
 
 
 def _of_http(error: HTTPException, request: Request) -> ApiError:
-    where = f"{request.method} {request.url.path}"
+    where = f"{request.method} {cut_name(request.url.path)}"
     words = {
         404: f"there is no {where}; GET /openapi.json lists what there is",
         405: f"{where} is not taken; the header Allow lists what is",

@@ -18,8 +18,11 @@ RUNS: Example = {
             "nodes_done": 1,
             "nodes_total": 1,
             "session_id": None,
+            "error": None,
+            "metadata": {"order": "4711"},
         }
     ],
+    "has_more": False,
     "next": None,
     "ui_url": "http://127.0.0.1:8233/namespaces/default/workflows",
 }
@@ -41,6 +44,7 @@ RUN: Example = {
     "output": 42,
     "error": None,
     "nodes": {"double": dict(_NODE)},
+    "metadata": {"order": "4711"},
     "waiting_for": [],
     "usage": {},
     "notes": [],
@@ -121,6 +125,7 @@ SESSIONS: Example = {
             "last_run": "run-1",
         }
     ],
+    "has_more": False,
 }
 REQUESTS: Example = {
     "object": "list",
@@ -145,6 +150,7 @@ REQUESTS: Example = {
             },
         }
     ],
+    "has_more": False,
 }
 ANSWERED: Example = {"run_id": "run-1", "ok": True, "message": "'check' is approved"}
 CANCELLED: Example = {"run_id": "run-1", "ok": True, "message": "the run is cancelled"}
@@ -307,6 +313,7 @@ data: {"type":"response.completed","sequence_number":12292,\
 
 """
 HEALTH: Example = {"status": "ok"}
+READY: Example = {"status": "ok", "checks": {"temporal": "ok", "store": "ok"}}
 
 
 def _error(
@@ -323,9 +330,11 @@ ERRORS: Mapping[int, Example] = {
     ),
     404: _error("there is no run 'run-1'", "not_found"),
     409: _error("the id 'run-1' is that of another run", "idempotency_key_in_use"),
-    413: _error("the body may have 33,554,432 bytes", "request_too_large"),
+    413: _error("the body may have at most 33,554,432 bytes", "request_too_large"),
     422: _error(
-        "the run 'run-1' failed: 'double' failed; `dagwright why run-1` says more", "run_failed", type="server_error"
+        "the run 'run-1' failed: 'double' failed; `dagwright why run-1` or GET /v1/runs/run-1/why has the details",
+        "run_failed",
+        type="run_error",
     ),
     429: _error("a key may make 600 requests a minute", "rate_limit_exceeded", type="rate_limit_error"),
     502: _error("the model 'gpt-4o-mini' answered what is no answer", "model_answer_broken", type="server_error"),

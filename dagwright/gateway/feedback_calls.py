@@ -8,8 +8,9 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
-from dagwright.gateway.bodies import json_of
+from dagwright.gateway.bodies import ChatBody, json_of
 from dagwright.gateway.conversation import ANSWER_FUNCTION
 from dagwright.gateway.errors import ApiError
 from dagwright.plan.arguments import validator_of
@@ -22,6 +23,59 @@ _YES = frozenset({"y", "yes", "true", "ok", "approve", "approved"})
 _NO = frozenset({"n", "no", "false", "reject", "rejected"})
 _TOLD = ("type", "prompt", "options", "multiple", "node", "assignee", "deadline", "purpose", "tool", "arguments")
 """Parts of a request that a client is told."""
+
+
+def may_call(body: ChatBody, *, is_structured: bool = False) -> bool:
+    """Return whether a request allows calls of `answer_feedback`.
+
+    A request without tools is from a client that executes no tools by itself. A request with other tools comes from a
+    framework that replies to unknown calls with an error text, which would be taken for the answer.
+
+    Args:
+        is_structured: whether the answer has a schema: then only a request that declares the function does.
+    """
+    choice = body.tool_choice
+    if choice == "none":
+        return False
+    declared = [*_function_names(body.tools), *(str(each.get("name")) for each in body.functions or ())]
+    if isinstance(choice, Mapping):
+        allowed = choice.get("allowed_tools")
+        named = allowed.get("tools") if isinstance(allowed, Mapping) else [choice]
+        declared = _function_names(named)
+    return ANSWER_FUNCTION in declared or not (declared or is_structured)
+
+
+def _function_names(tools: Any) -> list[str]:
+    found = [tool.get("function") if isinstance(tool, Mapping) else None for tool in tools or ()]
+    return [str(function.get("name")) for function in found if isinstance(function, Mapping)]
+
+
+def callable_requests(requests: Sequence[Request], *, allows_calls: bool) -> list[Request]:
+    """Return the requests that a client may answer with the result of a call."""
+    return [request for request in requests if allows_calls and request.get("channel") != "inbox"]
+
+
+def waiting_words(requests: Sequence[Request], *, run: str, allows_calls: bool) -> str:
+    """Return the questions in words, and where to answer those that are not calls."""
+    words = question_words(requests)
+    inbox_only = [request for request in requests if not callable_requests([request], allows_calls=allows_calls)]
+    if not inbox_only:
+        return words
+    names = ", ".join(repr(request["id"]) for request in inbox_only)
+    where = f"in the console, with `dagwright feedback {run}`, or with POST /v1/runs/{quote(run)}/feedback"
+    return f"{words}\n\n(The run {run!r} waits for the answer to {names}. Answer {where}.)"
+
+
+def waiting_for(requests: Sequence[Request], *, run: str) -> list[dict[str, Any]]:
+    """Return the open requests as `dagwright.waiting_for` lists them."""
+    return [
+        {
+            **{name: value for name, value in request.items() if name != "workflow_id"},
+            "run_id": run,
+            "answer_schema": answer_schema(request),
+        }
+        for request in requests
+    ]
 
 
 def call_of(request: Request, *, run: str) -> dict[str, Any]:

@@ -8,14 +8,15 @@ from dagwright.gateway.callers import Scope
 from dagwright.gateway.desk import TheDesk, needs
 from dagwright.gateway.feedback import answer_run, asked_of, inbox
 from dagwright.gateway.looking import told_json
+from dagwright.gateway.request_bodies import JsonRoute
 from dagwright.gateway.run_models import AnswerBody, Done, Requests, answered
 
-router = APIRouter(tags=["feedback"])
+router = APIRouter(tags=["feedback"], route_class=JsonRoute)
 
 
 @router.get("/v1/inbox", summary="What all runs ask of people", responses=answered(Requests, examples.REQUESTS))
 async def read_inbox(desk: TheDesk) -> Response:
-    """Lists what the runs of the caller ask, the oldest first, each with the JSON Schema of its answer."""
+    """Lists what the runs of the caller ask, and what others ask of it, the oldest first, each with its schema."""
     return told_json(await inbox(desk))
 
 
@@ -24,7 +25,7 @@ async def read_inbox(desk: TheDesk) -> Response:
 )
 async def requests(run_id: str, desk: TheDesk) -> Response:
     """Lists what a run and its sub-plans ask now, each with the JSON Schema of its answer."""
-    return told_json(await asked_of(desk, await desk.own(run_id)))
+    return told_json(await asked_of(desk, run_id))
 
 
 @router.post(
@@ -35,4 +36,4 @@ async def requests(run_id: str, desk: TheDesk) -> Response:
 )
 async def answer(run_id: str, body: AnswerBody, desk: TheDesk) -> Response:
     """Gives an answer, which is checked; says what became of it."""
-    return told_json(await answer_run(desk, await desk.own(run_id), body))
+    return told_json(await answer_run(desk, run_id, body))

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from dagwright.asked import Asked
 from dagwright.contracts import wire
@@ -14,9 +15,17 @@ from dagwright.feed_hub import Told
 from dagwright.gateway.callers import known_as
 from dagwright.gateway.conversation import GivenAnswer
 from dagwright.gateway.desk import Desk
-from dagwright.gateway.errors import NO_RETRY, SERVER, ApiError
-from dagwright.gateway.feedback import nodes_in
-from dagwright.gateway.feedback_calls import Request, call_id, content_of
+from dagwright.gateway.errors import NO_RETRY, RUN_ERROR, ApiError
+from dagwright.gateway.feedback import nodes_in, refuse_nodes
+from dagwright.gateway.feedback_calls import (
+    Request,
+    call_id,
+    callable_requests,
+    content_of,
+    waiting_for,
+    waiting_words,
+)
+from dagwright.gateway.structured_output import OutputForm, OutputMismatch
 from dagwright.history_reader import TaskState
 from dagwright.people import Answer, AnswerRefused, OpenRequest
 from dagwright.plan.states import RunStatus
@@ -111,14 +120,39 @@ class Outcome:
     requests: Sequence[Request]
     usage: Mapping[str, Any]
     about: Mapping[str, Any]
+    calls: Sequence[Request] = ()
+    """Those of the requests that the client may answer with the result of a call."""
+    output: OutputForm | None = None
+    """Form of the answer; `None` for a text, and for what is asked."""
+
+    @property
+    def is_call(self) -> bool:
+        """Return whether the answer is a call of one of the client's functions."""
+        return self.output is not None and self.output.function is not None
 
 
-async def outcome_of(desk: Desk, moment: Moment, *, session: str | None, words: str) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """What a client accepts at the end.
+
+    Args:
+        allows_calls: questions as calls of `answer_feedback`.
+        output: an answer of this form only; `None` for any text.
+    """
+
+    allows_calls: bool = True
+    output: OutputForm | None = None
+
+
+ANY_FORM = AnswerForm()
+
+
+async def outcome_of(desk: Desk, moment: Moment, *, session: str | None, form: AnswerForm = ANY_FORM) -> Outcome:
     """Returns what a client is told of the last moment.
 
     Args:
         session: whose turn the run is.
-        words: of the questions, if some are open.
+        form: what the client accepts.
 
     Raises:
         ApiError: the run has no answer, since it failed or was cancelled.
@@ -126,9 +160,16 @@ async def outcome_of(desk: Desk, moment: Moment, *, session: str | None, words: 
     view = moment.view
     if moment.requests:
         used = view.scheduler.usage.total if view.scheduler is not None else NONE
-        return Outcome(
-            words, moment.requests, usage_json(used), about_run(view, session=known_as(desk.caller, session))
-        )
+        run = view.workflow_id
+        about = about_run(view, session=known_as(desk.caller, session))
+        about["waiting_for"] = waiting_for(moment.requests, run=run)
+        words = waiting_words(moment.requests, run=run, allows_calls=form.allows_calls)
+        calls = callable_requests(moment.requests, allows_calls=form.allows_calls)
+        if form.output is not None and len(calls) < len(moment.requests):
+            # A client reads any text as a wrong answer, and sends the request again.
+            headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
+            raise ApiError(RUN_FAILED, words, RUN_ERROR, code="answer_required", headers=headers, about=about)
+        return Outcome(words, moment.requests, usage_json(used), about, calls)
     document = await desk.runs.document(view)
     if session is not None:
         # The next turn is prepared for what this one has made.
@@ -137,7 +178,31 @@ async def outcome_of(desk: Desk, moment: Moment, *, session: str | None, words: 
     if view.status not in _ANSWERED:
         raise run_error(document, about)
     used = view.scheduler.usage.total if view.scheduler is not None else NONE
-    return Outcome(answer_text(view, document), (), usage_json(used), about)
+    text = answer_text(view, document) if form.output is None else _structured(form.output, document, about)
+    return Outcome(text, (), usage_json(used), about, output=form.output)
+
+
+def _structured(form: OutputForm, document: Mapping[str, Any], about: Mapping[str, Any]) -> str:
+    """Return the output of a run as JSON that fits a schema.
+
+    Raises:
+        ApiError: it does not fit.
+    """
+    try:
+        return form.text_of(document["output"])
+    except OutputMismatch as mismatch:
+        run = document["workflow_id"]
+        words = f"the run {run!r} is {about['status']}, and its output does not fit the schema in {form.param}"
+        headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
+        raise ApiError(
+            RUN_FAILED,
+            f"{words}: {mismatch}",
+            RUN_ERROR,
+            param=form.param,
+            code="output_invalid",
+            headers=headers,
+            about=about,
+        ) from None
 
 
 def about_run(view: RunView, *, session: str | None, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -149,7 +214,8 @@ def about_run(view: RunView, *, session: str | None, error: Mapping[str, Any] | 
     counts = view.scheduler.counts() if view.scheduler is not None else {}
     nodes = {status.value: count for status, count in counts.items() if count}
     about = {"run_id": view.workflow_id, "session_id": session, "status": str(view.status), "nodes": nodes}
-    return about if error is None else {**about, "error": {name: error.get(name) for name in ("code", "message")}}
+    shown = ("code", "message", "node")
+    return about if error is None else {**about, "error": {name: error.get(name) for name in shown}}
 
 
 def answer_text(view: RunView, document: Mapping[str, Any]) -> str:
@@ -173,7 +239,7 @@ def run_error(document: Mapping[str, Any], about: Mapping[str, Any]) -> ApiError
     Args:
         about: the object `dagwright` of an answer.
     """
-    run, error = document["workflow_id"], document.get("error") or {}
+    run, error = document["workflow_id"], document["error"] or {}
     if document["status"] == RunStatus.CANCELLED:
         # Whoever was first has stopped it. Its output says nothing: what it is made of is not there.
         said = [str(note["message"]) for note in document["notes"] if note["code"] == wire.CANCEL]
@@ -181,9 +247,9 @@ def run_error(document: Mapping[str, Any], about: Mapping[str, Any]) -> ApiError
     else:
         outcome = end_of_turn(document).outcome
         code, what = str(error.get("code") or "run_failed"), f"failed{f': {outcome}' if outcome else ''}"
-    words = f"the run {run!r} {what}; `dagwright why {run}` says more"
+    words = f"the run {run!r} {what}; `dagwright why {run}` or GET /v1/runs/{quote(run)}/why has the details"
     headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
-    return ApiError(RUN_FAILED, words, SERVER, code=code, headers=headers, about=about)
+    return ApiError(RUN_FAILED, words, RUN_ERROR, code=code, headers=headers, about=about)
 
 
 def headers_of_run(run: str, session: str | None) -> dict[str, str]:
@@ -223,9 +289,11 @@ async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | 
         if (found := await _asked(desk, answer)) is None:
             continue
         content = content_of(found.document, answer.text)
+        refuse_nodes(desk, content, desk.caller.may_answer)
         try:
             content |= await nodes_in(desk, found.place, content)
-            await desk.runs.people.answer(found.place, Answer(content, by))
+            given_answer = Answer(content, by, through="tool_result", may_answer=desk.caller.may_answer)
+            await desk.runs.people.answer(found.place, given_answer)
         except (AnswerRefused, RunClosed):
             # Somebody else may have answered it between the look and the answer.
             if await _asked(desk, answer) is not None:

@@ -3,6 +3,7 @@
 It is plain ASGI, so that a body is refused as it comes, and a stream counted until it has ended.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,12 +15,13 @@ from starlette.types import Scope as Asked
 from dagwright.gateway.callers import ANYONE, Caller
 from dagwright.gateway.console import ROOT as CONSOLE
 from dagwright.gateway.desk import CALLER, STREAM
-from dagwright.gateway.errors import ApiError, too_many
+from dagwright.gateway.errors import ApiError, draining, too_many
 from dagwright.gateway.hosts import Hosts
 from dagwright.gateway.keys import KeyFile, KeysUnreadable
-from dagwright.gateway.limits import StreamOfKey, Uses
+from dagwright.gateway.limits import INVALID_KEYS_A_MINUTE, StreamOfKey, Uses
+from dagwright.health import LIVEZ, READYZ
 
-_OPEN = ("/healthz", "/openapi.json", "/", CONSOLE)
+_OPEN = (LIVEZ, READYZ, "/openapi.json", "/", CONSOLE)
 _OPEN_FILES = f"{CONSOLE}/"
 """What needs no key: the page itself tells nothing."""
 _BEARER = "bearer "
@@ -31,14 +33,16 @@ class Guard:
     Args:
         keys: of the gateway; where none is needed, everybody is let through.
         uses: what each key has used here.
+        leaving: set when the gateway drains: from then on it refuses requests.
         hosts: whom browsers may carry here where no key is needed.
     """
 
-    def __init__(self, app: ASGIApp, *, keys: KeyFile, uses: Uses, hosts: Hosts) -> None:
+    def __init__(self, app: ASGIApp, *, keys: KeyFile, uses: Uses, hosts: Hosts, leaving: asyncio.Event) -> None:
         self._app = app
         self._keys = keys
         self._uses = uses
         self._hosts = hosts
+        self._leaving = leaving
 
     async def __call__(self, scope: Asked, receive: Receive, send: Send) -> None:
         """Answers a request."""
@@ -47,8 +51,11 @@ class Guard:
             return
         try:
             caller = self._caller(scope)
+            if self._leaving.is_set() and not _is_open(scope["path"]):
+                raise draining()
             self._refuse_too_many(caller)
-            self._refuse_too_large(scope)
+            most_bytes = self._uses.limits.body_limit(scope["method"], scope["path"]).max_bytes
+            _refuse_too_large(scope, most_bytes)
         except ApiError as error:
             await error.response()(scope, receive, send)
             return
@@ -56,7 +63,7 @@ class Guard:
         stream = None if caller.key is None else StreamOfKey(self._uses, caller.key)
         scope[STREAM] = stream
         try:
-            await self._app(scope, _counted(receive, self._uses.limits.body_bytes), send)
+            await self._app(scope, _counted(receive, most_bytes), send)
         finally:
             if stream is not None:
                 stream.close()
@@ -80,9 +87,22 @@ class Guard:
         except KeysUnreadable as error:
             raise ApiError(503, str(error), "server_error", code="keys_unreadable") from None
         if caller is None:
+            if text:
+                self._count_invalid_key(scope)
             words = "the key is not known" if text else "this gateway needs a key: send Authorization: Bearer KEY"
             raise ApiError(401, words, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
         return caller
+
+    def _count_invalid_key(self, scope: Asked) -> None:
+        """Count a request with an invalid key against its address.
+
+        Raises:
+            ApiError: the address has sent too many. A valid key from the same address is still accepted.
+        """
+        address = (scope.get("client") or ("",))[0]
+        if (wait_s := self._uses.invalid_keys.count(address)) > 0:
+            words = f"too many requests with an invalid key from this address: {INVALID_KEYS_A_MINUTE} a minute"
+            raise too_many(words, retry_after_s=wait_s)
 
     def _refuse_foreign(self, headers: Headers) -> None:
         if (refused := self._hosts.refusal(headers)) is not None:
@@ -94,10 +114,11 @@ class Guard:
             words = f"a key may make {self._uses.limits.requests_a_minute:,} requests a minute"
             raise too_many(words, retry_after_s=wait_s)
 
-    def _refuse_too_large(self, scope: Asked) -> None:
-        told = Headers(scope=scope).get("content-length") or "0"
-        if told.isdecimal() and int(told) > self._uses.limits.body_bytes:
-            raise ApiError(413, _too_large(self._uses.limits.body_bytes), code="request_too_large")
+
+def _refuse_too_large(scope: Asked, most_bytes: int) -> None:
+    declared = Headers(scope=scope).get("content-length") or "0"
+    if declared.isdecimal() and int(declared) > most_bytes:
+        raise ApiError(413, _too_large(most_bytes), code="request_too_large")
 
 
 def _is_open(path: str) -> bool:
@@ -122,4 +143,4 @@ def _counted(receive: Receive, most_bytes: int) -> Callable[[], Awaitable[Any]]:
 
 
 def _too_large(most_bytes: int) -> str:
-    return f"the body may have {most_bytes:,} bytes"
+    return f"the body may have at most {most_bytes:,} bytes"

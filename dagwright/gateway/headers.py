@@ -30,7 +30,11 @@ _ANSWERED = {
     "X-Session-Id": _text("The session whose turn it is."),
     "X-Routing-Mode": _text("Who has answered.", enum=["direct", "orchestration"]),
     "Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer", "minimum": 1}},
+    "Location": _text("The address of the run.", format="uri-reference"),
+    "x-request-id": _text("Id of the request: that of the caller's `x-request-id` if it is valid, else a new one."),
     "x-should-retry": _text("`false`: the same request would come to the same.", enum=["false"]),
 }
 OF_ANSWERS = header_descriptions("X-Run-Id", "X-Session-Id", "X-Routing-Mode")
 """Of what answers in OpenAI's form; the first two only if a run does."""
+OF_ALL = header_descriptions("x-request-id")
+"""Of every answer."""

@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -17,27 +17,49 @@ from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.sessions import Session
 from dagwright.contracts.turn_summaries import cut_inside
 from dagwright.contracts.turns import REQUEST_BYTES
-from dagwright.gateway.bodies import ChatBody, Wishes, json_of
+from dagwright.gateway.bodies import ChatBody, Wishes, json_of, metadata_of
 from dagwright.gateway.callers import known_as, new_session_of
 from dagwright.gateway.conversation import Conversation
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import CLIENT_GONE, NO_RETRY, ApiError, of_plan, unavailable
 from dagwright.gateway.following import headers_of_run
 from dagwright.gateway.starts import Job, Prepare, Starting
+from dagwright.gateway.structured_output import OutputForm
 from dagwright.gateway.targets import Target
 from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.tools import ToolDeclaration
 from dagwright.preparation import check_plan, prepare_plan, prepare_to_ask, unused_inputs
 from dagwright.sessions import LOOK_PAUSE_S, TurnNotTaken
 from dagwright.templates import Template
 from dagwright.turns import AnyProfile, PreparedRun, SessionStart, WordsRequest, prepared_words, start_turn
 
+_WITHOUT_SCHEMA = ("intents", "rounds")
+"""Profiles whose answers no model writes."""
 _AGENT_NODE = "answer"
 _OBJECTIVE = "objective"
 _TITLE_BYTES = 200
 """Left for the title of a plan, of the request that a session keeps."""
 
 
-def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, config: ModelConfig) -> Job:
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How models answer in the run of a request.
+
+    Args:
+        config: how they are asked.
+        output: what the answer must be; `None` for a text.
+    """
+
+    config: ModelConfig
+    output: OutputForm | None = None
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """JSON Schema of the answer; empty for a text."""
+        return {} if self.output is None else self.output.schema
+
+
+def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, asking: Asking) -> Job:
     """Returns the run that answers a request, once it is known that one can.
 
     Raises:
@@ -46,7 +68,7 @@ def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, co
     refuse_rounds(target, wishes)
     session = None if wishes.session is None else new_session_of(desk.caller, wishes.session)
     run = made_id() if wishes.key is None else id_of_key(wishes.key, owner=desk.caller.owner)
-    prepare, title, request = _preparing(desk, target, said, wishes=wishes, config=config), None, said.text
+    prepare, title, request = _preparing(desk, target, said, wishes=wishes, asking=asking), None, said.text
     if target.kind == "plan":
         template = desk.templates[target.name]
         given = json.dumps(wishes.inputs, ensure_ascii=False) if wishes.inputs else said.text.strip()
@@ -60,9 +82,12 @@ def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, co
 def _on_terms(prepare: Prepare, wishes: Wishes, *, owner: str | None) -> Prepare:
     """Returns what prepares a run that belongs to somebody, and may take so long."""
 
+    tags = metadata_of(wishes.metadata)
+
     def prepared(session: Session | None) -> PreparedRun:
         run = prepare(session)
-        return replace(run, terms=replace(run.terms, owner=owner, deadline_s=wishes.deadline_s))
+        terms = replace(run.terms, owner=owner, deadline_s=wishes.deadline_s, tags=tags)
+        return replace(run, terms=terms)
 
     return prepared
 
@@ -73,21 +98,28 @@ def refuse_rounds(target: Target, wishes: Wishes) -> None:
     Raises:
         ApiError: it does.
     """
-    of_rounds = {"max_rounds": wishes.max_rounds, "worker_timeout": wishes.worker_timeout_s}
+    of_rounds = {
+        "max_rounds": wishes.max_rounds,
+        "worker_timeout": wishes.worker_timeout_s,
+        "synthesis": wishes.synthesis,
+    }
     given = [name for name, value in of_rounds.items() if value is not None]
     if given and target.id != "profile/rounds":
         words = f"{target.id} has no rounds of workers; send it to profile/rounds, or leave it out"
         raise ApiError(400, f"{given[0]}: {words}", param=given[0], code="invalid_value")
 
 
-def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, config: ModelConfig) -> Prepare:
+def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, asking: Asking) -> Prepare:
     """Returns what prepares the run of a request.
 
     Raises:
         ApiError: the request has what its target cannot have, or the inputs of a plan are wrong.
         PlanInvalid: they are wrong for the plan.
     """
-    profile = target.name if target.kind == "profile" else "plan"
+    profile, config = target.name if target.kind == "profile" else "plan", asking.config
+    if asking.output is not None and profile in _WITHOUT_SCHEMA:
+        words = f"{asking.output.param}: {target.id} assembles its answer and takes no schema; leave it out"
+        raise ApiError(400, words, param=asking.output.param, code="unsupported_parameter")
     if target.kind == "plan":
         template = desk.templates[target.name]
         try:
@@ -96,7 +128,7 @@ def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes
             raise invalid if wishes.inputs is None else replace(of_plan(invalid), param="inputs") from None
         return lambda _: prepared
     if target.kind == "agent":
-        return lambda session: _of_agent(desk, target.name, _objective(said, session), config)
+        return lambda session: _of_agent(desk, target.name, _objective(said, session), asking)
     request = WordsRequest(
         said.words,
         config,
@@ -104,7 +136,10 @@ def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes
         profile=cast("AnyProfile", profile),
         rounds=wishes.max_rounds,
         worker_timeout_s=wishes.worker_timeout_s,
+        synthesis=wishes.synthesis,
         said_before=said.said_before,
+        output_schema=asking.schema,
+        title=said.text.strip() or None,
     )
     return lambda session: prepared_words(request, desk.toolset, session).run
 
@@ -185,7 +220,7 @@ def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelCon
     return PreparedRun(plan, template.source, dict(inputs), replace(NO_TERMS, beside=beside))
 
 
-def _of_agent(desk: Desk, name: str, objective: str, config: ModelConfig) -> PreparedRun:
+def _of_agent(desk: Desk, name: str, objective: str, asking: Asking) -> PreparedRun:
     # As an input: a text with braces in it is no reference.
     written = {
         "plan": 1,
@@ -195,9 +230,22 @@ def _of_agent(desk: Desk, name: str, objective: str, config: ModelConfig) -> Pre
         "output": f"{{{{{_AGENT_NODE}.result}}}}",
     }
     inputs = {_OBJECTIVE: objective}
-    plan = prepare_plan(check_plan(written, desk.toolset.declarations()), inputs)
-    beside = replace(NO_TERMS.beside, model=config.to_json() or None)
-    return PreparedRun(plan, {"plan": written}, inputs, replace(NO_TERMS, beside=beside))
+    tools = desk.toolset.declarations()
+    source: dict[str, Any] = {"plan": written}
+    if asking.schema:
+        source["output_schema"] = dict(asking.schema)
+        tools = {key: _answering_in(tool, name, asking.schema) for key, tool in tools.items()}
+    plan = prepare_plan(check_plan(written, tools), inputs)
+    beside = replace(NO_TERMS.beside, model=asking.config.to_json() or None)
+    return PreparedRun(plan, source, inputs, replace(NO_TERMS, beside=beside))
+
+
+def _answering_in(tool: ToolDeclaration, agent: str, schema: Mapping[str, Any]) -> ToolDeclaration:
+    """Return a tool; of an agent of that name, with the schema of its answer. A program answers as it does."""
+    card = tool.agent
+    if card is None or card.name != agent or card.type != "llm":
+        return tool
+    return replace(tool, agent=card.model_copy(update={"output_schema": dict(schema)}))
 
 
 async def start_job(desk: Desk, job: Job) -> None:

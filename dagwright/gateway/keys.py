@@ -22,10 +22,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dagwright.gateway.callers import ALL, Caller, Scope
+from dagwright.contracts.owners import ALL_OWNERS, is_owner_name
+from dagwright.gateway.callers import Caller, Scope
+from dagwright.private_files import FOLDER_MODE
 
 PREFIX = "dw"
-_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NOBODYS = "0" * 64
 """Hash of no secret that anybody knows."""
@@ -62,7 +63,7 @@ class Key:
     @property
     def caller(self) -> Caller:
         """Returns whoever has it."""
-        return Caller(None if self.owner == ALL else self.owner, frozenset(self.scopes), self.id)
+        return Caller(None if self.owner == ALL_OWNERS else self.owner, frozenset(self.scopes), self.id)
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as lists show it, without its hash."""
@@ -129,7 +130,7 @@ class KeyFile:
             KeyRefused: the owner is none.
             KeysUnreadable: the file holds something else, or cannot be written.
         """
-        if owner != ALL and _OWNER.fullmatch(owner) is None:
+        if owner != ALL_OWNERS and not is_owner_name(owner):
             words = "an owner has 1 to 64 letters, digits, _, ., @ and -; * is one who sees the runs of all"
             raise KeyRefused(f"{owner!r:.80} is no owner: {words}")
         # Without a hyphen, which is between the parts of a key.
@@ -166,7 +167,7 @@ class KeyFile:
     def _alone(self) -> Iterator[None]:
         """Lets nobody else change the file inside the block: who wrote last would take the keys of others away."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
             # The file itself is another one after each change.
             lock = os.open(self._path.with_name(f".{self._path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:

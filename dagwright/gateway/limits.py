@@ -1,12 +1,49 @@
 """How much one key may do: requests a minute, streams at a time, plans that run, and how large a body may be.
 
-Requests and streams are counted in each gateway for itself. Pure but for the clock that it is given.
+Requests and streams are counted in each gateway for itself, and so are requests with invalid keys, by address. Pure but
+for the clock that it is given.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv6Address, ip_address
 
+_KIB = 1024
+_MIB = 1024 * _KIB
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimit:
+    """How large a body may be, and how many JSON values it may hold: parsed values take up to 60 times their bytes."""
+
+    max_bytes: int
+    max_values: int
+
+
+_COMPLETION_LIMIT = BodyLimit(32 * _MIB, 100_000)
+"""Pictures are large texts. The messages and tools of a conversation are some thousand values."""
+_PLAN_LIMIT = BodyLimit(8 * _MIB, 1_000_000)
+"""The largest plan that runs has 50,000 nodes."""
+BODY_LIMITS: Sequence[tuple[str, BodyLimit]] = (
+    (r"/v1/(chat/completions|responses)", _COMPLETION_LIMIT),
+    (r"/v1/(plans/check|runs|runs/[^/]+/fork)", _PLAN_LIMIT),
+    # A run takes messages of 256 KiB; JSON in ASCII has up to six bytes for one.
+    (r"/v1/runs/[^/]+/(nodes|nodes/.+/(result|retry)|policy)", BodyLimit(_MIB, 200_000)),
+    (r"/v1/(runs|orchestration)/[^/]+/feedback", BodyLimit(_MIB, 200_000)),
+)
+"""Paths of requests -> limit of the body; the first that matches. Settings change the first two."""
+OTHER_BODIES = BodyLimit(64 * _KIB, 10_000)
+"""The limit of all other requests, such as a cancel with its reason."""
+_PATTERNS = [(re.compile(f"{path}/?", re.DOTALL), limit) for path, limit in BODY_LIMITS]
 _MINUTE_S = 60.0
+INVALID_KEYS_A_MINUTE = 20
+"""Requests with an invalid key that one address may send per minute, at each gateway."""
+_ADDRESSES = 10_000
+"""Addresses that are remembered; the one that has been quiet for longest is forgotten first. About 2 MB."""
+_IPV6_NETWORK_BITS = 64
+"""One IPv6 client usually has this whole network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +55,75 @@ class Limits:
         streams: that are open at a time.
         runs: that go on at a time, over all gateways.
         body_bytes: of one request, with or without a key.
+        plan_bytes: of one request that brings a plan.
     """
 
     requests_a_minute: int
     streams: int
     runs: int
     body_bytes: int
+    plan_bytes: int
+
+    def body_limit(self, method: str, path: str) -> BodyLimit:
+        """Return the limit for the body of a request."""
+        found = next((limit for pattern, limit in _PATTERNS if method == "POST" and pattern.fullmatch(path)), None)
+        if found is None:
+            found = OTHER_BODIES
+        elif found is _COMPLETION_LIMIT:
+            found = replace(found, max_bytes=self.body_bytes)
+        elif found is _PLAN_LIMIT:
+            found = replace(found, max_bytes=self.plan_bytes)
+        return replace(found, max_bytes=min(self.body_bytes, found.max_bytes))
 
 
 @dataclass(slots=True)
 class _Bucket:
+    """A token bucket: `left` tokens at time `at`."""
+
     left: float
     at: float
+
+    def take(self, *, a_minute: int, now: float) -> float:
+        """Take a token; return the seconds until one is available, 0 if one was taken."""
+        self.left = min(float(a_minute), self.left + (now - self.at) * a_minute / _MINUTE_S)
+        self.at = now
+        if self.left < 1:
+            return (1 - self.left) * _MINUTE_S / a_minute
+        self.left -= 1
+        return 0.0
+
+
+@dataclass(slots=True)
+class InvalidKeys:
+    """Requests with invalid keys, counted by address. Requests with a valid key are never counted or refused.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    clock: Callable[[], float]
+    a_minute: int = INVALID_KEYS_A_MINUTE
+    _buckets: OrderedDict[str, _Bucket] = field(default_factory=OrderedDict)
+
+    def count(self, address: str) -> float:
+        """Count a request; return the seconds until the address may send another one, 0 if it was within the limit."""
+        now, network = self.clock(), _network_of(address)
+        bucket = self._buckets.setdefault(network, _Bucket(float(self.a_minute), now))
+        self._buckets.move_to_end(network)
+        if len(self._buckets) > _ADDRESSES:
+            self._buckets.popitem(last=False)
+        return bucket.take(a_minute=self.a_minute, now=now)
+
+
+def _network_of(address: str) -> str:
+    """Return the address, or the network of an IPv6 address."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if not isinstance(parsed, IPv6Address) or parsed.ipv4_mapped is not None:
+        return str(parsed)
+    return str(int(parsed) >> (128 - _IPV6_NETWORK_BITS))
 
 
 @dataclass(slots=True)
@@ -42,19 +136,18 @@ class Uses:
 
     limits: Limits
     clock: Callable[[], float]
+    invalid_keys: InvalidKeys = field(init=False)
     _buckets: dict[str, _Bucket] = field(default_factory=dict)
     _streams: dict[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Count invalid keys by the same clock."""
+        self.invalid_keys = InvalidKeys(self.clock)
+
     def take_request(self, key: str) -> float:
         """Counts a request; returns after how many seconds there is room for it, 0 if there is now."""
-        now, most = self.clock(), float(self.limits.requests_a_minute)
-        bucket = self._buckets.setdefault(key, _Bucket(most, now))
-        bucket.left = min(most, bucket.left + (now - bucket.at) * most / _MINUTE_S)
-        bucket.at = now
-        if bucket.left < 1:
-            return (1 - bucket.left) * _MINUTE_S / most
-        bucket.left -= 1
-        return 0.0
+        now, most = self.clock(), self.limits.requests_a_minute
+        return self._buckets.setdefault(key, _Bucket(float(most), now)).take(a_minute=most, now=now)
 
     def open_stream(self, key: str) -> bool:
         """Counts a stream that opens; returns whether there is room for it, without which it is not counted."""

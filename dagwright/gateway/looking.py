@@ -1,7 +1,9 @@
 """Looks at one run for the gateway: its document, its graph, its events, and which run of a session is meant."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from starlette.responses import Response
 
@@ -19,6 +21,8 @@ from dagwright.plan.inputs import schema_of_form
 from dagwright.plan.times import format_time
 from dagwright.sessions import SessionNotFound, SessionView
 
+NO_HEADERS: Mapping[str, str] = {}
+
 
 async def run_document(desk: Desk, run: str) -> dict[str, Any]:
     """Returns a run with its nodes.
@@ -34,8 +38,9 @@ async def document_of(desk: Desk, view: RunView) -> dict[str, Any]:
     """Returns the document of a run with what the gateway tells beside it."""
     document = await desk.runs.document(view)
     session = known_as(desk.caller, await desk.runs.session_of(view.workflow_id))
-    beside = {"started_at": format_time(view.started_at), "ended_at": format_time(view.ended_at)}
-    page = desk.server.run_url(view.workflow_id, run_id=view.run_id)
+    beside: dict[str, Any] = {"started_at": format_time(view.started_at), "ended_at": format_time(view.ended_at)}
+    page = desk.shown_server.run_url(view.workflow_id, run_id=view.run_id)
+    beside["metadata"] = await desk.runs.tags_of(view.workflow_id)
     return {**named_run(document), **beside, "offset": str(view.offset), "session_id": session, "ui_url": page}
 
 
@@ -120,7 +125,7 @@ async def run_of_session(desk: Desk, name: str, *, seen: EventId | None = None) 
         at = runs.index(seen.run)
         return runs[min(at + seen.is_end, len(runs) - 1)]
     if not runs:
-        raise ApiError(404, f"the session {name!r} has had no turn", code="not_found")
+        raise ApiError(404, f"the session {name!r:.80} has had no turn", code="not_found")
     return session.running.run if session.running is not None else runs[-1]
 
 
@@ -132,6 +137,12 @@ async def _is_of(desk: Desk, run: str, session: str) -> bool:
         return True
 
 
-def told_json(document: Any) -> Response:
+def told_json(document: Any, *, status: int = 200, headers: Mapping[str, str] = NO_HEADERS) -> Response:
     """Returns a document as an answer; in ASCII, for a result may hold half a character."""
-    return Response(json.dumps(document, separators=(",", ":")), media_type="application/json")
+    text = json.dumps(document, separators=(",", ":"))
+    return Response(text, status, headers, media_type="application/json")
+
+
+def created_run(document: Any, run: str) -> Response:
+    """Return the answer of a request that has created a run: 201 with its address."""
+    return told_json(document, status=201, headers={"Location": f"/v1/runs/{quote(run, safe='')}"})

@@ -10,27 +10,30 @@ from starlette.responses import Response
 from dagwright.contracts.model_failures import ModelFailure
 from dagwright.gateway import examples
 from dagwright.gateway.answer_models import ModelLine, ModelList
-from dagwright.gateway.desk import Desk, TheDesk
+from dagwright.gateway.desk import Desk, PlansDesk
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.looking import told_json
+from dagwright.gateway.request_bodies import JsonRoute
 from dagwright.gateway.run_models import answered
 from dagwright.gateway.targets import PROFILE_WORDS, Target, agents_of, profiles_of, target_of
 
-router = APIRouter(tags=["models"])
+router = APIRouter(tags=["models"], route_class=JsonRoute)
 SERVICE_S = 5.0
 """How long the service may take to list its models; those of ours are told without them then."""
+CREATED = 1_767_225_600
+"""2026-01-01: `created` of all models. OpenAI's schema requires a time, and neither services nor templates have one."""
 _LOG = structlog.stdlib.get_logger("dagwright.gateway")
 
 
 @router.get("/v1/models", summary="What can be asked", responses=answered(ModelList, examples.MODELS))
-async def list_models(desk: TheDesk) -> Response:
+async def list_models(desk: PlansDesk) -> Response:
     """Lists the models of the service, plan templates, agents and profiles of the planner."""
     service = [_told(Target("model", name)) for name in await _service_models(desk)]
     return told_json({"object": "list", "data": [*service, *_own(desk)]})
 
 
 @router.get("/v1/models/{model:path}", summary="One model", responses=answered(ModelLine, examples.MODEL))
-async def retrieve_model(model: str, desk: TheDesk) -> Response:
+async def retrieve_model(model: str, desk: PlansDesk) -> Response:
     """Tells one model; a plan with the JSON Schema of its inputs."""
     target = target_of(desk, model)
     if target.is_ours:
@@ -53,8 +56,8 @@ def _own(desk: Desk) -> list[dict[str, Any]]:
 def _told(target: Target, **more: Any) -> dict[str, Any]:
     owner = "dagwright" if target.is_ours else "service"
     about = {"kind": target.kind, **{name: value for name, value in more.items() if value is not None}}
-    # When a template was made nobody knows, and two gateways must tell the same.
-    return {"id": target.id, "object": "model", "created": 0, "owned_by": owner, "dagwright": about}
+    # Several gateways return the same list, so the time is not that of their start.
+    return {"id": target.id, "object": "model", "created": CREATED, "owned_by": owner, "dagwright": about}
 
 
 async def _service_models(desk: Desk) -> list[str]:

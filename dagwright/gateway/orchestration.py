@@ -19,6 +19,7 @@ from dagwright.gateway.looking import (
     stream_of,
     told_json,
 )
+from dagwright.gateway.request_bodies import JsonRoute
 from dagwright.gateway.run_models import (
     AnswerBody,
     Done,
@@ -34,7 +35,7 @@ from dagwright.gateway.steering_routes import cancelled
 from dagwright.run_lists import MOST_AT_ONCE
 from dagwright.sessions import SessionView
 
-router = APIRouter(tags=["sessions"])
+router = APIRouter(tags=["sessions"], route_class=JsonRoute)
 
 
 async def _turn_of(session_id: str, desk: TheDesk) -> str:
@@ -51,9 +52,9 @@ TurnOfSession = Annotated[str, Depends(_turn_of)]
 async def list_sessions(desk: TheDesk, *, limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100) -> Response:
     """Lists the sessions of the caller: those that take turns first, then those that have ended."""
     # To this owner no other's name is known: theirs begin with another one.
-    found = await desk.sessions.list(limit=limit, prefix=session_of(desk.caller, ""))
-    lines = [_named(desk, view, view.to_line()) for view in found]
-    return told_json({"object": "list", "data": lines})
+    found = await desk.sessions.list(limit=limit + 1, prefix=session_of(desk.caller, ""))
+    lines = [_named(desk, view, view.to_line()) for view in found[:limit]]
+    return told_json({"object": "list", "data": lines, "has_more": len(found) > limit})
 
 
 @router.get(

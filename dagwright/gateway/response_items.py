@@ -1,24 +1,28 @@
 """The Responses API's form of requests and answers, to and from that of chat completions. Pure.
 
-The id of a response is that of its run with the model beside it, so any gateway can tell what a response was.
+The id of a response is that of its run with the model beside it, so any gateway can find the run and its model.
 """
 
 import base64
 import binascii
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dagwright.contracts.model_calls import MODEL_NAME_CHARACTERS
 from dagwright.gateway.bodies import (
     OWN_FIELDS,
     ChatBody,
     ChatMessage,
     JsonObject,
+    JsonObjects,
     RoundsField,
     RoutingModeField,
     ShownField,
+    SynthesisField,
 )
 from dagwright.gateway.conversation import UNSUPPORTED
 from dagwright.gateway.errors import ApiError
@@ -26,6 +30,8 @@ from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.following import Outcome
 
 _PREFIX = "resp_"
+_WITHOUT_CALLS = "~"
+"""Ends the id of a response whose request allows no calls of `answer_feedback`; no base64 has this character."""
 _SAME_NAME = (
     *("model", "metadata", "user", "temperature", "top_p", "seed"),
     *OWN_FIELDS,
@@ -56,15 +62,21 @@ class ResponseBody(BaseModel):
         },
     )
 
-    model: str | None = None
-    input: str | list[JsonObject] = Field(description="A text, or items of a conversation.")
+    model: str | None = Field(default=None, max_length=MODEL_NAME_CHARACTERS)
+    input: str | JsonObjects = Field(description="A text, or items of a conversation.")
     instructions: str | None = None
     stream: bool | None = None
     background: bool | None = Field(default=None, description="Answer at once; fetch the response by its id.")
     store: bool | None = None
     previous_response_id: str | None = None
     conversation: str | JsonObject | None = Field(default=None, description="Refused: name a session.")
-    tools: list[JsonObject] | None = None
+    tools: JsonObjects | None = Field(
+        default=None, description="Declare `answer_feedback` to receive questions as calls of it."
+    )
+    tool_choice: str | JsonObject | None = None
+    text: JsonObject | None = Field(
+        default=None, description="`format`: with `json_schema` or `json_object` the answer of a run is checked."
+    )
     metadata: JsonObject | None = None
     user: str | None = None
     temperature: float | None = None
@@ -80,6 +92,7 @@ class ResponseBody(BaseModel):
     deadline: str | None = None
     max_rounds: RoundsField = None
     worker_timeout: str | None = None
+    synthesis: SynthesisField = None
     extra_body: JsonObject | None = None
 
 
@@ -101,7 +114,7 @@ def runs_referred_to(body: ResponseBody) -> dict[str, int]:
 
 
 def unknown_reference(place: int) -> ApiError:
-    """Returns what a client is told that names an item which is not kept here.
+    """Return the error for a reference to an item that is not stored here.
 
     Args:
         place: of the reference in the input.
@@ -146,6 +159,10 @@ def chat_of(body: ResponseBody, referred: Mapping[str, str | None] = NOTHING_REF
         fields["max_completion_tokens"] = body.max_output_tokens
     if body.tools:
         fields["tools"] = [_tool(tool) for tool in body.tools]
+    if body.tool_choice is not None:
+        fields["tool_choice"] = _tool_choice(body.tool_choice)
+    if (wanted := _response_format(body.text)) is not None:
+        fields["response_format"] = wanted
     return ChatBody(messages=messages, **fields)
 
 
@@ -202,19 +219,55 @@ def _tool(tool: Mapping[str, Any]) -> JsonObject:
     return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
 
 
-def response_id(run: str, model: str) -> str:
-    """Returns the id of the response that a run gives."""
-    named = base64.urlsafe_b64encode(model.encode()).decode().rstrip("=")
-    return f"{_PREFIX}{run}.{named}"
+def _response_format(text: JsonObject | None) -> JsonObject | None:
+    """Return `text.format` of a response in the form of chat completions."""
+    wanted = None if text is None else text.get("format")
+    if not isinstance(wanted, Mapping) or wanted.get("type") in (None, "text"):
+        return None
+    if wanted.get("type") != "json_schema":
+        return dict(wanted)
+    described = {name: value for name, value in wanted.items() if name != "type"}
+    return {"type": "json_schema", "json_schema": described}
 
 
-def run_of_response(response: str) -> tuple[str, str]:
+def _tool_choice(choice: str | JsonObject) -> str | JsonObject:
+    """Return the `tool_choice` of a response in the form of chat completions."""
+    if isinstance(choice, str):
+        return choice
+    if choice.get("type") == "allowed_tools":
+        tools = [_tool(tool) for tool in choice.get("tools") or () if isinstance(tool, Mapping)]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode"), "tools": tools}}
+    return _tool(choice)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseRef:
+    """What the id of a response holds, so that any gateway can find its run.
+
+    Args:
+        model: as the client named it.
+        allows_calls: as `Call` has it.
+    """
+
+    run: str
+    model: str
+    allows_calls: bool = True
+
+    @property
+    def id(self) -> str:
+        """The id of the response."""
+        named = base64.urlsafe_b64encode(self.model.encode()).decode().rstrip("=")
+        return f"{_PREFIX}{self.run}.{named}{'' if self.allows_calls else _WITHOUT_CALLS}"
+
+
+def run_of_response(response: str) -> ResponseRef:
     """Returns the run and the model of a response.
 
     Raises:
         ApiError: no response of a run has that id.
     """
     run, dot, named = response.removeprefix(_PREFIX).rpartition(".")
+    allows_calls, named = not named.endswith(_WITHOUT_CALLS), named.removesuffix(_WITHOUT_CALLS)
     try:
         model = base64.urlsafe_b64decode(named + "=" * (-len(named) % 4)).decode()
     except (binascii.Error, ValueError):
@@ -222,17 +275,17 @@ def run_of_response(response: str) -> tuple[str, str]:
     if not (dot and run and run.isprintable() and response.startswith(_PREFIX)):
         words = f"there is no response {response!r:.120}; only runs can be fetched later"
         raise ApiError(404, words, code="not_found")
-    return run, model
+    return ResponseRef(run, model, allows_calls)
 
 
-def response_object(body: Mapping[str, Any], *, run: str, model: str, status: str) -> dict[str, Any]:
+def response_object(body: Mapping[str, Any], of: ResponseRef, *, status: str) -> dict[str, Any]:
     """Returns a response without its answer.
 
     Args:
         body: of the request, as far as it is known.
         status: `in_progress`, `completed`, `failed` or `cancelled`.
     """
-    id, previous = response_id(run, model), body.get("previous_response_id")
+    id, previous = of.id, body.get("previous_response_id")
     return {
         "id": id,
         "object": "response",
@@ -243,7 +296,7 @@ def response_object(body: Mapping[str, Any], *, run: str, model: str, status: st
         "incomplete_details": None,
         "instructions": body.get("instructions"),
         "max_output_tokens": body.get("max_output_tokens"),
-        "model": model,
+        "model": of.model,
         "output": [],
         "parallel_tool_calls": True,
         # An answer to its own question goes on with it: whoever walks back would come round to it.
@@ -251,8 +304,8 @@ def response_object(body: Mapping[str, Any], *, run: str, model: str, status: st
         "reasoning": {"effort": None, "summary": None},
         "store": True,
         "temperature": body.get("temperature"),
-        "text": {"format": {"type": "text"}},
-        "tool_choice": "auto",
+        "text": body.get("text") or {"format": {"type": "text"}},
+        "tool_choice": body.get("tool_choice") or "auto",
         "tools": [],
         "top_p": body.get("top_p"),
         "truncation": "disabled",
@@ -264,9 +317,11 @@ def response_object(body: Mapping[str, Any], *, run: str, model: str, status: st
 
 def answered(response: Mapping[str, Any], outcome: Outcome, *, run: str) -> dict[str, Any]:
     """Returns a response with its answer: a text, or a call for each question to a person."""
+    calls = [call_of(request, run=run) for request in outcome.calls]
     items: list[dict[str, Any]] = [message_item(outcome.text, run=run)]
-    for request in outcome.requests:
-        call = call_of(request, run=run)
+    if outcome.output is not None and outcome.is_call:
+        items, calls = [], [outcome.output.call(outcome.text, run=run)]
+    for call in calls:
         items.append(
             {
                 "type": "function_call",
@@ -295,7 +350,7 @@ def message_item(text: str, *, run: str) -> dict[str, Any]:
 def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
     """Returns the response of a run that gives no answer."""
     status = "cancelled" if error.code == "run_cancelled" else "failed"
-    return {**response, "status": status, "error": {"code": "server_error", "message": error.message}}
+    return {**response, "status": status, "error": {"code": error.code, "message": error.message}}
 
 
 def of_completion(body: Mapping[str, Any], completion: Mapping[str, Any], *, model: str) -> dict[str, Any]:
@@ -318,10 +373,10 @@ def of_completion(body: Mapping[str, Any], completion: Mapping[str, Any], *, mod
         }
         for call in said.get("tool_calls") or ()
     ]
-    told = response_object(body, run=name, model=model, status="completed")
+    response = response_object(body, ResponseRef(name, model), status="completed")
     usage = completion.get("usage")
     return {
-        **told,
+        **response,
         "id": f"{_PREFIX}{name}",
         "store": False,
         "output": items,
@@ -350,11 +405,11 @@ def _told_whole(item: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def ended_items(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the events that end the items of an answer: the message that was told, and its calls as a whole."""
+    """Returns the events that end the items of an answer: the streamed message, and its calls as a whole."""
     found: list[dict[str, Any]] = []
     for index, item in enumerate(items):
         place = {"output_index": index, "item_id": item["id"]}
-        begun = {**item, "status": "in_progress"}
+        started = {**item, "status": "in_progress"}
         if item["type"] == "message":
             (part,) = item["content"]
             inside = {**place, "content_index": 0}
@@ -365,7 +420,7 @@ def ended_items(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         else:
             arguments = item["arguments"]
             found += [
-                {"type": "response.output_item.added", "output_index": index, "item": {**begun, "arguments": ""}},
+                {"type": "response.output_item.added", "output_index": index, "item": {**started, "arguments": ""}},
                 {"type": "response.function_call_arguments.delta", **place, "delta": arguments},
                 {
                     "type": "response.function_call_arguments.done",
@@ -379,12 +434,12 @@ def ended_items(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def begin_message(item: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the events that bring the item of an answer before its text; it is the first of the response."""
+    """Return the events that add the item of an answer, the first of the response, before its text."""
     (part,) = item["content"]
     inside = {"output_index": 0, "item_id": item["id"], "content_index": 0}
-    begun = {**item, "status": "in_progress", "content": []}
+    started = {**item, "status": "in_progress", "content": []}
     return [
-        {"type": "response.output_item.added", "output_index": 0, "item": begun},
+        {"type": "response.output_item.added", "output_index": 0, "item": started},
         {"type": "response.content_part.added", **inside, "part": {**part, "text": ""}},
     ]
 

@@ -31,17 +31,19 @@ from dagwright.gateway.calls import (
     routed,
 )
 from dagwright.gateway.conversation import Conversation, conversation_of
-from dagwright.gateway.desk import Desk, TheDesk, needs, refuse_without
+from dagwright.gateway.desk import Desk, PlansDesk, TheDesk, needs, refuse_without
 from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
-from dagwright.gateway.feedback_calls import question_words
-from dagwright.gateway.following import RUN_FAILED, Moment, about_run, ended, outcome_of
+from dagwright.gateway.event_models import ResponseEvent
+from dagwright.gateway.following import RUN_FAILED, AnswerForm, Moment, about_run, ended, outcome_of
 from dagwright.gateway.headers import OF_ANSWERS
 from dagwright.gateway.jobs import is_given_up, refuse_rounds, starting_here
-from dagwright.gateway.places import Kind, Place, place_in, refuse_place_of_other
+from dagwright.gateway.places import HEADER, Kind, Place, place_in, refuse_place_of_other
 from dagwright.gateway.progress import Event
+from dagwright.gateway.request_bodies import JsonRoute
 from dagwright.gateway.response_items import (
     NOTHING_REFERRED,
     ResponseBody,
+    ResponseRef,
     answered,
     begin_message,
     chat_of,
@@ -60,28 +62,32 @@ from dagwright.gateway.response_items import (
 from dagwright.gateway.run_models import answered as described
 from dagwright.gateway.run_routes import LastEventId
 from dagwright.gateway.streams import NOTHING_MORE, Events, event, stream_response
+from dagwright.gateway.structured_output import output_form_of
 from dagwright.gateway.targets import target_of
 from dagwright.gateway.telling import Telling, unless_over
 from dagwright.people import AnswerRefused
 
-router = APIRouter(tags=["responses"])
+router = APIRouter(tags=["responses"], route_class=JsonRoute)
 CANCEL_S = 5.0
 """How long a run may take to stop before the answer says that it is still at it."""
 _CREATED, _GOES_ON, _ERROR = "response.created", "response.in_progress", "error"
-"""Types of events; progress stands in one of the second, for some clients raise at types that they do not know."""
+"""Types of events; progress is beside one of the second, and beside an empty delta once the item of the answer has
+started, because some clients raise at types that they do not know."""
 _RESPONSE = described(ResponseAnswer, examples.RESPONSE)
 
 
 @router.post(
     "/v1/responses",
     summary="An answer of a model or of a run",
-    dependencies=[OWN_HEADERS],
-    responses=described(ResponseAnswer, examples.RESPONSE, events=examples.RESPONSE_EVENTS, headers=OF_ANSWERS),
+    dependencies=[OWN_HEADERS, needs(Scope.RUN, Scope.ANSWER, unless=HEADER)],
+    responses=described(
+        ResponseAnswer, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent), headers=OF_ANSWERS
+    ),
 )
 async def respond(
     body: ResponseBody,
     request: Request,
-    desk: TheDesk,
+    desk: PlansDesk,
     _: LastEventId = None,
 ) -> Response:
     """Answers as chat completions do; with `background` at once, and the response is fetched by its id."""
@@ -95,30 +101,33 @@ async def respond(
     chat = chat_of(body, referred)
     target = target_of(desk, body.model)
     refuse_rounds(target, wishes)
-    before = None if body.previous_response_id is None else run_of_response(body.previous_response_id)[0]
+    before = None if body.previous_response_id is None else run_of_response(body.previous_response_id).run
     said = conversation_of(chat.messages, run=before or run_asked_by_reference(body))
     # Who answers was settled when the run was started that the client goes on with.
     if seen is None and await routed(desk, chat, target, said, wishes=wishes) is RoutingMode.DIRECT:
         return await _direct(desk, body, {**passed_on(chat.model_dump(exclude_unset=True)), "model": target.id})
     if before is not None and not said.answers:
         wishes, said = await _after(desk, before, wishes, said)
+    if body.background and output_form_of(chat) is not None:
+        words = "background: an answer with a schema is only returned by the request that asks for it; leave it out"
+        raise ApiError(400, words, param="background", code="unsupported_parameter")
     call = await call_for(desk, chat, target, said, wishes=wishes, seen=seen)
-    told = response_object(written, run=call.run, model=call.model, status="in_progress")
+    response = response_object(written, _ref(call), status="in_progress")
     if body.stream:
         beginning = await beginning_of(desk, call)
         # What is to go on in the background goes on whoever leaves.
         gone = (lambda: None) if body.background else (lambda: left(desk, call, beginning))
-        return await _streamed(desk, call, _events(desk, call, told, beginning), seen=seen, gone=gone)
+        return await _streamed(desk, call, _events(desk, call, response, beginning), seen=seen, gone=gone)
     if body.background:
         await begun_in_background(desk, call)
-        return JSONResponse(_goes_on(told, call.run, call.called), headers=call.headers)
-    return await _whole(desk, call, told, request)
+        return JSONResponse(_goes_on(response, call.run, call.called), headers=call.headers)
+    return await _whole(desk, call, response, request)
 
 
 @router.get(
     "/v1/responses/{response_id}",
     summary="A response that a run gives",
-    responses=described(ResponseAnswer, examples.RESPONSE, events=examples.RESPONSE_EVENTS),
+    responses=described(ResponseAnswer, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent)),
 )
 async def fetch(
     response_id: str,
@@ -133,18 +142,21 @@ async def fetch(
         Query(ge=0, lt=2**53, description="With `stream`: the sequence_number of the last event that was seen."),
     ] = None,
 ) -> Response:
-    """Tells how the response is doing, with its answer as soon as there is one; or streams it, also if it has ended."""
-    run, model = run_of_response(response_id)
+    """Return the current state of a response, with its answer once there is one; or stream it, also after its end."""
+    of = run_of_response(response_id)
+    run = of.run
     if not stream:
-        return JSONResponse(await _now(desk, run, model))
+        return JSONResponse(await _now(desk, of))
     desk.hold_stream()
     named = place_in(request.headers, Kind.RESPONSE)
     refuse_place_of_other(named, run)
     seen = Place.numbered(starting_after, run) if named is None and starting_after is not None else named
-    call = await joined(desk, run, model, wishes=Wishes(shown=shown), seen=seen)
-    told = response_object({"background": True}, run=run, model=model, status="in_progress")
+    call = replace(
+        await joined(desk, run, of.model, wishes=Wishes(shown=shown), seen=seen), allows_calls=of.allows_calls
+    )
+    response = response_object({"background": True}, of, status="in_progress")
     # Who names a number is no browser that comes back by itself, and some clients cannot read an answer without a body.
-    return await _streamed(desk, call, _events(desk, call, told, await beginning_of(desk, call)), seen=named)
+    return await _streamed(desk, call, _events(desk, call, response, await beginning_of(desk, call)), seen=named)
 
 
 @router.post(
@@ -155,7 +167,8 @@ async def fetch(
 )
 async def cancel(response_id: str, desk: TheDesk) -> Response:
     """Asks the run to stop; what has ended stays as it is."""
-    run, model = run_of_response(response_id)
+    of = run_of_response(response_id)
+    run = of.run
     if here := starting_here(desk, run):
         for each in here:
             each.job.unwanted.set()
@@ -163,43 +176,48 @@ async def cancel(response_id: str, desk: TheDesk) -> Response:
         # Of any other end nobody knows that nothing was started.
         if all(work.done() and is_given_up(work.exception()) for work in works):
             words = f"the turn {run!r} was cancelled while it waited for its session"
-            told = response_object({"background": True}, run=run, model=model, status="cancelled")
-            return JSONResponse(failed(told, ApiError(RUN_FAILED, words, code="run_cancelled")))
+            response = response_object({"background": True}, of, status="cancelled")
+            return JSONResponse(failed(response, ApiError(RUN_FAILED, words, code="run_cancelled")))
     await desk.own(run)
     try:
         await desk.steering.cancel(run, message={"reason": "cancelled through the API", "by": desk.caller.acts_as})
         await asyncio.wait_for(ended(desk, run), CANCEL_S)
     except (RunClosed, AnswerRefused, TimeoutError):
         pass
-    return JSONResponse(await _now(desk, run, model))
+    return JSONResponse(await _now(desk, of))
 
 
-def _goes_on(told: Mapping[str, Any], run: str, session: str | None) -> dict[str, Any]:
-    return {**told, "dagwright": {"run_id": run, "session_id": session, "status": "running"}}
+def _ref(call: Call) -> ResponseRef:
+    return ResponseRef(call.run, call.model, call.allows_calls)
 
 
-async def _now(desk: Desk, run: str, model: str) -> dict[str, Any]:
+def _goes_on(response: Mapping[str, Any], run: str, session: str | None) -> dict[str, Any]:
+    return {**response, "dagwright": {"run_id": run, "session_id": session, "status": "running"}}
+
+
+async def _now(desk: Desk, of: ResponseRef) -> dict[str, Any]:
     """Returns a response as it is now; raises as `Desk.own`."""
-    told = response_object({"background": True}, run=run, model=model, status="in_progress")
+    run = of.run
+    response = response_object({"background": True}, of, status="in_progress")
     if here := starting_here(desk, run):
-        return _goes_on(told, run, known_as(desk.caller, here[0].job.session))
+        return _goes_on(response, run, known_as(desk.caller, here[0].job.session))
     await desk.own(run)
     view = await desk.runs.feed(run).read()
     session = await desk.runs.session_of(run)
-    told["created_at"] = int(view.started_at or told["created_at"])
+    response["created_at"] = int(view.started_at or response["created_at"])
     requests = [] if view.is_closed else [each.document for each in await desk.runs.people.requests_of(run)]
     if not (view.is_closed or requests):
-        return {**told, "dagwright": about_run(view, session=known_as(desk.caller, session))}
+        return {**response, "dagwright": about_run(view, session=known_as(desk.caller, session))}
     moment = Moment(view, (), requests)
     try:
-        outcome = await outcome_of(desk, moment, session=session, words=question_words(requests))
+        outcome = await outcome_of(desk, moment, session=session, form=AnswerForm(of.allows_calls))
     except ApiError as error:
-        return {**failed(told, error), "dagwright": about_run(view, session=known_as(desk.caller, session))}
-    return answered(told, outcome, run=run)
+        return {**failed(response, error), "dagwright": about_run(view, session=known_as(desk.caller, session))}
+    return answered(response, outcome, run=run)
 
 
 async def _after(desk: Desk, before: str, wishes: Wishes, said: Conversation) -> tuple[Wishes, Conversation]:
-    """Returns a request that follows a response: a turn of the same session, or one that is told what was said."""
+    """Returns a request that follows a response: a turn of the same session, or one that gets the earlier messages."""
     session = known_as(desk.caller, await desk.runs.session_of(await desk.own(before)))
     if session is not None:
         return (wishes if wishes.session is not None else replace(wishes, session=session)), said
@@ -222,7 +240,7 @@ async def _answers_referred_to(desk: Desk, body: ResponseBody) -> dict[str, str 
         except (RunNotFound, IdInvalid):
             raise unknown_reference(place) from None
 
-    # Of those before no planner is told.
+    # The planner gets no earlier turns.
     last = list(runs_referred_to(body).items())[-TURNS_TOLD:]
     answers = await asyncio.gather(*(answer(run, place) for run, place in last))
     return {run: said for (run, _), said in zip(last, answers, strict=True)}
@@ -232,7 +250,7 @@ async def _answer_in(desk: Desk, view: RunView) -> str | None:
     if not view.is_closed:
         return None
     try:
-        return (await outcome_of(desk, Moment(view, (), ()), session=None, words="")).text
+        return (await outcome_of(desk, Moment(view, (), ()), session=None)).text
     except ApiError:
         return None
 
@@ -260,29 +278,25 @@ async def _answered(desk: Desk, body: ResponseBody, chat: Mapping[str, Any]) -> 
 async def _told_at_once(answering: "asyncio.Task[dict[str, Any]]") -> Events:
     try:
         # Whoever leaves before it cancels it.
-        told = await answering
+        response = await answering
     except ModelFailure as failure:
         wrong = told_as(failure)
         assert wrong is not None
         about = {"code": wrong.code, "message": wrong.message, "param": wrong.param}
         yield event({"type": _ERROR, **about, "sequence_number": 0}, id="0", name=_ERROR)
         return
-    begun = {**told, "status": "in_progress", "output": [], "usage": None}
-    last = {"type": "response.completed", "response": told}
-    for number, each in enumerate([{"type": _CREATED, "response": begun}, *item_events(told["output"]), last]):
+    created = {**response, "status": "in_progress", "output": [], "usage": None}
+    last = {"type": "response.completed", "response": response}
+    for number, each in enumerate([{"type": _CREATED, "response": created}, *item_events(response["output"]), last]):
         yield event({**each, "sequence_number": number}, id=str(number), name=str(each["type"]))
 
 
-async def _whole(desk: Desk, call: Call, told: Mapping[str, Any], request: Request) -> Response:
-    try:
-        outcome = await answered_whole(desk, call, request)
-    except ApiError as error:
-        if error.status != RUN_FAILED:
-            raise
-        return JSONResponse(failed(told, error), headers=call.headers)
+async def _whole(desk: Desk, call: Call, response: Mapping[str, Any], request: Request) -> Response:
+    # A run without an answer is an HTTP error here: clients read a failed response with status 200 as an empty answer.
+    outcome = await answered_whole(desk, call, request)
     if outcome is None:
         return Response(status_code=CLIENT_GONE)
-    return JSONResponse(answered(told, outcome, run=call.run), headers=call.headers)
+    return JSONResponse(answered(response, outcome, run=call.run), headers=call.headers)
 
 
 async def _streamed(
@@ -295,19 +309,25 @@ async def _streamed(
     return stream_response(left_over, desk=desk, headers=call.headers, gone=gone)
 
 
-async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Beginning) -> Events:
-    """Yields what happens in a run and its answer as it is written; what the client was told is left out."""
-    telling = Telling(Kind.RESPONSE, call.run, seen=call.seen, shown=call.wishes.shown)
-    begun = [{"type": kind, "response": told} for kind in (_CREATED, _GOES_ON)]
-    message = [*begun, *begin_message(item := message_item("", run=call.run))]
+async def _events(desk: Desk, call: Call, response: Mapping[str, Any], beginning: Beginning) -> Events:
+    """Yields what happens in a run and its answer as it is written; what the client has received is left out."""
+    telling = Telling(
+        Kind.RESPONSE, call.run, seen=call.seen, shown=call.wishes.shown, is_whole=call.output is not None
+    )
+    first_events = [{"type": kind, "response": response} for kind in (_CREATED, _GOES_ON)]
+    message = [*first_events, *begin_message(item := message_item("", run=call.run))]
 
     def tell(parts: Mapping[str, Any]) -> str:
         place = telling.place
         return event({**parts, "sequence_number": place.number}, id=str(place), name=str(parts["type"]))
 
     def progress(events: Sequence[Event]) -> Mapping[str, Any]:
-        # The instructions may be long, and were told.
-        return {"type": _GOES_ON, "response": {**told, "instructions": None}, "dagwright": {"events": events}}
+        beside = {"dagwright": {"events": events}}
+        if telling.place.begun > len(first_events):
+            # A response without output would have the helpers of clients drop the item that has started.
+            return {**text_delta(item, ""), **beside}
+        # The instructions may be long, and the first event had them.
+        return {"type": _GOES_ON, "response": {**response, "instructions": None}, **beside}
 
     def behind(words: str, wrong: ApiError | None = None) -> Iterator[str]:
         if words:
@@ -315,7 +335,7 @@ async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Be
         if closing := telling.closing(wrong):
             yield tell(progress(closing))
 
-    for each in telling.beginning(begun):
+    for each in telling.beginning(first_events):
         yield tell(each)
     try:
         given = await asyncio.shield(beginning)
@@ -332,20 +352,22 @@ async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Be
                     yield tell(progress(happened))
         assert last is not None
         outcome = await end_of(desk, call, last)
-    # The status of the answer is out, so what goes wrong now is told in the stream.
+    # The status of the answer is out, so errors from here on are events of the stream.
     except Exception as error:
         wrong = told_as(error)
         if wrong is None:
             raise
         for closing in behind("", wrong):
             yield closing
-        for each in telling.broken(wrong, [{"type": "response.failed", "response": failed(told, wrong)}]):
+        for each in telling.broken(wrong, [{"type": "response.failed", "response": failed(response, wrong)}]):
             yield tell(each)
         return
-    for each in telling.beginning(message):
+    # An answer that is the call of a function has no message.
+    for each in telling.beginning([] if outcome.is_call else message):
         yield tell(each)
-    for rest in behind(telling.rest(outcome)):
+    words = telling.rest(outcome)
+    for rest in behind("" if outcome.is_call else words):
         yield rest
-    done = answered(told, outcome, run=call.run)
+    done = answered(response, outcome, run=call.run)
     for each in telling.end([*ended_items(done["output"]), {"type": "response.completed", "response": done}]):
         yield tell(each)

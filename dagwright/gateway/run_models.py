@@ -4,13 +4,25 @@ Answers are not checked against these: the documents are those of the command li
 only what a client needs first is named here. What may be null has a default: FastAPI leaves nulls out of examples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import Body
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+
+from dagwright.contracts.said import NAME_CHARACTERS, WORDS_CHARACTERS
+from dagwright.gateway.event_models import NodeFacts, RunError, reference_to
+from dagwright.gateway.headers import header_descriptions
 
 JsonObject = dict[str, Any]
+MetadataField = Annotated[JsonObject, WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}})]
+"""`metadata_of` reports the first entry that is invalid."""
+ByField = Annotated[
+    str | None,
+    Field(max_length=NAME_CHARACTERS, description="Who does it; with a key it is its owner; of one of `*`, its id."),
+]
+WordsField = Annotated[str | None, Field(max_length=WORDS_CHARACTERS)]
+"""A reason or a note, as long as the run accepts it."""
 
 
 class Told(BaseModel):
@@ -30,6 +42,8 @@ class RunLine(Told):
     nodes_done: int
     nodes_total: int
     session_id: str | None = Field(default=None, description="The session whose turn it is.")
+    error: RunError | None = Field(default=None, description="Of a failed run.")
+    metadata: dict[str, str] = Field(description="As the caller gave it.")
 
 
 class RunList(BaseModel):
@@ -37,8 +51,12 @@ class RunList(BaseModel):
 
     object: str = "list"
     data: list[RunLine]
+    has_more: bool = Field(description="Whether a page follows.")
     next: str | None = Field(default=None, description="Send it as `cursor` for the page that follows.")
-    ui_url: str | None = Field(default=None, description="The page of all runs in the Temporal UI, if it is known.")
+    ui_url: str | None = Field(
+        default=None,
+        description="The page of all runs in the Temporal UI, for keys with the scope `operate`, if it is known.",
+    )
 
 
 class RunDocument(Told):
@@ -49,14 +67,17 @@ class RunDocument(Told):
     status: str
     title: str | None = None
     output: Any
-    error: JsonObject | None = None
-    nodes: dict[str, JsonObject]
+    error: RunError | None = None
+    nodes: dict[str, NodeFacts]
+    metadata: dict[str, str] = Field(description="As the caller gave it.")
     waiting_for: list[JsonObject] = Field(description="What it asks of people.")
     started_at: str | None = None
     ended_at: str | None = None
     offset: str = Field(description="Send it as `after` of the events, to be told what happens from here on.")
     session_id: str | None = None
-    ui_url: str | None = Field(default=None, description="Its page in the Temporal UI, if it is known.")
+    ui_url: str | None = Field(
+        default=None, description="Its page in the Temporal UI, for keys with the scope `operate`, if it is known."
+    )
 
 
 class InputsDocument(BaseModel):
@@ -67,17 +88,12 @@ class InputsDocument(BaseModel):
     inputs: JsonObject = Field(description="Values by name; those over 8 KiB by reference.")
 
 
-class NodeDocument(Told):
+class NodeDocument(NodeFacts):
     """A node or an item; what `dagwright node RUN NODE --json` tells, with the names of the API."""
 
     id: str
-    status: str
-    tool: str | None = Field(
-        default=None, description="None if a person, a sub-plan or the run itself makes the result."
-    )
-    attempts: int
     arguments: Any = Field(default=None, description="What its call is given; null before it begins.")
-    result: Any
+    notes: list[JsonObject] | None = None
 
 
 class GraphDocument(BaseModel):
@@ -113,6 +129,7 @@ class SessionList(BaseModel):
 
     object: str = "list"
     data: list[SessionLine]
+    has_more: bool = Field(description="Whether there are more than `limit`.")
 
 
 class SessionDocument(Told):
@@ -133,6 +150,10 @@ class AskedRequest(Told):
     node: str | None = None
     type: str
     prompt: str | None = None
+    assignee: str | None = Field(default=None, description="Who is asked now; anyone if it is null.")
+    escalations: list[JsonObject] | None = Field(
+        default=None, description="`from`, `to` and `at` of each escalation; absent if there was none."
+    )
     answer_schema: JsonObject = Field(description="JSON Schema of `answer`.")
 
 
@@ -141,6 +162,7 @@ class Requests(BaseModel):
 
     object: str = "list"
     data: list[AskedRequest]
+    has_more: bool = Field(description="Always false: all are listed.")
 
 
 class AnswerBody(BaseModel):
@@ -156,8 +178,8 @@ class AnswerBody(BaseModel):
     )
     answer: Any = Field(description="As the schema of the request wants it; `yes`, an option or a text do as well.")
     all: bool = Field(default=False, description="Whether the answer is for all open requests of the same node.")
-    by: str | None = Field(default=None, description="Who says so; with a key it is its owner; of one of `*`, its id.")
-    note: str | None = None
+    by: ByField = None
+    note: WordsField = None
 
 
 class ActBody(BaseModel):
@@ -167,8 +189,8 @@ class ActBody(BaseModel):
         extra="forbid", json_schema_extra={"examples": [{"reason": "wrong figures", "by": "ann"}]}
     )
 
-    reason: str | None = None
-    by: str | None = Field(default=None, description="Who does it; with a key it is its owner; of one of `*`, its id.")
+    reason: WordsField = None
+    by: ByField = None
 
 
 class CancelNodeBody(ActBody):
@@ -207,7 +229,7 @@ class AppendBody(ActBody):
         },
     )
 
-    nodes: list[JsonObject] = Field(min_length=1, description="As in a plan.")
+    nodes: Annotated[list[JsonObject], Field(fail_fast=True)] = Field(min_length=1, description="As in a plan.")
 
 
 class Done(BaseModel):
@@ -216,6 +238,7 @@ class Done(BaseModel):
     run_id: str
     ok: bool
     message: str
+    status: str | None = Field(default=None, description="State of a run that was cancelled before.")
 
 
 class PlanBody(BaseModel):
@@ -294,6 +317,9 @@ class RunBody(BaseModel):
     deadline: str | None = Field(default=None, description="How long the whole run may take, such as `90s` or `2h`.")
     policy: JsonObject | None = Field(default=None, description="Which calls a person is asked about.")
     title: str | None = Field(default=None, description="What lists call it if the plan has no title.")
+    metadata: MetadataField = Field(
+        default_factory=dict, description="Names and values by which `GET /v1/runs` filters; at most 20."
+    )
 
 
 class StartedRun(BaseModel):
@@ -313,7 +339,9 @@ class ForkBody(BaseModel):
 
     plan: JsonObject | list[Any] | str | None = Field(default=None, description="In place of that of the run.")
     inputs: JsonObject = Field(default_factory=dict, description="Those that are others than in the run.")
-    rerun: list[str] = Field(default_factory=list, description="Nodes and items to do again.")
+    rerun: Annotated[list[str], Field(fail_fast=True)] = Field(
+        default_factory=list, description="Nodes and items to do again."
+    )
     start: bool = Field(default=False, description="Whether it is started, and not only shown.")
 
 
@@ -336,43 +364,52 @@ OptionalCancelNode = Annotated[CancelNodeBody | None, _shown_by(CancelNodeBody)]
 OptionalRetry = Annotated[RetryBody | None, _shown_by(RetryBody)]
 
 
+def created(model: type[BaseModel], example: Mapping[str, Any]) -> dict[int | str, JsonObject]:
+    """Describe a response that is 201 with `Location` for a new run, and 200 otherwise."""
+    found = answered(model, example)
+    return {**found, 201: {**found[200], "headers": header_descriptions("Location")}}
+
+
 def answered(
     model: type[BaseModel],
     example: Mapping[str, Any],
     *,
-    events: str | None = None,
+    events: tuple[str, type[BaseModel]] | None = None,
     headers: Mapping[str, JsonObject] | None = None,
 ) -> dict[int | str, JsonObject]:
     """Returns how an answer is described.
 
     Args:
-        events: an example of the same as a stream, where it may be asked for as one.
+        events: an example of the same as a stream, where it may be asked for as one, with the schema of its events.
         headers: that it has, as they are described.
     """
     content: JsonObject = {"application/json": {"example": dict(example)}}
     if events is not None:
-        content |= streamed(events)
+        content |= streamed(events[0], data=events[1])
     named = {} if headers is None else {"headers": dict(headers)}
     return {200: {"model": model, "description": str(model.__doc__).strip(), "content": content, **named}}
 
 
-def streamed(example: str, *, names: Sequence[str] = ()) -> JsonObject:
+def streamed(example: str, *, data: type[BaseModel] | Mapping[str, type[BaseModel]]) -> JsonObject:
     """Returns how server-sent events are described.
 
     Args:
-        names: the types that they have.
+        data: the schema of their data; of events with types, that of each type.
     """
-    kind: JsonObject = {"type": "string", **({"enum": [*names]} if names else {})}
+    if isinstance(data, Mapping):
+        item: JsonObject = {"oneOf": [_event_of(model, kind=kind) for kind, model in data.items()]}
+    else:
+        item = _event_of(data, kind=None)
+    # Of each event, as OpenAPI 3.2 has it; before that there is a word for the whole stream alone.
+    return {"text/event-stream": {"itemSchema": item, "example": example}}
+
+
+def _event_of(model: type[BaseModel], *, kind: str | None) -> JsonObject:
+    text: JsonObject = {"contentMediaType": "application/json", "contentSchema": reference_to(model)}
     facts = {
         "id": {"type": "string"},
-        "event": kind,
-        "data": {"type": "string", "contentMediaType": "application/json"},
+        "event": {"type": "string", **({} if kind is None else {"const": kind})},
+        # Streams without types end as OpenAI's do.
+        "data": {"type": "string", **(text if kind is not None else {"anyOf": [text, {"const": "[DONE]"}]})},
     }
-    required = ["event", "data"] if names else ["data"]
-    return {
-        "text/event-stream": {
-            # Of each event, as OpenAPI 3.2 has it; before that there is a word for the whole stream alone.
-            "itemSchema": {"type": "object", "properties": facts, "required": required},
-            "example": example,
-        }
-    }
+    return {"type": "object", "properties": facts, "required": ["data"] if kind is None else ["event", "data"]}

@@ -1,16 +1,20 @@
 """`/v1/runs`: looks at runs by their ids."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Depends, Header, Query
 from starlette.responses import Response, StreamingResponse
 
 from dagwright.contracts.sessions import session_name
 from dagwright.explaining import Explaining
 from dagwright.gateway import examples
+from dagwright.gateway.bodies import metadata_of
 from dagwright.gateway.callers import known_as, session_of
-from dagwright.gateway.desk import TheDesk
+from dagwright.gateway.desk import Desk, TheDesk
 from dagwright.gateway.errors import ApiError
+from dagwright.gateway.event_models import RUN_EVENTS
 from dagwright.gateway.headers import header_descriptions
 from dagwright.gateway.looking import (
     graph_document,
@@ -21,6 +25,7 @@ from dagwright.gateway.looking import (
     told_json,
 )
 from dagwright.gateway.naming import named, named_node
+from dagwright.gateway.request_bodies import JsonRoute
 from dagwright.gateway.run_models import (
     GraphDocument,
     InputsDocument,
@@ -33,19 +38,42 @@ from dagwright.gateway.run_models import (
 )
 from dagwright.node_looking import look_at_node
 from dagwright.plan.states import RunStatus
-from dagwright.run_lists import MOST_AT_ONCE, RunFilter, RunPlace
+from dagwright.run_lists import MOST_AT_ONCE, RunFilter, RunPlace, RunSummary
 
-router = APIRouter(tags=["runs"])
+router = APIRouter(tags=["runs"], route_class=JsonRoute)
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Id of the last event that was seen.")]
 After = Annotated[str | None, Query(description="The same, for clients that cannot set headers.")]
+NO_METADATA: list[str] = []
 EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Server-sent events: `nodes` (what has changed), `run` (the run as it stands), `end` (last).",
-        "content": streamed(examples.EVENTS, names=("nodes", "run", "end", "error")),
+        "content": streamed(examples.EVENTS, data=RUN_EVENTS),
         "headers": header_descriptions("X-Run-Id"),
     },
     204: {"description": "The client has seen the end already."},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a list.
+
+    Args:
+        after: where it begins; `None` is at the newest run.
+    """
+
+    limit: int
+    after: RunPlace | None
+
+
+def _page(
+    limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
+    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+) -> Page:
+    return Page(limit, _place(cursor))
+
+
+ThePage = Annotated[Page, Depends(_page)]
 
 
 @router.get("/v1/runs", summary="Runs, open ones first", responses=answered(RunList, examples.RUNS))
@@ -55,16 +83,42 @@ async def list_runs(
     status: Annotated[RunStatus | None, Query(description="Only those of this state.")] = None,
     session_id: Annotated[str | None, Query(description="Only the turns of this session.")] = None,
     title: Annotated[str | None, Query(description="Only those with this text in their title or id.")] = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
-    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    metadata: Annotated[
+        list[str], Query(description="`key=value`: only those with this metadata; several: with all of them.")
+    ] = NO_METADATA,
+    page: ThePage,
 ) -> Response:
     """Lists the runs of the caller, without sub-plans: those that go on first, then those that have ended."""
     session = None if session_id is None else session_name(session_of(desk.caller, session_id))
-    wanted = RunFilter(desk.caller.owner, status, session, title)
-    found, following = await desk.runs.page_of_runs(limit=limit, wanted=wanted, after=_place(cursor))
-    lines = [{**named(run.to_json()), "session_id": known_as(desk.caller, run.session)} for run in found]
+    wanted = RunFilter(desk.caller.owner, status, session, title, tags=_metadata(metadata))
+    found, following = await desk.runs.page_of_runs(limit=page.limit, wanted=wanted, after=page.after)
+    lines = [_line(desk, run) for run in found]
     beyond = None if following is None else str(following)
-    return told_json({"object": "list", "data": lines, "next": beyond, "ui_url": desk.server.runs_url()})
+    more = {"has_more": following is not None, "next": beyond}
+    return told_json({"object": "list", "data": lines, **more, "ui_url": desk.shown_server.runs_url()})
+
+
+def _line(desk: Desk, run: RunSummary) -> dict[str, Any]:
+    line = named(run.to_json())
+    metadata = line.pop("tags")
+    return {**line, "session_id": known_as(desk.caller, run.session), "metadata": metadata}
+
+
+def _metadata(pairs: Sequence[str]) -> dict[str, str]:
+    """Return the metadata that a list is filtered by.
+
+    Raises:
+        ApiError: a pair is not `key=value`.
+    """
+    found = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not (name and separator):
+            words = f"metadata: must be key=value, such as order=4711, not {pair!r:.80}"
+            raise ApiError(400, words, param="metadata", code="invalid_value")
+        found[name] = value
+    # What no run can have, such as control characters, the server cannot search for.
+    return metadata_of(found)
 
 
 @router.get("/v1/runs/{run_id}", summary="A run with its nodes", responses=answered(RunDocument, examples.RUN))

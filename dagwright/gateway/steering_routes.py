@@ -1,20 +1,22 @@
 """Steers runs: cancel, pause, resume, and what is done to nodes; each as the command of that name does it."""
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from dagwright.contracts import wire
-from dagwright.dialects.reading import read_text
+from dagwright.feed import RunClosed
 from dagwright.forking_runs import ForkWish, draft_of, start_fork
 from dagwright.forks import Forks
 from dagwright.gateway import examples
 from dagwright.gateway.callers import Scope
-from dagwright.gateway.desk import Desk, TheDesk, needs
-from dagwright.gateway.looking import told_json
+from dagwright.gateway.desk import Desk, PlansDesk, TheDesk, needs
+from dagwright.gateway.looking import created_run, told_json
+from dagwright.gateway.posted import checked_beside, posted_of, with_sub_plans
+from dagwright.gateway.request_bodies import JsonRoute
 from dagwright.gateway.run_models import (
     ActBody,
     AppendBody,
@@ -28,21 +30,32 @@ from dagwright.gateway.run_models import (
     ResultBody,
     RetryBody,
     answered,
+    created,
 )
+from dagwright.people import AnswerRefused
+from dagwright.plan.states import RunStatus
 
-router = APIRouter(tags=["steering"], dependencies=[needs(Scope.OPERATE)])
+router = APIRouter(tags=["steering"], route_class=JsonRoute, dependencies=[needs(Scope.OPERATE)])
 NOBODY = ActBody()
 """Of a request without a body."""
 _DONE = answered(Done, examples.PAUSED)
 
 
 async def cancelled(desk: Desk, run: str, body: ActBody | None) -> dict[str, Any]:
-    """Asks a run to stop.
+    """Cancel a run; a run that is being stopped, or was cancelled, is left as it is.
 
     Raises:
-        RunNotFound, RunClosed, AnswerRefused: it does not.
+        RunNotFound, RunClosed, AnswerRefused: it cannot be cancelled.
     """
-    return _done(run, await desk.steering.cancel(run, message=told_of(desk, body)))
+    try:
+        return _done(run, await desk.steering.cancel(run, message=told_of(desk, body)))
+    except (RunClosed, AnswerRefused):
+        view = await desk.runs.feed(run).read()
+        is_stopping = not view.is_closed and view.scheduler is not None and view.scheduler.is_stopped
+        if not is_stopping and view.status != RunStatus.CANCELLED:
+            raise
+        state = "is being stopped" if is_stopping else "is cancelled"
+        return {**_done(run, f"the run {state} already"), "status": view.status}
 
 
 @router.post("/v1/runs/{run_id}/cancel", summary="Stop a run", responses=answered(Done, examples.CANCELLED))
@@ -87,30 +100,28 @@ async def set_result(run_id: str, node: str, body: ResultBody, desk: TheDesk) ->
 
 
 @router.post("/v1/runs/{run_id}/nodes", summary="Append nodes", responses=_DONE)
-async def append(run_id: str, body: AppendBody, desk: TheDesk) -> Response:
+async def append(run_id: str, body: AppendBody, desk: PlansDesk) -> Response:
     """Adds nodes to the plan of a run that goes on; they are checked first."""
     tools = desk.toolset.declarations()
     run = await desk.own(run_id)
-    return told_json(_done(run, await desk.steering.append(run, body.nodes, tools=tools, by=_by(desk, body))))
+    nodes = with_sub_plans(desk, body.nodes)
+    async with desk.checks.turn(desk.caller.key):
+        return told_json(_done(run, await desk.steering.append(run, nodes, tools=tools, by=_by(desk, body))))
 
 
-@router.post(
-    "/v1/runs/{run_id}/fork", summary="Make a new run from it", responses=answered(ForkDocument, examples.FORK)
-)
-async def fork(run_id: str, body: ForkBody, desk: TheDesk) -> Response:
+@router.post("/v1/runs/{run_id}/fork", summary="Make a new run from it", responses=created(ForkDocument, examples.FORK))
+async def fork(run_id: str, body: ForkBody, desk: PlansDesk, request: Request) -> Response:
     """Tells what a fork would do, and starts it with `start`; the same fork twice is one run."""
     forks = Forks(desk.runs.feed, desk.toolset.store)
-    plan: Any = body.plan
-    if isinstance(plan, str):
-        plan = await asyncio.to_thread(read_text, plan, name="the plan")
-    wish = ForkWish(() if plan is None else (plan,), body.inputs, body.rerun)
+    plans = () if body.plan is None else (posted_of(desk, body.plan),)
+    wish = ForkWish(plans, body.inputs, body.rerun, apart=partial(checked_beside, desk, request))
     run = await desk.own(run_id)
     draft = await draft_of(run, wish, runs=desk.runs, forks=forks, toolset=desk.toolset)
     if body.start:
         async with desk.room_for_run(draft.workflow_id):
             await start_fork(draft, runs=desk.runs, forks=forks, tools=desk.toolset.references)
     told = {"run_id": run, "fork": draft.workflow_id, "is_started": body.start, "difference": draft.to_json()}
-    return told_json(told)
+    return created_run(told, draft.workflow_id) if body.start else told_json(told)
 
 
 async def steered(desk: Desk, run: str, name: str, message: Mapping[str, Any]) -> dict[str, Any]:

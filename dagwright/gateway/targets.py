@@ -64,7 +64,7 @@ def target_of(desk: Desk, model: str | None) -> Target:
     kind, slash, name = named.partition("/")
     for known in get_args(Kind):
         if slash and kind == known and known != "model":
-            _refuse_unknown(named, name, _names(desk, known), kind=known)
+            _refuse_unknown(desk, named, name, kind=known)
             return Target(known, name)
     return Target("model", named)
 
@@ -79,15 +79,37 @@ def _names(desk: Desk, kind: Kind) -> list[str]:
             return profiles_of(desk)
 
 
-def _refuse_unknown(model: str, name: str, known: list[str], *, kind: Kind) -> None:
+def _refuse_unknown(desk: Desk, model: str, name: str, *, kind: Kind) -> None:
+    known = _names(desk, kind)
     if name in known:
         return
+    if kind == "plan":
+        refuse_broken(desk, name, param="model")
     near = (suggestion(name, known) or "").replace("'", f"'{kind}/", 1)
     where = {
-        "plan": "the folder of --plans has none of that name",
+        "plan": _no_plan(desk, name) if kind == "plan" else "",
         "agent": "no file of --agents has one of that name",
         "profile": f"there are {', '.join(known)}"
         + ("" if "rounds" in known else ", and rounds too where --tools names workers"),
     }[kind]
     words = f"the model {model!r:.120} does not exist: {near or where}; GET /v1/models lists what there is"
     raise ApiError(404, words, param="model", code="model_not_found")
+
+
+def refuse_broken(desk: Desk, name: str, *, param: str) -> None:
+    """Refuse a published plan whose file cannot be used.
+
+    Raises:
+        ApiError: it is one; the message has the problems of the file.
+    """
+    if problems := desk.broken.get(name):
+        words = f"the published plan {name!r:.120} cannot be used: {'; '.join(problems)}"
+        raise ApiError(422, words, param=param, code="plan_unusable")
+
+
+def _no_plan(desk: Desk, name: str) -> str:
+    if unreadable := desk.broken.get(""):
+        return "; ".join(unreadable)
+    if desk.plans is None and not desk.templates:
+        return "the gateway publishes no plans; start it with --plans FOLDER"
+    return f"the folder of --plans has no file {name:.80}.json, {name:.80}.yaml or {name:.80}.yml"

@@ -24,11 +24,13 @@ class Telling:
     Args:
         seen: where the client stopped; `None` if it begins.
         shown: what is told beside the answer.
+        is_whole: whether the answer comes in one piece at the end, since only all of it can be checked.
     """
 
-    def __init__(self, kind: Kind, run: str, *, seen: Place | None, shown: Shown) -> None:
+    def __init__(self, kind: Kind, run: str, *, seen: Place | None, shown: Shown, is_whole: bool = False) -> None:
         self.place = seen if seen is not None else Place(kind, run)
         self._shown = shown
+        self._is_whole = is_whole
         self._answer = AnswerTold(self.place.mark, total=self.place.total)
         self._progress = Progress(run, shown, standing=self.place.standing)
         self._last: Moment | None = None
@@ -54,7 +56,7 @@ class Telling:
         following = (
             # The text was told to its end.
             moments(desk, run, answered=answered, after=after)
-            if self.place.end
+            if self.place.end or self._is_whole
             else moments_and_pieces(desk, run, self._answer, answered=answered, after=after)
         )
         async with aclosing(following) as coming:

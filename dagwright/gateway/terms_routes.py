@@ -12,12 +12,13 @@ from dagwright.gateway.callers import Scope
 from dagwright.gateway.desk import Desk, TheDesk, needs
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.looking import told_json
-from dagwright.gateway.run_models import ActBody, Done, JsonObject, answered
+from dagwright.gateway.request_bodies import JsonRoute
+from dagwright.gateway.run_models import ActBody, ByField, Done, JsonObject, answered
 from dagwright.gateway.steering_routes import steered, told_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.terms import limits_to_json, policy_to_json
 
-router = APIRouter(tags=["steering"])
+router = APIRouter(tags=["steering"], route_class=JsonRoute)
 
 
 class LimitsBody(ActBody):
@@ -53,7 +54,7 @@ class PolicyBody(BaseModel):
     )
 
     policy: JsonObject
-    by: str | None = Field(default=None, description="Who does it; with a key it is its owner; of one of `*`, its id.")
+    by: ByField = None
 
 
 class PolicyDocument(BaseModel):

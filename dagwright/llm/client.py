@@ -23,7 +23,7 @@ from dagwright.contracts.model_calls import ModelAnswer, ModelCall, ModelConfig,
 from dagwright.contracts.model_failures import ModelFailure
 from dagwright.llm.answers import Pieces, answer_of, read_whole, usage_of
 from dagwright.llm.bodies import Prepared
-from dagwright.llm.failures import Asked, Trouble, error_of, failure_of
+from dagwright.llm.failures import Asked, Trouble, error_of, model_failure_of
 from dagwright.llm.manners import Manner, Manners, OutputMode, next_manner
 from dagwright.llm.prices import PriceTable, shipped_prices
 from dagwright.tools.redaction import Redaction
@@ -252,7 +252,7 @@ class ModelClient:
             max_tokens=prepared.call.config.max_tokens,
             api_key=self._endpoint.key,
         )
-        return failure_of(trouble, asked, now=datetime.now(UTC))
+        return model_failure_of(trouble, asked, now=datetime.now(UTC))
 
 
 class ModelStream:

@@ -108,7 +108,7 @@ _ADVICE: Mapping[ModelError, str] = {
 }
 
 
-def failure_of(trouble: Trouble, asked: Asked, *, now: datetime) -> ModelFailure:
+def model_failure_of(trouble: Trouble, asked: Asked, *, now: datetime) -> ModelFailure:
     """Returns what a trouble means for whoever asked: the one place that maps failures to actions."""
     error = error_of(trouble)
     words = cut_text(_message(trouble, error, asked), max_bytes=MESSAGE_LIMIT_BYTES // 2)

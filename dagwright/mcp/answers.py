@@ -68,7 +68,7 @@ def failure_text(answer: Mapping[str, Any]) -> str | None:
     return _text_of(answer.get("content") or ()) or "the server says that the call failed, and not why"
 
 
-def failure_of(code: int, message: str, *, status: int | None, retry_after: Any = None) -> ToolError:
+def tool_error_of(code: int, message: str, *, status: int | None, retry_after: Any = None) -> ToolError:
     """Returns the failure that an error of the protocol stands for.
 
     Args:

@@ -52,6 +52,7 @@ def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
     read = [(file, server) for file in files for server in read_servers(file, variables)]
     told = _told_by([server for _, server in read])
     specs: list[ToolSpec] = []
+    sources: dict[str, str] = {}
     connections: list[Connection] = []
     for (file, server), tools in zip(read, told, strict=True):
         connections.append(Connection(server))
@@ -59,10 +60,11 @@ def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
             listed = listed_tools(server, tools)
         except ToolsUnreadable as error:
             raise ToolsUnreadable(f"{file.name}: {error}") from None
-        specs += [_spec_of(tool, connections[-1]) for tool in listed]
-    origins = tuple(f"{file.resolve()}#{server.name}" for file, server in read)
+        found = [_spec_of(tool, connections[-1]) for tool in listed]
+        specs += found
+        sources.update({spec.name: str(file) for spec in found})
     try:
-        return ServersOfTools(ToolRegistry.of(*specs, origins=origins), tuple(connections))
+        return ServersOfTools(ToolRegistry.of(*specs, sources=sources), tuple(connections))
     except ValueError as error:
         raise ToolsUnreadable(f"{', '.join(file.name for file in files)}: {error}") from None
 

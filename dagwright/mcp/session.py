@@ -26,7 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from dagwright import __version__
-from dagwright.mcp.answers import CONNECTION_CLOSED, failure_of, is_session_gone
+from dagwright.mcp.answers import CONNECTION_CLOSED, is_session_gone, tool_error_of
 from dagwright.mcp.config import Address, Program, ServerConfig
 from dagwright.mcp.last_words import LastWords
 from dagwright.tools.errors import NotStarted, RemoteFailed
@@ -168,7 +168,7 @@ class Session:
         if error.code == CONNECTION_CLOSED and isinstance(self._server.where, Program):
             return RemoteFailed(f"it ended during the call, so nobody knows what became of it{self._why()}")
         status = seen.status if seen.status is not None and seen.status >= 400 else None
-        return failure_of(error.code, error.message, status=status, retry_after=seen.retry_after)
+        return tool_error_of(error.code, error.message, status=status, retry_after=seen.retry_after)
 
     async def close(self) -> None:
         """Ends the connection, and the server if it is a program; returns when it has ended."""

@@ -81,7 +81,8 @@ def is_asked_between(context: Context) -> bool:
 
 def form_for(request: Request, context: Context) -> types.ElicitRequestFormParams | None:
     """Returns the form for a request; `None` if the client cannot show one."""
-    form = form_of(request)
+    # A client may fill in forms without asking anyone.
+    form = form_of(request) if request.get("channel") != "inbox" else None
     if form is None or (context.protocol_version < _LISTS_SINCE and _has_lists(form)):
         return None
     return types.ElicitRequestFormParams(message=words_of(request), requested_schema=form)

@@ -3,6 +3,7 @@
 What a call cannot do is a result with `isError`, so that the model behind the client reads why and tries otherwise.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -21,6 +22,8 @@ from dagwright.mcp_server.results import invalid, refusal, result_of, run_result
 from dagwright.mcp_server.starting import CallRefused, Starter
 from dagwright.people import Answer, AnswerRefused, OpenRequest, Place
 from dagwright.plan.arguments import SchemaOfTool
+from dagwright.plan.checked_plan import Checked
+from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.plan_words import changes_of
 from dagwright.preparation import check_size
@@ -98,13 +101,13 @@ class Calls:
         steering: steers them.
     """
 
-    def __init__(self, tools: list[types.Tool], templates: Templates, *, starter: Starter, steering: Steering) -> None:
-        self.tools = {tool.name: tool for tool in tools}
-        self._templates = templates
+    def __init__(
+        self, tools: Sequence[types.Tool], templates: Templates, *, starter: Starter, steering: Steering
+    ) -> None:
+        self.publish(tools, templates)
         self._starter = starter
         self._steering = steering
         self._runs: Runs = starter.runs
-        self._schemas = {tool.name: SchemaOfTool(tool.input_schema) for tool in tools}
         self._others: Mapping[str, Callable[[Call], Awaitable[Result]]] = {
             catalogue.CHECK_PLAN: self._check_plan,
             catalogue.GET_RUN: self._get_run,
@@ -112,6 +115,12 @@ class Calls:
             catalogue.ANSWER_FEEDBACK: self._answer_feedback,
             catalogue.CANCEL: self._cancel,
         }
+
+    def publish(self, tools: Sequence[types.Tool], templates: Templates) -> None:
+        """Replace the tools by those of other templates."""
+        self.tools = {tool.name: tool for tool in tools}
+        self._templates = templates
+        self._schemas = {tool.name: SchemaOfTool(tool.input_schema) for tool in tools}
 
     async def call(self, call: Call) -> Result:
         """Returns the result of a call; one that can not be done has a result too, with `isError`."""
@@ -172,7 +181,7 @@ class Calls:
             return await self._starter.template(self._templates[name], inputs, run=call.run_id, deadline=deadline)
         if name is not None or "plan" not in call.arguments:
             raise CallRefused("bad_usage", "give either `plan` or `template`")
-        return await self._starter.plan(call.arguments, run=call.run_id)
+        return await self._starter.plan(call.arguments, run=call.run_id, templates=self._templates)
 
     async def _start(self, call: Call) -> Result:
         started = await self._started(call)
@@ -196,8 +205,7 @@ class Calls:
         return run_result(await self._runs.document(seen.view), said=" ".join(filter(None, [said, seen.said])))
 
     async def _check_plan(self, call: Call) -> Result:
-        checked, _ = self._starter.checked(call.arguments)
-        held = check_size(checked)
+        checked, held = await asyncio.to_thread(self._checked_plan, call.arguments)
         document = {
             "status": "valid",
             "title": checked.plan.title,
@@ -210,6 +218,10 @@ class Calls:
             "notes": [note.to_json() for note in checked.notes],
         }
         return result_of(document)
+
+    def _checked_plan(self, arguments: Mapping[str, Any]) -> tuple[Checked, CompiledPlan]:
+        checked, _ = self._starter.checked(arguments, self._templates)
+        return checked, check_size(checked)
 
     async def _get_run(self, call: Call) -> Result:
         return await self._followed(call, call.arguments["workflow_id"], Asking(call.context))
@@ -229,7 +241,8 @@ class Calls:
         chosen = _chosen(workflow_id, await people.requests_of(workflow_id), call.arguments)
         meant = meant_by(workflow_id, chosen) if chosen else Meant(workflow_id, call.arguments["request"])
         content = {name: call.arguments[name] for name in (*given, *_BESIDE) if name in call.arguments}
-        answered = await give(people, meant, Answer(content, call.by, call.arguments.get("note")), more=_nothing_more)
+        answer = Answer(content, call.by, call.arguments.get("note"), through="mcp")
+        answered = await give(people, meant, answer, more=_nothing_more)
         said = told_of(answered)
         if not any(each.is_taken for each in answered):
             is_unclear = any(each.is_unclear for each in answered)

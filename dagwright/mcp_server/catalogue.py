@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import mcp_types as types
+import structlog
 
-from dagwright.contracts.rounds import MAX_ROUNDS_LIMIT
+from dagwright.contracts.rounds import MAX_ROUNDS_LIMIT, SYNTHESES
 from dagwright.plan.agents import agent_cards
 from dagwright.plan.states import RunStatus
 from dagwright.plan.tools import ToolDeclaration
-from dagwright.templates import Template, Templates, TemplatesUnreadable
+from dagwright.templates import Template, Templates
 
 RUN_PLAN: Final = "run_plan"
 CHECK_PLAN: Final = "check_plan"
@@ -25,6 +26,7 @@ MOST_WAIT_S: Final = 3600
 LISTED: Final = 20
 """Runs that are listed if nothing else is said."""
 _MOST_LISTED = 200
+_LOG = structlog.stdlib.get_logger("dagwright.mcp_server")
 _NAMES_SHOWN = 60
 """Tools of plans that the description of `run_plan` names."""
 
@@ -65,22 +67,23 @@ _RESULT: Final = {
 
 
 def tools_of(templates: Templates, declared: Mapping[str, ToolDeclaration]) -> list[types.Tool]:
-    """Returns every tool, those of templates last and in order of their names.
+    """Return every tool, those of templates last and in order of their names.
 
     Args:
+        templates: as `without_taken` returns them.
         declared: tools that plans may call.
-
-    Raises:
-        TemplatesUnreadable: a template has the name of a tool that the server has anyway.
     """
     own = [_run_plan(declared, list(templates)), _check_plan(), _ask(), _get_run(), _list_runs(), _answer_feedback()]
-    own.append(_cancel())
-    taken = {tool.name for tool in own}
-    if both := [template.file for name, template in templates.items() if name in taken]:
-        raise TemplatesUnreadable(
-            f"{', '.join(both)}: the MCP server has a tool of that name ({', '.join(sorted(taken))}); rename the file"
-        )
-    return [*own, *map(_of_template, templates.values())]
+    return [*own, _cancel(), *map(_of_template, templates.values())]
+
+
+def without_taken(templates: Templates) -> Templates:
+    """Return the templates whose names no other tool of the server has; an error is logged for each of the others."""
+    taken = {RUN_PLAN, CHECK_PLAN, ASK, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL}
+    for name in sorted(taken & templates.keys()):
+        problem = f"{templates[name].file}: the MCP server has a tool of that name; rename the file"
+        _LOG.error("a published plan cannot be used", problem=problem)
+    return {name: template for name, template in templates.items() if name not in taken}
 
 
 def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> types.Tool:
@@ -164,6 +167,12 @@ def _ask() -> types.Tool:
                     "type": "string",
                     "description": "Of the profile rounds: how long a call of a worker may take that names no time "
                     "itself, such as 2m.",
+                },
+                "synthesis": {
+                    "type": "string",
+                    "enum": [*SYNTHESES],
+                    "description": "Of the profile rounds: assemble joins what workers found, model has a model word "
+                    "the answer.",
                 },
                 "id": _ID,
                 "timeout": _TIMEOUT,

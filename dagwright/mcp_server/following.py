@@ -165,7 +165,7 @@ async def take(
     if filled.action != "accept":
         return
     try:
-        answer = Answer(answer_in(request, filled.content or {}), by)
+        answer = Answer(answer_in(request, filled.content or {}), by, through="mcp")
         await runs.people.answer(await runs.people.place_of(workflow_id, str(request["id"])), answer)
     except (AnswerRefused, RunClosed, RunNotFound, NotJson) as error:
         asking.said.append(f"The answer to {request['id']!r} was not taken: {error}.")

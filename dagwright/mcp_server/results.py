@@ -106,9 +106,12 @@ def _message_of(document: Mapping[str, Any]) -> str:
 
 def _asked(requests: Sequence[Mapping[str, Any]], run: str) -> str:
     first = requests[0]
+    more = f" {len(requests) - 1} more are under `waiting_for`." if len(requests) > 1 else ""
+    if first.get("channel") == "inbox":
+        how = f"with `dagwright feedback {run} {first['id']}`, in the console or through the HTTP API"
+        return f"{first['prompt']!s:.500} A person must answer in the inbox, {how}; this server cannot.{more}"
     argument = _HOW_TO_ANSWER.get(str(first["type"]), "data")
     how = f"call {ANSWER_FEEDBACK} with workflow_id {run!r}, request {first['id']!r} and {argument}"
-    more = f" {len(requests) - 1} more are under `waiting_for`." if len(requests) > 1 else ""
     return f"{first['prompt']!s:.500} To answer, {how}.{more}"
 
 

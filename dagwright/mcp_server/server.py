@@ -3,8 +3,9 @@
 It keeps nothing: two in front of one Temporal work as one.
 """
 
+import asyncio
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 import mcp_types as types
 from mcp.server.context import HandlerResult
@@ -14,12 +15,12 @@ from mcp.shared.exceptions import MCPError
 from dagwright.client import Runs
 from dagwright.mcp_server.asking import Context
 from dagwright.mcp_server.calls import Call, Calls
-from dagwright.mcp_server.catalogue import ASK, GET_RUN, RUN_PLAN, tools_of
+from dagwright.mcp_server.catalogue import ASK, GET_RUN, RUN_PLAN, tools_of, without_taken
 from dagwright.mcp_server.starting import Starter
 from dagwright.mcp_server.tasks import Tasks
 from dagwright.sessions import Sessions
 from dagwright.steering import Steering
-from dagwright.templates import Templates
+from dagwright.templates import Published, TemplateFolder, Templates
 from dagwright.toolset import Toolset
 
 _INSTRUCTIONS = (
@@ -30,29 +31,53 @@ _INSTRUCTIONS = (
 
 
 def create_server(
-    *, runs: Runs, sessions: Sessions, steering: Steering, toolset: Toolset, templates: Templates
+    *,
+    runs: Runs,
+    sessions: Sessions,
+    steering: Steering,
+    toolset: Toolset,
+    templates: Templates | TemplateFolder,
+    is_serving: bool = True,
 ) -> Server[Any]:
     """Returns a server that any transport can serve.
 
     Args:
         runs, sessions, steering: of the namespace.
         toolset: what plans of clients may call.
-        templates: the plans that are tools; checked with the same toolset.
-
-    Raises:
-        TemplatesUnreadable: a template has the name of another tool.
+        templates: the plans that are tools, checked with the same toolset; a folder is read again when its files
+            change.
+        is_serving: whether the runs are served with the settings of this process; otherwise the model is the workers'.
     """
-    tools = tools_of(templates, toolset.declarations())
-    calls = Calls(tools, templates, starter=Starter(runs, sessions, toolset), steering=steering)
+    declared = toolset.declarations()
+    folder = templates if isinstance(templates, TemplateFolder) else None
+    published = folder.read() if folder is not None else Published(cast("Templates", templates), {})
+    usable = without_taken(published.templates)
+    starter = Starter(runs, sessions, toolset, is_serving=is_serving)
+    calls = Calls(tools_of(usable, declared), usable, starter=starter, steering=steering)
+
+    async def refresh() -> None:
+        nonlocal published
+        if folder is None:
+            return
+        now = await asyncio.to_thread(folder.read)
+        if now is not published:
+            published = now
+            usable = without_taken(now.templates)
+            calls.publish(tools_of(usable, declared), usable)
 
     async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=tools)
+        await refresh()
+        return types.ListToolsResult(tools=[*calls.tools.values()])
 
     tasks = Tasks(calls, runs, steering)
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> HandlerResult:
+        await refresh()
         tool = calls.tools.get(params.name)
         if tool is None:
+            if problems := published.problems.get(params.name):
+                words = f"the published plan {params.name!r} cannot be used: {'; '.join(problems)}"
+                raise MCPError(types.INVALID_PARAMS, words)
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}; `tools/list` has those there are")
         call = Call(context, params, tool)
         return await (tasks.call(call) if tasks.is_for(call) else calls.call(call))

@@ -5,28 +5,32 @@ CallRefused     what was asked cannot be done; carries the word and the sentence
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from dagwright.client import NO_TERMS, IdInUse, IdInvalid, Origin, Runs, Started, Terms
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.sessions import SessionNameInvalid, session_name
-from dagwright.dialects.reading import read_text
+from dagwright.plan.checked_plan import Checked
 from dagwright.plan.compiled import CompiledPlan, first_of_model
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.model_policy import model_policy
 from dagwright.plan.plan_words import changes_of
-from dagwright.plan.policy import Policy, default_policy
-from dagwright.plan.validation import Checked
+from dagwright.plan.policy import Policy
 from dagwright.planner import GoalRefused
-from dagwright.preparation import check_plan, policy_problems
+from dagwright.planner.reading import with_all_asked
+from dagwright.posted_plans import checked_posted, posted_plan
+from dagwright.preparation import policy_problems
 from dagwright.sessions import Sessions, TurnNotTaken
-from dagwright.templates import Template, compiled_with
+from dagwright.templates import Template, Templates, compiled_with
 from dagwright.toolset import Toolset
 from dagwright.turns import SessionStart, WordsRequest, prepared_words, start_turn
 
-_OF_MODELS = default_policy("model")
+_OF_MODELS = model_policy("")
 """Clients are models: what they write asks a person before it changes anything."""
-_OF_ROUNDS = ("max_rounds", "worker_timeout")
+NO_TEMPLATES: Templates = MappingProxyType({})
+_OF_ROUNDS = ("max_rounds", "worker_timeout", "synthesis")
 """Arguments of `ask` that only one profile has."""
 
 
@@ -51,40 +55,44 @@ class Starter:
         runs, sessions: of the namespace.
         toolset: what plans may call.
         policy: of plans that clients bring.
+        is_serving: whether the runs are served with the settings of this process.
     """
 
     runs: Runs
     sessions: Sessions
     toolset: Toolset
     policy: Policy = field(default=_OF_MODELS)
+    is_serving: bool = True
 
-    async def plan(self, arguments: Mapping[str, Any], *, run: str | None) -> Started:
+    async def plan(
+        self, arguments: Mapping[str, Any], *, run: str | None, templates: Templates = NO_TEMPLATES
+    ) -> Started:
         """Starts the run of a plan that a client brings.
 
         Args:
             arguments: of `run_plan`.
+            templates: those that the plan may name as sub-plans.
             run: id of the run.
 
         Raises:
             PlanInvalid: the plan or its inputs are wrong.
             CallRefused: it cannot be started.
         """
-        checked, written = self.checked(arguments)
-        compiled = compiled_with(checked, arguments.get("inputs") or {})
+        checked, written = self.checked(arguments, templates)
+        compiled = with_all_asked(compiled_with(checked, arguments.get("inputs") or {}))
         # Plans that change nothing run at once, as those do that a model writes for a request in words.
         terms = Terms(_seconds(arguments, "timeout"), self.policy, needs_approval=changes_of(compiled) > 0)
         source = {"plan": written, "dialect": checked.dialect, "context": {}}
         return await self._started(compiled, arguments.get("inputs") or {}, Origin(source), terms=terms, run=run)
 
-    def checked(self, arguments: Mapping[str, Any]) -> tuple[Checked, Any]:
+    def checked(self, arguments: Mapping[str, Any], templates: Templates = NO_TEMPLATES) -> tuple[Checked, Any]:
         """Returns the checked plan of a call, and the plan as it was written.
 
         Raises:
             PlanInvalid: with everything that is wrong.
         """
-        given = arguments["plan"]
-        written = read_text(given, name="the plan") if isinstance(given, str) else given
-        checked = check_plan(written, self.toolset.declarations(), dialect=arguments.get("dialect"))
+        posted = posted_plan(arguments["plan"], arguments.get("dialect"), templates)
+        checked, written = checked_posted(posted, self.toolset.declarations())
         if refused := policy_problems(checked, self.policy):
             raise PlanInvalid(refused)
         return checked, written
@@ -101,7 +109,7 @@ class Starter:
             PlanInvalid: the inputs are wrong.
             CallRefused: it cannot be started.
         """
-        origin = Origin(template.source, template.file)
+        origin = Origin(template.source, template.file, template.name)
         terms = NO_TERMS if deadline is None else Terms(_seconds({"timeout": deadline}, "timeout"))
         return await self._started(template.compiled(inputs), inputs, origin, terms=terms, run=run)
 
@@ -120,6 +128,7 @@ class Starter:
             profile=arguments.get("profile", "plan"),
             rounds=arguments.get("max_rounds"),
             worker_timeout_s=_seconds(arguments, "worker_timeout"),
+            synthesis=arguments.get("synthesis"),
         )
         if request.profile != "rounds" and (given := [name for name in _OF_ROUNDS if name in arguments]):
             raise CallRefused("bad_usage", f"{given[0]}: only the profile rounds has it")
@@ -155,6 +164,9 @@ class Starter:
             raise _of_id(error) from None
 
     def _refuse_without_model(self, model: str | None) -> None:
+        if not self.is_serving:
+            # The workers' settings are not known here; a node fails with the same code where they have no model.
+            return
         if model is None and self.toolset.models.model is None:
             raise CallRefused("no_model", "no model is named: set DAGWRIGHT_MODEL for this server")
         if self.toolset.models.endpoint.lacks_key:

@@ -5,7 +5,7 @@ stands in `dagwright.plan.answering`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
@@ -21,7 +21,7 @@ from dagwright.plan.references import suggestion
 from dagwright.plan.requests import INPUTS, Closing, Feedback, Request
 from dagwright.plan.run_state import RunState
 from dagwright.plan.sent_tools import tools_from_json
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.plan.work import TOO_MUCH_AT_ONCE, TooMuchWork, WorkBudget
 
 EARLY_ANSWERS = 1_000
@@ -121,6 +121,8 @@ class AnswerReader(RunState):
         for request in requests:
             if request.deadline_at is not None and request.deadline_at <= at and request.escalates_to is None:
                 return Closing("expired", request.deadline_at).told(request.id)
+            if (rejection := request.rejects(feedback)) is not None:
+                return rejection
             # The items of a map ask the same as a rule, and an answer may be large.
             key = question_key(request)
             try:
@@ -191,7 +193,8 @@ class AnswerReader(RunState):
         if request.purpose == "error":
             return
         is_asked = node.kind == "tool" and node.approval == "policy"
-        if is_asked and self.policy.verdict(tool, lambda: answer["arguments"]) == "refuse":
+        given = effects_of_call(tool, answer["arguments"]) if isinstance(answer["arguments"], Mapping) else tool.effects
+        if is_asked and self.policy.verdict(replace(tool, effects=given), lambda: answer["arguments"]) == "refuse":
             raise BadAnswer(refused_words(node.tool))
 
     def _problem_of_early(self, feedback: Feedback, judging: WorkBudget) -> str | None:
@@ -283,7 +286,7 @@ def refused_words(tool: str) -> str:
     return f"the policy of the run does not let {tool!r} be called so"
 
 
-_DECIDING = ("type", "options", "multiple", "takes_text", "schema")
+_DECIDING = ("type", "options", "multiple", "takes_text", "schema", "channel")
 """Fields of a question that decide which answers fit."""
 
 
@@ -297,6 +300,8 @@ def _misfit(node: CompiledNode, feedback: Feedback) -> str | None:
     question = {name: node.arguments[name] for name in _DECIDING if name in node.arguments}
     try:
         request = request_of({**question, "prompt": "…"}, feedback.request, task=node.id, purpose="answer", at=0.0)
+        if (rejection := request.rejects(feedback)) is not None:
+            return rejection
         normal_form(request, feedback.answer)
     except BadQuestion:
         return None

@@ -101,6 +101,8 @@ class Answering(Asking):
 
     def _take_early(self, request: Request, feedback: Feedback, at: float) -> None:
         try:
+            if (rejection := request.rejects(feedback)) is not None:
+                raise BadAnswer(rejection)
             answer = normal_answer(request, feedback.answer)
             self._look_at_arguments(request, answer)
         except BadAnswer as error:
@@ -253,9 +255,7 @@ class Answering(Asking):
 
     def _expire(self, request: Request, at: float) -> None:
         if (assignee := request.escalates_to) is not None and request.deadline_s is not None:
-            request.assignee, request.on_timeout = assignee, "fail"
-            request.deadline_at = at + request.deadline_s
-            request.next_reminder_at = None if request.reminder_s is None else at + request.reminder_s
+            request.escalate(assignee, at)
             if request.task:
                 self._record(*self._items.place(request.task)).reason = request.waits_for
             self.requests.watch(request)

@@ -32,14 +32,18 @@ class BadAnswer(Exception):
     """An answer does not fit its request; the message says what was expected."""
 
 
-def size_problem(answer: Any, most: int = ANSWER_BYTES) -> str | None:
-    """Returns why an answer cannot be kept, if it cannot."""
+def size_problem(value: Any, most: int = ANSWER_BYTES, *, what: str = "the answer") -> str | None:
+    """Return why an answer, or another value, cannot be stored; `None` if it can.
+
+    Args:
+        what: name of the value in the message.
+    """
     try:
-        size = len(pydantic_core.to_json(answer))
+        size = len(pydantic_core.to_json(value))
     except ValueError:
-        return "the answer is no JSON that can be kept: it holds a lone surrogate, or is nested too deep"
+        return f"{what} is no JSON that can be kept: it holds a lone surrogate, or is nested too deep"
     if size > most:
-        return f"the answer has {size:,} bytes as JSON; at most {most:,} are allowed"
+        return f"{what} has {size:,} bytes as JSON; at most {most:,} are allowed"
     return None
 
 
@@ -130,6 +134,10 @@ def _approval(request: Request, answer: Any) -> dict[str, Any]:
 
 def _selection(request: Request, answer: Any) -> dict[str, Any]:
     example = '{"selected": ["x"]}' + (' or {"text": "…"}' if request.takes_text else "")
+    if isinstance(answer, Mapping) and "approved" in answer:
+        option = next(iter(request.options or ()), "x")
+        select = as_text(_id_of(option) or option)
+        raise BadAnswer(f"the request is a SELECTION, not an APPROVAL: give `--select {select}`, as JSON {example}")
     parts = _parts_of(answer, ("selected", "text") if request.takes_text else ("selected",), example)
     if "text" in parts:
         if "selected" in parts:

@@ -15,12 +15,13 @@ from dagwright.plan.document import Document
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.extension import Extension
 from dagwright.plan.policy import LETTING_INLINE, REFUSED_INLINE, Policy
+from dagwright.plan.references import HINT_BUDGET
 from dagwright.plan.regions import contract
 from dagwright.plan.run_state import RunState
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.stored import Path, StoredValue
 from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan.validation import MOST_COMPARED_NAMES, check_document
+from dagwright.plan.validation import check_document
 from dagwright.plan.wanted import with_wanted
 
 MOST_NODES = 200
@@ -40,14 +41,14 @@ def extension_of(
     state: RunState,
     *,
     tools: Mapping[str, ToolDeclaration],
-    most_compared: int = MOST_COMPARED_NAMES,
+    most_compared: int = HINT_BUDGET,
 ) -> Extension:
     """Returns what a plan that runs grows by.
 
     Args:
         nodes: as in a plan (contract.md section 1), as JSON.
         tools: those that they may name beside the ones of the plan, which stand above them.
-        most_compared: names that are compared with wrong ones, for the sake of hints.
+        most_compared: budget of all hints (see `NameHints`).
 
     Raises:
         PlanInvalid: something is wrong with them, with pointers into `{"nodes": […]}`.
@@ -98,9 +99,8 @@ def _told_of_new(problem: Problem, nodes: Sequence[Any], *, there: Collection[st
     if problem.node in there:
         return replace(problem, message=f"the run has a node {problem.node!r} already", hint="choose another id")
     ids = [str(node.get("id")) if isinstance(node, Mapping) else "" for node in nodes]
-    places = [place for place, name in enumerate(ids) if normalize("NFC", name) == problem.node]
-    words = " and of ".join(f"node {place}" for place in places)
-    return replace(problem, message=f"{problem.node!r} is the id of {words}")
+    places = [str(place) for place, name in enumerate(ids) if normalize("NFC", name) == problem.node]
+    return replace(problem, message=f"duplicate node id {problem.node!r} (nodes {' and '.join(places)})")
 
 
 def _refused(nodes: Sequence[CompiledNode], policy: Policy, *, within: str | None = None) -> Iterator[Problem]:
@@ -212,7 +212,6 @@ def told(invalid: PlanInvalid) -> str:
     """Returns what is wrong with nodes in one sentence for each of the first problems."""
     words = []
     for problem in invalid.problems[:_PROBLEMS_TOLD]:
-        hint = f" ({problem.hint})" if problem.hint and problem.hint not in problem.message else ""
-        words.append(f"{problem.code} at {problem.pointer}: {problem.message}{hint}")
+        words.append(f"{problem.code} at {problem.pointer}: {problem.text}")
     left = len(invalid.problems) - _PROBLEMS_TOLD
     return "; ".join([*words, *([f"and {left} more"] if left > 0 else [])])

@@ -13,7 +13,7 @@ import jsonschema_rs
 
 from dagwright.plan import parties, text_formats
 from dagwright.plan.compiled import Hole, HolePath
-from dagwright.plan.references import suggestion
+from dagwright.plan.references import HINT_BUDGET, NameHints, listed, nearest
 from dagwright.plan.tools import ToolDeclaration, parameter_name
 
 _COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"})
@@ -21,6 +21,8 @@ _UNKNOWN = "\ue000"
 """Stands where a value is not known; any value would do, since what is said about it is dropped."""
 
 _PROBLEMS_TOLD = 5
+_MESSAGE_CHARACTERS = 400
+_VALUE_SHOWN = 100
 
 ArgumentProblem = tuple[HolePath, str, str | None]
 """Where in the arguments, what is wrong, and a hint."""
@@ -49,7 +51,7 @@ def validator_of(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validato
     try:
         return _validator(json.dumps(schema, sort_keys=True))
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        raise ValueError(f"this is no JSON Schema: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"this is no JSON Schema: {str(error).splitlines()[0]:.200}") from None
 
 
 class SchemaOfTool:
@@ -67,6 +69,7 @@ class SchemaOfTool:
         self._schema = schema
         self._properties: Mapping[str, Any] = schema.get("properties", {})
         self._names = frozenset(self._properties)
+        self._hints = NameHints(HINT_BUDGET)
 
     def problems_of(
         self, arguments: Mapping[str, Any], holes: Sequence[Hole], *, has_dashes: bool = False
@@ -87,13 +90,33 @@ class SchemaOfTool:
             named = with_parts(named, [(path, _UNKNOWN) for path in unknown])
         if self._validator.is_valid(named):
             return
+        meant = self._meant(named)
         for error in self._validator.iter_errors(named):
+            if meant and self._misses(error) & meant:
+                # A misspelt name was reported as unknown already.
+                continue
             place = tuple(error.instance_path)
             if _hangs_on_unknown(place, str(error.schema_path[-1]) if error.schema_path else "", unknown):
                 continue
             place = (written.get(str(place[0]), place[0]), *place[1:]) if place else ()
             dashed = any("-" in key for key in arguments) or (has_dashes and not any("_" in key for key in arguments))
             yield from self._told(error, place, dashed=dashed)
+
+    def _meant(self, named: Mapping[str, Any]) -> frozenset[str]:
+        """Return the parameters that are the nearest to unknown arguments."""
+        strange = [name for name in named if name not in self._names] if not named.keys() <= self._names else []
+        missing = self._names - named.keys() if strange else ()
+        return frozenset(each for name in strange for each in nearest(name, sorted(missing), most=1, hints=self._hints))
+
+    def _misses(self, error: jsonschema_rs.ValidationError) -> frozenset[str]:
+        """Return the parameters whose absence is an error."""
+        if list(error.instance_path):
+            return frozenset()
+        missing = getattr(error.kind, "property", None)
+        if isinstance(missing, str):
+            return frozenset([missing])
+        choices = self._schema["oneOf"] if list(error.schema_path) == ["oneOf"] else ()
+        return frozenset(name for part in choices for name in part.get("required", ()))
 
     def _told(
         self, error: jsonschema_rs.ValidationError, place: HolePath, *, dashed: bool
@@ -105,15 +128,19 @@ class SchemaOfTool:
 
         unexpected = getattr(error.kind, "unexpected", None)
         if unexpected and not place:
+            known = [spelt(each) for each in self._properties]
             for name in unexpected:
-                known = [spelt(each) for each in self._properties]
-                yield (name,), f"unknown argument {name!r}", suggestion(name, known)
+                yield (name,), f"unknown argument {name!r}", self._hints.near(name, known)
             return
         missing = None if place else getattr(error.kind, "property", None)
         if isinstance(missing, str):
             yield place, f'"{spelt(missing)}" is a required property', None
             return
-        yield place, self._choice(error) or _of_optional(error) or error.message, None
+        options = getattr(error.kind, "options", None)
+        if isinstance(options, list):
+            yield place, *_not_an_option(error.instance, options, self._hints)
+            return
+        yield place, self._choice(error) or _of_optional(error) or _of_types(error) or _short_message(error), None
 
     def _choice(self, error: jsonschema_rs.ValidationError) -> str | None:
         """Returns what is wrong where only names decide, which the library tells with the whole of the arguments."""
@@ -128,8 +155,35 @@ def _of_optional(error: jsonschema_rs.ValidationError) -> str | None:
     if list(error.schema_path)[-1:] != ["anyOf"]:
         return None
     branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())
-    told = [[each.message for each in branch] for branch in branches if not _is_of_null(branch)]
+    told = [[_short_message(each) for each in branch] for branch in branches if not _is_of_null(branch)]
     return told[0][0] if len(told) == 1 and len(told[0]) == 1 else None
+
+
+def _short_message(error: jsonschema_rs.ValidationError) -> str:
+    """Return the library's message, with a long value cut so that the reason after it remains."""
+    message: str = error.message
+    if len(message) <= _MESSAGE_CHARACTERS:
+        return message
+    value = json.dumps(error.instance, ensure_ascii=False, separators=(",", ":"))
+    reason = message[len(value) :] if message.startswith(value) else message[-_VALUE_SHOWN:]
+    return f"{message[:_VALUE_SHOWN]}…{reason}"
+
+
+def _not_an_option(value: Any, options: Sequence[Any], hints: NameHints) -> tuple[str, str | None]:
+    """Return the message and the hint for a value that an enumeration does not have."""
+    texts = [each if isinstance(each, str) else json.dumps(each) for each in options]
+    near = value if isinstance(value, str) else ""
+    return f"{json.dumps(value)[:60]} is not one of {listed(texts, near=near, hints=hints)}", hints.near(near, texts)
+
+
+def _of_types(error: jsonschema_rs.ValidationError) -> str | None:
+    """Return the types of which one is expected, where a value has none of them."""
+    branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())
+    kinds = [getattr(each.kind, "types", None) for branch in branches for each in branch]
+    if not kinds or not all(isinstance(each, list) for each in kinds):
+        return None
+    names = dict.fromkeys(str(name) for each in kinds for name in each or ())
+    return f"{json.dumps(error.instance)[:60]} is not of type {' or '.join(names)}"
 
 
 def _is_of_null(branch: Sequence[jsonschema_rs.ValidationError]) -> bool:

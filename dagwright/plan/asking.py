@@ -13,7 +13,7 @@ from typing import Any
 from dagwright.plan.answer_reading import EARLY_BYTES, AnswerReader, refused_words
 from dagwright.plan.answers import ERROR_CHOICES, size_problem
 from dagwright.plan.arguments import problem_of_call
-from dagwright.plan.compiled import inline_tools
+from dagwright.plan.compiled import inline_tools, tool_of
 from dagwright.plan.errors import NodeError
 from dagwright.plan.human_fields import question_raised
 from dagwright.plan.inputs import schema_of_missing
@@ -27,7 +27,6 @@ from dagwright.plan.resolution import MissingData, resolve_holes
 from dagwright.plan.run_end import unreadable
 from dagwright.plan.states import Attempt, NodeStatus, Record
 from dagwright.plan.stored import unfilled_places
-from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.work import TooMuchWork
 
 QUESTIONS_OF_A_CALL = 100
@@ -240,13 +239,13 @@ class Asking(AnswerReader, ABC):
             return True
         if inline_tools(node) is not None:
             return self.policy.can_hold(INLINE_AGENT)
-        tool = self.plan.tools.get(node.tool) or ToolDeclaration(node.tool)
+        tool = tool_of(node, self.plan.tools)
         return node.kind == "tool" and self.policy.can_hold(tool)
 
     def _verdict_on(self, number: int, item: int) -> str:
         node = self.plan.nodes[number]
         if node.kind == "tool":
-            tool = self.plan.tools.get(node.tool) or ToolDeclaration(node.tool)
+            tool = tool_of(node, self.plan.tools)
             verdict = self.policy.verdict(tool, lambda: self._arguments_of(number, item))
         else:
             # The nodes of a sub-plan are asked about one by one.

@@ -7,15 +7,16 @@ from typing import Any, Literal
 
 from dagwright.plan.agents import tool_of_agent, with_effects_of_tools
 from dagwright.plan.arguments import with_parts
+from dagwright.plan.checked_plan import Checked
 from dagwright.plan.compiled import DEFAULT_TIMEOUT_S, Approval, CompiledNode, CompiledPlan, Hole, Join, RetryRule
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.human_fields import question_of
 from dagwright.plan.lookups import handed_down, with_lookups
 from dagwright.plan.model import AtLeast, Cache, Human, Node, OnErrorValue
+from dagwright.plan.node_effects import effects_of_node
 from dagwright.plan.node_references import NodeReferences
 from dagwright.plan.references import ResultOf
 from dagwright.plan.tools import Effects, ToolDeclaration, with_undoing
-from dagwright.plan.validation import Checked
 from dagwright.plan.wanted import with_wanted
 
 _ON_ERROR: Mapping[str, Literal["skip", "ask", "replan"]] = {"skip": "skip", "ask": "ask", "replan": "replan"}
@@ -74,7 +75,13 @@ def _planless(checked: Checked) -> Iterator[Problem]:
         if node.on_error == "replan":
             at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, "on_error"))
             message = "on_error: replan: only a run for a request in words has a planner, and its sub-plans have none"
-            yield Problem("not_available", message, at, node.id, "write block, skip, ask or a value, or use `ask`")
+            yield Problem(
+                "not_available",
+                message,
+                at,
+                node.id,
+                "write block, skip, ask or a value, or use `dagwright ask`",
+            )
         if index in checked.sub_plans:
             yield from _planless(checked.sub_plans[index])
 
@@ -152,6 +159,7 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
         approval=approval,
         approval_holes=approval_holes,
         sub_plan=_compile(checked.sub_plans[index]) if index in checked.sub_plans else None,
+        effects=effects_of_node(tool, node, arguments, unknown=[path for path, _ in holes]),
     )
     return _agent_as_tool(compiled, checked, index) if node.agent_name is not None and tool is not None else compiled
 

@@ -8,7 +8,7 @@ Replay: fields may be added with a default; the meaning of a field never changes
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import compress
 from operator import attrgetter, is_not
 from typing import Any, Literal, get_args
@@ -122,6 +122,8 @@ class CompiledNode:
     approval_holes: Sequence[Hole] = ()
     supersedes: str | None = None
     """Id of the node whose place it takes."""
+    effects: str | None = None
+    """Effects of its calls, where they are other than those of its tool; see `tool_of`."""
     undoes: str | None = None
     """Id of the node or item whose effect it takes back; its arguments follow from that call."""
 
@@ -181,6 +183,12 @@ class CompiledPlan:
         while count and self.nodes[count - 1].kind in kinds:
             count -= 1
         return count
+
+
+def tool_of(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration:
+    """Declaration of a node's tool, with the effects of the node; an undeclared tool may write."""
+    declared = tools.get(node.tool) or ToolDeclaration(node.tool)
+    return declared if node.effects is None else replace(declared, effects=Effects(node.effects))
 
 
 def agent_of(node: CompiledNode) -> str | None:

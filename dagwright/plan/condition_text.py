@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from dagwright.plan.cel_program import compile_cel
+from dagwright.plan.condition_errors import BadCondition
 
 Source = Literal["nodes", "inputs", "item", "index"]
 Steps = tuple[str | int, ...]
@@ -194,7 +195,7 @@ class _TextReader:
         else:
             node = name
         if source == "nodes" and not self.is_node(node):
-            raise ValueError(f"there is no node {node!r}")
+            raise BadCondition(f"there is no node {node!r}", unknown=node)
         steps, end = self._steps(end)
         self._add(place, end, source=source, node=node, steps=steps, in_loop=in_loop)
         return end

@@ -15,8 +15,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dagwright.plan.cel_program import compile_cel
+from dagwright.plan.condition_errors import BadCondition, syntax_error
 from dagwright.plan.condition_text import Read, Reading, Steps, names_of, read_text
 from dagwright.plan.paths import MissingValue, describe_type, format_path, get_value
+from dagwright.plan.references import NODE_VALUE_FIELDS, no_field
 from dagwright.plan.stored import StoredValue, TooLargeHere, WorkerText
 
 if TYPE_CHECKING:
@@ -77,9 +79,27 @@ def parse_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
     condition = read_condition(text, is_node)
     for name in program.variables():
         if name not in condition.reading.names:
-            raise ValueError(f"there is no node {name!r}")
+            raise BadCondition(f"there is no node {name!r}", unknown=name)
+    for read in condition.reading.reads:
+        if read.source == "nodes":
+            _check_field(read)
     _compiled(condition.reading.program)
     return condition
+
+
+def _check_field(read: Read) -> None:
+    """Refuse what no node has.
+
+    Raises:
+        BadCondition: it is another field than `NODE_VALUE_FIELDS`, or the node itself is read as a value.
+    """
+    if read.steps and read.steps[0] in NODE_VALUE_FIELDS:
+        return
+    if read.steps:
+        message, hint = no_field(read.node, str(read.steps[0]))
+        raise BadCondition(message, hint=hint)
+    if read.asks == "value":
+        raise BadCondition(f"{read.node!r} is a node and not a value", hint=f"write {read.node}.result")
 
 
 def read_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
@@ -98,8 +118,7 @@ def _compiled(text: str) -> "cel.Program":
     try:
         return compile_cel(text)
     except (ValueError, RecursionError) as error:
-        reason = str(error).split("ERROR:")[-1].split("\n")[0].split("Syntax error:")[-1].strip()
-        raise ValueError(f"it is no CEL expression: {reason}") from None
+        raise syntax_error(text, error) from None
 
 
 @dataclass(slots=True)
@@ -231,6 +250,32 @@ def read_values(condition: Condition, scope: Mapping[str, Any], *, measure: Meas
         elif read.source == "inputs":
             values.take(read, scope["inputs"], measure=measure)
     return values
+
+
+def missing_reads(condition: Condition, start_of: Callable[[Read], Any]) -> list[str]:
+    """Return the places that a condition reads and that are missing or null, such as `a.result.x is missing`.
+
+    What the condition itself asks with `has()`, and the item of a `for_each`, is left out.
+
+    Args:
+        start_of: returns the value at which the path of a read starts: a node's fields by name, or the inputs.
+    """
+    reads = [read for read in condition.reading.reads if read.source in ("nodes", "inputs")]
+    asked = {(read.source, read.node, read.steps) for read in reads if read.asks == "presence"}
+    found: dict[str, None] = {}
+    for read in reads:
+        paths = [read.steps[:end] for end in range(len(read.steps) + 1)]
+        if any((read.source, read.node, path) in asked for path in paths):
+            continue
+        start = start_of(read)
+        place = read.node if read.source == "nodes" else read.source
+        if read.source == "nodes" and _walk(start, read.steps[:1]) is None:
+            found[f"{place}{format_path(read.steps[:1])} is null"] = None
+            continue
+        value = _walk(start, read.steps)
+        if value is _MISSING or value is None:
+            found[f"{place}{format_path(read.steps)} is {'missing' if value is _MISSING else 'null'}"] = None
+    return [*found]
 
 
 def with_item(condition: Condition, fixed: Values, *, item: Any, index: int) -> Values:

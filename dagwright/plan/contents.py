@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_to_json
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_to_json, tool_of
 from dagwright.plan.conditions import read_condition
 from dagwright.plan.items import StoredList, items_of
 from dagwright.plan.references import Index, Item, Reference, ResultOf, Secret, Template, references_in
@@ -31,7 +31,7 @@ def changes_the_world(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) 
     """Tells whether a node calls a tool that changes the world; one that nobody declared does."""
     if node.kind not in ("tool", "reported"):
         return False
-    return (tools.get(node.tool) or ToolDeclaration(node.tool)).effects in _CHANGING
+    return tool_of(node, tools).effects in _CHANGING
 
 
 def content_of(state: RunState, number: int, item: int, *, version: str | None = None) -> str:
@@ -107,7 +107,7 @@ def _definition(state: RunState, number: int, version: str | None) -> list[Any]:
     if node.kind == "lookup":
         # Whatever version of the tool found it: a person may have been asked.
         return ["lookup", node.tool]
-    tool = state.plan.tools.get(node.tool) or ToolDeclaration(node.tool)
+    tool = tool_of(node, state.plan.tools)
     made_by = None if tool.effects in _CHANGING else tool.version if version is None else version
     return ["tool", node.tool, node.is_worker, made_by]
 

@@ -21,7 +21,7 @@ def parse_duration(text: str) -> timedelta:
     """
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no duration; write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d")
+        raise ValueError(f"{text!r:.80} is no duration; write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d")
     duration = timedelta(milliseconds=float(match[1]) * _UNITS_MS[match[2]])
     if not timedelta() < duration <= LONGEST:
         raise ValueError(f"{text!r} is out of range; a duration is over 0 and at most {LONGEST.days}d")

@@ -69,12 +69,13 @@ def jurisdiction_of(text: str) -> str:
 
 
 class UnknownEntityType(ValueError):
-    """There is no such type of entity; `hint` is the nearest one, if one is near."""
+    """Unknown type of entity; `hint` names the nearest known one, if one is near, and `message` is without it."""
 
     def __init__(self, entity_type: str) -> None:
         self.hint = suggestion(slug_of(entity_type), KIND_OF)
-        near = f"; {self.hint}" if self.hint else "."
-        super().__init__(f"Unknown entity type {entity_type!r:.80}{near} Known types: {', '.join(KIND_OF)}")
+        unknown, known = f"Unknown entity type {entity_type!r:.80}", f"Known types: {', '.join(KIND_OF)}"
+        self.message = f"{unknown}. {known}"
+        super().__init__(f"{unknown}; {self.hint} {known}" if self.hint else self.message)
 
 
 def kind_of(entity_type: str) -> str | None:

@@ -9,8 +9,18 @@ This module imports the standard library only.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+MAX_PROBLEMS = 100
+"""Problems that are reported for one document. Checking stops there: nobody reads more, and each costs time."""
+TOO_MANY_PROBLEMS = "too_many_problems"
+"""Code of the last entry of a report that was cut off there."""
+CYCLE = "cycle"
+"""Code of a dependency cycle, whose message is never cut: it lists every node of the cycle by its ID."""
+_TEXT_CHARACTERS = 2_000
+"""Of one message, hint or node ID: each may quote a part of the document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +29,7 @@ class Problem:
 
     Args:
         code: one of the codes of design.md section 4 and contract.md section 5, such as `cycle`.
-        message: one sentence for the person who wrote the document, in the words of its dialect.
+        message: one sentence for the author of the document, in the terms of its dialect, without the hint.
         pointer: RFC 6901 pointer into the document as written; `""` is the whole document.
         node: id of the node it is about, if it is about one.
         hint: what to do about it, if something can be said.
@@ -30,6 +40,11 @@ class Problem:
     pointer: str = ""
     node: str | None = None
     hint: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The message, and the hint in parentheses if there is one."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
 
     def to_json(self) -> dict[str, Any]:
         """Returns the problem as it stands in a Refusal (contract.md section 5)."""
@@ -49,14 +64,16 @@ class Note:
     code: str
     message: str
     node: str | None = None
+    pointer: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the note as it stands in the `check` document (contract.md section 5)."""
-        return {"code": self.code, "node": self.node, "message": self.message}
+        """Return the note of the `check` document (contract.md section 5); without a pointer if it has none."""
+        encoded = {"code": self.code, "node": self.node, "message": self.message}
+        return {**encoded, "pointer": self.pointer} if self.pointer else encoded
 
 
 class PlanInvalid(Exception):
-    """A document is no runnable plan; `problems` holds everything that is wrong with it, in document order.
+    """A document is no runnable plan; `problems` holds what is wrong with it, in document order (see `limited`).
 
     Args:
         document: what could be read of it, with something harmless in the places that are told, so that the rest can
@@ -64,9 +81,58 @@ class PlanInvalid(Exception):
     """
 
     def __init__(self, problems: Iterable[Problem], *, document: Any = None) -> None:
-        self.problems: Sequence[Problem] = tuple(problems)
+        self.problems: Sequence[Problem] = limited(problems)
         self.document = document
-        super().__init__("; ".join(problem.message for problem in self.problems[:5]))
+        super().__init__("; ".join(problem.text for problem in self.problems[:5]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the problems, and not the text that is made of them."""
+        return partial(PlanInvalid, document=self.document), (self.problems,)
+
+
+class ProblemList(list[Problem]):
+    """The problems found so far in a document; ends the check when there are more than are reported."""
+
+    def append(self, problem: Problem) -> None:
+        """Add a problem.
+
+        Raises:
+            PlanInvalid: there are more than `MAX_PROBLEMS` now.
+        """
+        super().append(problem)
+        if len(self) > MAX_PROBLEMS:
+            raise PlanInvalid(self)
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        """Add problems one by one; raises as `append`."""
+        for problem in problems:
+            self.append(problem)
+
+    def __iadd__(self, problems: Iterable[Problem]) -> Self:  # type: ignore[misc,override]
+        """Add problems one by one; raises as `append`."""
+        self.extend(problems)
+        return self
+
+
+def limited(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return the first `MAX_PROBLEMS` problems, with an entry that says so if there are more, and no endless texts."""
+    found: list[Problem] = []
+    for problem in problems:
+        if len(found) == MAX_PROBLEMS or problem.code == TOO_MANY_PROBLEMS:
+            message = f"there are more problems: checking stopped after the first {MAX_PROBLEMS}"
+            return (*found, Problem(TOO_MANY_PROBLEMS, message, hint="correct these, and check again"))
+        found.append(_shortened(problem))
+    return tuple(found)
+
+
+def _shortened(problem: Problem) -> Problem:
+    if problem.code == CYCLE:
+        return problem
+    texts = (problem.message, problem.hint or "", problem.node or "")
+    if max(map(len, texts)) <= _TEXT_CHARACTERS:
+        return problem
+    message, hint, node = (text if len(text) <= _TEXT_CHARACTERS else f"{text[:_TEXT_CHARACTERS]}…" for text in texts)
+    return replace(problem, message=message, hint=hint or None, node=node or None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.plan.chunks import is_cut
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, node_to_json
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, node_to_json, tool_of
 from dagwright.plan.contents import changes_the_world, content_of, content_of_map
 from dagwright.plan.graph import dependents_of
 from dagwright.plan.kept import Kept, KeptBook, is_result
@@ -17,7 +17,7 @@ from dagwright.plan.references import Placeholder, Template, references_in
 from dagwright.plan.resolution import MissingData
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.tools import Effects
 from dagwright.plan.undoing import taken_back
 from dagwright.plan.work import TooMuchWork
 
@@ -203,7 +203,7 @@ class _Taker:
 
     def _problem(self, node: CompiledNode, task_id: str, record: Record) -> str | None:
         """Returns why a task must not be done again without being named, if that is so."""
-        tool = self._plan.tools.get(node.tool) or ToolDeclaration(node.tool)
+        tool = tool_of(node, self._plan.tools)
         if node.kind != "tool" or tool.effects is not Effects.WRITE:
             return None
         advice = f"name it with --rerun {task_id} if it is to be done again"

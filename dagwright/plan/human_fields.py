@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from dagwright.plan.answers import BadAnswer, default_answer
 from dagwright.plan.arguments import validator_of
 from dagwright.plan.compiled import Hole
-from dagwright.plan.model import Human, Node, OnTimeoutDefault, OnTimeoutEscalate
+from dagwright.plan.model import Human, Node, OnTimeout, OnTimeoutDefault, OnTimeoutEscalate
 from dagwright.plan.questions import OPTIONS, QUESTION_BYTES, BadQuestion
+from dagwright.plan.references import suggestion
 from dagwright.plan.requests import Request
 
 FieldProblem = tuple[tuple[str | int, ...], str, str | None]
@@ -38,11 +39,25 @@ def question_of(human: Human) -> dict[str, Any]:
         "multiple": human.multiple or None,
         "takes_text": human.takes_text or None,
         "assignee": human.assignee,
+        "channel": None if human.channel == "any" else human.channel,
         "deadline_s": human.deadline.total_seconds() if human.deadline else None,
         "reminder_s": human.reminder.total_seconds() if human.reminder else None,
-        "on_timeout": None if isinstance(human.on_timeout, str) else human.on_timeout.model_dump(mode="json"),
+        "on_timeout": _told_step(human.on_timeout),
     }
     return question | {name: part for name, part in parts.items() if part is not None}
+
+
+def _told_step(step: OnTimeout) -> dict[str, Any] | None:
+    # What is left out has its default value: it is the compiled form that plans without chains have always had.
+    return None if isinstance(step, str) else step.model_dump(mode="json", exclude_defaults=True)
+
+
+def _words_of_error(place: tuple[str | int, ...], kind: str, message: str) -> str:
+    label = ".".join(map(str, place))
+    if kind != "extra_forbidden":
+        return f"{label}: {message}".lstrip(": ")
+    known = [field.alias or name for name, field in Human.model_fields.items()]
+    return "; ".join(filter(None, [f"unknown field {label!r}", suggestion(str(place[-1]), known)]))
 
 
 def question_raised(asked: Any) -> dict[str, Any]:
@@ -58,7 +73,7 @@ def question_raised(asked: Any) -> dict[str, Any]:
     try:
         human = Human.model_validate(written)
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, found['loc']))}: {found['msg']}".lstrip(": ") for found in error.errors()]
+        problems = [_words_of_error(found["loc"], found["type"], found["msg"]) for found in error.errors()]
         raise BadQuestion(f"what the tool asks is no question: {'; '.join(problems[:_TOLD_PROBLEMS])}") from None
     for path, message, _ in _problems_of_question(human, ()):
         raise BadQuestion(f"what the tool asks is no question: {'.'.join(map(str, path))}: {message}")
@@ -114,10 +129,10 @@ def _problems_of_question(human: Human, holes: Sequence[Hole]) -> Iterator[Field
     if len(sizes) > QUESTION_BYTES:
         yield (), f"options and schema have {len(sizes):,} bytes as JSON; at most {QUESTION_BYTES:,} are allowed", None
     is_known = not filled & {"options", "schema", "on_timeout"}
-    if (isinstance(human.on_timeout, OnTimeoutDefault) and is_known and human.type != "SELECTION") or (
-        isinstance(human.on_timeout, OnTimeoutDefault) and is_known and isinstance(human.options, list)
-    ):
-        yield from _problems_of_default(human)
+    *_, (path, last) = _steps_of(human)
+    has_options = human.type != "SELECTION" or isinstance(human.options, list)
+    if isinstance(last, OnTimeoutDefault) and is_known and has_options:
+        yield from _problems_of_default(human, last, path)
 
 
 def _problems_of_fields(human: Human) -> Iterator[FieldProblem]:
@@ -132,8 +147,19 @@ def _problems_of_fields(human: Human) -> Iterator[FieldProblem]:
         yield ("schema",), f"'schema' belongs to an INFORMATION, and this is of type {human.type}", None
     if human.deadline is None and human.on_timeout != "fail":
         yield ("on_timeout",), "'on_timeout' needs a 'deadline', or it never comes to it", "add deadline: 2d"
-    if isinstance(human.on_timeout, OnTimeoutEscalate) and not human.on_timeout.escalate.strip():
-        yield ("on_timeout", "escalate"), "expected the name of somebody to escalate to", None
+    for path, step in _steps_of(human):
+        if isinstance(step, OnTimeoutEscalate) and not step.escalate.strip():
+            yield (*path, "escalate"), "expected the assignee to escalate to", None
+
+
+def _steps_of(human: Human) -> Iterator[tuple[tuple[str, ...], OnTimeout]]:
+    """Yield what happens at one deadline after the other, each with its path; at least one step."""
+    path: tuple[str, ...] = ("on_timeout",)
+    step: OnTimeout = human.on_timeout
+    yield path, step
+    while isinstance(step, OnTimeoutEscalate):
+        path, step = (*path, "then"), step.then
+        yield path, step
 
 
 def _problems_of_options(options: Any, filled: set[str | int]) -> Iterator[FieldProblem]:
@@ -148,8 +174,7 @@ def _problems_of_options(options: Any, filled: set[str | int]) -> Iterator[Field
         yield ("options",), "an option stands there twice", None
 
 
-def _problems_of_default(human: Human) -> Iterator[FieldProblem]:
-    assert isinstance(human.on_timeout, OnTimeoutDefault)
+def _problems_of_default(human: Human, step: OnTimeoutDefault, path: tuple[str, ...]) -> Iterator[FieldProblem]:
     schema, options = human.answer_schema, human.options
     request = Request(
         id="",
@@ -162,9 +187,9 @@ def _problems_of_default(human: Human) -> Iterator[FieldProblem]:
         options=options if isinstance(options, list) else None,
         multiple=human.multiple,
         takes_text=human.takes_text,
-        on_timeout={"default": human.on_timeout.default},
+        on_timeout={"default": step.default},
     )
     try:
         default_answer(request)
     except BadAnswer as error:
-        yield ("on_timeout", "default"), f"the default does not fit the question: {error}", None
+        yield (*path, "default"), f"the default does not fit the question: {error}", None

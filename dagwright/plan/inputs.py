@@ -5,18 +5,52 @@ that came out of results were not known before.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dagwright.plan.arguments import SchemaOfTool
 from dagwright.plan.compiled import Hole
 from dagwright.plan.errors import Problem, pointer
+from dagwright.plan.references import suggestion
 from dagwright.plan.stored import unfilled_places
 
 Declared = Mapping[str, Mapping[str, Any]]
 """Name of an input -> its JSON Schema, with `prompt` and `default` beside the schema's own keys."""
 
 _NOT_SCHEMA = frozenset({"prompt", "default"})
+
+
+_TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
+_TYPES_ELSEWHERE = {
+    **dict.fromkeys(("int", "long"), "integer"),
+    **dict.fromkeys(("float", "double", "decimal"), "number"),
+    **dict.fromkeys(("str", "text", "date", "datetime", "file"), "string"),
+    "bool": "boolean",
+    **dict.fromkeys(("list", "tuple", "set"), "array"),
+    **dict.fromkeys(("dict", "map", "json"), "object"),
+    **dict.fromkeys(("none", "nil"), "null"),
+}
+"""What other languages call a type -> its name in JSON Schema."""
+_NOT_SCHEMAS = ("default", "enum", "const", "examples")
+
+
+def wrong_types(schema: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str, str]]:
+    """Yield the path, the message and the hint of each type in a schema that is not a JSON type."""
+    if isinstance(schema, list):
+        for index, part in enumerate(schema):
+            yield from wrong_types(part, at=(*at, index))
+    if not isinstance(schema, Mapping):
+        return
+    named = schema.get("type")
+    for name in named if isinstance(named, list) else [named]:
+        if isinstance(name, str) and name not in _TYPES:
+            meant = _TYPES_ELSEWHERE.get(name.casefold())
+            hint = f"did you mean {meant!r}?" if meant else suggestion(name, _TYPES)
+            message = f"{name!r:.60} is not a JSON type"
+            yield (*at, "type"), message, hint or f"write one of {', '.join(_TYPES)}"
+    for key, part in schema.items():
+        if key not in _NOT_SCHEMAS and isinstance(part, Mapping | list):
+            yield from wrong_types(part, at=(*at, key))
 
 
 def schema_of(declared: Declared) -> SchemaOfTool:

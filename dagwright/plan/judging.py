@@ -6,22 +6,25 @@ the run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pydantic_core
 
 from dagwright.plan.appending import MOST_NODES, MOST_STAND_INS, extension_of, told
-from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.extension import Extension
 from dagwright.plan.growing import refusal_of_extension, refusal_of_own_ids
 from dagwright.plan.model import NODE_FIELDS, PLAN_FIELDS
+from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.requests import JUDGED_AT_ONCE
 from dagwright.plan.run_state import RunState
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.work import WorkBudget
 
-_MOST_COMPARED = 500
-"""Names that are compared for the sake of hints; who sends nodes with the command has had the hints before."""
+_TOOLS_TOLD = 20
+_MOST_COMPARED = 20_000
+"""Budget of all hints, about 5 ms; who sends nodes with the command has had the hints before."""
 
 # In units of the work budget, each measured with what takes longest of its kind.
 _WORK_OF_CHECK = 600
@@ -31,7 +34,7 @@ _WORK_OF_CONDITION = 15
 """Of each character of a `when`."""
 _WORK_OF_BRACES = 12
 """Of each `{{`, with which a reference begins."""
-_WORK_OF_HINTS = 20 * _MOST_COMPARED
+_WORK_OF_HINTS = _MOST_COMPARED // 2
 """Spent once it is known that something is wrong: few nodes need it, and it is more than most take."""
 _WORK_OF_FIELD = 200
 """Of a field that no node has, which is compared with all that there are."""
@@ -63,8 +66,19 @@ def growth_of(
         extension = extension_of(nodes, state, tools=tools, most_compared=_MOST_COMPARED)
     except PlanInvalid as invalid:
         budget.left = max(0, budget.left - _WORK_OF_HINTS)
-        return told(invalid)
+        return told(PlanInvalid([_with_hint(problem, state, tools) for problem in invalid.problems]))
     return refusal_of_own_ids(state, extension) or refusal_of_extension(state, extension) or extension
+
+
+def _with_hint(problem: Problem, state: RunState, tools: Mapping[str, ToolDeclaration]) -> Problem:
+    """Add a hint to a problem with nodes that are sent to a run: no option of a command can help there."""
+    if problem.code != "unknown_tool" or (problem.hint or "").startswith("did you mean"):
+        return problem
+    known = sorted(name for name in {**state.plan.tools, **tools} if not name.startswith(AGENT_PREFIX))
+    left = f" and {len(known) - _TOOLS_TOLD} more" if len(known) > _TOOLS_TOLD else ""
+    listed = f"{', '.join(known[:_TOOLS_TOLD])}{left}"
+    hint = f"the run knows {listed or 'no tool'}; `dagwright feedback` and `dagwright append` bring others with --tools"
+    return replace(problem, hint=hint)
 
 
 def work_of_nodes(nodes: Sequence[Any], *, count_there: int) -> int:

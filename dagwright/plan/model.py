@@ -27,7 +27,14 @@ from dagwright.plan.durations import parse_duration
 MAX_ID_BYTES = 200
 """Longest node id in UTF-8: the engine makes activity ids of it, which Temporal ends at 1,000 bytes."""
 
-RESERVED_IDS = frozenset({"item", "index", "inputs", "secret", "~budget"})
+_RESERVED = {
+    "item": "the item of a for_each",
+    "index": "the position of an item",
+    "inputs": "the inputs of the plan",
+    "secret": "secrets",
+    "~budget": "questions about the budget",
+}
+RESERVED_IDS = frozenset(_RESERVED)
 """Names that mean something else inside a reference (contract.md section 1), or what the run itself asks."""
 
 
@@ -43,7 +50,8 @@ def _checked_id(value: Any) -> Any:
     if len(value.encode()) > MAX_ID_BYTES:
         raise ValueError(f"the id has {len(value.encode())} bytes of UTF-8; at most {MAX_ID_BYTES} are allowed")
     if value in RESERVED_IDS:
-        raise ValueError(f"{value!r} is reserved; ids must not be {', '.join(sorted(RESERVED_IDS))}")
+        reserved = ", ".join(sorted(RESERVED_IDS))
+        raise ValueError(f"{value!r} is reserved for {_RESERVED[value]}; an id is any text but {reserved}")
     return value
 
 
@@ -109,9 +117,13 @@ class OnTimeoutDefault(_Strict):
 
 
 class OnTimeoutEscalate(_Strict):
-    """Who is asked next when nobody answers in time."""
+    """Who is asked next when nobody answers in time, and what happens when they do not answer either."""
 
     escalate: str
+    then: "Literal['fail'] | OnTimeoutDefault | OnTimeoutEscalate" = "fail"
+
+
+OnTimeout = Literal["fail"] | OnTimeoutDefault | OnTimeoutEscalate
 
 
 class Human(_Strict):
@@ -126,9 +138,11 @@ class Human(_Strict):
     takes_text: bool = False
     """Whether a SELECTION may be answered by a text too."""
     assignee: str | None = None
+    channel: Literal["any", "inbox"] = "any"
+    """`inbox`: answers through a model's tool result or an MCP call are rejected."""
     deadline: Duration | None = None
     reminder: Duration | None = None
-    on_timeout: Literal["fail"] | OnTimeoutDefault | OnTimeoutEscalate = "fail"
+    on_timeout: OnTimeout = "fail"
 
 
 AGENT_NAME, AGENT_INSIDE = "name", "inside"
@@ -169,6 +183,8 @@ class Node(_Strict):
     on_error: Literal["block", "skip", "ask", "replan"] | OnErrorValue = "block"
     approval: Literal["policy", "required", "never"] | Human = "policy"
     priority: Annotated[int, Field(ge=1, le=5)] = 3
+    effects: Literal["idempotent"] | None = None
+    """`idempotent`: the call may be repeated; only where the effects of the tool depend on its arguments."""
     cache: Literal["off"] | Cache | None = None
     """`None` is what the effects of the tool say: results of a `pure` one are used again, of any other one never."""
     metadata: JsonObject = Field(default_factory=dict)

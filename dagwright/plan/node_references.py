@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.plan.compiled import Hole, HolePath
+from dagwright.plan.condition_errors import BadCondition
 from dagwright.plan.conditions import parse_condition
 from dagwright.plan.human_fields import question_of
 from dagwright.plan.model import Human, Node
 from dagwright.plan.references import (
+    KEY_HINT,
     BadReferences,
     Index,
     Item,
@@ -19,7 +21,9 @@ from dagwright.plan.references import (
     Secret,
     Template,
     holds_reference,
+    item_hint,
     parse_template,
+    reference_keys,
     walk_texts,
 )
 
@@ -109,7 +113,13 @@ class _Reader:
     def tell(self, code: str, message: str, *, at: tuple[str | int, ...]) -> None:
         self.found.problems.append(ReferenceProblem(code, message, at))
 
+    def keys(self, value: Any, *, at: tuple[str | int, ...]) -> None:
+        """Refuse references in the keys of objects."""
+        for path, message in reference_keys(value, self.ids):
+            self.found.problems.append(ReferenceProblem("invalid_reference", message, (*at, *path), KEY_HINT))
+
     def arguments(self, arguments: Mapping[str, Any]) -> None:
+        self.keys(arguments, at=("arguments",))
         for key, value in arguments.items():
             # Nearly every argument is a plain value, for which a walk would be dear.
             if isinstance(value, dict | list):
@@ -129,6 +139,7 @@ class _Reader:
             if template is not None and (len(template) != 1 or isinstance(template[0], str)):
                 self.tell("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
             return
+        self.keys(for_each, at=("for_each",))
         for path, text in walk_texts(for_each):
             template = self.text(text, at=("for_each", *path), in_item=False)
             if template is not None:
@@ -137,6 +148,7 @@ class _Reader:
     def question(self, human: Human, name: str) -> list[Hole]:
         """Returns the texts with references in a question, where they stand in the compiled one."""
         holes: list[Hole] = []
+        self.keys(question_of(human), at=(name,))
         for path, text in walk_texts(question_of(human)):
             template = self.text(text, at=(name, *path))
             if template is not None:
@@ -156,8 +168,9 @@ class _Reader:
         except BadReferences as error:
             for bad in error.found:
                 message = f"Invalid reference: {bad.text}: {bad.message}"
+                hint = item_hint(bad) if in_item and self.node.for_each is not None else bad.hint
                 self.found.problems.append(
-                    ReferenceProblem("invalid_reference", message, at, bad.hint, unknown=bad.unknown)
+                    ReferenceProblem("invalid_reference", message, at, hint, unknown=bad.unknown)
                 )
             self.note(error.parts, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
             return None
@@ -188,7 +201,10 @@ class _Reader:
         try:
             condition = parse_condition(text, self.ids.__contains__)
         except ValueError as error:
-            self.tell("invalid_field", f"when: {error}", at=("when",))
+            hint, unknown = (error.hint, error.unknown) if isinstance(error, BadCondition) else (None, None)
+            self.found.problems.append(
+                ReferenceProblem("invalid_field", f"when: {error}", ("when",), hint, unknown=unknown)
+            )
             return
         if condition.uses_item and self.node.for_each is None:
             self.tell("invalid_field", "when: item has a meaning only in a node with for_each", at=("when",))

@@ -10,10 +10,10 @@ import pydantic_core
 
 from dagwright.plan.agents import strongest
 from dagwright.plan.arguments import with_parts
-from dagwright.plan.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan, agent_tools
+from dagwright.plan.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan, agent_tools, tool_of
 from dagwright.plan.lookups import words_of_bound
 from dagwright.plan.references import Reference, ResultOf, Template
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.tools import Effects
 
 _NODES_SHOWN = 40
 _ARGUMENTS_SHOWN = 160
@@ -59,7 +59,7 @@ def changes_of(plan: CompiledPlan) -> int:
 def _effects_of(plan: CompiledPlan, node: CompiledNode) -> Effects:
     if (called := agent_tools(node)) is not None:
         return strongest(called.values())
-    return (plan.tools.get(node.tool) or ToolDeclaration(node.tool)).effects
+    return tool_of(node, plan.tools).effects
 
 
 def _has_plan(node: CompiledNode) -> bool:

@@ -22,7 +22,8 @@ VERDICTS: Sequence[Verdict] = get_args(Verdict)
 Author = Literal["person", "model"]
 
 MAX_RULES = 200
-_RULE_KEYS = ("tool", "effects", "arguments", "then")
+_RULE_KEYS = ("tool", "effects", "undo", "arguments", "then")
+_NAME_CHARACTERS = 200
 _EFFECTS = tuple(effects.value for effects in Effects if effects is not Effects.PURE)
 
 
@@ -33,6 +34,7 @@ class Rule:
     Args:
         tool: glob over the names of tools, such as `mail.*`.
         effects: of the tool, one of these.
+        undo: glob over the tool that compensates for the call; fits no tool that declares none.
         arguments: JSON Schema that the arguments of the call satisfy.
     """
 
@@ -40,11 +42,13 @@ class Rule:
     tool: str | None = None
     effects: Sequence[str] | None = None
     arguments: Mapping[str, Any] | None = None
+    undo: str | None = None
 
     def is_about(self, tool: ToolDeclaration) -> bool:
         """Tells whether the rule can fit a call of a tool."""
         is_named = self.tool is None or fnmatchcase(tool.name, self.tool)
-        return is_named and (self.effects is None or tool.effects.value in self.effects)
+        is_undone = self.undo is None or (tool.undo is not None and fnmatchcase(tool.undo, self.undo))
+        return is_named and is_undone and (self.effects is None or tool.effects.value in self.effects)
 
     def fits(self, tool: ToolDeclaration, arguments: Callable[[], Any]) -> bool:
         """Tells whether the rule is about a call.
@@ -60,7 +64,8 @@ class Rule:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the rule as it is written."""
-        parts = {"tool": self.tool, "effects": self.effects and [*self.effects], "arguments": self.arguments}
+        effects = self.effects and [*self.effects]
+        parts = {"tool": self.tool, "effects": effects, "undo": self.undo, "arguments": self.arguments}
         return {name: part for name, part in parts.items() if part is not None} | {"then": self.then}
 
 
@@ -144,12 +149,14 @@ LETTING_INLINE = (
 ALL_RUN = Policy()
 """The policy of a plan that a person submitted."""
 WRITES_ASK = Policy((Rule("refuse", tool=INLINE_AGENT.name), Rule("ask", effects=("write",))))
-"""The policy of a plan that a model wrote: agents that it makes itself are for whoever lets them run."""
+"""The policy of plans of models that carry none: runs that were started before `CHANGES_ASK`."""
+CHANGES_ASK = Policy((Rule("refuse", tool=INLINE_AGENT.name), Rule("ask", effects=("idempotent", "write"))))
+"""The policy of a plan that a model wrote: each call that changes something asks, and no agent stands in the plan."""
 
 
 def default_policy(author: Author) -> Policy:
     """Returns the policy of a run that names none."""
-    return WRITES_ASK if author == "model" else ALL_RUN
+    return CHANGES_ASK if author == "model" else ALL_RUN
 
 
 def policy_from_json(encoded: Any) -> Policy:
@@ -178,9 +185,8 @@ def _rule_from_json(encoded: Any, place: str) -> Rule:
     if not isinstance(encoded, Mapping):
         raise ValueError(f"{place}: expected an object with {', '.join(_RULE_KEYS)}")
     _refuse_unknown(encoded, _RULE_KEYS, f"{place}: ")
-    tool, effects, arguments = encoded.get("tool"), encoded.get("effects"), encoded.get("arguments")
-    if tool is not None and not (isinstance(tool, str) and 0 < len(tool) <= 200):
-        raise ValueError(f"{place}.tool: expected the name of a tool, or a pattern such as 'mail.*'")
+    effects, arguments = encoded.get("effects"), encoded.get("arguments")
+    tool, undo = _pattern_of(encoded, "tool", place), _pattern_of(encoded, "undo", place)
     is_list = isinstance(effects, list) and bool(effects)
     if effects is not None and not (is_list and all(each in _EFFECTS for each in effects)):
         why = "; calls of pure tools change nothing and are never asked about"
@@ -195,7 +201,14 @@ def _rule_from_json(encoded: Any, place: str) -> Rule:
     if "then" not in encoded:
         raise ValueError(f"{place}: 'then' is missing: run, ask or refuse")
     then = _verdict_of(encoded["then"], f"{place}.then")
-    return Rule(then, tool, None if effects is None else tuple(effects), arguments)
+    return Rule(then, tool, None if effects is None else tuple(effects), arguments, undo)
+
+
+def _pattern_of(encoded: Mapping[str, Any], key: str, place: str) -> str | None:
+    pattern = encoded.get(key)
+    if pattern is None or (isinstance(pattern, str) and 0 < len(pattern) <= _NAME_CHARACTERS):
+        return pattern
+    raise ValueError(f"{place}.{key}: expected the name of a tool, or a pattern such as 'mail.*'")
 
 
 def _verdict_of(value: Any, place: str) -> Verdict:
@@ -209,4 +222,4 @@ def _refuse_unknown(encoded: Mapping[Any, Any], known: Sequence[str], place: str
     for name in encoded:
         if name not in known:
             near = suggestion(str(name), known)
-            raise ValueError(f"{place}unknown key {name!r}" + (f"; {near}" if near else ""))
+            raise ValueError(f"{place}unknown key {name!r:.80}" + (f"; {near}" if near else ""))

@@ -4,6 +4,7 @@ It must not import the scheduler.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pydantic_core
@@ -57,6 +58,7 @@ def request_of(
         multiple=question.get("multiple", False),
         takes_text=question.get("takes_text", False),
         assignee=question.get("assignee"),
+        channel=question.get("channel", "any"),
         deadline_s=deadline_s,
         deadline_at=None if deadline_s is None else at + deadline_s,
         reminder_s=reminder_s,
@@ -95,9 +97,12 @@ def _check(request: Request) -> None:
         raise BadQuestion(f"options and schema of a question may have {QUESTION_BYTES:,} bytes as JSON, not more")
     if request.assignee is not None and not isinstance(request.assignee, str):
         raise BadQuestion(f"assignee: expected the name of somebody, not {request.assignee!r:.80}")
-    escalates_to: Any = request.escalates_to
-    if escalates_to is not None and not isinstance(escalates_to, str):
-        raise BadQuestion(f"on_timeout: expected the name of somebody to escalate to, not {escalates_to!r:.80}")
+    # What a reference brought may be anything.
+    last: Any = request.on_timeout
+    while isinstance(last, Mapping) and "escalate" in last:
+        if not isinstance(last["escalate"], str):
+            raise BadQuestion(f"on_timeout: expected the assignee to escalate to, not {last['escalate']!r:.80}")
+        last = last.get("then", "fail")
     if request.type == "SELECTION" and not (isinstance(request.options, list) and 0 < len(request.options) <= OPTIONS):
         raise BadQuestion(f"options: expected a list of 1 to {OPTIONS:,} options, not {request.options!r:.80}")
     if request.schema is not None:
@@ -105,8 +110,8 @@ def _check(request: Request) -> None:
             validator_of(request.schema)
         except ValueError as error:
             raise BadQuestion(f"schema: {error}") from None
-    if isinstance(request.on_timeout, Mapping) and "default" in request.on_timeout:
+    if isinstance(last, Mapping) and "default" in last:
         try:
-            default_answer(request)
+            default_answer(replace(request, on_timeout=last))
         except BadAnswer as error:
             raise BadQuestion(f"on_timeout: the default does not fit the question: {error}") from None

@@ -13,15 +13,17 @@ from typing import Any, Literal, Protocol
 
 from dagwright.plan.by import By
 from dagwright.plan.chunks import is_cut
-from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.conditions import read_condition
+from dagwright.plan.compiled import CompiledNode, tool_of
+from dagwright.plan.condition_text import Read
+from dagwright.plan.conditions import missing_reads, read_condition
+from dagwright.plan.errors import NodeError
 from dagwright.plan.lookups import bound_for
 from dagwright.plan.projecting import PREVIEW_CHARACTERS
 from dagwright.plan.ready_queue import can_be_parked, most_of_tool
 from dagwright.plan.references import Placeholder
 from dagwright.plan.requests import Closing
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.states import NodeStatus, Record, planned_version
 from dagwright.plan.times import format_time
 from dagwright.plan.unfilled import shown_in_arguments, with_shown
 from dagwright.plan.worker_results import status_shown
@@ -161,15 +163,22 @@ def _waiting(scheduler: Scheduler, task_id: str, record: Record) -> Reason:
     request = scheduler.requests.of_task(task_id)
     if request is None:
         return Reason(task_id, record.status, "waiting", "waits", record.reason or "")
+    facts: dict[str, Any] = {"request": request.id, "assignee": request.assignee}
+    since = request.opened_at
+    if request.escalations:
+        document = request.to_json("")
+        facts |= {"requested_from": request.requested_from, "requested_at": document["opened_at"]}
+        facts["escalations"] = document["escalations"]
+        since = request.escalations[-1]["at"]
     return Reason(
         task_id,
         record.status,
         "person",
         f"waits for {request.assignee or 'anyone'}",
         request.prompt,
-        since=request.opened_at,
+        since=since,
         until=request.deadline_at,
-        facts={"request": request.id, "assignee": request.assignee},
+        facts=facts,
     )
 
 
@@ -238,6 +247,12 @@ def _running(scheduler: Scheduler, task_id: str, record: Record, *, call: Call |
 # What has ended.
 
 
+def _error_words(error: NodeError) -> str:
+    """Return the code and message of an error, the code once."""
+    is_named = error.message.startswith(f"{error.code.replace('_', ' ')}:")
+    return error.message if is_named else f"{error.code}: {error.message}"
+
+
 class _Ended:
     """Why a node or item ended as it did."""
 
@@ -265,7 +280,7 @@ class _Ended:
                 error = self._record.error
                 if status_shown(self._record) is NodeStatus.FAILED and error is not None:
                     words = f"failed, and {self._record.reason}"
-                    return self._made("superseded", words, f"{error.code}: {error.message}")
+                    return self._made("superseded", words, _error_words(error))
                 newest = self._scheduler.newest_id(self._id)
                 by = "" if newest == self._id else f" by {newest}"
                 return self._made("superseded", f"was superseded{by}", self._record.reason or "")
@@ -293,7 +308,7 @@ class _Ended:
         error = self._record.error
         failed = [item for item in self._record.items if item.record.status is NodeStatus.FAILED]
         because = [f"{self._node.id}[{item.key}]" for item in failed[:ITEMS_TOLD]]
-        return self._made("failed", "failed", f"{error.code}: {error.message}" if error else "", because=because)
+        return self._made("failed", "failed", _error_words(error) if error else "", because=because)
 
     def _skipped(self) -> Reason:
         node = self._node
@@ -305,7 +320,9 @@ class _Ended:
             return self._made("skipped", "was skipped by hand")
         if node.when is not None:
             because = [name for name in self._read_by_condition() if self._scheduler.record_of(name) is not None]
-            return self._made("skipped", "was skipped", f"its condition is false: {node.when}", because=because)
+            lacks = "; ".join(missing_values(self._scheduler, node))
+            detail = f"its condition is false: {node.when}{f' ({lacks})' if lacks else ''}"
+            return self._made("skipped", "was skipped", detail, because=because)
         return self._made("skipped", "was skipped", "its for_each is null" if node.for_each else "")
 
     def _needed(self) -> list[str]:
@@ -328,7 +345,8 @@ class _Ended:
         facts = {
             "tool": self._node.tool or None,
             "tool_version": record.tool_version or None,
-            "effects": tool.effects.value if tool else None,
+            "planned_tool_version": planned_version(record, tool),
+            "effects": tool_of(self._node, self._scheduler.plan.tools).effects.value if tool else None,
             "attempts": record.attempts or None,
             "started_at": None if record.started_at is None else format_time(record.started_at),
             "inputs": self._inputs(),
@@ -378,3 +396,23 @@ def _preview(value: Any) -> Any:
     shown = with_shown(value, shown_in_arguments)
     text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, default=str)
     return shown if len(text) <= PREVIEW_CHARACTERS else f"{text[:PREVIEW_CHARACTERS]}…"
+
+
+def missing_values(scheduler: Scheduler, node: CompiledNode) -> list[str]:
+    """Return the places that the condition of a node reads and that are missing or null, in words."""
+
+    def start_of(read: Read) -> Any:
+        if read.source == "inputs":
+            return scheduler.inputs
+        record = scheduler.record_of(scheduler.newest_id(read.node))
+        if record is None:
+            return {}
+        result = record.result if record.status is NodeStatus.COMPLETED else None
+        error = record.error.to_json() if record.error is not None else None
+        return {"result": result, "status": record.status.value, "error": error}
+
+    try:
+        condition = read_condition(node.when or "", lambda name: scheduler.number_of(name) is not None)
+    except ValueError:
+        return []
+    return missing_reads(condition, start_of)

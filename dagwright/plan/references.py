@@ -5,6 +5,7 @@ A text is parsed once, when the plan is accepted, into parts. What came out of a
 
 import difflib
 import hashlib
+import heapq
 import json
 import re
 import unicodedata
@@ -131,6 +132,12 @@ class BadReferences(Exception):
         super().__init__("; ".join(f"{bad.text}: {bad.message}" for bad in self.found[:5]))
 
 
+NODE_VALUE_FIELDS: tuple[Field, ...] = ("result", "status", "error")
+"""What templates and conditions can read of a node."""
+_FIELD_SHOWN = 60
+"""Characters of a wrong field that a message quotes."""
+_SHORTEST_PREFIX = 3
+"""Characters of a name that counts as the beginning of another one."""
 _FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
 _NOT_BEFORE = ("\\", "{")
 """With one of these before it, a usual reference may be text, or its id may begin earlier."""
@@ -193,12 +200,13 @@ def _parse_any(text: str, ids: Collection[str]) -> Template:
     bad: list[BadReference] = []
     literal: list[str] = []
     position = 0
+    last_close = text.rfind("}}")
     while (opening := text.find("{{", position)) >= 0:
         if opening > position and text[opening - 1] == "\\":
             literal += [text[position : opening - 1], "{{"]
             position = opening + 2
             continue
-        parsed = _parse_reference(text, opening + 2, ids=ids)
+        parsed = _parse_reference(text, opening + 2, ids=ids, last_close=last_close)
         if parsed is None:
             literal.append(text[position : opening + 1])
             position = opening + 1
@@ -220,8 +228,14 @@ def _parse_any(text: str, ids: Collection[str]) -> Template:
     return tuple(parts)
 
 
-def _parse_reference(text: str, start: int, *, ids: Collection[str]) -> tuple[Reference | BadReference, int] | None:
-    """Returns the reference that starts after `{{` and the position after it; `None` if the braces are only text."""
+def _parse_reference(
+    text: str, start: int, *, ids: Collection[str], last_close: int
+) -> tuple[Reference | BadReference, int] | None:
+    """Returns the reference that starts after `{{` and the position after it; `None` if the braces are only text.
+
+    Args:
+        last_close: where the last `}}` of the text stands: to look for one after each `{{` would take quadratic time.
+    """
     found = _longest_id(text, start, ids=ids)
     if found is not None:
         node, field, path_start = found
@@ -236,9 +250,9 @@ def _parse_reference(text: str, start: int, *, ids: Collection[str]) -> tuple[Re
     if match := _ITEM.match(text, start):
         path, end = _parse_rest(text, start, path_start=match.end())
         return path if isinstance(path, BadReference) else Item(path), end
-    close = text.find("}}", start)
-    if close < 0 or text.startswith("{", start):
+    if start > last_close or text.startswith("{", start):
         return None
+    close = text.find("}}", start)
     return _unknown_reference(text[start:close], ids=ids), close + 2
 
 
@@ -289,26 +303,169 @@ def _find_close(text: str, position: int) -> int | None:
 
 def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
     written = "{{" + inner + "}}"
+    name = inner.strip()
+    if (found := _node_and_rest(name, ids)) is not None:
+        node, rest = found
+        if not rest:
+            return BadReference(written, f"{node!r} is a node and not a value", f"write {{{{{node}.result}}}}")
+        field = re.split(r"[.\[\s]", rest.lstrip(".["), maxsplit=1)[0][:_FIELD_SHOWN]
+        message, hint = no_field(node, field)
+        return BadReference(written, message, hint)
     match = _FIELD.search(inner + "}")
-    if match is None:
-        name = inner.strip()
-        if name.split(".")[0].split("[")[0] in ids or name in ids:
-            return BadReference(written, "after the node's id comes .result, .status or .error")
-        text = "write \\{{ where two braces are meant as text"
-        if as_input := _AS_INPUT.fullmatch(name):
-            text = f"write {{{{PLACEHOLDER_{as_input[1]}}}}} for the input {as_input[1]!r}, or {text[6:]}"
-        return BadReference(written, "it is no reference", text)
-    name = inner[: match.start()].strip()
-    return BadReference(written, f"there is no node {name!r}", unknown=name)
+    if match is not None:
+        node = inner[: match.start()].strip()
+        return BadReference(written, f"there is no node {node!r}", unknown=node)
+    hint = _hint_of_unknown(name)
+    node, dot, rest = name.partition(".")
+    field = re.split(r"[.\[\s]", rest, maxsplit=1)[0]
+    if dot and not hint.startswith("did you mean") and nearest(field, NODE_VALUE_FIELDS, most=1):
+        return BadReference(written, f"there is no node {node.strip()!r}", unknown=node.strip())
+    return BadReference(written, "not a reference", hint)
 
 
-def suggestion(name: str, known: Collection[str]) -> str | None:
-    """Returns `did you mean 'x'?` for the nearest known name, or nothing if none is near.
+def _node_and_rest(name: str, ids: Collection[str]) -> tuple[str, str] | None:
+    """Return the longest node id that a name starts with, and what follows it."""
+    normal = name if name.isascii() else unicodedata.normalize("NFC", name)
+    ends = [len(normal), *(match.start() for match in re.finditer(r"[.\[]", normal[:_ID_WINDOW]))]
+    for end in sorted(ends, reverse=True):
+        if normal[:end].strip() in ids:
+            return normal[:end].strip(), normal[end:]
+    return None
 
-    Complexity: linear in the names, about 10 µs for each; whoever asks often needs a budget.
+
+def _hint_of_unknown(name: str) -> str:
+    head, sign, rest = name.partition("_")
+    if sign and rest and _is_near(head.upper(), "PLACEHOLDER"):
+        return f"did you mean {'{{'}PLACEHOLDER_{rest}{'}}'}?"
+    head, sign, rest = name.partition(".")
+    if sign and rest and (near := difflib.get_close_matches(head.lower(), ("secret", "item"), n=1, cutoff=0.7)):
+        return f"did you mean {'{{'}{near[0]}.{rest}{'}}'}?"
+    text = "write \\{{ where two braces are meant as text"
+    if as_input := _AS_INPUT.fullmatch(name):
+        text = f"write {{{{PLACEHOLDER_{as_input[1]}}}}} for the input {as_input[1]!r}, or {text[6:]}"
+    return text
+
+
+def item_hint(bad: BadReference) -> str | None:
+    """Return the hint for a wrong reference in a node with `for_each`, where `{{item}}` has a meaning."""
+    near = nearest(bad.text[2:-2].strip(), ("item", "index"), most=1) if bad.unknown is None else []
+    return f"did you mean {{{{{near[0]}}}}}? {bad.hint or ''}".rstrip() if near else bad.hint
+
+
+def _is_near(name: str, known: str) -> bool:
+    return bool(difflib.get_close_matches(name, (known,), n=1, cutoff=0.75))
+
+
+def no_field(node: str, field: str) -> tuple[str, str]:
+    """Return the message and the hint for a field that no node has."""
+    message = f"{node!r} has no field {field!r}; a node has {', '.join(NODE_VALUE_FIELDS)}"
+    return message, suggestion(field, NODE_VALUE_FIELDS) or f"write {node}.result.{field} for a part of its result"
+
+
+HINT_BUDGET = 2_000_000
+"""Budget of one `NameHints`: at most half a second of CPU."""
+MOST_NAME_CHARACTERS = 60
+"""Names over this length are neither compared nor suggested."""
+_LEAST_RATIO = 0.6
+
+
+class NameHints:
+    """Names near to wrong ones, while the budget lasts: many wrong names among many known ones take quadratic time.
+
+    Args:
+        left: cost of all comparisons, in characters (see `nearest`); one unit takes up to 250 ns.
     """
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def spend(self, cost: int) -> bool:
+        """Subtract a cost; return whether the budget covers it."""
+        self.left -= cost
+        return self.left >= 0
+
+    def near(self, name: str | None, known: Collection[str], *, but: str | None = None) -> str | None:
+        """Return the suggestion for a wrong name; `None` also if there is no name or no budget."""
+        if name is None or len(known) > self.left:
+            return None
+        return suggestion(name, [each for each in known if each != but], hints=self)
+
+
+def suggestion(name: str, known: Collection[str], *, hints: NameHints | None = None) -> str | None:
+    """Return `did you mean 'x'?` for the nearest known name; `None` if none is near.
+
+    A name that is the beginning of a known one, such as `calc`, is near too.
+
+    Args:
+        hints: budget of the check; without it, this suggestion alone has `HINT_BUDGET`.
+    """
+    near = nearest(name, known, most=1, hints=hints)
     return f"did you mean {near[0]!r}?" if near else None
+
+
+def nearest(name: str, known: Collection[str], *, most: int, hints: NameHints | None = None) -> list[str]:
+    """Return the known names that are near to a wrong one, the nearest first; none if the budget is spent.
+
+    Complexity: a cost of 1 for each known name; `len(a) + len(b)` if its length is similar; and `len(a) * len(b)` if
+        it has similar letters.
+    """
+    hints = hints or NameHints(HINT_BUDGET)
+    if len(name) > MOST_NAME_CHARACTERS or not hints.spend(len(known)):
+        return []
+    candidates = [each for each in known if len(each) <= MOST_NAME_CHARACTERS]
+    folded = name.casefold()
+    found = sorted(each for each in candidates if each.casefold() == folded)
+    similar = _similar(name, candidates, hints)
+    if similar is None:
+        return []
+    found += [each for _, each in heapq.nlargest(most, similar)]
+    if len(name) >= _SHORTEST_PREFIX:
+        longer = (each for each in candidates if each.casefold().startswith(folded))
+        found += sorted(longer, key=lambda each: (len(each), each))
+    return list(dict.fromkeys(found))[:most]
+
+
+def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tuple[float, str]] | None:
+    """Return each similar name after its ratio, as `difflib.get_close_matches` does; `None` if the budget is spent."""
+    matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher(None, "", name)
+    found = []
+    for each in candidates:
+        characters = len(each) + len(name)
+        if 2 * min(len(each), len(name)) < _LEAST_RATIO * characters:
+            continue
+        matcher.set_seq1(each)
+        if not hints.spend(characters):
+            return None
+        if matcher.quick_ratio() < _LEAST_RATIO:
+            continue
+        if not hints.spend(len(each) * len(name)):
+            return None
+        if (ratio := matcher.ratio()) >= _LEAST_RATIO:
+            found.append((ratio, each))
+    return found
+
+
+SHOWN_NAME_CHARACTERS = 80
+"""Characters of a name from outside that a message repeats."""
+
+
+def cut_name(name: str) -> str:
+    """Return a name from outside for a message."""
+    return name if len(name) <= SHOWN_NAME_CHARACTERS else f"{name[:SHOWN_NAME_CHARACTERS]}…"
+
+
+def listed(names: Collection[str], *, near: str = "", most: int = 8, hints: NameHints | None = None) -> str:
+    """Return names in one line, each once; of many, the first or those that are near to a wrong one.
+
+    Args:
+        near: the wrong name.
+        hints: as for `suggestion`.
+    """
+    each = list(dict.fromkeys(names))
+    best = nearest(near, each, most=most, hints=hints) if near and len(each) > most else []
+    shown = list(dict.fromkeys([*best, *each]))[:most]
+    more = f" and {len(each) - most:,} more" if len(each) > most else ""
+    return ", ".join(shown) + more
 
 
 def references_in(templates: Iterable[Template]) -> Iterator[Reference]:
@@ -338,3 +495,42 @@ def walk_texts(value: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[
 
 def _can_hold_reference(value: Any) -> bool:
     return "{{" in value if isinstance(value, str) else isinstance(value, dict | list)
+
+
+KEY_HINT = 'references stand in values; write a list of objects such as {"name": …, "value": …} or use a tool'
+
+
+def reference_key_message(key: str) -> str:
+    """Message for an object key that holds a reference."""
+    return f"Invalid reference: the key {key!r:.80} holds a reference, and a key is never resolved"
+
+
+def reference_keys(value: Any, ids: Collection[str]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the path of each object key inside a JSON value that holds a reference, and what is wrong with it.
+
+    Args:
+        ids: declared node ids; needs a fast `in`.
+    """
+    for path, key in walk_keys(value):
+        if not holds_reference(key):
+            continue
+        try:
+            is_text = all(isinstance(part, str) for part in parse_template(key, ids))
+        except BadReferences:
+            is_text = False
+        if not is_text:
+            yield path, reference_key_message(key)
+
+
+def walk_keys(value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield every key of the objects inside a JSON value, with the path that ends with it, in document order."""
+    stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    while stack:
+        path, current = stack.pop()
+        children: list[tuple[str | int, Any]] = []
+        if isinstance(current, dict):
+            yield from (((*path, key), key) for key in current)
+            children = list(current.items())
+        elif isinstance(current, list):
+            children = list(enumerate(current))
+        stack += [((*path, key), child) for key, child in reversed(children) if isinstance(child, dict | list)]

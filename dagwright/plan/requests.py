@@ -6,8 +6,8 @@ decided in `dagwright.plan.answering`; here stands what is known. It must not im
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, get_args
 
 from dagwright.plan.by import By
 from dagwright.plan.times import format_time
@@ -28,7 +28,13 @@ BUDGET_TASK = "~budget"
 Purpose = Literal["answer", "approval", "error", "raised", "inputs", "plan", "budget"]
 """What the answer is for: the result of a human node, leave to run, what to do about a failure, what a tool asked
 while it ran, the inputs that the run lacks, leave for the whole plan, or more budget."""
-Through = Literal["update", "signal", "deadline", "policy"]
+Channel = Literal["any", "inbox"]
+"""Where the answer may come from: anywhere, or only from the inbox (command line, console, API, Temporal UI)."""
+ClientChannel = Literal["tool_result", "mcp"]
+"""Answers relayed by a model client: the result of a call of `answer_feedback`, or a call or form of MCP."""
+CLIENT_CHANNELS: tuple[ClientChannel, ...] = get_args(ClientChannel)
+Through = Literal["update", "signal", "deadline", "policy", ClientChannel]
+MayAnswer = Literal["all", "unassigned", "assigned"]
 RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"]
 NoticeKind = Literal["opened", "reminded", "escalated", "expired", "answered", "closed"]
 
@@ -50,10 +56,12 @@ class Request:
         schema: of an INFORMATION, JSON Schema of the data.
         options: of a SELECTION, what can be selected; `multiple` if more than one can, `takes_text` if a text will do.
         deadline_s: seconds from asking to the deadline, and from escalating to the next one.
-        on_timeout: `fail`, `{"default": answer}` or `{"escalate": assignee}`; `fail` once it has escalated.
+        on_timeout: `fail`, `{"default": answer}` or `{"escalate": assignee, "then": what to do next}`; once it has
+            escalated, its `then`, or `fail`.
         tool, arguments: of an approval, what is to be called; the arguments as far as they are here.
         parties: of an approval, names of the parties in the arguments: id -> name and kind; `None` if none is known.
         checkpoint: of what a tool asked, what it kept for its next call.
+        channel: `inbox` rejects answers that a model client relays.
     """
 
     id: str
@@ -76,6 +84,26 @@ class Request:
     arguments: Any = None
     parties: Mapping[str, str] | None = None
     checkpoint: Any = None
+    channel: Channel = "any"
+    escalations: Sequence[Mapping[str, Any]] = ()
+    """What happened at its deadlines: `{"from", "to", "at"}`, in order."""
+
+    def rejects(self, feedback: "Feedback") -> str | None:
+        """Check the author and channel of an answer; returns the reason if it is rejected, or `None`."""
+        if feedback.may_answer != "all" and self.assignee != feedback.by:
+            if self.assignee is not None:
+                return (
+                    f"{self.id!r} waits for {self.assignee}: only a key of the owner {self.assignee!r}, or of this "
+                    "run's owner with the scope 'operate', may answer it"
+                )
+            if feedback.may_answer == "assigned":
+                return f"{self.id!r} is not assigned to {feedback.by}"
+        if self.channel == "any" or feedback.through not in CLIENT_CHANNELS:
+            return None
+        return (
+            f"{self.id!r} must be answered in the inbox: the plan rejects answers that arrive as a tool result or "
+            "through MCP. Use `dagwright feedback`, the console, or POST /v1/runs/ID/feedback"
+        )
 
     @property
     def alarm_at(self) -> float | None:
@@ -87,6 +115,20 @@ class Request:
     def escalates_to(self) -> str | None:
         """Who is asked next when the deadline passes."""
         return self.on_timeout.get("escalate") if isinstance(self.on_timeout, Mapping) else None
+
+    def escalate(self, to: str, at: float) -> None:
+        """Ask the next assignee, who has the same time; what follows is the next step of `on_timeout`."""
+        assert self.deadline_s is not None
+        assert isinstance(self.on_timeout, Mapping)
+        self.escalations = (*self.escalations, {"from": self.assignee, "to": to, "at": at})
+        self.assignee, self.on_timeout = to, self.on_timeout.get("then", _ON_TIMEOUT_FAIL)
+        self.deadline_at = at + self.deadline_s
+        self.next_reminder_at = None if self.reminder_s is None else at + self.reminder_s
+
+    @property
+    def requested_from(self) -> str | None:
+        """Who was asked first."""
+        return self.escalations[0]["from"] if self.escalations else self.assignee
 
     @property
     def waits_for(self) -> str:
@@ -110,6 +152,10 @@ class Request:
             "multiple": self.multiple,
             "takes_text": self.takes_text,
         }
+        if self.channel != "any":
+            told["channel"] = self.channel
+        if self.escalations:
+            told["escalations"] = _told_escalations(self.escalations)
         if self.purpose == "approval":
             told |= {"tool": self.tool, "arguments": with_shown(self.arguments, shown_in_arguments)}
             told |= {"parties": dict(self.parties)} if self.parties else {}
@@ -124,6 +170,8 @@ class Feedback:
         request: id of the request; of a node with `for_each`, of all that its items ask.
         by, note: who answered, and what they said beside the answer.
         through: how it came.
+        may_answer: what the author may answer, as far as the sender has proved who it is: all requests, those
+            without an assignee or assigned to `by`, or those assigned to `by` only.
     """
 
     request: str
@@ -131,6 +179,7 @@ class Feedback:
     by: str = ""
     note: str = ""
     through: Through = "signal"
+    may_answer: MayAnswer = "all"
 
     @property
     def author(self) -> By:
@@ -146,6 +195,8 @@ class Closing:
         how: somebody answered; the deadline passed; or its node ended in another way.
         what: one word for what was answered: `approved`, `rejected`, `retry`, …
         arguments: given in place of those of the plan; of long ones, the beginning of their text.
+        requested_from, requested_at, escalations: who was asked and when, and how it was escalated, as `Request` has
+            them.
     """
 
     how: Literal["answered", "expired", "closed"]
@@ -155,6 +206,9 @@ class Closing:
     what: str = ""
     note: str = ""
     arguments: Any = None
+    requested_from: str | None = None
+    requested_at: float | None = None
+    escalations: Sequence[Mapping[str, Any]] = ()
 
     def told(self, request_id: str) -> str:
         """Returns why no further answer is taken."""
@@ -170,7 +224,7 @@ class Closing:
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as documents and notices tell it; null is what nobody said."""
-        told = {
+        told: dict[str, Any] = {
             "how": self.how,
             "what": self.what or None,
             "by": self.by or None,
@@ -178,7 +232,17 @@ class Closing:
             "through": self.through,
             "note": self.note or None,
         }
-        return told if self.arguments is None else {**told, "arguments": self.arguments}
+        if self.arguments is not None:
+            told["arguments"] = self.arguments
+        if self.requested_from is not None or self.escalations:
+            told["requested_from"] = self.requested_from
+            told["requested_at"] = format_time(self.requested_at)
+            told["escalations"] = _told_escalations(self.escalations)
+        return told
+
+
+def _told_escalations(escalations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{**each, "at": format_time(each["at"])} for each in escalations]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +315,12 @@ class RequestBook:
     def close(self, request: Request, closing: Closing) -> None:
         """Closes an open request."""
         del self.open[request.id], self._of_task[request.task]
+        closing = replace(
+            closing,
+            requested_from=request.requested_from,
+            requested_at=request.opened_at,
+            escalations=request.escalations,
+        )
         self.closed[request.id] = closing
         self.notices.append(Notice(closing.how, request, closing.at))
 

@@ -92,8 +92,11 @@ class Changes:
             once, as `with_agents` is.
         asks: whether people are asked what a lookup means; if not, one that is unclear ends the run.
         bound: lookups that are known before -> their party, `{"id", "name", "kind", "jurisdiction"}`.
+        reads_starts: whether a `write` that timed out without a recorded start counts as not called.
         planned: call that writes a plan -> its newest attempt, and how many nodes that has told. It is not handed on,
             for no run goes on in a new execution while a call is in flight.
+        store_waits: task whose call waits for the payload store, or is repeated after that -> how often it has waited,
+            and how many attempts of it have called its tool. It is not part of the carry either.
     """
 
     inputs: dict[str, Any] = field(default_factory=dict)
@@ -112,8 +115,10 @@ class Changes:
     takes_back: bool = False
     key_of: KeyOf = _no_key
     planned: dict[str, tuple[int, int]] = field(default_factory=dict)
+    store_waits: dict[str, tuple[int, int]] = field(default_factory=dict)
     asks: bool = True
     bound: Mapping[Lookup, Mapping[str, Any]] = field(default_factory=dict)
+    reads_starts: bool = False
     with_agents: WithAgents = _as_it_is
 
 

@@ -169,6 +169,24 @@ class Scheduler(Rationing):
         self._end(number, item, end.status, at, error=end.error)
         self.settle(at)
 
+    def await_store(self, task_id: str, *, at: float, attempt: Attempt) -> int:
+        """Record that the call of a running task waits for the payload store and is repeated after that.
+
+        Args:
+            attempt: what the call has used and read; its count is of those that may have changed something.
+
+        Returns:
+            How often the task has waited, this time included; 0 if it is not running.
+        """
+        number, item = self._items.place(task_id)
+        if self._record(number, item).status is not NodeStatus.RUNNING:
+            return 0
+        waits, attempts = self.changes.store_waits.get(task_id, (0, 0))
+        self.changes.store_waits[task_id] = waits + 1, attempts + attempt.count
+        self._add_reported(task_id, number, attempt)
+        self.settle(at)
+        return waits + 1
+
     # Regions.
 
     def report(self, node_id: str, end: Record, *, at: float) -> bool:
@@ -293,17 +311,25 @@ class Scheduler(Rationing):
             return None
         self._queue.release(number)
         record.attempts = attempt.count
-        record.started_at = attempt.started_at or record.started_at
+        if attempt.count <= 1 or record.started_at is None:
+            # Of several attempts the last is known; the first began when the task was handed out.
+            record.started_at = attempt.started_at or record.started_at
         if self.by_hand and (hand := self.by_hand.get(task_id)) is not None:
             record.attempts += hand.attempts
+        if self.changes.store_waits:
+            record.attempts += self.changes.store_waits.pop(task_id, (0, 0))[1]
         record.tool_version, record.cached = attempt.tool_version, attempt.cached
+        self._add_reported(task_id, number, attempt)
+        if self.changes.budget is not None:
+            self._settle_claim(task_id, (number, item), attempt)
+        return number, item, record
+
+    def _add_reported(self, task_id: str, number: int, attempt: Attempt) -> None:
+        """Add the usage and the lineage that an attempt reports."""
         if attempt.usage is not NONE and attempt.usage.is_something:
             self._add_usage(task_id, number, attempt)
         if attempt.seen:
             self.changes.seen.add(task_id, attempt.seen)
-        if self.changes.budget is not None:
-            self._settle_claim(task_id, (number, item), attempt)
-        return number, item, record
 
     def _add_usage(self, task_id: str, number: int, attempt: Attempt) -> None:
         node = self.plan.nodes[number]

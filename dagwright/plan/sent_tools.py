@@ -1,12 +1,14 @@
-"""Declarations of tools as they travel beside nodes that somebody sends to a run."""
+"""Declarations of tools as they travel beside nodes that are sent to a run, or with a plan that may grow by answers."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dagwright.plan.agent_cards import AgentCard, card_from_json
 from dagwright.plan.agents import agent_declaration
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.model_tools import AGENT_PREFIX
-from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration, with_undoing
+from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration, problem_of_rule, with_undoing
 from dagwright.plan.worker_cards import WorkerCard, worker_card_from_json
 
 MAX_TIMEOUT_S = 365 * 86_400.0
@@ -47,6 +49,34 @@ def _told_to_model(tool: ToolDeclaration) -> dict[str, Any]:
     return {name: getattr(tool, name) for name in _MODEL_FIELDS if getattr(tool, name)}
 
 
+def with_tools_for_answers(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
+    """Return a plan that also declares what nodes may name that come with an answer to a GUIDANCE in it.
+
+    An answer by a signal, such as in the Temporal UI, has no declarations, and a run knows no registry. So the
+    plan carries them; only those of plans that can grow in this way do. Agents are left out: their cards are large.
+
+    Args:
+        tools: all that the workers of the run have.
+
+    Complexity: linear in the nodes and the tools.
+    """
+    if any(node.sub_plan is not None for node in plan.nodes):
+        plan = replace(plan, nodes=tuple(_with_tools_below(node, tools) for node in plan.nodes))
+    if not any(map(_takes_nodes, plan.nodes)):
+        return plan
+    more = {name: tool for name, tool in tools.items() if tool.agent is None and name not in plan.tools}
+    return replace(plan, tools={**plan.tools, **{name: more[name] for name in sorted(more)}})
+
+
+def _with_tools_below(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> CompiledNode:
+    below = node.sub_plan
+    return node if below is None else replace(node, sub_plan=with_tools_for_answers(below, tools))
+
+
+def _takes_nodes(node: CompiledNode) -> bool:
+    return node.kind == "human" and node.arguments.get("type") == "GUIDANCE"
+
+
 def tools_from_json(encoded: Any) -> dict[str, ToolDeclaration]:
     """Returns the declarations of `{name: …}`, each as `tool_to_json` tells it; none of null.
 
@@ -70,6 +100,8 @@ def _tool_from_json(name: str, encoded: Any) -> ToolDeclaration:
         raise ValueError(f"the tool {name!r} has a wrong {wrong[0] if wrong else 'timeout_s'!r}")
     if any(values.get(field, 1) < 1 for field in ("max_parallel", "max_attempts")):
         raise ValueError(f"the limits of the tool {name!r} must be at least 1")
+    if "effects_by" in values and (problem := problem_of_rule(values["effects_by"])) is not None:
+        raise ValueError(f"the tool {name!r}: effects_by: {problem}")
     try:
         effects = Effects(encoded.get("effects", "write"))
     except ValueError:

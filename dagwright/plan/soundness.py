@@ -13,6 +13,7 @@ from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, Join
 from dagwright.plan.lookups import LOOKUP_TOOLS
 from dagwright.plan.queries import parse_query
 from dagwright.plan.references import Field, Index, Item, Placeholder, ResultOf, Secret, Template
+from dagwright.plan.tools import Effects, problem_of_rule
 
 _KINDS: Mapping[str, Any] = {
     "id": str,
@@ -37,7 +38,7 @@ _STEPS = frozenset({str, int})
 
 
 def unsound_part(plan: CompiledPlan) -> str | None:
-    """Returns what is wrong with a node or with the output of a plan, in one sentence, or `None`.
+    """Returns what is wrong with a node, a tool or the output of a plan, in one sentence, or `None`.
 
     Complexity: O(V) and the holes; some microseconds for a node.
     """
@@ -54,6 +55,9 @@ def unsound_part(plan: CompiledPlan) -> str | None:
         known.add(shape)
         if (problem := _problem_of(node, ids)) is not None:
             return f"the node {node.id!r}: {problem}"
+    for name, tool in plan.tools.items():
+        if tool.effects_by is not None and (problem := problem_of_rule(tool.effects_by)) is not None:
+            return f"the tool {name!r}: effects_by: {problem}"
     if not _lead_into(plan.output, plan.output_holes):
         return "the references of its output stand where nothing is"
     if (problem := _template_problem((template for _, template in plan.output_holes), ids)) is not None:
@@ -73,6 +77,8 @@ def _problem_of(node: CompiledNode, ids: Collection[str]) -> str | None:
         kind, *wanted = node.join
         if kind not in _JOINS or [type(each) for each in wanted] != [int]:
             return "its 'join' is none"
+    if node.effects is not None and node.effects not in [*Effects]:
+        return "its 'effects' must be pure, read, idempotent or write"
     if node.kind == "lookup" and (node.tool not in LOOKUP_TOOLS or node.for_each is not None):
         return "it is hidden as a lookup, and is none"
     if not _lead_into(node.arguments, node.holes):

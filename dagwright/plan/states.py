@@ -7,6 +7,7 @@ from typing import Any
 
 from dagwright.plan.errors import NodeError
 from dagwright.plan.seen import NOTHING, Seen
+from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.usage import NONE, Usage
 
 _JOIN_KEY = "all"
@@ -183,3 +184,9 @@ class Chunk:
     def key(self) -> str:
         """What stands for it in ids: the positions of its first and last item."""
         return f"{self.first}-{self.first + self.count - 1}" if self.count else _JOIN_KEY
+
+
+def planned_version(record: Record, declared: ToolDeclaration | None) -> str | None:
+    """Return the tool version that the plan was compiled with, if the call ran with another one; else `None`."""
+    planned = declared.version if declared is not None else ""
+    return planned if planned and record.tool_version and planned != record.tool_version else None

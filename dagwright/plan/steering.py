@@ -6,14 +6,16 @@ acts on nodes are in `dagwright.plan.node_acts`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 from dagwright.plan.budget_limits import Kind, Limit
 from dagwright.plan.by import NOBODY, By
 from dagwright.plan.item_book import Place
 from dagwright.plan.policy import Policy
+from dagwright.plan.reasons import missing_values
 from dagwright.plan.references import suggestion
 from dagwright.plan.run_state import Paused
 from dagwright.plan.scheduler import Scheduler
@@ -26,6 +28,10 @@ _ENDED = "the run has ended"
 UNDOING = "the run takes back what it did, and does nothing else any more"
 _NOT_BEGUN = "the run has not begun: answer {!r} first"
 _NAMES_COMPARED = 1_000
+_SKIPPED_READ = 200
+"""Skipped nodes whose conditions are read again for notes: a run may have skipped 100,000."""
+_MISSING_TOLD = 20
+_VALUES_TOLD = 3
 
 
 class Act(Protocol):
@@ -205,7 +211,17 @@ def standing_notes(scheduler: Scheduler | None) -> list[dict[str, Any]]:
     if scheduler.paused is not None and not scheduler.is_finished:
         message = f"nothing new starts: {By(scheduler.paused.by).words('paused')}"
         notes.append({"code": "paused", "node": None, "message": message})
-    return notes
+    return [*notes, *islice(missing_value_notes(scheduler), _MISSING_TOLD)]
+
+
+def missing_value_notes(scheduler: Scheduler) -> Iterator[dict[str, Any]]:
+    """Yield a note for each skipped node whose condition reads a path that a result does not have."""
+    skipped = (node for node, record in scheduler.shown() if record.status is NodeStatus.SKIPPED and node.when)
+    for node in islice(skipped, _SKIPPED_READ):
+        missing = [words for words in missing_values(scheduler, node) if words.endswith(" is missing")]
+        if missing:
+            message = f"skipped, as its condition needs what is not there: {'; '.join(missing[:_VALUES_TOLD])}"
+            yield {"code": "missing_value", "node": node.id, "message": message}
 
 
 def _who_paused(paused: Paused) -> str:

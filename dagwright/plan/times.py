@@ -1,4 +1,4 @@
-"""How times are told: seconds since the epoch as RFC 3339."""
+"""Format and parse times: seconds since the epoch as RFC 3339."""
 
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -32,3 +32,8 @@ def format_time(seconds: float | None) -> str | None:
 def _second(seconds: int) -> str:
     # Each call tells two times or three, and most of them lie in the same few seconds.
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
+
+
+def seconds_of(formatted: str) -> float:
+    """Parse a time as documents have it; return seconds since the epoch."""
+    return datetime.fromisoformat(formatted).timestamp()

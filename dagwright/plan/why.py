@@ -6,11 +6,13 @@ Pure: whoever looks at a run hands over the projected scheduler, and what the se
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dagwright.plan.lookups import UNBOUND
 from dagwright.plan.reasons import Call, Reason, holders, reason_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
+from dagwright.plan.times import seconds_of
 
 REASONS_TOLD = 200
 """Nodes and items that one answer names: a wide plan may have 100,000 behind one."""
@@ -87,7 +89,16 @@ def _clause(reason: Reason, clock: Callable[[float], str]) -> str:
         words += f" {'at' if reason.status.is_final else 'since'} {clock(reason.since)}"
     if reason.until is not None:
         words += f" until {clock(reason.until)}"
+    if "escalations" in reason.facts:
+        words += f", {_escalation_words(reason.facts, clock)}"
     return f"{words} ({reason.detail})" if reason.detail else words
+
+
+def _escalation_words(facts: Mapping[str, Any], clock: Callable[[float], str]) -> str:
+    """Format who was requested before, and when: `requested from ann at …, escalated to boss at …`."""
+    first = f"requested from {facts['requested_from'] or 'anyone'} at {clock(seconds_of(facts['requested_at']))}"
+    steps = (f"escalated to {each['to']} at {clock(seconds_of(each['at']))}" for each in facts["escalations"])
+    return ", ".join([first, *steps])
 
 
 def _chain_from(scheduler: Scheduler, starts: Iterable[str], *, calls: Mapping[str, Call]) -> Chain:

@@ -171,6 +171,6 @@ def _problem_line(problem: Problem) -> str:
     if problem.node:
         told["node"] = problem.node
     told["problem"] = problem.message
-    if problem.hint and problem.hint not in problem.message:
+    if problem.hint:
         told["hint"] = problem.hint
     return cut(f"- {json.dumps(told, ensure_ascii=False)}", _PROBLEM_CHARACTERS)

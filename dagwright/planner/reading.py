@@ -18,14 +18,15 @@ from dagwright.contracts.so_far import THERE, SoFar
 from dagwright.dialects.json_reader import depth_of
 from dagwright.dialects.written_values import CUT_OFF, Mend, folded
 from dagwright.plan.agents import agent_cards
+from dagwright.plan.checked_plan import Checked
 from dagwright.plan.compilation import compile_planned
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.plan.plan_words import changes_of, words_and_shown
-from dagwright.plan.policy import WRITES_ASK
+from dagwright.plan.policy import CHANGES_ASK
 from dagwright.plan.regions import contract
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan.validation import Checked
+from dagwright.plan.sent_tools import with_tools_for_answers
+from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.planner.prompts import accepted_words, repair_words
 from dagwright.planner.renaming import with_free_ids
 from dagwright.planner.schema import MAX_PLANNED_NODES
@@ -155,8 +156,8 @@ def made_of(checked: Checked, mends: Sequence[Mend], *, there: Sequence[str] = (
         PlanInvalid: it uses what cannot run, or a part of it is too large.
     """
     compiled = compile_planned(checked)
-    asked = _with_all_asked(replace(compiled, output=None, output_holes=(), deadline_s=None, on_failure="continue"))
-    plan = with_agents(asked, checked.tools)
+    asked = with_all_asked(replace(compiled, output=None, output_holes=(), deadline_s=None, on_failure="continue"))
+    plan = with_tools_for_answers(with_agents(asked, checked.tools), checked.tools)
     try:
         refuse_too_large(plan)
     except PlanTooLarge as error:
@@ -315,7 +316,7 @@ def _secrets_of(checked: Checked) -> Iterator[Problem]:
 
 def _inline_agents_of(checked: Checked) -> Iterator[Problem]:
     """Yields the agents that the plan makes itself, where only those may be used that there are."""
-    for problem in policy_problems(checked, WRITES_ASK):
+    for problem in policy_problems(checked, CHANGES_ASK):
         yield replace(problem, hint="name an agent that is listed, or use tools")
 
 
@@ -327,16 +328,21 @@ def _notes_of(checked: Checked) -> Iterator[Note]:
     for node in checked.nodes:
         if node.approval == "never":
             yield Note("ignored", "approval: never of a plan that a model wrote does not count", node.id)
+        if node.effects is not None:
+            yield Note("ignored", "effects of a plan that a model wrote do not count", node.id)
 
 
-def _with_all_asked(plan: CompiledPlan) -> CompiledPlan:
-    """Returns a plan in which no node says that nobody is to be asked about it."""
+def with_all_asked(plan: CompiledPlan) -> CompiledPlan:
+    """Return a plan in which no node excludes itself from approval, by `approval: never` or by effects it declares."""
     return replace(plan, nodes=tuple(_asked(node) for node in plan.nodes))
 
 
 def _asked(node: CompiledNode) -> CompiledNode:
-    below = None if node.sub_plan is None else _with_all_asked(node.sub_plan)
-    return replace(node, approval="policy" if node.approval == "never" else node.approval, sub_plan=below)
+    below = None if node.sub_plan is None else with_all_asked(node.sub_plan)
+    approval = "policy" if node.approval == "never" else node.approval
+    # Only an author declares a call idempotent; its arguments show whether a request only reads.
+    effects = None if node.effects == Effects.IDEMPOTENT else node.effects
+    return replace(node, approval=approval, effects=effects, sub_plan=below)
 
 
 def _with_regions_below(plan: CompiledPlan) -> Sequence[CompiledNode]:

@@ -1,6 +1,6 @@
 """Checks what a planner of rounds wants against what there is: sub-goals, slots, workers, and what was done already."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from dagwright.contracts.rounds import MOST_TRIES
@@ -39,6 +39,7 @@ class RoundChecks:
     def __init__(self, asked: RoundContext, workers: Mapping[str, Worker]) -> None:
         self.workers = workers
         self._known = {each.id: each for each in asked.known}
+        self._refused: Collection[int] = ()
 
     # What is done.
 
@@ -90,22 +91,34 @@ class RoundChecks:
         message = f"{source.worker!r} of sub-goal {source.id} has no slot {ref.slot!r}; it puts out {declared}"
         return Problem("invalid_reference", message, f"{at}/slot", hint=suggestion(ref.slot, list(outputs)))
 
-    # What goes on.
+    # Which sub-goals start.
 
-    def begun(self, sub_goals: Sequence[PlannedSubGoal]) -> Sequence[PlannedSubGoal]:
-        """Returns what is new of an answer: what waits as it was written before goes on by itself."""
+    def new_sub_goals(self, sub_goals: Sequence[PlannedSubGoal]) -> Sequence[PlannedSubGoal]:
+        """Return the sub-goals that an answer adds or changes; pending ones that it repeats keep waiting."""
         return tuple(sub_goal for sub_goal in sub_goals if not self._is_waiting_already(sub_goal))
 
     def _is_waiting_already(self, sub_goal: PlannedSubGoal) -> bool:
         known = self._known.get(sub_goal.id)
         return known is not None and known.status == "pending" and known.work == self._work(sub_goal)
 
-    def problems_of(self, sub_goals: Sequence[PlannedSubGoal]) -> Iterator[Problem]:
-        """Yields what is wrong with the sub-goals of an answer that is well written."""
+    def problems_of(
+        self, sub_goals: Sequence[PlannedSubGoal | None], refused: Mapping[int, tuple[int, Mapping[str, Input]]]
+    ) -> Iterator[Problem]:
+        """Yield what is wrong with the sub-goals of an answer.
+
+        Args:
+            sub_goals: in their order, `None` for each with a wrong field.
+            refused: those with a wrong field, as `Fields.refused` has them; references to them are not judged.
+        """
         ids: set[int] = set()
-        new = {sub_goal.id: sub_goal for sub_goal in self.begun(sub_goals)}
+        self._refused = refused.keys()
+        new = {
+            sub_goal.id: sub_goal for sub_goal in self.new_sub_goals([each for each in sub_goals if each is not None])
+        }
         found: list[Problem] = []
         for place, sub_goal in enumerate(sub_goals):
+            if sub_goal is None:
+                continue
             at = ("sub_goals", place)
             if sub_goal.id in ids:
                 message = f"two sub-goals have the id {sub_goal.id}"
@@ -113,9 +126,23 @@ class RoundChecks:
             ids.add(sub_goal.id)
             if sub_goal.id in new:
                 found += self._problems_of(sub_goal, at, new)
-        if not found:
+        for place, inputs in refused.values():
+            found += self._problems_of_refused(place, inputs, new)
+        if not found and not refused:
             found += self._problems_of_all(new)
         yield from found
+
+    def _problems_of_refused(
+        self, place: int, inputs: Mapping[str, Input], new: Mapping[int, PlannedSubGoal]
+    ) -> Iterator[Problem]:
+        """Yield each reference of a sub-goal with a wrong field that leads nowhere."""
+        for name, ref, position in _each_ref(inputs):
+            if ref.from_sub_goal in self._refused:
+                continue
+            source = new.get(ref.from_sub_goal) or self._known.get(ref.from_sub_goal)
+            where = pointer("sub_goals", place, "inputs", name, *position)
+            if (problem := self._problem_of_slot(ref, source, where)) is not None:
+                yield problem
 
     def _problems_of(
         self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...], new: Mapping[int, PlannedSubGoal]
@@ -158,6 +185,8 @@ class RoundChecks:
         card = self.workers[sub_goal.worker].card
         yield from _problems_of_slots(sub_goal, card, at)
         for name, ref, place in _each_ref(sub_goal.inputs):
+            if ref.from_sub_goal in self._refused:
+                continue
             where = pointer(*at, "inputs", name, *place)
             known = self._known.get(ref.from_sub_goal)
             source = new.get(ref.from_sub_goal) or known

@@ -82,12 +82,14 @@ class Fields:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         """What is wrong so far."""
+        self.refused: dict[int, tuple[int, Mapping[str, Input]]] = {}
+        """Sub-goals with a wrong field: id -> place in the answer, and the inputs that could be read."""
 
     def _tell(self, code: str, message: str, *at: str | int, hint: str | None = None, node: str | None = None) -> None:
         self.problems.append(Problem(code, message, pointer(*at), node, hint))
 
-    def sub_goals(self, raw: Any, workers: Mapping[str, Worker]) -> list[PlannedSubGoal]:
-        """Returns the sub-goals of an answer that goes on."""
+    def sub_goals(self, raw: Any, workers: Mapping[str, Worker]) -> list[PlannedSubGoal | None]:
+        """Return the sub-goals of an answer in their order, `None` for each with a wrong field."""
         if not isinstance(raw, list) or not raw:
             hint = "begin at least one, or say done or failed"
             self._tell("empty_plan", "'continue' needs a list of sub-goals", "sub_goals", hint=hint)
@@ -96,8 +98,7 @@ class Fields:
             message = f"there are {len(raw):,} sub-goals; at most {MAX_SUB_GOALS} are begun at once"
             self._tell("too_large", message, "sub_goals", hint="begin those that come first")
             return []
-        found = [self._sub_goal(each, place, workers) for place, each in enumerate(raw)]
-        return [each for each in found if each is not None]
+        return [self._sub_goal(each, place, workers) for place, each in enumerate(raw)]
 
     def _sub_goal(self, raw: Any, place: int, workers: Mapping[str, Worker]) -> PlannedSubGoal | None:
         at = ("sub_goals", place)
@@ -123,6 +124,8 @@ class Fields:
         for name in (name for name in inputs if name in params):
             self._tell("invalid_field", f"{name!r} is given twice, in params and in inputs", *at, "inputs", name)
         if len(self.problems) > before or number is None or worker is None:
+            if number is not None:
+                self.refused[number] = (place, inputs)
             return None
         card = worker.card
         # What the worker puts out, and what for, its card says, whatever the planner repeats of it.

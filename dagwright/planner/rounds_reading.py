@@ -113,9 +113,8 @@ def _sub_goals(raw: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Proble
     """Returns what is wrong with the sub-goals of an answer, and those that are begun."""
     fields = Fields()
     written = fields.sub_goals(raw.get("sub_goals"), checks.workers)
-    if fields.problems:
-        return fields.problems, ()
-    return [*checks.problems_of(written)], checks.begun(written)
+    problems = [*fields.problems, *checks.problems_of(written, fields.refused)]
+    return problems, () if problems else checks.new_sub_goals([each for each in written if each is not None])
 
 
 def _refused(problems: Sequence[Problem], raw: Any) -> dict[str, Any]:
@@ -141,6 +140,6 @@ def _bounded(problem: Problem) -> dict[str, Any]:
 
 def _in_short(problems: Sequence[Problem]) -> Iterator[str]:
     for problem in problems[:5]:
-        yield f"{problem.code}{f' at {problem.pointer}' if problem.pointer else ''}: {problem.message}"
+        yield f"{problem.code}{f' at {problem.pointer}' if problem.pointer else ''}: {problem.text}"
     if (left := len(problems) - 5) > 0:
         yield f"and {left} more"

@@ -8,7 +8,7 @@ from dagwright.contracts.conversation import TurnSummary, turns_from_json, turns
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, summary_of
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
-from dagwright.contracts.rounds import Rounds, RoundsLimits, checked_max_rounds
+from dagwright.contracts.rounds import Rounds, RoundsLimits, checked_max_rounds, checked_synthesis
 from dagwright.contracts.rounds_nodes import rounds_plan
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.durations import parse_duration
@@ -19,12 +19,12 @@ from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.workers import WorkersRefused, check_workers, workers_among
 from dagwright.planner.goals import GoalRefused, checked_goal
 from dagwright.planner.reading import tools_told
-from dagwright.planner.rounds_prompts import ANSWER_PROMPT, PLANNER_PROMPT, intention_messages, registry_of
+from dagwright.planner.rounds_prompts import ANSWER_PROMPT, intention_messages, planner_prompt, registry_of
 from dagwright.planner.rounds_schema import rounds_schema
 
 ROUNDS_PROFILE = ROUNDS_KIND
 """The profile, as `ask` and whoever starts a run from outside name it."""
-_FIELDS = ("goal", "profile", "config", "max_rounds", "worker_timeout", "deadline", "turns")
+_FIELDS = ("goal", "profile", "config", "max_rounds", "worker_timeout", "deadline", "synthesis", "turns")
 TURNS = 1_000
 """Turns that may come along; the newest of them are told."""
 TURN_SHOWN_CHARACTERS = 500
@@ -39,11 +39,13 @@ class RoundsAsked:
         config: how models are asked.
         limits: how often the planner is asked, and how long it may take.
         turns: what was said before in the conversation, oldest first.
+        title: of the run; the question if it is `None`.
     """
 
     config: ModelConfig = field(default_factory=ModelConfig)
     limits: RoundsLimits = field(default_factory=RoundsLimits)
     turns: Sequence[TurnSummary] = ()
+    title: str | None = None
 
 
 def prepare_rounds(
@@ -75,14 +77,15 @@ def prepare_rounds(
         tools_told(registry.tools),
         registry.text,
         rounds_schema(),
-        PLANNER_PROMPT,
+        planner_prompt(asked.limits.synthesis),
         ANSWER_PROMPT,
         asked.config,
         asked.limits.max_rounds,
         asked.limits.worker_timeout_s,
         turns_told(asked.turns, characters=TURN_SHOWN_CHARACTERS),
+        asked.limits.synthesis,
     )
-    plan = rounds_plan(rounds, intention_messages(question, asked.turns), title=summary_of(question))
+    plan = rounds_plan(rounds, intention_messages(question, asked.turns), title=summary_of(asked.title or question))
     if (size := max(encoded_size(dict(node.arguments)) for node in plan.nodes)) > ARGUMENTS_LIMIT_BYTES // 2:
         message = (
             f"the workers and the question have {size:,} bytes together; at most {ARGUMENTS_LIMIT_BYTES // 2:,} fit"
@@ -106,6 +109,7 @@ _LIMITS: Mapping[str, Callable[[RoundsLimits, Any], RoundsLimits]] = {
     "max_rounds": lambda limits, value: replace(limits, max_rounds=checked_max_rounds(value)),
     "worker_timeout": lambda limits, value: replace(limits, worker_timeout_s=_seconds(value)),
     "deadline": lambda limits, value: replace(limits, deadline_s=_seconds(value)),
+    "synthesis": lambda limits, value: replace(limits, synthesis=checked_synthesis(value)),
 }
 """Field of a question -> limits and its value -> the limits with it."""
 
@@ -117,8 +121,8 @@ def rounds_of_document(
 
     Args:
         document: `{"goal", "profile": "rounds", "config": how models are asked, "max_rounds", "worker_timeout" and
-            "deadline": durations such as "2m", "turns": what was said before, objects with turn_id, human_message and
-            ai_response}`; all but the first two may be left out.
+            "deadline": durations such as "2m", "synthesis": "assemble" or "model", "turns": what was said
+            before, objects with turn_id, human_message and ai_response}`; all but the first two may be left out.
         limits: of a question that does not say them.
 
     Raises:

@@ -58,6 +58,8 @@ class Asked:
         context: names of the session, without their `@` -> `{"id", "name", "kind"}`; for intents only.
         turns: what was done in the session before, a summary of each turn.
         confidence: 0 to 1, for intents only; somebody has to approve what the model is less sure of.
+        title: of the run; the request if it is `None`.
+        output_schema: JSON Schema of the answer; empty for a text.
     """
 
     config: ModelConfig = field(default_factory=ModelConfig)
@@ -71,6 +73,8 @@ class Asked:
     context: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     turns: Sequence[str] = ()
     confidence: float | None = None
+    title: str | None = None
+    output_schema: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def may_ask_first(self) -> bool:
@@ -112,11 +116,12 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
         ends_with_plan=asked.ends_with_plan,
         streams=asked.streams and not (asked.may_ask_first or asked.ends_with_plan),
         inline_agents=inline_agents,
+        output_schema=asked.output_schema,
     )
     messages = planning_messages(
         request, catalogue, inline_agents=inline_agents, plans_again=replans > 0, turns=asked.turns
     )
-    plan = goal_plan(goal, messages, title=summary_of(request))
+    plan = goal_plan(goal, messages, title=summary_of(asked.title or request))
     _refuse_too_large(plan, catalogue.tools)
     return plan, catalogue.note()
 
@@ -148,7 +153,9 @@ def _prepare_intents(words: Any, tools: Mapping[str, ToolDeclaration], asked: As
         confidence=asked.confidence,
     )
     plan = goal_plan(
-        goal, intents_messages(request, verbs, context=asked.context, turns=asked.turns), title=summary_of(request)
+        goal,
+        intents_messages(request, verbs, context=asked.context, turns=asked.turns),
+        title=summary_of(asked.title or request),
     )
     _refuse_too_large(plan, verbs.tools)
     return plan, verbs.note()

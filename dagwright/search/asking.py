@@ -170,17 +170,17 @@ async def _asked(client: AsyncOpenSearch, index: str) -> AsyncIterator[None]:
         yield
     except ConnectionTimeout as error:
         if await client.ping(params={"request_timeout": _SIGN_OF_LIFE_S}):
-            raise failure_of(error, index) from None
+            raise ask_error_of(error, index) from None
         raise ServerHangs(_late(index), after=RETRY_AFTER) from None
     except OpenSearchException as error:
-        raise failure_of(error, index) from None
+        raise ask_error_of(error, index) from None
 
 
 def _late(index: str) -> str:
     return f"The search server did not answer in time when {index!r} was asked"
 
 
-def failure_of(error: OpenSearchException, index: str) -> AskFailed | RetryLater:
+def ask_error_of(error: OpenSearchException, index: str) -> AskFailed | RetryLater:
     """Returns what to raise for an error of the client that came when `index` was asked."""
     if isinstance(error, ConnectionTimeout):
         return NoAnswer(_late(index), after=RETRY_AFTER)

@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
+from dagwright.private_files import UMASK, make_private_folder, write_private
 from dagwright.search.errors import NeverStarted, NoSearchServer, NotRunning, StartFailed
 from dagwright.search.program import SearchProgram, get_program
 from dagwright.server.binary import tell
@@ -87,7 +88,7 @@ class LocalSearch:
             NoSearchServer: it cannot be made or started.
         """
         with _state_folder():
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.folder)
             async with locked(self.folder / "search-start.lock", timeout_s=_TURN_TIMEOUT_S, on_wait=_tell_of_other):
                 return await self._find_or_start()
 
@@ -120,7 +121,7 @@ class LocalSearch:
 
     @property
     def _daemon(self) -> Daemon:
-        return Daemon(self.folder, "search")
+        return Daemon(self.folder, "search", umask=UMASK)
 
     @property
     def _home(self) -> Path:
@@ -138,7 +139,7 @@ class LocalSearch:
     async def _start(self, program: SearchProgram) -> RunningSearch:
         before = self._read()
         ports = self._home / "logs" / "http.ports"
-        ports.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(ports.parent)
         ports.unlink(missing_ok=True)
         written = self.log_path.stat().st_size if self.log_path.exists() else 0
         await self._daemon.start(self._command(program, port=_port_again(before)))
@@ -206,7 +207,7 @@ class LocalSearch:
 
     def _write(self, running: RunningSearch) -> None:
         fresh = self._record_path.with_suffix(".new")
-        fresh.write_text(running.model_dump_json(indent=2), encoding="utf-8")
+        write_private(fresh, running.model_dump_json(indent=2))
         fresh.replace(self._record_path)
 
 

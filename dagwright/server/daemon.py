@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dagwright.private_files import make_private_folder
 from dagwright.server.locks import is_locked, is_owned, take_lock
 
 _LOG_LIMIT_BYTES = 5_000_000
@@ -24,19 +25,27 @@ _GRACE_S = 10.0
 _POLL_S = 0.05
 
 _LAUNCH = """
-log=$1; pid=$2; shift 2
+log=$1; pid=$2; mask=$3; shift 3
+[ "$mask" ] || mask=$(umask)
+umask 077
 exec >>"$log" 2>&1 </dev/null
-"$@" &
+(umask "$mask"; exec "$@") &
 echo $! >"$pid"
 """
+"""The log and the pid file are private; the process has the umask that it is given, or that of the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """Names a background process by the files `<name>.lock`, `<name>.pid` and `<name>.log` in a folder."""
+    """Names a background process by the files `<name>.lock`, `<name>.pid` and `<name>.log` in a folder.
+
+    Args:
+        umask: of the process; `None` is that of the command which starts it.
+    """
 
     folder: Path
     name: str
+    umask: int | None = None
 
     @property
     def lock_path(self) -> Path:
@@ -54,6 +63,15 @@ class Daemon:
         """Tells whether the process lives, or one it started that kept the lock."""
         return is_locked(self.lock_path)
 
+    def age_s(self) -> float | None:
+        """Return for how many seconds the process has been running; `None` if it does not run."""
+        if not self.is_running():
+            return None
+        try:
+            return max(0.0, time.time() - self._pid_path.stat().st_mtime)
+        except FileNotFoundError:
+            return 0.0
+
     def pid(self) -> int | None:
         """Returns the process id, or None if it does not run."""
         if not self.is_running():
@@ -70,7 +88,7 @@ class Daemon:
             TimeoutError: it runs already.
             OSError: there is no shell, or the folder can not be written.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.folder)
         # Others who only ask whether it runs own the lock for an instant, so one refusal is no answer yet.
         descriptor = await take_lock(self.lock_path, timeout_s=1)
         try:
@@ -82,8 +100,9 @@ class Daemon:
     def _launch(self, command: Sequence[str], *, descriptor: int) -> None:
         if self.log_path.exists() and self.log_path.stat().st_size > _LOG_LIMIT_BYTES:
             self.log_path.unlink()
+        mask = "" if self.umask is None else f"{self.umask:04o}"
         launched = subprocess.run(
-            ["/bin/sh", "-c", _LAUNCH, "sh", str(self.log_path), str(self._pid_path), *command],
+            ["/bin/sh", "-c", _LAUNCH, "sh", str(self.log_path), str(self._pid_path), mask, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

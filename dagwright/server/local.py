@@ -23,6 +23,7 @@ from temporalio.service import RPCError
 
 from dagwright.contracts.conversion import data_converter
 from dagwright.logs import temporal_runtime
+from dagwright.private_files import UMASK, make_files_private, make_private_folder, write_private
 from dagwright.server.binary import Binary, get_binary, tell
 from dagwright.server.daemon import Daemon, Grip
 from dagwright.server.errors import NO_ANSWER, NoServer
@@ -95,9 +96,12 @@ class _Record(BaseModel):
     """What `server.json` holds; it stays when the server ends, for its version and its ports."""
 
     address: str
-    ui_url: str
+    ui_url: str | None = None
+    """None of a server without UI."""
     version: str
     pid: int | None = None
+    program: str | None = None
+    """Path of the `temporal` program; None of a server that an earlier version started."""
 
 
 class LocalServer:
@@ -106,7 +110,8 @@ class LocalServer:
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.state_dir
         self._cache_home = settings.cache_home
-        self._daemon = Daemon(self._folder, "server")
+        self._daemon = Daemon(self._folder, "server", umask=UMASK)
+        self._api_keys = settings.api_keys
 
     @asynccontextmanager
     async def hold(self, namespace: str = "default") -> AsyncIterator[Server]:
@@ -148,7 +153,7 @@ class LocalServer:
         with self._told():
             pid = self._daemon.pid()
             if pid is not None:
-                self._kept.write_text(str(pid), encoding="ascii")
+                write_private(self._kept, str(pid))
 
     def find(self, namespace: str = "default") -> Server | None:
         """Returns the server if its process runs; starts nothing and holds nothing."""
@@ -172,6 +177,11 @@ class LocalServer:
                     ended.append(self._daemon.name)
                 self._kept.unlink(missing_ok=True)
         return ended
+
+    def program(self) -> str | None:
+        """Return the path of the `temporal` program that runs the server; `None` if none runs or it is not known."""
+        record = self._read() if self._daemon.is_running() else None
+        return record.program if record is not None else None
 
     def worker(self, name: str) -> Daemon:
         """Returns the background worker of that name (letters, digits, `-`); `stop` ends it too."""
@@ -210,10 +220,13 @@ class LocalServer:
 
     def _make_folder(self) -> None:
         try:
-            (self._folder / "holders").mkdir(parents=True, exist_ok=True)
+            if not make_private_folder(self._folder):
+                tell(f"other users may read the state folder {self._folder}: its mode cannot be changed to 0700")
+            make_private_folder(self._folder / "holders")
             ignore = self._folder / ".gitignore"
             if not ignore.exists():
-                ignore.write_text("*\n", encoding="ascii")
+                write_private(ignore, "*\n")
+            make_files_private([self._folder, self._folder / "workers"])
         except OSError as error:
             raise NoServer(f"the state folder {self._folder} can not be written: {error.strerror}") from error
 
@@ -243,6 +256,8 @@ class LocalServer:
 
     async def _find_or_start(self, namespace: str) -> Server:
         record = self._read()
+        if self._has_open_ui(record):
+            return await self._restart_without_ui(record, namespace=namespace)
         if record is not None:
             server = await self._answering(record, namespace=namespace, timeout_s=_ANSWER_TIMEOUT_S)
             if server is not None:
@@ -250,6 +265,46 @@ class LocalServer:
         if self._daemon.is_running():
             tell(f"the server process {self._daemon.pid()} does not answer and is started again")
             await self._daemon.stop(grace_s=_HUNG_GRACE_S)
+        return await self._start_answering(await self._binary_for(record), record, namespace=namespace)
+
+    async def close_ui(self, namespace: str = "default") -> bool:
+        """Restart the server without its UI if it runs with one and API keys are enabled; return whether it did.
+
+        Raises:
+            NoServer: it can not be started again.
+        """
+        with self._told():
+            if not self._has_open_ui(self._read()):
+                return False
+            async with self._turn():
+                record = self._read()
+                if not self._has_open_ui(record):
+                    return False
+                await self._restart_without_ui(record, namespace=namespace)
+            return True
+
+    def _has_open_ui(self, record: _Record | None) -> bool:
+        """Return whether the server runs with a UI that would let anybody around the API keys."""
+        has_ui = record is not None and record.ui_url is not None
+        return has_ui and self._api_keys.exists() and self._daemon.is_running()
+
+    async def _restart_without_ui(self, record: _Record | None, *, namespace: str) -> Server:
+        tell("API keys are enabled, and the Temporal UI does not check them: restarting the server without its UI")
+        is_kept = self.is_kept()
+        # A server that cannot be started again must not be stopped.
+        binary = await self._binary_for(record)
+        await self._daemon.stop()
+        server = await self._start_answering(binary, record, namespace=namespace)
+        if is_kept:
+            self.keep()
+        return server
+
+    async def _binary_for(self, record: _Record | None) -> Binary:
+        """Return the program to start the server with.
+
+        Raises:
+            NoServer: there is none, or none of the version that made the state.
+        """
         wanted = record.version if record is not None and (self._folder / "temporal.db").exists() else None
         binary = await get_binary(self._cache_home, wanted_version=wanted)
         if wanted not in (None, binary.server_version):
@@ -257,6 +312,9 @@ class LocalServer:
                 f"the runs in {self._folder} were made by Temporal server {wanted}, and {binary.path} is "
                 f"{binary.server_version}: put {wanted} on the path, or use another state folder"
             )
+        return binary
+
+    async def _start_answering(self, binary: Binary, record: _Record | None, *, namespace: str) -> Server:
         for _ in range(_STARTS):
             record = await self._start(binary, namespace=namespace, before=record)
             server = await self._answering(record, namespace=namespace, timeout_s=_START_TIMEOUT_S)
@@ -267,9 +325,12 @@ class LocalServer:
 
     async def _start(self, binary: Binary, *, namespace: str, before: _Record | None) -> _Record:
         # The ports of the last time: commands that are still there find the server again without being told.
-        wanted = (None, None) if before is None else (before.address, before.ui_url)
-        port, ui_port = _free_ports(*wanted)
-        record = _Record(address=f"{_HOST}:{port}", ui_url=f"http://{_HOST}:{ui_port}", version=binary.server_version)
+        wanted = [None, None] if before is None else [before.address, before.ui_url]
+        # The UI accepts any `Host` header, and knows nothing of the owners and scopes of keys.
+        ports = _free_ports(*(wanted[:1] if self._api_keys.exists() else wanted))
+        port, ui_url = ports[0], f"http://{_HOST}:{ports[1]}" if len(ports) > 1 else None
+        program = str(binary.path)
+        record = _Record(address=f"{_HOST}:{port}", ui_url=ui_url, version=binary.server_version, program=program)
         # Written before the start: a command killed between the two leaves a server that can be found.
         self._write(record)
         try:
@@ -282,7 +343,8 @@ class LocalServer:
 
     def _command(self, binary: Binary, record: _Record, *, namespace: str) -> list[str]:
         command = [str(binary.path), "server", "start-dev", "--ip", _HOST, "--namespace", namespace]
-        command += ["--port", str(_port(record.address)), "--ui-port", str(_port(record.ui_url))]
+        command += ["--port", str(_port(record.address))]
+        command += ["--headless"] if record.ui_url is None else ["--ui-port", str(_port(record.ui_url))]
         command += ["--db-filename", str(self._folder / "temporal.db"), "--color", "never"]
         command += ["--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=normal"]
         for name, kind in SEARCH_ATTRIBUTES.items():
@@ -336,7 +398,7 @@ class LocalServer:
 
     def _write(self, record: _Record) -> None:
         fresh = self._record_path.with_suffix(".new")
-        fresh.write_text(record.model_dump_json(indent=2), encoding="utf-8")
+        write_private(fresh, record.model_dump_json(indent=2))
         fresh.replace(self._record_path)
 
 

@@ -25,6 +25,9 @@ SEARCH_ATTRIBUTES = {
     wire.SEARCH_STATE: "Keyword",
     wire.SEARCH_AWAITING: "KeywordList",
     wire.SEARCH_SESSION: "Keyword",
+    wire.SEARCH_TITLE: "Keyword",
+    wire.SEARCH_TEMPLATE: "Keyword",
+    wire.SEARCH_TAGS: "KeywordList",
 }
 """Search attribute -> its type in the words of the CLI."""
 

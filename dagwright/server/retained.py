@@ -84,6 +84,8 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> Retaine
     if execution.workflow_type == wire.WORKFLOW_CONVERSE:
         # A session may be open for years, and holds nothing of the store: its runs do.
         return None
+    if execution.workflow_type in wire.NOTES:
+        return None
     first_run_id: str | None = execution.run_id
     began_at = None
     root_id = None

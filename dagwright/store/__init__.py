@@ -5,12 +5,20 @@ from the setting `payload_store`; `clean_up` says what may be removed. Content n
 whoever has one needs no lock and no version. Workflows never import this package: it does I/O.
 """
 
-from dagwright.store.errors import LocationInvalid, PayloadDamaged, PayloadMissing, StoreError, StoreUnavailable
+from dagwright.store.errors import (
+    LocationInvalid,
+    OtherStore,
+    PayloadDamaged,
+    PayloadMissing,
+    StoreError,
+    StoreUnavailable,
+)
 from dagwright.store.opening import open_store
 from dagwright.store.payloads import PayloadStore, Remembered, StoredPayload, is_ref, ref_of
 
 __all__ = [
     "LocationInvalid",
+    "OtherStore",
     "PayloadDamaged",
     "PayloadMissing",
     "PayloadStore",

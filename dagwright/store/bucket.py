@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 from dagwright.store.errors import PayloadDamaged, PayloadMissing, StoreUnavailable
 from dagwright.store.location import BucketLocation
 from dagwright.store.payloads import (
     OWNERS,
     REMEMBERED,
+    STORE_ID,
     Remembered,
     StoredPayload,
     is_key,
@@ -43,6 +45,7 @@ _READ_TIMEOUT_S = 60
 _EXPIRES_AT = "expires-at"
 """Metadata of what is remembered: seconds since the epoch."""
 
+_EXISTS_ALREADY = {"PreconditionFailed", "ConditionalRequestConflict"}
 _NOT_THERE = {"NoSuchKey", "404", "NotFound"}
 _FORBIDDEN = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
 
@@ -59,6 +62,13 @@ class BucketStore:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
         self._opening = threading.Lock()
         self._opened: S3Client | None = None
+        self._id: str | None = None
+        """Known as soon as this process has used the store."""
+
+    @property
+    def location(self) -> str:
+        """Where it is; see `PayloadStore`."""
+        return str(self._location)
 
     async def put(self, content: bytes) -> str:
         """Keeps content and returns its reference; see `PayloadStore`."""
@@ -185,6 +195,47 @@ class BucketStore:
     async def owners(self) -> frozenset[str]:
         """Returns everybody who has claimed the store."""
         return frozenset([name async for name, _ in self._listed(f"{OWNERS}/")])
+
+    async def identify(self) -> str:
+        """Return the ID of the store, and create it at the first call; see `PayloadStore`."""
+        found = await self._stored_id()
+        if found is None:
+            await self._in_thread(self._create_id)
+            found = await self._stored_id()
+        self._id = self._id or found
+        self._refuse_other_id(found)
+        return str(found)
+
+    async def check(self) -> None:
+        """Make sure that the store still has its ID; see `PayloadStore`."""
+        self._refuse_other_id(await self._stored_id())
+
+    async def _stored_id(self) -> str | None:
+        def read() -> str:
+            with self._missing_told(STORE_ID):
+                answer = self._client().get_object(Bucket=self._location.bucket, Key=self._key(STORE_ID))
+                return answer["Body"].read().decode("ascii", errors="replace").strip()
+
+        return await self._unless_missing(read)
+
+    def _create_id(self) -> None:
+        from botocore.exceptions import ClientError  # noqa: PLC0415 -- as boto3 above
+
+        content = uuid4().hex.encode()
+        try:
+            # Only if it does not exist: another process may be creating it.
+            self._client().put_object(
+                Bucket=self._location.bucket, Key=self._key(STORE_ID), Body=content, IfNoneMatch="*"
+            )
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") not in _EXISTS_ALREADY:
+                raise
+
+    def _refuse_other_id(self, found: str | None) -> None:
+        if self._id is not None and found != self._id:
+            raise StoreUnavailable(
+                f"the payload store {self._location} has lost its ID (object {STORE_ID!r}): restore it from a back-up"
+            )
 
     async def _listed(self, within: str) -> AsyncIterator[tuple[str, Any]]:
         """Goes through the objects whose keys begin so: the rest of the key, and what S3 says of the object."""

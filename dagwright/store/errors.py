@@ -3,7 +3,8 @@
 StoreError
 ├── PayloadMissing        final: nothing is stored under the reference
 ├── PayloadDamaged        final: what is stored is not what was put; putting the content again heals it
-└── StoreUnavailable      try again later; the text says what an operator can do about it
+├── StoreUnavailable      try again later; the text says what an operator can do about it
+└── OtherStore            fix the setting: the workers use another store than this process
 LocationInvalid           fix the setting; the text is a part of a sentence that begins with the variable
 """
 
@@ -36,6 +37,10 @@ class PayloadDamaged(StoreError):
 
 class StoreUnavailable(StoreError):
     """The store can not do its work now."""
+
+
+class OtherStore(StoreError):
+    """The workers of a task queue use another store than this process."""
 
 
 class LocationInvalid(ValueError):

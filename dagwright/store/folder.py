@@ -24,10 +24,12 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
+from dagwright.private_files import FILE_MODE, FOLDER_MODE
 from dagwright.store.errors import PayloadDamaged, PayloadMissing, StoreUnavailable
 from dagwright.store.payloads import (
     OWNERS,
     REMEMBERED,
+    STORE_ID,
     Remembered,
     StoredPayload,
     is_key,
@@ -54,12 +56,22 @@ class FolderStore:
 
     Args:
         root: absolute path of the folder.
+        is_private: files get mode 0600 and folders 0700; otherwise the umask decides, as several users may share it.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, is_private: bool = False) -> None:
         self._root = root
+        self._file_mode = FILE_MODE if is_private else 0o666
+        self._folder_mode = FOLDER_MODE if is_private else 0o777
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
         self._is_swept = False
+        self._id: str | None = None
+        """Known as soon as this process has used the store; a folder without it is not this store any more."""
+
+    @property
+    def location(self) -> str:
+        """Where it is; see `PayloadStore`."""
+        return str(self._root)
 
     async def put(self, content: bytes) -> str:
         """Keeps content and returns its reference; see `PayloadStore`."""
@@ -132,27 +144,61 @@ class FolderStore:
             lambda: frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()
         )
 
+    async def identify(self) -> str:
+        """Return the ID of the store, and create it at the first call; see `PayloadStore`."""
+        return await self._in_thread(self._identify)
+
+    async def check(self) -> None:
+        """Make sure that the store still has its ID; see `PayloadStore`."""
+        await self._in_thread(self._check)
+
+    def _identify(self) -> str:
+        if (found := self._stored_id()) is None:
+            self._refuse_without_id()
+            # A link and not a rename: it fails where another process was first.
+            with self._draft(uuid4().hex.encode()) as draft, suppress(FileExistsError):
+                os.link(draft, self._root / STORE_ID)
+            _sync_folder(self._root)
+            found = self._stored_id()
+        self._id = self._id or found
+        self._refuse_without_id()
+        return str(self._id)
+
+    def _check(self) -> None:
+        if not self._root.is_dir():
+            raise self._away()
+        self._refuse_without_id()
+
+    def _stored_id(self) -> str | None:
+        try:
+            return (self._root / STORE_ID).read_text(encoding="ascii").strip() or None
+        except FileNotFoundError:
+            return None
+
+    def _refuse_without_id(self) -> None:
+        """Refuse a folder that has lost the ID of the store: its disk is not mounted any more, or another one is.
+
+        Raises:
+            StoreUnavailable: it has.
+        """
+        if self._id is not None and self._stored_id() != self._id:
+            raise self._away()
+
     def _claim(self, owner: str) -> None:
         note = self._root / OWNERS / owner
         if not note.exists():
             self._make_folder(note.parent)
-            note.touch()
+            note.touch(mode=self._file_mode)
             _sync_folder(note.parent)
 
     def _remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
-        place, unfinished = self._place(key), self._root / _UNFINISHED / uuid4().hex
+        place = self._place(key)
         self._sweep()
-        self._make_folder(unfinished.parent)
         self._make_folder(place.parent.parent)
-        place.parent.mkdir(exist_ok=True)
-        try:
-            unfinished.write_bytes(content)
-            os.utime(unfinished, (expires_at.timestamp(), expires_at.timestamp()))
-            unfinished.replace(place)
-        except BaseException:
-            with suppress(OSError):
-                unfinished.unlink(missing_ok=True)
-            raise
+        place.parent.mkdir(mode=self._folder_mode, exist_ok=True)
+        with self._draft(content) as draft:
+            os.utime(draft, (expires_at.timestamp(), expires_at.timestamp()))
+            draft.replace(place)
 
     def _place(self, key: str) -> Path:
         assert is_key(key), key
@@ -168,27 +214,34 @@ class FolderStore:
         return ref
 
     def _write(self, path: Path, content: bytes) -> None:
-        unfinished = self._root / _UNFINISHED / uuid4().hex
-        self._make_folder(unfinished.parent)
         self._make_folder(path.parent)
-        try:
-            with unfinished.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                unfinished.unlink(missing_ok=True)
-            raise
+        with self._draft(content, is_synced=True) as draft:
+            draft.replace(path)
         _sync_folder(path.parent)
+
+    @contextmanager
+    def _draft(self, content: bytes, *, is_synced: bool = False) -> Iterator[Path]:
+        """Yield a new file in `tmp` with some content; it is removed unless the block has renamed it."""
+        draft = self._root / _UNFINISHED / uuid4().hex
+        self._make_folder(draft.parent)
+        try:
+            with open(draft, "xb", opener=lambda path, flags: os.open(path, flags, self._file_mode)) as file:
+                file.write(content)
+                if is_synced:
+                    file.flush()
+                    os.fsync(file.fileno())
+            yield draft
+        finally:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
 
     def _make_folder(self, folder: Path) -> None:
         if folder.is_dir():
             return
+        self._refuse_without_id()
         self._make_folder(folder.parent)
         with suppress(FileExistsError):
-            folder.mkdir(mode=0o700 if folder == self._root else 0o777)
+            folder.mkdir(mode=FOLDER_MODE if folder == self._root else self._folder_mode)
         _sync_folder(folder.parent)
 
     def _get(self, ref: str) -> bytes:
@@ -222,9 +275,11 @@ class FolderStore:
         return self._root / digits[:2] / digits[2:4] / ref
 
     def _missing(self, ref: str) -> PayloadMissing | StoreUnavailable:
-        if self._root.is_dir():
-            return PayloadMissing(ref, store=str(self._root))
-        # Somebody has put the payload into a store, so this is another place, or its disk is not there yet.
+        is_there = self._root.is_dir() and (self._id is None or self._stored_id() == self._id)
+        return PayloadMissing(ref, store=str(self._root)) if is_there else self._away()
+
+    def _away(self) -> StoreUnavailable:
+        # Something has put payloads into the store, so this is another folder, or its disk is not mounted now.
         return StoreUnavailable(
             f"the payload store {self._root} is not there; check that its disk is mounted and that "
             "DAGWRIGHT_PAYLOAD_STORE is the same wherever the runs of this server are worked on or looked at"

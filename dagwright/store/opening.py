@@ -1,15 +1,18 @@
 """From the text of the setting to a store."""
 
+from pathlib import Path
+
 from dagwright.store.bucket import BucketStore
 from dagwright.store.folder import FolderStore
 from dagwright.store.location import FolderLocation, parse_location
 from dagwright.store.payloads import PayloadStore
 
 
-def open_store(location: str) -> PayloadStore:
+def open_store(location: str, *, state_dir: Path | None = None) -> PayloadStore:
     """Returns the store at a location; it opens, makes and imports nothing before its first use.
 
     Args:
+        state_dir: what lies in the state folder is readable for its owner only, a store in it too.
         location: a folder, or `s3://bucket/prefix`; credentials, region and endpoint of a bucket are those that
             boto3 finds by itself (`AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, `AWS_ENDPOINT_URL_S3`, …).
 
@@ -17,4 +20,7 @@ def open_store(location: str) -> PayloadStore:
         LocationInvalid: the text names no such place.
     """
     place = parse_location(location)
-    return FolderStore(place.path) if isinstance(place, FolderLocation) else BucketStore(place)
+    if not isinstance(place, FolderLocation):
+        return BucketStore(place)
+    is_private = state_dir is not None and place.path.resolve().is_relative_to(state_dir.resolve())
+    return FolderStore(place.path, is_private=is_private)

@@ -17,6 +17,10 @@ OWNERS = "owners"
 """Folder, or part of the key, of the notes of who uses a store: each is empty and has the owner as its name."""
 
 
+STORE_ID = "store-id"
+"""Name of the file or object that holds the ID of a store."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredPayload:
     """One payload in a store, without its content.
@@ -56,6 +60,11 @@ class PayloadStore(Protocol):
     Beside the payloads it remembers small things under keys that others choose. Those may be forgotten at any time, a
     power failure can damage them, and no run ever hangs on one.
     """
+
+    @property
+    def location(self) -> str:
+        """Where it is: an absolute folder, or `s3://bucket/prefix`."""
+        ...
 
     async def put(self, content: bytes) -> str:
         """Keeps content and returns its reference; what is there already is only renewed, or healed if damaged.
@@ -120,6 +129,22 @@ class PayloadStore(Protocol):
 
     async def owners(self) -> frozenset[str]:
         """Returns everybody who has claimed the store."""
+        ...
+
+    async def identify(self) -> str:
+        """Return the ID of the store, and create it at the first call; all processes get the same one.
+
+        The ID is in the store itself, so a copy or a moved store keeps it. From then on this object takes a store
+        without its ID, such as a disk that is not mounted any more, for one that is away.
+        """
+        ...
+
+    async def check(self) -> None:
+        """Make sure that the store answers and still has the ID that `identify` returned.
+
+        Raises:
+            StoreUnavailable: it does not.
+        """
         ...
 
 

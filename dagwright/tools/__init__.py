@@ -6,7 +6,7 @@ from dagwright.plan.worker_results import WorkerResult
 from dagwright.tools.context import ToolContext, context
 from dagwright.tools.errors import AskPerson, GiveUp, NotStarted, RetryLater, ToolsUnreadable
 from dagwright.tools.loading import load_tools
-from dagwright.tools.registry import ToolRegistry, queue_name
+from dagwright.tools.registry import ToolRegistry
 from dagwright.tools.spec import ToolSpec, declare_activity, spec_of, tool
 from dagwright.tools.worker_tools import SubGoal, worker_tool
 
@@ -26,7 +26,6 @@ __all__ = [
     "context",
     "declare_activity",
     "load_tools",
-    "queue_name",
     "spec_of",
     "tool",
     "worker_tool",

@@ -34,6 +34,9 @@ class CallIdentity:
         checkpoint: what it kept for itself then, `None` if nothing.
         checked_version: version of the tool that the plan was checked against, `None` if that does not matter.
         model: which model the request wants asked, and how, as far as it says so.
+        owner: of the API key that the run was started with; `None` if it was started without one.
+        effects: of the call, as `Effects` has them.
+        secret_hosts: of each secret in the arguments, the hosts that it may be sent to; `None` if they hold none.
     """
 
     idempotency_key: str
@@ -45,6 +48,9 @@ class CallIdentity:
     checkpoint: Any = None
     checked_version: str | None = None
     model: ModelConfig = NOTHING_SET
+    owner: str | None = None
+    effects: str = "write"
+    secret_hosts: tuple[tuple[str, ...], ...] | None = None
 
 
 _MAKING = threading.Lock()
@@ -182,6 +188,21 @@ class ToolContext:
         return self._identity.model
 
     @property
+    def effects(self) -> str:
+        """Effects of the call: `idempotent` if it may be repeated, also where only the plan says so."""
+        return self._identity.effects
+
+    @property
+    def secret_hosts(self) -> tuple[tuple[str, ...], ...] | None:
+        """Hosts that each secret in the arguments may be sent to; `None` if the arguments hold none."""
+        return self._identity.secret_hosts
+
+    @property
+    def owner(self) -> str | None:
+        """Owner of the API key that the run was started with; `None` if it was started without one."""
+        return self._identity.owner
+
+    @property
     def cancelled(self) -> bool:
         """Whether the call shall stop; a tool that sees `True` cleans up and returns, cancelled."""
         return self._cancellation.look()
@@ -274,6 +295,12 @@ def entered(tool_context: ToolContext) -> Iterator[ToolContext]:
         yield tool_context
     finally:
         _current.reset(token)
+
+
+def current_owner() -> str | None:
+    """Return the owner of the run whose call this is; `None` outside of tools and in a run without an owner."""
+    found = _current.get()
+    return None if found is None else found.owner
 
 
 def note_read(*places: str) -> None:

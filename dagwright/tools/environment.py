@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dagwright.tools.kept import Kept
+from dagwright.tools.protected_paths import NOTHING_PROTECTED, ProtectedPaths
+from dagwright.tools.secret_bindings import BindingOf, unbound
 
 
 def no_secret(name: str) -> str | None:  # noqa: ARG001 - the signature of a source of secrets
@@ -35,20 +37,28 @@ class ToolEnvironment:
 
     Args:
         files_root: the folder that the file tools stay inside of.
+        files_root_is_explicit: whether a setting names that folder; runs that belong to an owner of API keys need that.
+        protected: what the file tools refuse wherever the folder is.
         allow_private_addresses: whether `http_request` may talk to private addresses.
         serper_api_key: key of the web search; `None` makes `web_search` say what is missing.
         serper_base_url: address of the web search service.
         search_url: address of the travel service; `None` makes `flight_search` say what is missing.
         secret: name -> value of a `{{secret.NAME}}`, `None` if it is not set.
+        binding_of: name -> which tools and hosts the settings bind that secret to.
         search: the server with the indices that workers search.
+        drain_limit_s: how long calls of `write` tools may continue when the process stops; `None` is their own timeout.
         kept: what calls leave to those behind them; whoever serves the tools closes it.
     """
 
     files_root: Path
+    files_root_is_explicit: bool = True
+    protected: ProtectedPaths = NOTHING_PROTECTED
     allow_private_addresses: bool = False
     serper_api_key: str | None = field(default=None, repr=False)
     serper_base_url: str = "https://google.serper.dev"
     search_url: str | None = None
     secret: Callable[[str], str | None] = field(default=no_secret, repr=False)
+    binding_of: BindingOf = field(default=unbound, repr=False)
     search: SearchPlace | None = None
+    drain_limit_s: float | None = None
     kept: Kept = field(default_factory=Kept, repr=False, compare=False)

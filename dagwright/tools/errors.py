@@ -91,6 +91,10 @@ class MissingSecret(ToolError):
     """The plan names a secret that the worker's environment does not have."""
 
 
+class SecretRefused(ToolError):
+    """The plan gives a secret to a tool, or sends it to a host, that the secret is not bound to."""
+
+
 class MissingPart(ToolError):
     """A reference leads nowhere in a stored value."""
 
@@ -104,7 +108,15 @@ class ValueNotLoaded(ToolError):
 
 
 class ResultNotKept(ToolError):
-    """The tool has done its work, but its large result could not be put into the payload store."""
+    """The tool has done its work, but its large result could not be put into the payload store.
+
+    Args:
+        size_bytes: of the result.
+    """
+
+    def __init__(self, message: str = "", *, size_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.size_bytes = size_bytes
 
 
 class NotInRegion(ToolError):

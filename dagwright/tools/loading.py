@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from dagwright.tools.errors import ToolsUnreadable
-from dagwright.tools.registry import ToolRegistry
+from dagwright.tools.registry import ToolRegistry, refuse_shared_aliases
 from dagwright.tools.spec import ToolSpec, spec_of
 
 
@@ -39,7 +39,13 @@ def load_tools(references: Sequence[str], base: Path | None = None) -> ToolRegis
             first, owner = owners.setdefault(spec.name, (spec, reference))
             if first is not spec:
                 raise ToolsUnreadable(f"Two tools are called {spec.name!r}: in {owner} and in {reference}")
-    return ToolRegistry({name: spec for name, (spec, _) in owners.items()}, tuple(origins))
+    sources = {name: reference for name, (_, reference) in owners.items()}
+    specs = {name: spec for name, (spec, _) in owners.items()}
+    try:
+        refuse_shared_aliases(specs)
+    except ValueError as error:
+        raise ToolsUnreadable(str(error)) from None
+    return ToolRegistry(specs, sources)
 
 
 def load_module(reference: str, base: Path | None = None) -> ModuleType:

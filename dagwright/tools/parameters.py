@@ -15,6 +15,7 @@ from pydantic.errors import (
     PydanticInvalidForJsonSchema,
     PydanticSchemaGenerationError,
     PydanticUndefinedAnnotation,
+    PydanticUserError,
 )
 from pydantic.json_schema import GenerateJsonSchema
 
@@ -23,6 +24,8 @@ from dagwright.tools.docstrings import Documentation
 from dagwright.tools.errors import InvalidArguments
 from dagwright.tools.results import pointer_of
 
+_VALIDATOR = "function-"
+"""In pydantic's core schema, a validator in Python code, which may convert anything."""
 _UNUSABLE = (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation)
 
 
@@ -36,6 +39,7 @@ class Parameters:
         whole: name of the one parameter that takes the whole object as a model; `None` for keyword arguments.
         names: field of the arguments model -> keyword, for keyword arguments.
         extra: validates each argument that no parameter names; `None` refuses them.
+        plain: parameters without validators of their own, which take what the schema says.
     """
 
     schema: Mapping[str, Any]
@@ -43,6 +47,7 @@ class Parameters:
     whole: str | None = None
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     extra: TypeAdapter[Any] | None = None
+    plain: tuple[str, ...] = ()
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the keyword arguments of the function for `arguments`; what is not given keeps its default.
@@ -133,6 +138,21 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         raise TypeError(f"the annotation {error.name!r} is not known where the function is defined") from error
 
 
+def output_schema_of(function: Callable[..., Any]) -> Mapping[str, Any] | None:
+    """Return the JSON Schema of what a function returns; `None` if its annotation says nothing, or nothing usable."""
+    inner = inspect.unwrap(function)
+    written = inspect.get_annotations(function)
+    if "return" not in written:
+        return None
+    scope = SimpleNamespace(__annotations__={"return": written["return"]})
+    try:
+        hint = typing.get_type_hints(scope, inner.__globals__, _closure(inner), include_extras=True)["return"]
+        schema = TypeAdapter(hint).json_schema(mode="serialization", schema_generator=_Untitled)
+    except (NameError, TypeError, PydanticUserError, *_UNUSABLE):
+        return None
+    return schema or None
+
+
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
     """Returns the enclosing variables that have a value; a recursive tool itself has none yet."""
     found: dict[str, Any] = {}
@@ -160,12 +180,14 @@ def _keywords(listed: list[inspect.Parameter], hints: dict[str, Any], *, describ
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
     extra: TypeAdapter[Any] | None = None
+    plain: list[str] = []
     for parameter in listed:
         hint = hints.get(parameter.name, Any)
         if parameter.kind is parameter.VAR_KEYWORD:
             extra = _adapter(parameter.name, dict[str, hint])  # type: ignore[valid-type] # a run-time type
             continue
-        _adapter(parameter.name, hint)
+        if _VALIDATOR not in repr(_adapter(parameter.name, hint).core_schema):
+            plain.append(parameter.name)
         field = f"parameter_{len(names)}"
         names[field] = parameter.name
         fields[field] = (hint, _field(parameter, described.get(parameter.name)))
@@ -175,7 +197,7 @@ def _keywords(listed: list[inspect.Parameter], hints: dict[str, Any], *, describ
     schema.setdefault("properties", {})
     if extra is not None:
         schema["additionalProperties"] = _schema(extra).get("additionalProperties", True)
-    return Parameters(schema, adapter, names=names, extra=extra)
+    return Parameters(schema, adapter, names=names, extra=extra, plain=tuple(plain))
 
 
 def _field(parameter: inspect.Parameter, description: str | None) -> Any:

@@ -1,13 +1,25 @@
-"""Takes secrets out of what a call says and returns."""
+"""Takes secrets out of what a call says and returns.
 
+A secret comes back in the form in which it was sent, or as the service quotes it. Which characters are quoted differs
+between parts of an address, encoders and services, so each character is found in each of its forms: percent-encoded
+(also twice), with the escapes of JSON, Python and HTML, with whitespace collapsed. Base64 is found wherever the secret
+begins in what was encoded, such as after a user and a colon.
+"""
+
+import base64
+import html
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any
-from urllib.parse import parse_qsl, quote, quote_plus, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-SHORTEST_HIDDEN_IN_RESULTS = 6
-"""Characters: a shorter secret is left in results, or the secret `1` would change every number in a text."""
+SHORTEST_HIDDEN_ANYWHERE = 6
+"""Characters: in results a shorter secret is hidden only as a separate word, not inside other words."""
+
+_LONGEST_LEADING_RUN = 32
+"""Characters of a run of whitespace or backslashes at the start of a secret; a secret quoted thrice has 8 for each."""
 
 HIDDEN = "***"
 _SECRET_NAMES = re.compile(r"key|token|secret|passw|pwd|auth|sig|cred|session", re.IGNORECASE)
@@ -18,16 +30,33 @@ class Redaction:
     """Hides the secrets of one call in what it says."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets = [secret for secret in secrets if secret]
-        self._long = [secret for secret in self._secrets if len(secret) >= SHORTEST_HIDDEN_IN_RESULTS]
+        self._secrets = sorted({secret for secret in secrets if secret}, key=lambda secret: (-len(secret), secret))
+        self._hidden = [_Secret(secret) for secret in self._secrets]
+        self._long = [each for each in self._hidden if each.length >= SHORTEST_HIDDEN_ANYWHERE]
+        short = "|".join(each.quoted_forms() for each in self._hidden if each.length < SHORTEST_HIDDEN_ANYWHERE)
+        self._short = re.compile(rf"(?<!\w)(?:{short})(?!\w)") if short else None
 
     def text(self, text: str) -> str:
         """Returns `text` without any secret, also where it is quoted for a URL or for JSON."""
-        return _hidden(text, self._secrets)
+        return _without(text, self._hidden)
 
     def value(self, value: Any) -> Any:
-        """Returns a JSON value without the secrets that are long enough to be told from ordinary text."""
-        return _hidden_in(value, self._long) if self._long else value
+        """Return a JSON value without the secrets: long ones anywhere, short ones where they are words or numbers.
+
+        This is no security boundary: a tool that changes a secret, say its case, returns what is not found here.
+        """
+        return self._hidden_in(value) if self._secrets else value
+
+    def _hidden_in(self, value: Any) -> Any:
+        if isinstance(value, str):
+            text = _without(value, self._long)
+            return self._short.sub(HIDDEN, text) if self._short is not None else text
+        if isinstance(value, list):
+            return [self._hidden_in(part) for part in value]
+        if isinstance(value, dict):
+            return {self._hidden_in(key): self._hidden_in(part) for key, part in value.items()}
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return HIDDEN if is_number and json.dumps(value) in self._secrets else value
 
     def place(self, place: str) -> str:
         """Returns the path of a file or an address as one line, without any secret.
@@ -49,31 +78,91 @@ class Redaction:
         return urlunsplit((parts.scheme, host, parts.path, urlencode(query, safe="*/:,"), ""))
 
 
-def _hidden(text: str, secrets: Sequence[str]) -> str:
-    forms = {form for secret in secrets for form in _forms(secret)}
-    for form in sorted(forms, key=lambda form: (-len(form), form)):
-        text = text.replace(form, HIDDEN)
+class _Secret:
+    """The forms of one secret."""
+
+    def __init__(self, secret: str) -> None:
+        # Services and parsers take away whitespace around a value.
+        self._text = secret.strip() or secret
+        self.length = len(self._text)
+        self._kept = max(re.findall(r"[0-9A-Za-z]+", secret), key=len, default="")
+        """Characters that stay as they are in each form: a text without them is not searched."""
+        self._base64 = _base64_forms(secret)
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        # Takes a third of a second for the text of a private key, and is seldom needed.
+        return re.compile(self.quoted_forms())
+
+    def quoted_forms(self) -> str:
+        """Return a pattern of the forms in which encoders write the secret, character by character."""
+        parts = re.findall(r"[\s+]+|\\+|.", self._text, re.DOTALL)
+        # A longer run before a secret need not be hidden: a search from each of its characters would be quadratic.
+        leading = _forms_of_part(parts[0], most=max(_LONGEST_LEADING_RUN, 8 * len(parts[0])))
+        return leading + "".join(map(_forms_of_part, parts[1:]))
+
+    def hide_in(self, text: str) -> str:
+        """Return a text without the secret."""
+        if self._kept in text:
+            text = self._pattern.sub(HIDDEN, text)
+        for form in self._base64:
+            text = text.replace(form, HIDDEN)
+        return text
+
+
+def _without(text: str, secrets: Iterable[_Secret]) -> str:
+    for secret in secrets:
+        text = secret.hide_in(text)
     return text
 
 
-def _forms(secret: str) -> tuple[str, ...]:
-    escaped, readable = json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
-    return (
-        secret,
-        quote(secret, safe=""),
-        quote(secret),
-        quote_plus(secret),
-        escaped,
-        readable,
-        repr(secret)[1:-1],
+def _forms_of_part(part: str, *, most: int | None = None) -> str:
+    """Return a pattern of the forms of a character, or of a run of whitespace or backslashes.
+
+    Args:
+        most: the most characters of a run; `None` is any number.
+    """
+    run = "+" if most is None else f"{{1,{most}}}"
+    if part[0] == "+" or part[0].isspace():
+        # A plus is a space in forms, and runs of spaces and line breaks are often written as one space.
+        space = "|".join(sorted({form for each in {*part, " "} for form in _escapes(each)}))
+        return rf"(?:\s|\+|\\{{1,3}}[nrtvf]|{space}){run}"
+    if part[0] == "\\":
+        # An escape starts with a backslash of the run: a pattern with one way to read it takes linear time.
+        others = "|".join(form for form in _escapes("\\") if form[0] != "\\")
+        return rf"(?:\\(?:u005[cC]|x5[cC]|U0000005[cC])?|{others}){run}"
+    if re.fullmatch(r"[\w.~-]", part, re.ASCII):
+        return re.escape(part)
+    escaped = rf"\\{{0,3}}{re.escape(part)}"
+    return f"(?:{'|'.join([escaped, *_escapes(part)])})"
+
+
+def _escapes(character: str) -> Iterator[str]:
+    """Yield patterns of the forms of a character in which it is not itself."""
+    yield "".join(f"%(?:25)*{_any_case(f'{byte:02x}')}" for byte in character.encode())
+    units = character.encode("utf-16-be").hex()
+    # JSON may escape any character, and some encoders do so with those that mean something in HTML.
+    yield "".join(rf"\\{{1,3}}u{_any_case(units[place : place + 4])}" for place in range(0, len(units), 4))
+    code = ord(character)
+    yield rf"\\{{1,3}}(?:x{_any_case(f'{code:02x}')}|U{_any_case(f'{code:08x}')})"
+    yield f"&#(?:0*{code}|[xX]0*{_any_case(f'{code:x}')});"
+    if (named := html.escape(character)) != character:
+        yield re.escape(named)
+
+
+def _any_case(digits: str) -> str:
+    return re.sub("[a-f]", lambda digit: f"[{digit[0]}{digit[0].upper()}]", digits)
+
+
+def _base64_forms(secret: str) -> list[str]:
+    """Return what Base64 makes of a secret alone, after one byte and after two; what other bytes share is left out."""
+    content, forms = secret.encode(), set()
+    for before in range(3):
+        text = base64.b64encode(b"\0" * before + content).decode()
+        is_shared = (before + len(content)) % 3 != 0
+        shared = (0, 2, 3)[before]
+        forms.add(text[shared : len(text.rstrip("=")) - is_shared])
+    long = {form for form in forms if len(form) >= SHORTEST_HIDDEN_ANYWHERE}
+    return sorted(
+        long | {form.replace("+", "-").replace("/", "_") for form in long}, key=lambda form: (-len(form), form)
     )
-
-
-def _hidden_in(value: Any, secrets: Sequence[str]) -> Any:
-    if isinstance(value, str):
-        return _hidden(value, secrets)
-    if isinstance(value, list):
-        return [_hidden_in(part, secrets) for part in value]
-    if isinstance(value, dict):
-        return {_hidden(key, secrets): _hidden_in(part, secrets) for key, part in value.items()}
-    return value

@@ -1,9 +1,7 @@
 """A set of tools by name."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dagwright.plan.tools import ToolDeclaration
@@ -16,14 +14,14 @@ class ToolRegistry:
 
     Args:
         specs: tool name -> tool.
-        origins: module names and resolved file paths they came from; part of their queue's name.
+        sources: tool name -> value of `--tools`, or reference of the file of agents, that it came from.
     """
 
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
-    origins: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, *tools: Callable[..., Any] | ToolSpec, origins: tuple[str, ...] = ()) -> "ToolRegistry":
+    def of(cls, *tools: Callable[..., Any] | ToolSpec, sources: Mapping[str, str] | None = None) -> "ToolRegistry":
         """Returns a registry of decorated functions and declared activities.
 
         Raises:
@@ -37,7 +35,8 @@ class ToolRegistry:
                 raise TypeError(f"{getattr(candidate, '__name__', candidate)!r} is not a tool; decorate it with @tool")
             if specs.setdefault(spec.name, spec) is not spec:
                 raise ValueError(f"Two tools are called {spec.name!r}")
-        return cls(specs, origins)
+        refuse_shared_aliases(specs)
+        return cls(specs, sources or {})
 
     def __iter__(self) -> Iterator[ToolSpec]:
         """Goes through the tools in the order they were given."""
@@ -58,7 +57,10 @@ class ToolRegistry:
 
     def declarations(self) -> dict[str, ToolDeclaration]:
         """Returns what a plan knows of each tool: tool name -> declaration, in order."""
-        return {spec.name: spec.declaration for spec in self}
+        return {
+            spec.name: replace(spec.declaration, aliases=spec.aliases) if spec.aliases else spec.declaration
+            for spec in self
+        }
 
     def python_tools(self) -> tuple[ToolSpec, ...]:
         """Returns the tools that a worker of ours serves: all but the declared activities of others."""
@@ -66,21 +68,47 @@ class ToolRegistry:
 
     def merged(self, *others: "ToolRegistry") -> "ToolRegistry":
         """Returns the tools of all; of two with one name the later registry's stays."""
-        specs = dict(self.specs)
+        specs, sources = dict(self.specs), dict(self.sources)
         for other in others:
             specs.update(other.specs)
-        origins = (*self.origins, *(origin for other in others for origin in other.origins))
-        return ToolRegistry(specs, tuple(dict.fromkeys(origins)))
+            sources.update(other.sources)
+        return ToolRegistry(specs, sources)
 
     def on_queue(self, task_queue: str) -> "ToolRegistry":
         """Returns the same tools, those of Python served on `task_queue`."""
-        return ToolRegistry({spec.name: spec.on_queue(task_queue) for spec in self}, self.origins)
+        return ToolRegistry({spec.name: spec.on_queue(task_queue) for spec in self}, self.sources)
+
+    def on_queues(self, queue_of: Callable[[str], str]) -> "ToolRegistry":
+        """Return the same tools, each Python tool served on the queue of its source."""
+        return ToolRegistry(
+            {spec.name: spec.on_queue(queue_of(self.sources[spec.name])) for spec in self}, self.sources
+        )
+
+    def served_on(self, task_queue: str) -> "ToolRegistry":
+        """Return the Python tools that are served on a queue."""
+        found = {spec.name: spec for spec in self.python_tools() if spec.declaration.task_queue == task_queue}
+        return ToolRegistry(found, self.sources)
+
+    def served_names(self) -> frozenset[str]:
+        """Return the names and aliases of the Python tools."""
+        return frozenset(name for spec in self.python_tools() for name in (spec.name, *spec.aliases))
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues that serve the Python tools, each once, in the order of the tools."""
+        named = (spec.declaration.task_queue for spec in self.python_tools())
+        return tuple(dict.fromkeys(filter(None, named)))
 
 
-def queue_name(registry: ToolRegistry) -> str:
-    """Returns the task queue for the tools of `--tools`: the same for the same origins and names."""
-    # A server has other tools tomorrow; runs that are going on must still find a worker.
-    names = sorted(spec.name for spec in registry.python_tools() if not spec.declaration.is_pinned)
-    named = [sorted(registry.origins), names]
-    text = json.dumps(named, ensure_ascii=True, separators=(",", ":"))
-    return "dagwright-" + hashlib.sha256(text.encode()).hexdigest()[:16]
+def refuse_shared_aliases(specs: Mapping[str, ToolSpec]) -> None:
+    """Refuse tools of which an alias is the name or an alias of another one.
+
+    Raises:
+        ValueError: there are such tools; the message names them.
+    """
+    owners: dict[str, str] = {}
+    for spec in specs.values():
+        for alias in spec.aliases:
+            other = alias if alias in specs else owners.setdefault(alias, spec.name)
+            if other != spec.name:
+                raise ValueError(f"Tool {spec.name!r}: its alias {alias!r} also belongs to the tool {other!r}")

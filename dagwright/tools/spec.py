@@ -2,7 +2,7 @@
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar, overload
@@ -10,10 +10,10 @@ from typing import Any, TypeVar, overload
 from dagwright.plan.arguments import SchemaOfTool
 from dagwright.plan.compiled import DEFAULT_TIMEOUT_S
 from dagwright.plan.durations import LONGEST, parse_duration
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.tools import Effects, ToolDeclaration, problem_of_rule
 from dagwright.plan.worker_cards import WorkerCard
 from dagwright.tools.docstrings import documentation_of
-from dagwright.tools.parameters import Parameters, parameters_of
+from dagwright.tools.parameters import Parameters, output_schema_of, parameters_of
 
 NAME_LIMIT_BYTES = 200
 """The same as a node id; Temporal wedges a run on an activity type of over 1,000 bytes."""
@@ -32,11 +32,13 @@ class ToolSpec:
         declaration: what a plan knows.
         function: the Python function; `None` if another worker serves the tool.
         parameters: how the function takes its arguments; `None` if another worker serves the tool.
+        aliases: former names; runs in flight still call the tool by them.
     """
 
     declaration: ToolDeclaration
     function: Callable[..., Any] | None = None
     parameters: Parameters | None = None
+    aliases: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -82,9 +84,13 @@ def tool(
     max_attempts: int | None = None,
     schema: Mapping[str, Any] | None = None,
     asks_models: bool = False,
+    effects_by: Mapping[str, Any] | None = None,
+    secrets: Sequence[str] | None = None,
+    sends_to_hosts: bool = False,
     undo: str | None = None,
     sets: str | None = None,
     returns: str | None = None,
+    aliases: Sequence[str] = (),
 ) -> Callable[[Function], Function]: ...
 def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     function: Function | None = None,
@@ -97,9 +103,13 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     max_attempts: int | None = None,
     schema: Mapping[str, Any] | None = None,
     asks_models: bool = False,
+    effects_by: Mapping[str, Any] | None = None,
+    secrets: Sequence[str] | None = None,
+    sends_to_hosts: bool = False,
     undo: str | None = None,
     sets: str | None = None,
     returns: str | None = None,
+    aliases: Sequence[str] = (),
 ) -> Function | Callable[[Function], Function]:
     """Makes a tool of a typed function; the function itself stays as it is and can be called as before.
 
@@ -113,11 +123,17 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
         schema: what JSON Schema says of the arguments object beside the types, such as a `oneOf` of parameters of which
             one must be given.
         asks_models: each call asks models by itself, so in a run with a budget it starts only when there is some left.
+        effects_by: how the effects of a call depend on an argument, such as
+            `{"argument": "method", "default": "GET", "effects": {"GET": "read"}}`; other values have `effects`.
+        secrets: names of the secrets that plans may give to the tool; an empty list refuses all, and left out the
+            settings of the worker decide.
+        sends_to_hosts: whether the settings bind secrets to the hosts that it connects to, as for `http_request`.
         undo: name of the tool that takes the effect of a call back, in a run that does all or nothing; it gets the
             call's `key`, its `arguments` and its `result`, null if nobody knows how the call ended.
         sets: name in a session, without `@`, that the identity of a call's result becomes.
         returns: what the id in a result stands for: an entity type such as `fund`, or something else, such as `role`; a
             plan that gives it to a parameter for another kind of thing is refused before it runs.
+        aliases: former names of the tool, so that runs in flight find it after it was renamed; new plans use its name.
 
     Raises:
         TypeError: a parameter cannot be filled from JSON.
@@ -143,15 +159,20 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
                 max_attempts=max_attempts,
                 version=version_of(decorated),
                 asks_models=asks_models,
+                effects_by=None if effects_by is None else dict(effects_by),
+                secrets=None if secrets is None else tuple(secrets),
+                sends_to_hosts=sends_to_hosts,
                 undo=undo,
                 sets=sets,
                 returns=returns,
                 description=documentation.summary,
+                output_schema=output_schema_of(decorated),
+                plain_parameters=parameters.plain,
             ),
             effects,
             timeout=timeout,
         )
-        return marked(decorated, ToolSpec(declaration, decorated, parameters))
+        return marked(decorated, ToolSpec(declaration, decorated, parameters, checked_aliases(shown, aliases)))
 
     return decorate if function is None else decorate(function)
 
@@ -205,6 +226,20 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
         worker=worker,
     )
     return ToolSpec(checked_declaration(declaration, effects, timeout=timeout))
+
+
+def checked_aliases(name: str, aliases: Sequence[str]) -> tuple[str, ...]:
+    """Return former names of a tool.
+
+    Raises:
+        ValueError: they are not names, or one of them is the tool's own.
+    """
+    given: Sequence[object] = aliases
+    if isinstance(given, str) or not all(isinstance(alias, str) and _is_name(alias) for alias in given):
+        raise ValueError(f"Tool {name!r}: aliases must be a list of names of 1 to {NAME_LIMIT_BYTES} bytes")
+    if name in aliases:
+        raise ValueError(f"Tool {name!r}: aliases are its former names, and {name!r} is its name")
+    return tuple(dict.fromkeys(aliases))
 
 
 def _checked_schema(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -262,6 +297,8 @@ def checked_declaration(
             raise ValueError(
                 f"Tool {name!r}: {what} is {named!r:.60}, expected a name of 1 to {NAME_LIMIT_BYTES} bytes"
             )
+    if declaration.effects_by is not None and (problem := problem_of_rule(declaration.effects_by)) is not None:
+        raise ValueError(f"Tool {name!r}: effects_by: {problem}")
     if declaration.undo is not None and effects in (Effects.PURE, Effects.READ):
         raise ValueError(f"Tool {name!r}: effects {effects} change nothing, so there is nothing to undo")
     if declaration.sets is not None and declaration.sets.startswith("@"):

@@ -55,12 +55,18 @@ def tool_context(  # noqa: PLR0913 - each is one thing that a tool may see, by k
     checkpoint: Any = None,
     ask: Ask = no_models,
     environment: ToolEnvironment | None = None,
+    owner: str | None = None,
+    effects: str = "write",
+    secret_hosts: tuple[tuple[str, ...], ...] | None = None,
 ) -> Iterator[RecordedCall]:
     """Makes `context()` work inside the block and records what the tool reports.
 
     Args:
         ask: who answers what the tool asks models, such as `complete` of a `ModelClient`.
         environment: what it has of the process; by default one without any settings.
+        owner: of the API key that the run was started with.
+        effects: of the call.
+        secret_hosts: of each secret in its arguments.
     """
     recorded = RecordedCall()
 
@@ -69,7 +75,18 @@ def tool_context(  # noqa: PLR0913 - each is one thing that a tool may see, by k
         if progress is not None:
             recorded.progress.append(progress)
 
-    identity = CallIdentity(idempotency_key, node, workflow_id, attempt, last_heartbeat, tuple(answers), checkpoint)
+    identity = CallIdentity(
+        idempotency_key,
+        node,
+        workflow_id,
+        attempt,
+        last_heartbeat,
+        tuple(answers),
+        checkpoint,
+        owner=owner,
+        effects=effects,
+        secret_hosts=secret_hosts,
+    )
     models, given = Models(ask, running_loop()), environment or ToolEnvironment(Path())
     call = ToolContext(identity, recorded.cancellation, beat=beat, environment=given, models=models)
     recorded.places = call.places

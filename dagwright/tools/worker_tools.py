@@ -20,7 +20,7 @@ from dagwright.tools.context import context
 from dagwright.tools.docstrings import documentation_of
 from dagwright.tools.errors import InvalidResult
 from dagwright.tools.parameters import Parameters, hints_of, keywords_of
-from dagwright.tools.spec import Duration, ToolSpec, checked_declaration, marked, version_of
+from dagwright.tools.spec import Duration, ToolSpec, checked_aliases, checked_declaration, marked, version_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -60,6 +60,7 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
     max_parallel: int | None = None,
     max_attempts: int | None = None,
     asks_models: bool = False,
+    aliases: Sequence[str] = (),
 ) -> Callable[[Function], Function]:
     """Makes a worker of a typed function; the function itself stays as it is and can be called as before.
 
@@ -73,11 +74,11 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
         same_as: slot of its own -> the slot of another worker that it may stand for, where that is required.
         name: the activity type; the function's name if left out.
         effects: as for `@tool`, but `read` if left out: a worker looks and reckons, and changes nothing.
-        timeout, max_parallel, max_attempts, asks_models: as for `@tool`.
+        timeout, max_parallel, max_attempts, asks_models, aliases: as for `@tool`.
 
     Raises:
         TypeError: a parameter cannot be filled from JSON, or a required slot is none of them.
-        ValueError: the name, the description, a slot, the effects or a limit is no such thing.
+        ValueError: the name, the description, a slot, the effects, a limit or an alias is invalid.
     """
 
     def decorate(decorated: Function) -> Function:
@@ -117,7 +118,8 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
             worker=card,
         )
         declaration = checked_declaration(declaration, effects, timeout=timeout)
-        return marked(decorated, ToolSpec(declaration, _answering(decorated, declaration), parameters))
+        former = checked_aliases(shown, aliases)
+        return marked(decorated, ToolSpec(declaration, _answering(decorated, declaration), parameters, former))
 
     return decorate
 

@@ -1,12 +1,11 @@
-"""What the scripts here answer with where an answer is made of the call: queries, and figures that workers found.
+"""Answers of the scripts here that are made of the call: queries, and names that workers found.
 
-So no script holds a figure, a day, or what a name is called in the data: whatever went wrong on the way would be in the
-answer.
+No script holds a figure, a day, or what a name is called in the data, so an error on the way shows in the answer.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dagwright.testing import ReceivedCall
@@ -58,71 +57,3 @@ def which_company(call: ReceivedCall) -> Mapping[str, Any]:
     }
     reasoning = f"{len(options)} companies may be meant, and only the person can say which."
     return {"reasoning": reasoning, "action": "continue", "sub_goals": [asks]}
-
-
-def findings_told(call: ReceivedCall) -> str:
-    """Answers with what was found as it stands, such as a question back with its options."""
-    return "\n\n".join(_findings(call).values())
-
-
-def shipments_told(call: ReceivedCall) -> str:
-    """Answers with the shipments of a table and how many there are, behind what else was found.
-
-    Where it was open which date is meant, it says which one the query has.
-    """
-    found = _findings(call)
-    told = [found["shipment"]] if "shipment" in found else []
-    if unsure := found.get("unsure"):
-        taken, *others = json.loads(unsure)["options"]
-        told.append(f"{taken} was taken; {' or '.join(others)} may be meant too.")
-    shown = [row[0] for row in table_rows(call.text) if row[0].startswith("SH-")]
-    count = re.search(r"of ([\d,]+) are shown", call.text)
-    first = f", the first {len(shown)}" if count else ""
-    told.append(f"{count[1] if count else len(shown)} found{first}: {', '.join(shown)}.")
-    return "\n\n".join(told)
-
-
-def volumes_told(call: ReceivedCall) -> str:
-    """Answers with the volume of each carrier, as the tables of their queries have it."""
-    rows = list(_groups(call.text, "by_carrier"))
-    lines = [
-        f"- **{row['by_carrier']}** carried {row['total_teu']} TEU in {row['documents']} shipments" for row in rows
-    ]
-    most = max(rows, key=lambda row: float(row["total_teu"].replace(",", "")))
-    return "\n".join([*lines, "", f"{most['by_carrier']} carried more."])
-
-
-def times_told(call: ReceivedCall) -> str:
-    """Answers with the shippers of a table, their shipments, and their transit times where there are any."""
-    return "\n".join(
-        f"- {row['by_shipper']}: {row['documents']} shipments, "
-        + (f"{row['average_transit_days']} days" if row["average_transit_days"] else "no transit times")
-        for row in _groups(call.text, "by_shipper")
-    )
-
-
-def table_rows(text: str) -> Sequence[Sequence[str]]:
-    """Returns the rows of all Markdown tables of a text, cell by cell, their heads too."""
-    return [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in map(str.strip, text.splitlines())
-        if line.startswith("| ") and not line.startswith("| ---")
-    ]
-
-
-def _findings(call: ReceivedCall) -> Mapping[str, str]:
-    """Returns what the last model is told that was found, by its name."""
-    told = call.text.partition("\nWhat is not whole:")[0]
-    _, *found = re.split(r"^(\w+) \(from sub-goal \d+\):\n", told, flags=re.MULTILINE)
-    return dict(zip(found[::2], map(str.strip, found[1::2]), strict=True))
-
-
-def _groups(text: str, grouping: str) -> Sequence[Mapping[str, str]]:
-    """Returns the groups of the tables of a grouping: name of a column -> the cell; others together are left out."""
-    found, head = [], None
-    for row in table_rows(text):
-        if len(row) > 2 and grouping in row:
-            head = row
-        elif head is not None and len(row) == len(head) and row[head.index(grouping)] not in _NO_GROUPS:
-            found.append(dict(zip(head, row, strict=True)))
-    return found

@@ -3,12 +3,15 @@
 import re
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from dagwright.cli.leaving import LEAVING_S
+from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.workers import workers_among
 from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.server.namespace import RETENTION
@@ -172,8 +175,94 @@ def test_image_copies_what_is_there_and_what_the_context_holds(steps: list[Step]
             assert f"!{source}" in context, source
 
 
-def test_health_check_of_the_image_is_that_of_the_composition(
+def test_health_check_of_the_image_is_liveness_and_that_of_the_composition_is_readiness(
     services: dict[str, dict[str, Any]], steps: list[Step]
 ) -> None:
+    # Compose restarts nothing that is unhealthy, and waits for what is not ready; other orchestrators restart it.
     (step,) = [step for step in steps if step.instruction == "HEALTHCHECK"]
-    assert step.json_after("CMD") == services["worker"]["healthcheck"]["test"][1:]
+    (health_port,) = re.findall(r"DAGWRIGHT_HEALTH_ADDRESS=0\.0\.0\.0:(\d+)", "\n".join(step.text for step in steps))
+    probe = ["python", "-I", "-S", "/app/probe.py"]
+    assert step.json_after("CMD") == [*probe, health_port, "/livez"]
+    assert services["worker"]["healthcheck"]["test"][1:] == [*probe, health_port, "/readyz"]
+    gateway = services["gateway"]
+    port = gateway["entrypoint"][gateway["entrypoint"].index("--port") + 1]
+    assert gateway["healthcheck"]["test"][1:] == [*probe, port, "/readyz"]
+
+
+def test_composition_waits_longer_than_worker_and_gateway_need_to_end(services: dict[str, dict[str, Any]]) -> None:
+    def grace_s(name: str) -> float:
+        return float(services[name]["stop_grace_period"].removesuffix("s"))
+
+    drain_s = float(services["worker"]["environment"]["DAGWRIGHT_DRAIN_S"])
+    assert drain_s > signature(ToolDeclaration).parameters["timeout_s"].default
+    assert grace_s("worker") == drain_s + LEAVING_S
+    assert grace_s("gateway") > LEAVING_S
+
+
+def test_settings_of_the_user_reach_worker_and_gateway_and_secrets_the_worker_alone(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    files = {name: [each["path"] for each in services[name]["env_file"]] for name in ("worker", "gateway")}
+    assert files == {"worker": [".env", ".worker.env"], "gateway": [".env"]}
+    assert not [each for name in files for each in services[name]["env_file"] if each["required"]]
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert {".env", ".worker.env"} <= set(ignored)
+    settings = {name.upper() for name in Settings.model_fields}
+    told = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    for name in ("NOTIFY_URL", "NOTIFY_SECRET", "ALLOW_PRIVATE_ADDRESSES", "UI_URL"):
+        assert name in settings
+        assert f"`DAGWRIGHT_{name}" in told
+
+
+def _documented(name: str) -> str:
+    told = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    found = re.search(rf"<!-- file: {re.escape(name)} -->\n```\w+\n(.*?)```", told, re.DOTALL)
+    assert found is not None, name
+    return found[1]
+
+
+def test_documented_override_fits_the_composition(services: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    override = yaml.safe_load(_documented("docker-compose.override.yml"))["services"]
+    assert {*override} == {"worker", "gateway"}
+    for name, service in override.items():
+        mounted = [mount.split(":")[1] for mount in service["volumes"]]
+        named = [word for word in service["command"].split() if word.startswith("/")]
+        assert named == mounted, name
+        # A list of volumes is merged with that of the composition by target.
+        assert not {mount.split(":")[1] for mount in services[name]["volumes"]} & {*mounted}
+
+
+def test_documented_image_with_tools_is_derived_from_ours_and_is_not_root(
+    services: dict[str, dict[str, Any]], steps: list[Step], tmp_path: Path
+) -> None:
+    place = tmp_path / "Dockerfile.tools"
+    place.write_text(_documented("Dockerfile.tools"), encoding="utf-8")
+    derived = read_dockerfile(place)
+    assert derived[0].words == [services["worker"]["image"]]
+    users = [step.words[0] for step in derived if step.instruction == "USER"]
+    assert users == ["root", next(step.words[0] for step in steps if step.instruction == "USER")]
+    assert "/app/.venv/bin/pip install" in next(step.text for step in derived if step.instruction == "RUN")
+
+
+_SQL_TOOL = """#!/bin/sh
+echo "$*" >> "$CALLS"
+case "$*" in
+    *update-schema*) [ -e "$CALLS.setup" ] || {{ echo '{failure}' >&2; exit 1; }} ;;
+    *setup-schema*) touch "$CALLS.setup" ;;
+esac
+"""
+_NEW = 'error reading current schema version:ERROR: relation "schema_version" does not exist (SQLSTATE 42P01)'
+
+
+@pytest.mark.parametrize(("failure", "is_new"), [(_NEW, True), ("dial tcp: connection refused", False)])
+def test_only_a_new_database_gets_a_first_schema(failure: str, is_new: bool, tmp_path: Path) -> None:
+    tool = tmp_path / "temporal-sql-tool"
+    tool.write_text(_SQL_TOOL.format(failure=failure), encoding="utf-8")
+    tool.chmod(0o755)
+    calls = tmp_path / "calls"
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CALLS": str(calls)}
+    script = ["sh", str(ROOT / "docker/setup-schema.sh")]
+    ended = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+    told = calls.read_text(encoding="utf-8")
+    assert (ended.returncode, "setup-schema --version" in told) == ((0, True) if is_new else (1, False))
+    assert is_new or "connection refused" in ended.stderr

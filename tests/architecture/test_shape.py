@@ -111,7 +111,7 @@ def test_only_programs_load_the_settings() -> None:
     }
     programs = {path for path in loaders if path.startswith("dagwright/cli/") or path.endswith("/__main__.py")}
     # What tools need of the settings is in the environment of their call.
-    assert loaders - programs == {"worker.py", "dagwright/server/health.py"}
+    assert loaders - programs == {"worker.py"}
 
 
 @pytest.mark.parametrize("text", ["import os\nos.getenv('X')", "from os import environ", "import os as o\no.environ"])

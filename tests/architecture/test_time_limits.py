@@ -30,4 +30,6 @@ def test_attempts_of_activities_end_by_their_node_or_after_longer_than_any_work_
         },
         # A look at other runs, which the next look repeats.
         "timedelta(minutes=2)": {"workflows/sub_plans.py"},
+        # One request to the server, which is repeated.
+        "timedelta(seconds=30)": {"workflows/ending.py"},
     }

@@ -13,16 +13,16 @@ from tests.support.eventually import eventually
 from tests.support.runs import Handle, assert_clean, assert_replays, chain_of, end_of
 from tests.support.server import live_server
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-_CHANGES = 4
+_CHANGES = 2
 
 
 async def test_worker_killed_whenever_the_run_changes_executions(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
     make_database(folder)
-    plan, values = reactive_graph(200, seed=11)
+    plan, values = reactive_graph(80, seed=11)
     with patch.dict(local.DYNAMIC_CONFIG, {"limit.historyCount.suggestContinueAsNew": "60"}):
         async with (
             live_server(tmp_path / "server") as server,

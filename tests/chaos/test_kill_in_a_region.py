@@ -26,7 +26,7 @@ from tests.support.held_worker import READING, WRITING
 from tests.support.runs import Handle, assert_clean, assert_replays, events_of
 from tests.support.server import live_server
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _GOES_ON_S = 4.0
 """After the death of its worker an activity is with another one; a second is left to hand it out."""

@@ -18,7 +18,7 @@ from tests.support.goals import call, written
 from tests.support.runs import assert_clean, assert_replays
 from tests.support.server import LiveServer
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
 async def test_next_attempt_is_told_what_was_started_and_finishes_the_plan(

@@ -20,7 +20,7 @@ from tests.support.dying_worker import DEATH
 from tests.support.runs import assert_replays, histories_of
 from tests.support.server import live_server
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _LENGTH = 14
 _DEATHS = [f"{chain}{step}" for chain in "xy" for step in (2, 6, 11)]

@@ -25,7 +25,7 @@ from tests.support.rounds import done, goes_on, ref, results_of, sub_goal
 from tests.support.runs import Handle, assert_clean, assert_replays
 from tests.support.server import LiveServer
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _LOST = "Nobody hears it."
 _FIRST = goes_on(sub_goal(1, "make_slot", name="a"), sub_goal(2, "make_slot", name="b"))
@@ -45,7 +45,7 @@ def _environment(model: ModelServer) -> dict[str, str]:
 
 
 async def _start(server: LiveServer, folder: Path, *, workflow_id: str, worker_timeout_s: float = 60.0) -> Handle:
-    question = _question(folder, RoundsLimits(worker_timeout_s=worker_timeout_s))
+    question = _question(folder, RoundsLimits(worker_timeout_s=worker_timeout_s, synthesis="model"))
     return await (await server.start()).start_workflow(
         wire.WORKFLOW_PURSUE_GOAL,
         run_input_to_json(RunInput(compiled=question)),

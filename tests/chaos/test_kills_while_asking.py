@@ -13,7 +13,7 @@ from tests.support.eventually import eventually
 from tests.support.runs import Handle, assert_clean, assert_replays
 from tests.support.server import LiveServer
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _EFFECT = effect("effect")
 _CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?", "assignee": "ann"}}

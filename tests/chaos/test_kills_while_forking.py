@@ -27,7 +27,7 @@ from tests.support.held_starter import READ, STARTED
 from tests.support.runs import Handle, assert_clean, assert_replays
 from tests.support.server import LiveServer
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _ANSWER = {"request": "check", "answer": {"approved": True}, "by": "ann"}
 

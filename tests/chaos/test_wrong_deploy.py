@@ -13,7 +13,7 @@ from tests.support.eventually import eventually
 from tests.support.runs import assert_replays
 from tests.support.server import LiveServer
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _NAMES = ("urgent", "usual", "late", "last")
 _RUNS = ("one", "two")
@@ -71,8 +71,8 @@ async def test_runs_wait_for_the_right_code_and_then_end_as_if_nothing_had_been(
         assert (view.is_closed, view.status, note["code"]) == (False, "running", "workflow_task_failing")
         assert "non deterministic error: " in note["message"]
         assert note["message"].startswith(
-            "the run cannot go on: the worker's code is other than the code that began this run; stop that worker or "
-            "roll it back, and the run goes on by itself where it is, with nothing lost"
+            "the run cannot continue: the worker's code differs from the code that started this run; stop that worker "
+            "or roll it back, and the run continues by itself where it is, with nothing lost"
         )
 
     async with worker_process(own_server.address, folder):

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.dialects import to_document
+from dagwright.plan.checked_plan import Checked
 from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.plan.validation import Checked, check_document
+from dagwright.plan.validation import check_document
 
 Graph = Mapping[int, Sequence[int]]
 """Node number, from 1 in order -> the numbers it waits for."""

@@ -8,7 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from dagwright.store import PayloadDamaged, PayloadMissing, Remembered, ref_of
+from dagwright.store import PayloadDamaged, PayloadMissing, Remembered, StoreUnavailable, ref_of
+from dagwright.store.payloads import STORE_ID
 from tests.conformance.stores import StoreAtHand, bucket_at_hand, entry_of, folder_at_hand, listed, s3_service
 from tests.support.eventually import eventually
 
@@ -173,3 +174,22 @@ async def test_who_claims_a_store_is_noted_once_and_is_no_payload(at_hand: Store
         await at_hand.open().claim(owner)
     assert await at_hand.open().owners() == {"32049b68-7872-4094-8e63-d0dd59896a83", "b"}
     assert await listed(at_hand.open()) == []
+
+
+async def test_store_has_one_id_in_every_process_and_keeps_it(at_hand: StoreAtHand) -> None:
+    first = set(await asyncio.gather(*(at_hand.open().identify() for _ in range(8))))
+    await at_hand.open().put(b"content")
+    assert len(first) == 1
+    assert {await at_hand.open().identify()} == first
+    assert await listed(at_hand.open()) == [(ref_of(b"content"), 7)]
+
+
+async def test_store_that_loses_its_id_is_away_for_whom_it_was_known(at_hand: StoreAtHand) -> None:
+    store = at_hand.open()
+    await store.identify()
+    await store.check()
+    at_hand.overwrite(STORE_ID, None)
+    with pytest.raises(StoreUnavailable):
+        await store.check()
+    # Another process cannot know it.
+    await at_hand.open().check()

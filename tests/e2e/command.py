@@ -6,9 +6,8 @@ import json
 import os
 import pty
 import struct
-import sys
 import termios
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dagwright.testing import ModelServer
+from tests.support.programs import Running, start_program
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240.0
@@ -40,7 +40,7 @@ class Ended:
 class Terminal:
     """A command on a terminal of its own, with which a test talks."""
 
-    def __init__(self, process: Process, master: int) -> None:
+    def __init__(self, process: Running, master: int) -> None:
         self.process = process
         self.screen = ""
         """All that was written so far."""
@@ -90,35 +90,33 @@ class Terminal:
 
 
 class CommandLine:
-    """Starts commands in one folder, with one environment."""
+    """Starts commands in one folder, with one environment.
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    Args:
+        is_fresh: start a new interpreter for each command, as a user does, instead of forking one.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], *, is_fresh: bool = False) -> None:
         self.folder = folder
+        self.is_fresh = is_fresh
         self.environment = dict(environment)
 
-    async def start(self, *arguments: str, program: tuple[str, ...] = ("starter.py",)) -> Process:
+    async def start(self, *arguments: str, program: tuple[str, ...] = ("starter.py",)) -> Running:
         """Starts a command and returns its process, with pipes."""
-        return await asyncio.create_subprocess_exec(
-            *_command(program),
-            *arguments,
-            cwd=self.folder,
-            env={**self.environment, "PYTHONPATH": str(ROOT)},
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
+        environment = {**self.environment, "PYTHONPATH": str(ROOT)}
+        return await start_program(
+            program, arguments, folder=self.folder, environment=environment, is_fresh=self.is_fresh
         )
 
     async def __call__(self, *arguments: str, text: str | None = None) -> Ended:
         """Runs a command to its end."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(ROOT / "starter.py"),
-            *arguments,
-            cwd=self.folder,
-            env=self.environment,
+        process = await start_program(
+            ("starter.py",),
+            arguments,
+            folder=self.folder,
+            environment=self.environment,
             stdin=DEVNULL if text is None else PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
+            is_fresh=self.is_fresh,
         )
         return await ended(process, text=text)
 
@@ -136,37 +134,28 @@ class CommandLine:
         """Starts a command on a terminal of its own."""
         return Terminal(*await self._on_terminal(*arguments, program=("starter.py",)))
 
-    async def _on_terminal(self, *arguments: str, program: tuple[str, ...]) -> tuple[Process, int]:
+    async def _on_terminal(self, *arguments: str, program: tuple[str, ...]) -> tuple[Running, int]:
         """Starts a command on a terminal; returns the other end of that, too."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         # This terminal does not say where its cursor is.
         more = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
-        process = await asyncio.create_subprocess_exec(
-            *_command(program),
-            *arguments,
-            cwd=self.folder,
-            env={**self.environment, **more},
+        process = await start_program(
+            program,
+            arguments,
+            folder=self.folder,
+            environment={**self.environment, **more},
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            start_new_session=True,
-            preexec_fn=_take_terminal,
+            has_terminal=True,
+            is_fresh=self.is_fresh,
         )
         os.close(slave)
         return process, master
 
 
-def _take_terminal() -> None:
-    """Makes the terminal on stdin that of the process, which Ctrl-C is sent to."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
-def _command(program: tuple[str, ...]) -> list[str]:
-    return [sys.executable, *(str(ROOT / part) if part.endswith(".py") else part for part in program)]
-
-
-async def ended(process: Process, *, text: str | None = None) -> Ended:
+async def ended(process: Running, *, text: str | None = None) -> Ended:
     """Waits for the end of a command and returns what it wrote."""
     stdin = None if text is None else text.encode()
     stdout, stderr = await asyncio.wait_for(process.communicate(stdin), TIMEOUT_S)
@@ -174,7 +163,7 @@ async def ended(process: Process, *, text: str | None = None) -> Ended:
     return Ended(process.returncode, stdout.decode(), stderr.decode())
 
 
-async def line_with(process: Process, words: str) -> str:
+async def line_with(process: Running, words: str) -> str:
     """Reads the process's stdout up to the line that holds `words`, and returns that line."""
     assert process.stdout is not None
     seen = []
@@ -199,4 +188,4 @@ def _read_all(descriptor: int) -> str:
 def asking(commands: CommandLine, server: ModelServer) -> CommandLine:
     """Returns the same commands, which ask a model of the test."""
     more = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
-    return CommandLine(commands.folder, {**commands.environment, **more})
+    return CommandLine(commands.folder, {**commands.environment, **more}, is_fresh=commands.is_fresh)

@@ -16,22 +16,26 @@ Plans = Callable[..., str]
 
 
 @pytest.fixture
-def command_line(server: LiveServer, tmp_path: Path) -> CommandLine:
+def command_line(server: LiveServer, tmp_path: Path, request: pytest.FixtureRequest) -> CommandLine:
     """Commands in an empty folder, on the server of the session."""
-    return CommandLine(tmp_path, server.environment())
+    is_fresh = request.node.get_closest_marker("fresh") is not None
+    return CommandLine(tmp_path, server.environment(), is_fresh=is_fresh)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 async def chromium() -> AsyncIterator[Browser]:
-    """A real Chromium, one for all tests of a file."""
+    """A real Chromium, one for all tests of a process."""
     async with browser() as running:
         yield running
 
 
 @pytest.fixture
-async def own_command_line(server: LiveServer, tmp_path: Path) -> AsyncIterator[CommandLine]:
+async def own_command_line(command_line: CommandLine) -> AsyncIterator[CommandLine]:
     """Commands in an empty folder with a state folder of their own; what they leave running is ended."""
-    own = CommandLine(tmp_path, {**server.environment(), "DAGWRIGHT_STATE_DIR": str(tmp_path / "state")})
+    state = str(command_line.folder / "state")
+    own = CommandLine(
+        command_line.folder, {**command_line.environment, "DAGWRIGHT_STATE_DIR": state}, is_fresh=command_line.is_fresh
+    )
     yield own
     await own("down")
 

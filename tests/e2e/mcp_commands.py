@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.e2e.command import TIMEOUT_S, CommandLine
+from tests.support.programs import Running
 from tests.support.server import LiveServer
 
 _NOISY = """
@@ -35,7 +35,7 @@ def mcp_folder(server: LiveServer, folder: Path) -> CommandLine:
 
 
 @asynccontextmanager
-async def serving_http(commands: CommandLine) -> AsyncIterator[tuple[Process, str]]:
+async def serving_http(commands: CommandLine) -> AsyncIterator[tuple[Running, str]]:
     """Starts a server and yields its process and its address; one that still runs is ended in good order."""
     process = await commands.start(*OPTIONS, "--http", "--port", "0")
     assert process.stderr is not None

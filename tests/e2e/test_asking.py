@@ -16,6 +16,7 @@ SUM = written(
 )
 
 
+@pytest.mark.fresh
 async def test_ask_tells_the_answer_first(command_line: CommandLine) -> None:
     async with ModelServer(SUM, "It is 6.") as server:
         end = await asking(command_line, server)("ask", "Double the sum of 1 and 2.", "--id", "ask-first")

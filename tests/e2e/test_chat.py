@@ -49,6 +49,7 @@ async def _turns(commands: CommandLine, name: str) -> list[dict[str, Any]]:
     return shown
 
 
+@pytest.mark.fresh
 async def test_each_line_of_a_pipe_is_answered_with_what_was_said_before_it(command_line: CommandLine) -> None:
     clarification = "I found two companies:\n\n1. Acme LLC\n2. Acme Co\n\nWhich one did you mean?"
     async with ModelServer(_sum(), clarification, _sum("2"), "Seven.") as server:
@@ -59,7 +60,7 @@ async def test_each_line_of_a_pipe_is_answered_with_what_was_said_before_it(comm
     first, second = (json.loads(line) for line in end.stdout.splitlines())
     assert (end.code, first["session"], first["request"], first["output"]) == (0, "piped", "Show Acme.", clarification)
     assert (second["request"], second["output"], second["status"]) == ("Acme LLC", "Seven.", "completed")
-    assert end.stderr == "there is no /nonsense; /help lists what there is\n"
+    assert end.stderr == "there is no /nonsense; /help lists the commands\n"
     assert json.dumps(clarification)[1:-1].replace("\\", "\\\\") in json.dumps(server.calls[2].text)[1:-1]
     assert [(turn["request"], turn["response"] or turn["outcome"]) for turn in shown] == [
         ("Show Acme.", clarification),
@@ -138,6 +139,7 @@ async def test_what_a_run_asks_is_asked_in_place(own_command_line: CommandLine, 
         assert '["Acme LLC"]' in server.calls[1].text
 
 
+@pytest.mark.fresh
 async def test_ctrl_c_leaves_the_run_and_a_second_one_the_chat(own_command_line: CommandLine, talk: Talk) -> None:
     released = asyncio.Event()
     async with ModelServer(_sum(), step("One.", released=released), _sum(), "Two.") as server:
@@ -269,9 +271,8 @@ _CLARIFICATION = "I found three:\n\n1. Acme Corp LLC\n2. Acme Corporation\n3. Ac
 _UNCLEAR = (
     "Shipments from Acme Corp to Houston.",
     goes_on(sub_goal(1, "look_up", name="Acme Corp"), reasoning="The company first."),
-    goes_on(sub_goal(2, "clarify", question="Which Acme?"), reasoning="There are three."),
+    goes_on(sub_goal(2, "clarify", question=_CLARIFICATION), reasoning="There are three."),
     done(reasoning="Only the person can say.", answer=ref(2, "clarification")),
-    _CLARIFICATION,
 )
 _CLEAR = (
     "Shipments from Acme Corp LLC to Houston.",
@@ -279,7 +280,6 @@ _CLEAR = (
         sub_goal(1, "look_up", name="Acme Corp LLC"), sub_goal(2, "show", found=ref(1, "found")), reasoning="Both."
     ),
     done(reasoning="There it is.", answer=ref(2, "table")),
-    "Here they are.",
 )
 
 
@@ -293,19 +293,19 @@ async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_one(com
         third = await commands("ask", "How many were there?", "--session", "acme", "--json")
     second = json.loads(end.stdout)
     assert (first.code, first.document["output"]) == (0, _CLARIFICATION)
-    assert (end.code, second["output"], second["rounds"]["max_rounds"]) == (0, "Here they are.", 5)
+    assert (end.code, second["output"], second["rounds"]["max_rounds"]) == (0, "| Acme Corp LLC |", 5)
     told = server.calls[len(_UNCLEAR)].text
     turn = {"human": "Show shipments from Acme Corp to Houston", "answer": _CLARIFICATION}
     assert f"- {json.dumps(turn, ensure_ascii=False)}" in told
     # Another profile knows of the turns in rounds, too.
     assert third.code == 0
-    assert "Result: completed: Here they are." in server.calls[-2].text
+    assert "Result: completed: | Acme Corp LLC |" in server.calls[-2].text
 
 
 async def test_rounds_are_shown_while_they_go_on(own_command_line: CommandLine, talk: Talk) -> None:
     (own_command_line.folder / "workers.py").write_text(_WORKERS, encoding="utf-8")
     released = asyncio.Event()
-    script: list[Any] = [*_UNCLEAR[:3], step(_UNCLEAR[3], released=released), _UNCLEAR[4]]
+    script: list[Any] = [*_UNCLEAR[:3], step(_UNCLEAR[3], released=released)]
     async with ModelServer(*script, *_CLEAR) as server:
         commands = asking(own_command_line, server)
         chat = await talk(commands, "--session", "shown", "--profile", "rounds", "--tools", "workers.py")
@@ -329,7 +329,7 @@ async def test_rounds_are_shown_while_they_go_on(own_command_line: CommandLine, 
     told = [line.partition("  ")[2] for line in lines.stdout.splitlines()]
     assert "meant      Shipments from Acme Corp LLC to Houston." in told
     assert "round 1    Both." in told
-    assert "Here they are." in lines.stdout.splitlines()
+    assert "| Acme Corp LLC |" in lines.stdout.splitlines()
 
 
 async def test_killed_chat_leaves_its_turn_to_the_next_one(own_command_line: CommandLine, talk: Talk) -> None:

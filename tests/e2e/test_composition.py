@@ -19,6 +19,7 @@ import yaml
 
 from dagwright.server import Server
 from dagwright.server.binary import get_binary
+from dagwright.server.namespace import SEARCH_ATTRIBUTES
 from dagwright.settings import Settings
 from tests.support.dockerfile import read_dockerfile
 from tests.support.eventually import eventually
@@ -197,7 +198,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
         elif step.instruction == "COPY" and not step.words[0].startswith("--from"):
             *sources, target = step.words
             for source in sources:
-                _copy(_ROOT / source, here / target / source if target.endswith("/") else here / target)
+                # A file that is copied into a folder leaves its own behind.
+                _copy(_ROOT / source, here / target / Path(source).name if target.endswith("/") else here / target)
         elif step.instruction == "RUN" and step.words[0] not in _NEEDS_A_CONTAINER:
             _run(["sh", "-c", step.text], environment, folder=here)
     return root
@@ -241,7 +243,7 @@ def test_namespace_keeps_closed_runs_and_has_the_search_attributes(namespace: st
         text=True,
         check=True,
     )
-    for name in ("DagwrightState", "DagwrightAwaiting", "DagwrightSession"):
+    for name in SEARCH_ATTRIBUTES:
         assert name in listed.stdout
 
 
@@ -264,7 +266,7 @@ async def test_worker_of_the_image_serves_and_says_so(image: Path, namespace: st
     (entry,) = [step.json_after() for step in read_dockerfile(_ROOT / "Dockerfile") if step.instruction == "ENTRYPOINT"]
     python = shutil.which(entry[0], path=environment["PATH"])
     assert python == f"{image}/app/.venv/bin/python"
-    health = [python, *composition.health("worker")[1:]]
+    health = [python, *(word.replace("/app/", f"{image}/app/") for word in composition.health("worker")[1:])]
 
     assert not _succeeds(health, environment, folder=image / "app")
     with _process([python, *entry[1:]], environment, folder=image / "app", log=image / "log"):

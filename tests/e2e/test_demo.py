@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.command import CommandLine, ended, line_with
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.fresh]
 
 _DEMO = ("-m", "examples.onboarding_demo")
 

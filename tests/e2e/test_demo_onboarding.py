@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.command import ROOT, CommandLine, ended
 from tests.support.eventually import eventually
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.fresh]
 
 ANSWERED = "nobody sits at a terminal here, so a second process answers: dagwright feedback which-director-"
 PARTIES = str(ROOT / "examples" / "onboarding" / "parties.csv")

@@ -42,6 +42,8 @@ from tests.support.server import LiveServer, live_server
 PAGES = {page.relative_to(ROOT).as_posix(): page for page in pages()}
 BLOCKS = [block for page in PAGES.values() for block in blocks(page)]
 PAGES_WITH_COMMANDS = sorted({block.page for block in BLOCKS if block.language in COMMANDS and block.is_run})
+OTHER_PROGRAMS = re.compile(r"`(?:temporal|docker compose up) [^`\n]+`")
+"""Commands within a sentence whose options are those of another program."""
 DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
 
 
@@ -154,8 +156,8 @@ def test_what_is_not_run_names_make_targets_files_and_options_that_exist(block: 
 def test_every_option_that_a_page_names_exists() -> None:
     known = _known_options()
     for name, page in PAGES.items():
-        named = re.findall(r"(?<![\w-])--[a-z][a-z-]+", _without_blocks(page))
-        assert set(named) <= known, name
+        text = OTHER_PROGRAMS.sub("", _without_blocks(page))
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known, name
 
 
 def test_the_commands_beside_the_examples_name_files_and_options_that_exist() -> None:
@@ -194,10 +196,11 @@ def _without_blocks(page: Path) -> str:
 
 
 def test_every_variable_of_the_operations_page_is_a_setting() -> None:
-    rows = re.findall(r"^\| (`[A-Z].*?`) \|", PAGES["docs/operations.md"].read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| (`[A-Z]+_.*?`) \|", PAGES["docs/operations.md"].read_text(encoding="utf-8"), re.MULTILINE)
     named = {name.strip("`") for row in rows for name in row.split(", ")}
     known = {field.validation_alias or f"DAGWRIGHT_{name}".upper() for name, field in Settings.model_fields.items()}
-    assert named - known == {"DAGWRIGHT_SECRET_NAME"}
+    secrets = {f"DAGWRIGHT_SECRET_NAME{end}" for end in ("", "_TOOLS", "_HOSTS")}
+    assert named - known == secrets
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))

@@ -339,7 +339,9 @@ async def test_body_that_is_no_json_object_is_told_what_to_send(server: LiveServ
 
 async def test_health_and_document_of_the_api(server: LiveServer, tmp_path: Path) -> None:
     async with gateway(server, folder=tmp_path, has_worker=False) as live:
-        health = await live.http.get("/healthz")
+        alive = await live.http.get("/livez")
+        ready = await live.http.get("/readyz")
         document = (await live.http.get("/openapi.json")).json()
-    assert (health.status_code, health.json()) == (200, {"status": "ok"})
-    assert {"/v1/models", "/v1/chat/completions", "/healthz"} <= set(document["paths"])
+    assert (alive.status_code, alive.json()) == (200, {"status": "ok"})
+    assert (ready.status_code, ready.json()) == (200, {"status": "ok", "checks": {"temporal": "ok", "store": "ok"}})
+    assert {"/v1/models", "/v1/chat/completions", "/livez", "/readyz"} <= set(document["paths"])

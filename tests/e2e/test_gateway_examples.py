@@ -10,7 +10,7 @@ import pytest
 from dagwright.gateway.callers import Scope
 from dagwright.gateway.examples import ERRORS
 from dagwright.gateway.keys import KeyFile
-from dagwright.gateway.response_items import response_id
+from dagwright.gateway.response_items import ResponseRef
 from dagwright.testing import ANY_NUMBER, Raw, json_text, step
 from tests.e2e.conftest import calculation
 from tests.support.eventually import eventually
@@ -86,14 +86,14 @@ async def tried(live: Gateway, method: str, path: str, body: Any, document: Any)
     """Returns what is wrong with the answer to an example."""
     session, run = await turn_of(live)
     node = next((name for end, name in NODES.items() if path.endswith(end)), "double")
-    named = {"name": "everything", "model": "plan/everything", "response_id": response_id(run, "plan/everything")}
+    named = {"name": "everything", "model": "plan/everything", "response_id": ResponseRef(run, "plan/everything").id}
     address = path.format(session_id=session, run_id=run, node=node, **named)
     if path.endswith("/events"):
         await live.post(f"/v1/runs/{run}/cancel", {})
     if path.endswith("/resume"):
         await live.post(f"/v1/runs/{run}/pause", {})
     answer = await live.http.request(method, address, json=body)
-    if answer.status_code != 200:
+    if not answer.is_success:
         return [f"{answer.status_code} {answer.text}"]
     content = document["paths"][path][method]["responses"]["200"]["content"]
     if path.endswith("/events"):

@@ -9,9 +9,10 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from dagwright.gateway.callers import ALL, Scope
+from dagwright.contracts.owners import ALL_OWNERS
+from dagwright.gateway.callers import Scope
 from dagwright.gateway.keys import KeyFile
-from dagwright.gateway.response_items import response_id
+from dagwright.gateway.response_items import ResponseRef
 from tests.e2e.conftest import calculation
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway
@@ -31,7 +32,7 @@ class Keys:
         self._test = uuid4().hex[:8]
 
     def owner(self, name: str) -> str:
-        return name if name == ALL else f"{name}-{self._test}"
+        return name if name == ALL_OWNERS else f"{name}-{self._test}"
 
     def add(self, name: str, *scopes: Scope) -> str:
         return KeyFile(self.path).add(self.owner(name), scopes or list(Scope))[1]
@@ -52,7 +53,7 @@ async def get(live: Gateway, key: str, path: str) -> httpx.Response:
 
 async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer, tmp_path: Path) -> None:
     keys = Keys(tmp_path)
-    ann, bob, boss = keys.add("ann"), keys.add("bob"), keys.add(ALL)
+    ann, bob, boss = keys.add("ann"), keys.add("bob"), keys.add(ALL_OWNERS)
     async with gateway(server, folder=tmp_path, plans={"ask": ASKING}, more={"api_keys": keys.path}) as live:
         nobody = await live.http.get("/v1/runs")
         wrong = await get(live, f"{ann}x", "/v1/runs")
@@ -76,7 +77,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
             [each["session_id"] for each in (await get(live, key, "/v1/orchestration")).json()["data"]]
             for key in (ann, bob, boss)
         ]
-        response = f"/v1/responses/{response_id(run, 'plan/ask')}"
+        response = f"/v1/responses/{ResponseRef(run, 'plan/ask').id}"
         paths += [f"/v1/orchestration/{session}", f"/v1/runs/{of_turn}", response]
         closed = [(await get(live, bob, path)).status_code for path in paths]
         acts = ("/cancel", "/pause", "/resume", "/feedback", "/fork", "/nodes/check/retry")
@@ -166,10 +167,10 @@ async def test_key_that_does_too_much_is_told_when_to_come_again(server: LiveSer
                 yield b'{"plan":' + b" " * 1_000
 
         in_pieces = await live.http.post("/v1/runs", content=pieces(), headers=bearer(bob))
-    assert sorted(each.status_code for each in found) == [200, *[429] * 9]
+    assert sorted(each.status_code for each in found) == [201, *[429] * 9]
     assert (many.status_code, many.json()["error"]["code"]) == (429, "rate_limit_exceeded")
     assert int(many.headers["retry-after"]) >= 1
-    assert (again.status_code, again.json()["run_id"], his.status_code) == (200, run, 200)
+    assert (again.status_code, again.json()["run_id"], his.status_code) == (200, run, 201)
     assert (second.status_code, stream.status_code) == (429, 200)
     assert (large.status_code, large.json()["error"]["code"]) == (413, "request_too_large")
     assert (in_pieces.status_code, in_pieces.json()["error"]["code"]) == (413, "request_too_large")
@@ -227,3 +228,80 @@ async def test_pages_of_others_are_let_in_only_if_that_is_set(server: LiveServer
     assert "access-control-allow-origin" not in off.headers
     assert on.headers["access-control-allow-origin"] == "https://a.example.com"
     assert "access-control-allow-origin" not in other.headers
+
+
+async def test_file_tools_of_a_key_stay_in_the_folder_of_its_owner(server: LiveServer, tmp_path: Path) -> None:
+    keys, root = Keys(tmp_path), tmp_path / "files"
+    ann, bob = keys.add("ann"), keys.add("bob")
+    reading = {
+        "plan": 1,
+        "nodes": [{"id": "r", "tool": "read_file", "arguments": {"path": "a.txt"}, "cache": {"ttl": "1h"}}],
+    }
+    # A sub-plan is a workflow of its own, which belongs to the same owner.
+    below = {"id": "sub", "plan": {**reading, "output": "{{r.result}}"}, "depends_on": ["w"]}
+    writing = {"id": "w", "tool": "write_file", "arguments": {"path": "a.txt", "content": "of ann"}}
+    plan = {"plan": 1, "nodes": [writing, below], "output": "{{sub.result}}"}
+
+    async def ended(live: Gateway, key: str, plan: Any) -> Any:
+        run = (await post(live, key, "/v1/runs", {"plan": plan})).json()["run_id"]
+
+        async def has_ended() -> bool:
+            return (await get(live, key, f"/v1/runs/{run}")).json()["status"] in ("completed", "failed")
+
+        await eventually(has_ended)
+        return (await get(live, key, f"/v1/runs/{run}")).json()
+
+    async with gateway(server, folder=tmp_path, more={"api_keys": keys.path, "files_root": root}) as live:
+        hers, his = await ended(live, ann, plan), await ended(live, bob, reading)
+    async with gateway(server, folder=tmp_path, more={"api_keys": keys.path}) as live:
+        without = await ended(live, ann, reading)
+    assert (hers["status"], hers["output"]) == ("completed", "of ann")
+    assert (root / keys.owner("ann") / "a.txt").read_text() == "of ann"
+    assert "There is no file 'a.txt'" in his["nodes"]["r"]["error"]["message"]
+    assert "set DAGWRIGHT_FILES_ROOT on the worker" in without["nodes"]["r"]["error"]["message"]
+
+
+def _assigned(name: str, assignee: str) -> dict[str, Any]:
+    return {"id": name, "human": {"type": "APPROVAL", "prompt": f"Is {name} right?", "assignee": assignee}}
+
+
+async def test_assignee_answers_with_a_key_of_its_own_and_others_only_with_operate(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    keys = Keys(tmp_path)
+    ann, boss = keys.add("ann", Scope.RUN, Scope.ANSWER), keys.add("boss", Scope.ANSWER)
+    eve, operator = keys.add("eve"), keys.add("ann", Scope.OPERATE, Scope.ANSWER)
+    name = keys.owner("boss")
+    plan = {
+        "plan": 1,
+        "nodes": [_assigned("first", name), _assigned("second", name), *ASKING["nodes"]],  # type: ignore[misc]
+    }
+    async with gateway(server, folder=tmp_path, more={"api_keys": keys.path}) as live:
+        run = (await post(live, ann, "/v1/runs", {"plan": plan})).json()["run_id"]
+        path = f"/v1/runs/{run}/feedback"
+
+        async def asked(key: str, where: str) -> list[str]:
+            listed = (await get(live, key, where)).json().get("data", [])
+            return sorted(each["id"] for each in listed if each["run_id"] == run)
+
+        async def has_asked() -> bool:
+            return len(await asked(ann, path)) == 3
+
+        await eventually(has_asked)
+
+        async def said(key: str, request: str) -> tuple[int, str]:
+            answer = await post(live, key, path, {"request": request, "answer": "yes"})
+            return answer.status_code, answer.json().get("error", {}).get("message", "")
+
+        seen = [await asked(key, where) for key in (boss, eve) for where in ("/v1/inbox", path)]
+        rest = (await get(live, boss, f"/v1/runs/{run}")).status_code
+        refused = [await said(ann, "first"), await said(eve, "first"), await said(boss, "check")]
+        taken = [await said(boss, "first"), await said(operator, "second"), await said(ann, "check")]
+        gone = await asked(boss, "/v1/inbox")
+        told = (await get(live, ann, f"/v1/runs/{run}/nodes/first")).json()["lineage"]["answers"][0]
+    assert seen == [["first", "second"], ["first", "second"], [], []]
+    assert (rest, gone) == (404, [])
+    assert [status for status, _ in refused] == [400, 404, 404]
+    assert f"'first' waits for {name}: only a key of the owner" in refused[0][1]
+    assert [status for status, _ in taken] == [200, 200, 200]
+    assert (told["by"], told["requested_from"], told["escalations"]) == (name, name, [])

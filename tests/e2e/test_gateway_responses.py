@@ -3,13 +3,14 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import openai
 import pytest
 from openai.types.responses import Response
+from pydantic import BaseModel
 
-from dagwright.testing import json_text, slow
+from dagwright.testing import json_text, slow, step
 from tests.e2e.conftest import calculation, pause
 from tests.support.eventually import eventually
 from tests.support.gateway import gateway, refuse_number_that_goes_back
@@ -69,12 +70,20 @@ async def test_response_is_cancelled_and_says_so(server: LiveServer, tmp_path: P
     assert (cancelled.status, again.status) == ("cancelled", "cancelled")
 
 
-async def test_run_without_an_answer_is_a_failed_response(server: LiveServer, tmp_path: Path) -> None:
+async def test_run_without_an_answer_is_an_error_or_later_a_failed_response(server: LiveServer, tmp_path: Path) -> None:
     async with gateway(server, folder=tmp_path, plans={"broken": BROKEN}) as live:
-        response = await live.openai.responses.create(model="plan/broken", input="{}")
-    assert response.status == "failed"
-    assert response.error is not None
-    assert "'broken' failed" in response.error.message
+        with pytest.raises(openai.UnprocessableEntityError, match="'broken' failed") as refused:
+            await live.openai.responses.create(model="plan/broken", input="{}")
+        begun = await live.openai.responses.create(model="plan/broken", input="{}", background=True)
+        stream = await live.openai.responses.retrieve(begun.id, stream=True)
+        last = [each async for each in stream][-1]
+        fetched = await live.openai.responses.retrieve(begun.id)
+    assert (refused.value.type, refused.value.code) == ("run_error", "node_failed")
+    assert last.type == "response.failed"
+    for response in (last.response, fetched):
+        told = response.model_dump()
+        assert (told["status"], told["error"]["code"]) == ("failed", "node_failed")
+        assert "'broken' failed" in told["error"]["message"]
 
 
 async def test_stream_of_a_response_brings_the_answer_and_progress(server: LiveServer, tmp_path: Path) -> None:
@@ -86,6 +95,8 @@ async def test_stream_of_a_response_brings_the_answer_and_progress(server: LiveS
         async with live.openai.responses.stream(model="plan/chain", input="{}") as helper:
             final = await helper.get_final_response()
     kinds = [each.type for each in events]
+    # The helper of the client for JavaScript drops the item that has begun when a response without output follows.
+    assert "response.in_progress" not in kinds[kinds.index("response.output_item.added") :]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
     assert "".join(each.delta for each in events if each.type == "response.output_text.delta") == '{"more": 6}'
     refuse_number_that_goes_back([(each.sequence_number, "dagwright" in each.model_extra) for each in events])
@@ -236,3 +247,57 @@ async def test_response_is_told_as_it_is_written(server: LiveServer, tmp_path: P
     assert ("".join(pieces), told) == (words, words)
     assert [kinds.count(f"response.{kind}") for kind in ("output_item.added", "content_part.added")] == [1, 1]
     assert len(pieces) > 1
+
+
+class Person(BaseModel):
+    """What is asked for."""
+
+    name: str
+    age: int
+
+
+PERSON = {"plan": 1, "nodes": [calculation("age", "15 * 2")], "output": {"name": "Ann", "age": "{{age.result}}"}}
+
+
+async def test_answer_with_a_schema_is_written_for_it_checked_and_streamed_whole(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    plan, answer = json_text({"nodes": [calculation("age", "15 * 2")]}), {"name": "Ann", "age": 30}
+    messages: list[Any] = [{"role": "user", "content": "{}"}]
+    function: dict[str, Any] = {
+        "type": "function",
+        "function": {"name": "final", "parameters": Person.model_json_schema()},
+    }
+    async with gateway(
+        server,
+        plan,
+        step(json_text(answer), response_format="json_schema"),
+        folder=tmp_path,
+        plans={"person": PERSON, "chain": CHAIN},
+    ) as live:
+        chat = live.openai.chat.completions
+        parsed = await chat.parse(model="profile/plan", messages=messages, response_format=Person)
+        async with live.openai.responses.stream(model="plan/person", input="{}", text_format=Person) as helper:
+            streamed = await helper.get_final_response()
+        tools = [{"type": "function", **function["function"]}]
+        choice: dict[str, Any] = {"tools": tools, "tool_choice": "required"}
+        called = await live.openai.responses.create(model="plan/person", input="{}", **choice)
+        async with chat.stream(
+            model="plan/person",
+            messages=messages,
+            tools=cast("Any", [function]),
+            tool_choice={"type": "function", "function": {"name": "final"}},
+        ) as stream:
+            final = (await stream.get_final_completion()).choices[0]
+        with pytest.raises(openai.UnprocessableEntityError, match='"name" is a required property') as refused:
+            await chat.parse(
+                model="plan/chain", messages=messages, response_format=Person, extra_headers={"Idempotency-Key": "s1"}
+            )
+    ann = Person(name="Ann", age=30)
+    assert (parsed.choices[0].message.parsed, streamed.output_parsed) == (ann, ann)
+    (item,) = called.output
+    assert (item.type, json.loads(getattr(item, "arguments", ""))) == ("function_call", answer)
+    (call,) = final.message.tool_calls or []
+    assert (final.finish_reason, final.message.content, call.function.name) == ("stop", "", "final")
+    assert json.loads(call.function.arguments) == answer
+    assert (refused.value.code, refused.value.type) == ("output_invalid", "run_error")

@@ -209,14 +209,46 @@ async def test_limits_and_policy_are_told_and_changed(server: LiveServer, tmp_pa
     assert any("set by ann" in note["message"] for note in after["notes"])
 
 
+async def found_by(live: Gateway, metadata: list[str]) -> list[Any]:
+    """Returns the lines of the runs with some metadata, once the list of the server has one."""
+
+    found: list[Any] = []
+
+    async def are_listed() -> bool:
+        found[:] = (await live.http.get("/v1/runs", params={"metadata": metadata})).json()["data"]
+        return bool(found)
+
+    await eventually(are_listed)
+    return found
+
+
+async def test_failed_run_says_why_wherever_it_is_told(server: LiveServer, tmp_path: Path) -> None:
+    key = uuid4().hex
+    async with gateway(server, folder=tmp_path) as live:
+        plan = {"plan": 1, "nodes": [calculation("broken", "1 / 0")], "output": "{{broken.result}}"}
+        run = await live.start(plan, metadata={"order": key})
+        last = (await events(live, f"/v1/runs/{run}/events"))[-1]
+        document = (await live.http.get(f"/v1/runs/{run}")).json()
+        why = (await live.http.get(f"/v1/runs/{run}/why")).json()
+        (line,) = await found_by(live, [f"order={key}"])
+    error = {"code": "node_failed", "message": "'broken' failed: '1 / 0' divides by zero", "node": "broken"}
+    assert (last.name, last.content["error"]) == ("end", error)
+    assert (document["error"], line["error"], why["error"]) == (error, error, error)
+
+
 async def test_plans_are_checked_and_started_once(server: LiveServer, tmp_path: Path) -> None:
     async with gateway(server, folder=tmp_path, plans={"ask": ASKING}) as live:
         good = (await live.post("/v1/plans/check", {"plan": ASKING})).json()
         bad = (await live.post("/v1/plans/check", {"plan": {"plan": 1, "nodes": [{"id": "a", "tool": "?"}]}})).json()
         key = uuid4().hex
-        body = {"template": "ask", "inputs": {"number": 3}}
-        first = (await live.post("/v1/runs", body, Idempotency_Key=key)).json()
-        again = (await live.post("/v1/runs", body, Idempotency_Key=key)).json()
+        body = {"template": "ask", "inputs": {"number": 3}, "metadata": {"order": key, "team": "blue"}}
+        new = await live.post("/v1/runs", body, Idempotency_Key=key)
+        known = await live.post("/v1/runs", body, Idempotency_Key=key)
+        first, again = new.json(), known.json()
+        document = (await live.http.get(new.headers["location"])).json()
+        found = await found_by(live, [f"order={key}", "team=blue"])
+        none = await live.http.get("/v1/runs", params={"metadata": [f"order={key}", "team=red"]})
+        unclear = await live.http.get("/v1/runs", params={"metadata": "order"})
         await live.post(f"/v1/runs/{first['run_id']}/cancel", {})
         await events(live, f"/v1/runs/{first['run_id']}/events")
         ended = (await live.post("/v1/runs", body, Idempotency_Key=key)).json()
@@ -226,6 +258,11 @@ async def test_plans_are_checked_and_started_once(server: LiveServer, tmp_path: 
     assert (good["status"], good["nodes"], good["inputs"]["required"]) == ("valid", 3, ["number"])
     assert (bad["status"], bad["errors"][0]["code"]) == ("invalid", "unknown_tool")
     assert (first["is_new"], again["is_new"], first["run_id"]) == (True, False, again["run_id"])
+    assert (new.status_code, known.status_code, "location" in known.headers) == (201, 200, False)
+    assert (document["run_id"], document["metadata"]) == (first["run_id"], {"order": key, "team": "blue"})
+    assert [(each["run_id"], each["metadata"]) for each in found] == [(first["run_id"], document["metadata"])]
+    assert (none.json()["data"], none.json()["has_more"]) == ([], False)
+    assert (unclear.status_code, unclear.json()["error"]["param"]) == (400, "metadata")
     assert (ended["run_id"], ended["is_new"], ended["status"]) == (first["run_id"], False, "cancelled")
     assert (other.status_code, both.status_code, unknown.status_code) == (409, 400, 404)
 

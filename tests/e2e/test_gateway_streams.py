@@ -245,7 +245,38 @@ async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(
     answer = json.loads(last.choices[0].message.content or "")
     assert answer["approved"] is True
     assert "Apex" in json.dumps(answer["name"])
-    assert document["nodes"]["check"]["lineage"]["answers"][0]["by"] == "ann"
+    (answered,) = document["nodes"]["check"]["lineage"]["answers"]
+    assert (answered["by"], answered["through"]) == ("ann", "tool_result")
+
+
+async def test_question_is_no_call_for_a_client_that_would_reply_to_it_by_itself(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    weather = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+    chat = {"type": "function", "function": {"name": "get_weather", "parameters": weather["parameters"]}}
+    async with gateway(server, folder=tmp_path, plans={"asking": ASKING}) as live:
+        asked = (await live.post("/v1/chat/completions", body("plan/asking", stream=False, tools=[chat]))).json()
+        events = await live.stream("/v1/chat/completions", body("plan/asking", tool_choice="none"))
+        chunks = [each.content for each in events if isinstance(each.content, dict)]
+        fields: dict[str, Any] = {"model": "plan/asking", "input": "{}", "extra_body": {"tools": [weather]}}
+        response = await live.openai.responses.create(**fields)
+        fetched = await live.openai.responses.retrieve(response.id)
+        runs = [asked["dagwright"]["run_id"], chunks[-1]["dagwright"]["run_id"], response.model_dump()["dagwright"]]
+        for run in (*runs[:2], runs[2]["run_id"]):
+            await live.desk.steering.cancel(run, message={})
+    (choice,) = asked["choices"]
+    assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("stop", False)
+    assert choice["message"]["content"].startswith("Publish?\nUnder which name?\n\n(The run 'run-")
+    waiting = asked["dagwright"]["waiting_for"]
+    assert [(each["id"], each["type"], each["run_id"]) for each in waiting] == [
+        ("check", "APPROVAL", runs[0]),
+        ("name", "CLARIFICATION", runs[0]),
+    ]
+    assert waiting[0]["answer_schema"]["required"] == ["approved"]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+    assert not any("tool_calls" in each["choices"][0]["delta"] for each in chunks)
+    assert [item.type for item in response.output] == [item.type for item in fetched.output] == ["message"]
+    assert [each["id"] for each in fetched.model_dump()["dagwright"]["waiting_for"]] == ["check", "name"]
 
 
 async def test_answer_that_does_not_fit_is_refused_and_the_question_stays(server: LiveServer, tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ async def test_one_terminal_runs_another_watches_a_third_cancels(command_line: C
     assert again.document == {"workflow_id": "steered", "ok": False, "message": message}
 
 
+@pytest.mark.fresh
 async def test_interrupted_run_stays_and_is_brought_to_its_end_by_the_same_command(
     command_line: CommandLine, write_plan: Plans
 ) -> None:
@@ -72,6 +73,23 @@ async def test_interrupted_run_stays_and_is_brought_to_its_end_by_the_same_comma
 
     again = await command_line("run", plan, "--id", "interrupted", "--json")
     assert (again.code, again.document["status"]) == (0, "completed")
+
+
+async def test_same_command_shows_a_run_whose_tool_was_renamed(
+    command_line: CommandLine, write_plan: Plans, tmp_path: Path
+) -> None:
+    (tmp_path / "marking.py").write_text(_TOOLS, encoding="utf-8")
+    plan = write_plan(_mark("only"))
+    first = await command_line("run", plan, "--id", "renamed", "--tools", "marking.py")
+    renamed = _TOOLS.replace("def mark", "def record").replace('"idempotent"', '"idempotent", aliases=["mark"]')
+    (tmp_path / "marking.py").write_text(renamed, encoding="utf-8")
+
+    again = await command_line("run", plan, "--id", "renamed", "--tools", "marking.py", "--json")
+    other = await command_line("run", plan, "--id", "not-renamed", "--tools", "marking.py")
+
+    assert (first.code, again.code, again.document["nodes"]["only"]["result"]) == (0, 0, "only")
+    assert (other.code, "there is no tool 'mark'" in other.stderr) == (2, True)
+    assert (tmp_path / "marks.txt").read_text(encoding="utf-8") == "only\n"
 
 
 async def test_watch_brings_the_run_of_a_killed_command_to_its_end(
@@ -94,6 +112,7 @@ async def test_watch_brings_the_run_of_a_killed_command_to_its_end(
     assert (tmp_path / "marks.txt").read_text() == "before\nafter\n"
 
 
+@pytest.mark.fresh
 async def test_detached_run_ends_in_the_background_until_down(
     own_command_line: CommandLine, write_plan: Plans, tmp_path: Path
 ) -> None:

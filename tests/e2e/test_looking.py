@@ -34,6 +34,7 @@ async def test_commands_that_look_tell_the_same_run(command_line: CommandLine, w
     mine = next(run for run in listed.document if run["workflow_id"] == "looked-at")
     assert list(mine) == [
         "workflow_id", "status", "title", "started_at", "ended_at", "nodes_done", "nodes_total", "session",
+        "error", "tags",
     ]  # fmt: skip
     assert (mine["status"], mine["title"], mine["nodes_done"], mine["nodes_total"]) == (
         "completed_with_failures",
@@ -66,7 +67,8 @@ async def test_unknown_run_is_told_in_one_sentence(command_line: CommandLine, co
 async def test_runs_of_a_server_of_ones_own_have_a_link_where_its_ui_is_named(
     server: LiveServer, tmp_path: Path, write_plan: Plans
 ) -> None:
-    named = {**server.environment(), "TEMPORAL_ADDRESS": server.address, "DAGWRIGHT_STATE_DIR": str(tmp_path / "none")}
+    own = {"DAGWRIGHT_STATE_DIR": str(tmp_path / "none"), "DAGWRIGHT_TASK_QUEUE": "linked"}
+    named = {**server.environment(), "TEMPORAL_ADDRESS": server.address, **own}
     with_link = CommandLine(tmp_path, {**named, "DAGWRIGHT_UI_URL": "https://temporal.example.com/ui/"})
     ran = await with_link("run", write_plan(calculation("a", "1 + 1")), "--id", "linked")
     status = await with_link("status", "linked")

@@ -16,7 +16,7 @@ from mcp.client.client import Client as McpClient
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from dagwright.testing import ModelServer
-from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, asking
+from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, asking, ended, line_with
 from tests.e2e.mcp_commands import OPTIONS, mcp_folder, serving_http
 from tests.support.goals import call, written
 from tests.support.mcp_clients import MODES, Person, Tools
@@ -166,11 +166,43 @@ async def test_stdout_holds_the_protocol_alone_and_the_end_of_the_client_ends_it
         os.killpg(process.pid, 0)
 
 
+@pytest.mark.parametrize("options", [[], ["--no-worker"]])
+async def test_it_starts_beside_a_server_with_other_settings_and_leaves_the_work_to_it(
+    server: LiveServer, tmp_path: Path, options: list[str]
+) -> None:
+    commands = mcp_folder(server, tmp_path)
+    # As clients start it: in a folder of their own, with the one documented variable.
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    documented = {"DAGWRIGHT_STATE_DIR", "DAGWRIGHT_TASK_QUEUE"}
+    bare = {key: value for key, value in commands.environment.items() if key in {*documented, "PATH", "HOME"}}
+    program = StdioServerParameters(
+        command=sys.executable, args=[str(ROOT / "starter.py"), "mcp", *options], env=bare, cwd=elsewhere
+    )
+    plan = written(call("sum", "calculator", expression="1 + 2"))
+    with (tmp_path / "stderr.txt").open("w+", encoding="utf-8") as errors:
+        async with ModelServer(plan, "It is 3.") as model:
+            process = await asking(commands, model).start("serve", "--port", "0", "--json")
+            await line_with(process, '"status"')
+            async with McpClient(stdio_client(program, errlog=errors), mode="legacy") as client:
+                asked = await Tools(client)("ask", request="What is 1 + 2?")
+            process.terminate()
+            await ended(process)
+        errors.seek(0)
+        told = errors.read()
+    assert (asked["status"], asked["output"]) == ("completed", "It is 3.")
+    assert (told == "") == bool(options)
+    if not options:
+        assert told.startswith("starting without a worker, the other process does the work: a command that serves runs")
+        names = "DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, "
+        assert f"another value of {names}{elsewhere}), DAGWRIGHT_MODEL, OPENAI_API_KEY and OPENAI_BASE_URL" in told
+
+
 async def test_what_is_wrong_is_told_before_there_is_a_server(commands: CommandLine) -> None:
     (commands.folder / "plans" / "bad.yaml").write_text("plan: 1\nnodes: [{id: a, tool: nobody}]", encoding="utf-8")
     bad = await commands(*OPTIONS)
     alone = await commands("mcp", "--port", "1")
-    assert (bad.code, bad.stdout) == (2, "")
+    # It is reported, and the other plans are served until standard input ends.
+    assert (bad.code, bad.stdout) == (0, "")
     assert "bad.yaml: unknown_tool at /nodes/0/tool" in bad.stderr
     assert (alone.code, alone.stdout) == (2, "")
     assert "--host and --port go with --http" in alone.stderr

@@ -25,8 +25,8 @@ EXAMPLES = ROOT / "examples" / "onboarding"
         (
             "intents_result_of_nothing.json",
             [
-                "invalid_reference at /intents/0/refs/entity-id: Invalid reference: @result_2: nothing makes it; "
-                "@result_N is what intent N of this request makes; use lookups for what exists already",
+                "invalid_reference at /intents/0/refs/entity-id: Invalid reference: @result_2: nothing makes it "
+                "(@result_N is what intent N of this request makes; use lookups for what exists already)",
                 "self_dependency at /intents/0: '@result_1' depends on itself "
                 "(@result_N is what intent N of this request makes; use lookups for what exists already)",
             ],

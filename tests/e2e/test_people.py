@@ -288,7 +288,9 @@ async def test_default_at_the_deadline_and_who_paused_are_told_as_such(
     await command_line("cancel", "deadline")
 
     assert (paused.code, (await ended(run)).code) == (0, 3)
-    assert re.search(r"\n  +approved at .+: nobody answered, the default at the deadline\n", why.stdout), why.stdout
+    assert re.search(
+        r"\n  +approved at .+: no answer, the default at the deadline; requested from ann at .+\n", why.stdout
+    ), why.stdout
 
 
 async def test_guidance_is_answered_with_nodes_from_a_file(

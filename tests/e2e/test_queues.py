@@ -39,8 +39,7 @@ def _write_tools(folder: Path, name: str) -> Path:
 
 
 def _own_queue(tools: Path) -> str:
-    queue = load_toolset(Settings(), [str(tools)]).own_queue
-    assert queue is not None
+    [queue] = load_toolset(Settings(), [str(tools)]).own_queues
     return queue
 
 
@@ -55,6 +54,7 @@ async def _status_when_waiting(command_line: CommandLine, run: str) -> dict[str,
     return found
 
 
+@pytest.mark.fresh
 async def test_two_terminals_with_different_tools_never_take_each_others_work(
     command_line: CommandLine, write_plan: Plans, tmp_path: Path
 ) -> None:
@@ -91,21 +91,24 @@ async def test_two_terminals_with_different_tools_never_take_each_others_work(
 async def test_node_without_a_worker_waits_and_says_how_to_start_one(
     command_line: CommandLine, write_plan: Plans, tmp_path: Path
 ) -> None:
-    tools = _write_tools(tmp_path / "my tools", "stamp")
+    served, tools = _write_tools(tmp_path / "served", "mark"), _write_tools(tmp_path / "my tools", "stamp")
+    # The run is on the queue of the file that it calls most, so the other file is not needed to go on.
     plan = write_plan(
-        pause("first", "2s"),
+        {"id": "begin", "tool": "mark", "arguments": {"name": "x"}},
+        pause("first", "2s", depends_on=["begin"]),
         {"id": "own", "tool": "stamp", "arguments": {"name": "x"}, "depends_on": ["first"]},
-        calculation("last", "1 + 1", depends_on=["own"]),
+        {"id": "last", "tool": "mark", "arguments": {"name": "x"}, "depends_on": ["own"]},
         title="Waits",
     )
-    running = await command_line.start("run", plan, "--id", "no-worker", "--tools", str(tools))
+    both = ["--tools", str(served), "--tools", str(tools)]
+    running = await command_line.start("run", plan, "--id", "no-worker", *both)
     await line_with(running, "running    first")
     running.send_signal(signal.SIGKILL)
     await ended(running)
-    plain = await command_line.start("--json", program=("worker.py",))
+    plain = await command_line.start("--tools", str(served), "--json", program=("worker.py",))
     try:
         serving = json.loads(await line_with(plain, "serving"))
-        assert (serving["status"], serving["task_queues"]) == ("serving", ["dagwright"])
+        assert (serving["status"], serving["task_queues"]) == ("serving", ["dagwright", _own_queue(served)])
         document = await _status_when_waiting(command_line, "no-worker")
         shown, node, listed, graph = await asyncio.gather(
             command_line("status", "no-worker"),
@@ -115,12 +118,13 @@ async def test_node_without_a_worker_waits_and_says_how_to_start_one(
         )
         watching = await command_line.start("watch", "no-worker", "--no-serve")
         assert "waiting    own" in await line_with(watching, "no worker for stamp")
-        command = f"python worker.py --tools {shlex.quote(str(tools))}"
+        command = shlex.join(["python", "worker.py", *both])
         note = (
             f"no worker serves the queue {_own_queue(tools)!r} of stamp; start one with "
             f"`dagwright watch no-worker` or `{command}`"
         )
         assert [(name, item["status"], item["reason"]) for name, item in document["nodes"].items()] == [
+            ("begin", "completed", None),
             ("first", "completed", None),
             ("own", "waiting", "no worker for stamp"),
             ("last", "pending", None),
@@ -131,8 +135,13 @@ async def test_node_without_a_worker_waits_and_says_how_to_start_one(
         assert (node.code, node.stdout.splitlines()[0]) == (0, "own: waiting")
         assert node.stdout.endswith(f"waits for: no worker for stamp\nnote: {note}\n")
         mine = next(run for run in listed.document if run["workflow_id"] == "no-worker")
-        assert (mine["status"], mine["nodes_done"], mine["nodes_total"]) == ("waiting", 1, 3)
-        assert [item["status"] for item in graph.document["nodes"]] == ["completed", "waiting", "pending"]
+        assert (mine["status"], mine["nodes_done"], mine["nodes_total"]) == ("waiting", 2, 4)
+        assert [item["status"] for item in graph.document["nodes"]] == [
+            "completed",
+            "completed",
+            "waiting",
+            "pending",
+        ]
 
         # The very command that was told.
         worker = await command_line.start(*shlex.split(command)[2:], program=("worker.py",))

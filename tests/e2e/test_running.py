@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import CommandLine
+from tests.e2e.command import CommandLine, ended
 from tests.e2e.conftest import Plans, calculation, pause
 
 pytestmark = pytest.mark.server
@@ -21,6 +21,7 @@ def greet(name: str, count: int = 1) -> list[str]:
 '''
 
 
+@pytest.mark.fresh
 async def test_json_is_exactly_the_document(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(
         calculation("a", "{{PLACEHOLDER_n}} + 1"),
@@ -58,6 +59,7 @@ async def test_without_a_terminal_every_change_of_state_is_a_line(command_line: 
     assert end.stderr == ""
 
 
+@pytest.mark.fresh
 async def test_plan_from_standard_input_with_tools_of_a_file(command_line: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "greetings.py").write_text(_TOOLS, encoding="utf-8")
     (tmp_path / "values.yaml").write_text("name: Ann\ncount: 1\n", encoding="utf-8")
@@ -137,6 +139,7 @@ async def test_deadline_of_the_command_ends_the_run(command_line: CommandLine, w
     assert end.document["nodes"]["long"]["status"] == "cancelled"
 
 
+@pytest.mark.fresh
 async def test_terminal_is_asked_and_shows_the_picture(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(
         calculation("double", "{{PLACEHOLDER_n}} * 2"),
@@ -168,6 +171,7 @@ async def test_colours_are_off_when_asked(command_line: CommandLine, write_plan:
     assert re.findall(r"\x1b\[3\dm", by_option + by_variable) == []
 
 
+@pytest.mark.fresh
 async def test_server_that_is_down_is_told_in_one_sentence(command_line: CommandLine, write_plan: Plans) -> None:
     command_line.environment["TEMPORAL_ADDRESS"] = "127.0.0.1:1"
     end = await command_line("run", write_plan(calculation("a", "1")), "--json")
@@ -230,7 +234,9 @@ async def test_plan_of_a_model_runs_with_mend_and_its_notes_tell_what_was_mended
     assert shown.document["notes"] == end.document["notes"]
 
 
-async def test_a_step_that_does_not_end_keeps_nobody_from_the_result(command_line: CommandLine, tmp_path: Path) -> None:
+async def test_a_step_that_does_not_end_keeps_nobody_from_the_result(
+    command_line: CommandLine, tmp_path: Path, write_plan: Plans
+) -> None:
     (tmp_path / "stubborn.py").write_text(
         """
 import asyncio
@@ -247,7 +253,99 @@ async def refuse() -> int:
 """,
         encoding="utf-8",
     )
-    plan = json.dumps({"plan": 1, "nodes": [{"id": "a", "tool": "refuse"}]})
-    end = await command_line("run", "-", "--tools", "stubborn.py", "--id", "stubborn", "--json", text=plan)
+    plan = write_plan({"id": "a", "tool": "refuse"})
+    arguments = ("run", plan, "--tools", "stubborn.py", "--id", "stubborn", "--json")
+    end = await ended(await command_line.start(*arguments, program=("tests/support/brief_starter.py",)))
     assert (end.code, end.document["status"]) == (1, "failed")
-    assert end.stderr.splitlines()[-1] == "a step does not end, so the command leaves it behind"
+    assert end.stderr.splitlines()[-1] == "a step does not end, so the command exits without it"
+
+
+def _lines(folder: Path, *plans: object) -> str:
+    text = "\n".join(plan if isinstance(plan, str) else json.dumps(plan) for plan in plans)
+    (folder / "batch.jsonl").write_text(text + "\n", encoding="utf-8")
+    return "batch.jsonl"
+
+
+async def test_each_line_of_a_batch_is_a_run_and_one_that_fails_stops_no_other(command_line: CommandLine) -> None:
+    one, two, three = (
+        {"plan": 1, "title": expression, "nodes": [calculation("a", expression)]}
+        for expression in ("1 + 1", "1 / 0", "3")
+    )
+    file = _lines(command_line.folder, one, "", two, three)
+    end = await command_line("run", file, "--id", "batch", "--json")
+    again = await command_line("run", file, "--id", "batch")
+    # An id that another plan has is told for its line; the other lines go on.
+    other = await command_line("run", _lines(command_line.folder, three, "", "", three), "--id", "batch", "--json")
+    documents = [json.loads(line) for line in end.stdout.splitlines()]
+    assert [(each["line"], each["workflow_id"], each["status"]) for each in documents] == [
+        (1, "batch-1", "completed"),
+        (3, "batch-3", "failed"),
+        (4, "batch-4", "completed"),
+    ]
+    assert (end.code, documents[0]["output"], documents[2]["output"]) == (1, {"a": 2}, {"a": 3})
+    assert again.code == 1
+    assert again.stdout.splitlines()[0] == "line 1:"
+    assert again.stdout.splitlines()[-1] == "3 runs: 2 completed, 1 failed"
+    told = [json.loads(line) for line in other.stdout.splitlines()]
+    assert (other.code, [(each["line"], each["status"]) for each in told]) == (
+        2,
+        [(1, "id_in_use"), (4, "completed")],
+    )
+
+
+async def test_each_plan_of_a_batch_gets_the_inputs_that_it_has(command_line: CommandLine) -> None:
+    net, gross = (
+        {"plan": 1, "inputs": {name: {"type": "number"}}, "nodes": [calculation("a", f"{{{{PLACEHOLDER_{name}}}}}")]}
+        for name in ("net", "gross")
+    )
+    file = _lines(command_line.folder, net, gross)
+    end = await command_line("run", file, "--input", "net=1", "--input", "gross=2", "--json")
+    wrong = await command_line("run", file, "--input", "net=1", "--input", "gross=2", "--input", "nett=3")
+    assert [json.loads(line)["output"] for line in end.stdout.splitlines()] == [{"a": 1}, {"a": 2}]
+    assert (wrong.code, wrong.stderr.splitlines()) == (
+        2,
+        [
+            "batch.jsonl: invalid_field at /inputs/nett: no plan of the batch has an input 'nett' "
+            "(did you mean 'net'?)",
+            "no run was started",
+        ],
+    )
+
+
+async def test_detached_batch_names_its_runs(own_command_line: CommandLine) -> None:
+    plan = {"plan": 1, "nodes": [calculation("a", "1 + 1")]}
+    end = await own_command_line("run", _lines(own_command_line.folder, plan, plan), "--detach", "--id", "d", "--json")
+    told = [json.loads(line) for line in end.stdout.splitlines()]
+    assert (end.code, [(each["line"], each["workflow_id"], each["ok"]) for each in told]) == (
+        0,
+        [(1, "d-1", True), (2, "d-2", True)],
+    )
+    watched = await own_command_line("watch", "d-2", "--json")
+    assert (watched.code, watched.document["output"]) == (0, {"a": 2})
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "told"),
+    [
+        (
+            ({"plan": 1, "nodes": [calculation("a", "1")]}, {"plan": 1, "nodes": []}, "{"),
+            (),
+            [(2, "empty_plan"), (3, "invalid_syntax")],
+        ),
+        (("", ""), (), [(None, "empty_plan")]),
+        (({"plan": 1, "nodes": [calculation("a", "{{PLACEHOLDER_n}}")]},), (), [(1, "missing_input")]),
+    ],
+)
+async def test_invalid_line_of_a_batch_starts_nothing(
+    command_line: CommandLine, lines: tuple[object, ...], options: tuple[str, ...], told: list[tuple[int, str]]
+) -> None:
+    end = await command_line("run", _lines(command_line.folder, *lines), "--id", "refused", "--json", *options)
+    documents = [json.loads(line) for line in end.stdout.splitlines()]
+    assert (end.code, [(each["line"], each["errors"][0]["code"]) for each in documents]) == (2, told)
+    assert end.stderr.splitlines()[-1] == "no run was started"
+    assert (await command_line("status", "refused-1")).code == 2
+
+
+async def test_batch_is_no_turn_of_a_session(command_line: CommandLine) -> None:
+    end = await command_line("run", "batch.jsonl", "--session", "s")
+    assert (end.code, "a .jsonl file is a run for each line" in end.stderr) == (2, True)

@@ -12,7 +12,7 @@ from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking, ended, line_with
 from tests.e2e.conftest import calculation
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.fresh]
 
 _ASK = {"model": "plan/sum", "messages": [{"role": "user", "content": "{}"}]}
 

@@ -12,7 +12,7 @@ from dagwright.server import open_connection
 from dagwright.settings import Settings
 from dagwright.store import ref_of
 from dagwright.store.folder import FolderStore
-from tests.e2e.command import CommandLine
+from tests.e2e.command import CommandLine, ended
 from tests.e2e.conftest import Plans, calculation
 from tests.support.eventually import eventually
 
@@ -105,6 +105,7 @@ async def test_clean_up_removes_what_no_run_can_need_and_nothing_else(
     ]
 
 
+@pytest.mark.fresh
 async def test_store_is_shown_even_if_no_server_can_be_had(command_line: CommandLine) -> None:
     folder = command_line.folder / "payloads"
     await _put(folder, b"x" * 2_500, renewed_at=_days_ago(300))
@@ -138,3 +139,23 @@ async def test_store_that_can_not_be_used_is_told_before_a_run_starts(
     )
     assert (looked.code, looked.document["status"]) == (2, "not_found")
     assert (shown.code, shown.document["status"]) == (1, "no_store")
+
+
+async def test_gateway_and_worker_with_another_store_than_the_workers_are_refused(
+    own_command_line: CommandLine, write_plan: Plans
+) -> None:
+    plan = write_plan(calculation("a", "1 + 1"))
+    assert (await own_command_line("run", plan, "--json", "--keep")).code == 0
+    own_command_line.environment["DAGWRIGHT_PAYLOAD_STORE"] = "other"
+    worker = await ended(await own_command_line.start("--json", program=("worker.py",)))
+    gateway = await own_command_line("serve", "--no-worker", "--port", "0", "--json")
+    looked = await own_command_line("store", "adopt", "--json")
+    for refused in (worker, gateway):
+        assert (refused.code, refused.document["status"]) == (2, "other_store")
+        assert "set DAGWRIGHT_PAYLOAD_STORE to the same store" in refused.document["message"]
+    assert looked.document["before"]["store"] == str(own_command_line.folder / "state" / "payloads")
+
+    adopted = await own_command_line("store", "adopt", "--yes", "--json")
+    assert (adopted.code, adopted.document["status"]) == (0, "adopted")
+    assert (await own_command_line("run", plan, "--json")).code == 0
+    await own_command_line("down")

@@ -52,7 +52,7 @@ class Case:
     content: Any
     fields: dict[str, Any]
     messages: list[Message]
-    keeps_state: bool = True
+    workflow_cache: bool = True
 
     def to_text(self) -> str:
         """Returns the case as JSON; half characters and NaN survive."""

@@ -1,7 +1,7 @@
 """What must hold for every run, whatever it was given and whatever was sent to it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from temporalio.client import Client, WorkflowHistory
@@ -65,7 +65,7 @@ def check_document(document: Document) -> None:
     assert set(document) >= _DOCUMENT_KEYS, document.keys()
     status = document["status"]
     assert status in _RUN_FINAL, status
-    _check_error(document["error"])
+    _check_error(document["error"], names={"code", "message"})
     nodes = document["nodes"]
     for name, node in nodes.items():
         _check_node(name, node)
@@ -84,7 +84,7 @@ def _check_node(name: str, node: Mapping[str, Any]) -> None:
     assert node["status"] in _FINAL, (name, node["status"])
     assert isinstance(node["attempts"], int), (name, node["attempts"])
     assert node["attempts"] >= 0, (name, node["attempts"])
-    _check_error(node["error"])
+    _check_error(node["error"], names={"code", "message", "retryable"})
     if node["status"] in ("failed", "blocked"):
         assert node["error"] is not None, f"{name} {node['status']} without a word"
     if node["status"] == "blocked":
@@ -96,10 +96,10 @@ def _check_node(name: str, node: Mapping[str, Any]) -> None:
     assert node["ended_at"] is not None, f"{name} has ended, at no time"
 
 
-def _check_error(error: Any) -> None:
+def _check_error(error: Any, *, names: Set[str]) -> None:
     if error is None:
         return
-    assert {"code", "message", "retryable"} <= set(error), error
+    assert names <= set(error), error
     assert isinstance(error["code"], str), error
     assert isinstance(error["message"], str), error
     assert error["code"], error

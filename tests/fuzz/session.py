@@ -67,10 +67,10 @@ class Tally:
 
 @dataclass(frozen=True)
 class Session:
-    """One server and its workers: one that keeps runs in memory, and one that never does."""
+    """One server and its workers: one that caches workflows, and one that does not."""
 
-    kept: Runs
-    replayed: Runs
+    cached: Runs
+    uncached: Runs
 
     async def run(self, case: Case) -> str:
         """Runs one case; returns how it ended.
@@ -78,7 +78,7 @@ class Session:
         Raises:
             AssertionError: something does not hold.
         """
-        runs = self.kept if case.keeps_state else self.replayed
+        runs = self.cached if case.workflow_cache else self.uncached
         async with asyncio.timeout(_BOUND_S):
             handle = await _start(runs, case)
             if handle is None:
@@ -127,13 +127,13 @@ def cases_of(number: int) -> list[Case]:
 async def session(client: Client, folder: Path) -> AsyncIterator[Session]:
     """Serves the tools of the fuzzer as long as the block lasts."""
     async with AsyncExitStack() as stack:
-        kept, replayed = [
+        cached, uncached = [
             await stack.enter_async_context(
-                serving_runs(client, registry(), settings=Settings(state_dir=folder / name), keeps_state=keeps_state)
+                serving_runs(client, registry(), settings=Settings(state_dir=folder / name), workflow_cache=is_cached)
             )
-            for name, keeps_state in (("kept", True), ("replayed", False))
+            for name, is_cached in (("cached", True), ("uncached", False))
         ]
-        yield Session(kept, replayed)
+        yield Session(cached, uncached)
 
 
 async def run_for(

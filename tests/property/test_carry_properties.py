@@ -9,7 +9,7 @@ from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     plan=steps(),
     data=st.data(),

@@ -61,7 +61,7 @@ def trees(draw: st.DrawFn, name: str, *, end: datetime) -> Tree:
     return Tree(executions, puts)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data())
 def test_nothing_is_removed_that_a_run_in_sight_could_need(data: st.DataObject) -> None:
     now = START + data.draw(HOURS) + timedelta(days=200)

@@ -51,7 +51,7 @@ def changed(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
     return (*made, Step("new", reads=(made[0].id,) if made else ()))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(plan=steps(), data=st.data(), stop_after=st.integers(0, 12), is_open=st.booleans())
 def test_fork_ends_as_a_new_run_and_repeats_no_effect(
     plan: tuple[Step, ...], data: st.DataObject, stop_after: int, is_open: bool

@@ -62,7 +62,7 @@ def shortest_cycle_length(graph: list[list[int]], group: list[int]) -> int:
     raise AssertionError("a group without a cycle")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(graph=graphs(most=6))
 def test_one_shortest_cycle_for_each_group_starting_at_its_first_node(graph: list[list[int]]) -> None:
     cycles = cycles_of(graph)
@@ -82,7 +82,7 @@ def test_levels_are_there_exactly_without_a_cycle(graph: list[list[int]]) -> Non
     assert (levels_of(graph) is None) == bool(groups_of(graph)) == bool(cycles_of(graph))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(graph=acyclic_graphs())
 def test_levels_and_critical_path_are_those_of_the_longest_chains(graph: list[list[int]]) -> None:
     def chains_to(number: int) -> list[list[int]]:

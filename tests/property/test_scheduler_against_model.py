@@ -14,7 +14,7 @@ from tests.property.plans import Driver, steps
 NODE_STATES = {"completed", "failed", "skipped", "blocked", "cancelled"}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(plan=steps(), data=st.data(), max_in_flight=st.sampled_from([1, 2, 500]))
 def test_every_node_ends_as_the_model_says_for_every_order(
     plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int

@@ -103,7 +103,7 @@ def _check(scheduler: Scheduler, base: CompiledPlan) -> None:
         assert (following.max_in_flight, following.deadline) == (scheduler.max_in_flight, scheduler.deadline)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(plan=_plans(), draw=st.data())
 def test_run_that_people_steer_stays_sound_and_ends(plan: dict[str, Any], draw: st.DataObject) -> None:
     base = compiled_form(check(plan))

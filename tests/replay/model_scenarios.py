@@ -179,7 +179,7 @@ MODEL_STEPS = (
 
 async def _rounds(runs: Runs, bench: Bench) -> Handle:
     """A question whose worker fails once, whose planner is mended once, and that ends at its last round."""
-    handle = await runs.start_compiled(question(runs, "Compare them.", max_rounds=3))
+    handle = await runs.start_compiled(question(runs, "Compare them.", max_rounds=3, synthesis="model"))
     await document_of(handle)
     return handle
 

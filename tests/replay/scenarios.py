@@ -1,15 +1,21 @@
 """The runs whose histories are kept: one of each thing that decides the order of commands."""
 
+import asyncio
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+from activities.call_starts import CallStarts
 from dagwright import plan_pages
 from dagwright.contracts import wire
 from dagwright.plan import detached
+from dagwright.settings import Settings
 from tests.replay.model_scenarios import MODEL_SCENARIOS, Scenario
 from tests.support.eventually import eventually
 from tests.support.people import answer, asks, human, signal
-from tests.support.runs import Handle, Runs, document_of
+from tests.support.runs import Handle, Runs, document_of, serving_runs
 from tests.support.tools import Bench
 
 _FAST = {"max_attempts": 3, "first_delay": "10ms"}
@@ -67,6 +73,7 @@ _ITEMS = {
         {"id": "after", "tool": "echo", "arguments": {"all": "{{each.result}}"}},
     ]
 }
+_SUB_PLAN_OF_X = {"inputs": {"x": {}}, "nodes": [{"id": "in", "tool": "echo", "arguments": {"x": "{{PLACEHOLDER_x}}"}}]}
 _SUB_PLANS = {
     "nodes": [
         {"id": "sub", "plan": CHAIN},
@@ -195,7 +202,7 @@ def _held(name: str, **plan: Any) -> dict[str, Any]:
         **plan,
         "nodes": [
             _add("done", 1),
-            {"id": "held", "tool": "hold", "arguments": {"name": name}, "depends_on": ["done"], "heartbeat": "300ms"},
+            {"id": "held", "tool": "hold", "arguments": {"name": name}, "depends_on": ["done"], "heartbeat": "1s"},
             {"id": "after", "tool": "echo", "depends_on": ["held"]},
         ],
     }
@@ -222,6 +229,50 @@ async def _cancelled_sub_plan(runs: Runs, bench: Bench) -> Handle:
     await eventually(lambda: "below" in bench.entered)
     await handle.signal("cancel")
     await document_of(handle)
+    return handle
+
+
+async def _signal_with_cancel(runs: Runs, bench: Bench) -> Handle:
+    """One workflow task brings a signal that makes a sub-plan start, and Temporal's cancel: the signal comes first."""
+    queue, registry = f"{runs.task_queue}-of-its-own", bench.registry()
+    nodes = [
+        {"id": "a", "tool": "hold", "arguments": {"name": "with cancel"}},
+        {"id": "wrong", "plan": _SUB_PLAN_OF_X, "arguments": {"x": "{{a.result.nothing}}"}},
+        {"id": "right", "tool": "hold", "arguments": {"name": "never entered"}, "depends_on": ["a"]},
+        {"id": "below", "plan": _SUB_PLAN_OF_X, "arguments": {"x": "{{a.result}}"}},
+    ]
+    with TemporaryDirectory() as folder:
+        serve = partial(serving_runs, runs.client, registry, settings=Settings(state_dir=Path(folder)), queue=queue)
+        async with serve() as first:
+            handle = await first.start({"nodes": nodes})
+            await eventually(lambda: "with cancel" in bench.entered)
+            await handle.signal("pause", {})
+            bench.open("with cancel")
+
+            async def is_paused() -> bool:
+                return bool((await handle.query(wire.QUERY_STATUS))["status"] == "waiting")
+
+            await eventually(is_paused)
+        await handle.signal("resume", {})
+        await handle.cancel()
+        async with serve():
+            await document_of(handle)
+    return handle
+
+
+async def _unstarted(runs: Runs, bench: Bench, *, reads_starts: bool) -> Handle:
+    """A `write` takes too long before its start is recorded."""
+
+    async def record_never(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    nodes = [
+        {"id": "w", "tool": "hold_write", "arguments": {"name": "never called"}, "timeout": "500ms"},
+        {"id": "why", "tool": "echo", "arguments": {"code": "{{w.error.code}}"}, "join": "all_done"},
+    ]
+    with patch.object(CallStarts, "record", record_never):
+        handle = await runs.start({"nodes": nodes}, reads_starts=reads_starts)
+        await document_of(handle)
     return handle
 
 
@@ -323,9 +374,13 @@ SCENARIOS: dict[str, Scenario] = {
     "cancelled": _cancelled,
     "cancelled_through_temporal": _cancelled_through_temporal,
     "cancelled_sub_plan": _cancelled_sub_plan,
+    "ends_canceled": _cancelled_sub_plan,
+    "signal_with_cancel": _signal_with_cancel,
     "session": _session,
     "undone": _undone,
     "looked_up": _looked_up,
+    "unstarted": partial(_unstarted, reads_starts=True),
+    "unstarted_unread": partial(_unstarted, reads_starts=False),
 }
 """Name of the history -> the run that makes it."""
 

@@ -21,14 +21,14 @@ from tests.support.tools import Bench
 
 @asynccontextmanager
 async def agent_runs(
-    client: Client, server: ModelServer, folder: Path, *, bench: Bench | None = None, keeps_state: bool = True
+    client: Client, server: ModelServer, folder: Path, *, bench: Bench | None = None, workflow_cache: bool = True
 ) -> AsyncIterator[Runs]:
     """Serves runs whose model is the scripted one; each is looked at, and replayed, when the block ends well."""
     settings = Settings(
         state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
     )
     registry = (bench or Bench()).registry()
-    async with serving_runs(client, registry, settings=settings, keeps_state=keeps_state) as runs:
+    async with serving_runs(client, registry, settings=settings, workflow_cache=workflow_cache) as runs:
         yield runs
         await runs.check_ended()
 

@@ -4,7 +4,6 @@ import asyncio
 import os
 import random
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +19,8 @@ from dagwright.settings import Settings
 from dagwright.toolset import load_toolset
 from tests.support.chaos_tools import FOLDER_VARIABLE, value_of
 from tests.support.eventually import eventually
-from tests.support.runs import Handle
+from tests.support.programs import Running, start_program
+from tests.support.runs import Handle, document_of
 from tests.support.server import LiveServer
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,7 @@ class WorkerProcess:
         self._folder = folder
         self._program = program
         self._environment = {**environment_of(address, folder), **(environment or {})}
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Running | None = None
 
     @property
     def log(self) -> str:
@@ -108,14 +108,11 @@ class WorkerProcess:
     async def start(self) -> None:
         """Starts the worker; runs go on as soon as it polls."""
         with (self._folder / "worker.log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                str(self._program),
-                "--tools",
-                str(TOOLS),
-                cwd=ROOT,
-                env=self._environment,
-                stdin=asyncio.subprocess.DEVNULL,
+            self._process = await start_program(
+                (str(self._program),),
+                ("--tools", str(TOOLS)),
+                folder=ROOT,
+                environment=self._environment,
                 stdout=log,
                 stderr=log,
             )
@@ -220,10 +217,9 @@ async def start_travelling(client: Client, plan: Any, *, workflow_id: str, folde
 
 
 async def result_within(handle: Handle, seconds: float) -> dict[str, Any]:
-    """Returns the document of a run that completes in time."""
+    """Return the document of a run that ends in time, in any way."""
     async with asyncio.timeout(seconds):
-        found: dict[str, Any] = await handle.result()
-        return found
+        return await document_of(handle)
 
 
 async def restart(server: LiveServer) -> None:

@@ -14,7 +14,9 @@ import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
 
 from dagwright.tools import AskPerson, context, tool, worker_tool
 
@@ -134,6 +136,18 @@ async def write_then_hold(name: str) -> str:
     """Makes a change that no key guards and waits at its fault point."""
     _record(name, is_once=False)
     await _fault_point(name)
+    return name
+
+
+def _held_check(name: str) -> str:
+    fault_point(name)
+    return name
+
+
+@tool(effects="write")
+async def write_after_check(name: Annotated[str, AfterValidator(_held_check)]) -> str:
+    """Makes a change that no key guards; its fault point comes before the call, where its argument is checked."""
+    _record(name, is_once=False)
     return name
 
 

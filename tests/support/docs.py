@@ -21,6 +21,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.production import free_ports
+
 ROOT = Path(__file__).parents[2]
 COMMANDS = frozenset({"bash", "console"})
 FILES = frozenset({"yaml", "json", "python"})
@@ -36,6 +38,9 @@ _FIRST_LINE_NAME = re.compile(r"# ([\w.-]+\.py)\n")
 _LINKED = ("starter.py", "worker.py", ".venv")
 _COPIED = ("examples", "docs")
 """What commands name; the rest is imported from where it is installed. File tools follow no link out of the folder."""
+
+_GATEWAY_PORT = "8484"
+"""Port that pages name; another gateway may listen there while tests run."""
 
 _OF_REPOSITORY = ("make ", "python -m pytest ")
 """Commands that know their own folder: they run there, with the state of the clone."""
@@ -140,6 +145,7 @@ class Clone:
     def __init__(self, folder: Path, *, address: str) -> None:
         self.folder = folder
         self._address = address
+        self._port = str(free_ports(1)[0])
         self._background = ExitStack()
         for name in _LINKED:
             (folder / name).symlink_to(ROOT / name)
@@ -153,7 +159,7 @@ class Clone:
 
     def run(self, block: Block) -> Ended:
         """Runs the commands of a block as one script that stops at the first failure."""
-        script = _script(block).replace("localhost:7233", self._address)
+        script = _script(block).replace("localhost:7233", self._address).replace(_GATEWAY_PORT, self._port)
         if "background" in block.notes:
             self._background.enter_context(self._running(script))
             return Ended(0, "")

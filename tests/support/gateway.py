@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import SecretStr
 
 import worker
@@ -18,10 +18,10 @@ from dagwright.gateway.desk import HEARTBEAT_S
 from dagwright.listening import address_of, listening, opened_socket
 from dagwright.server import open_connection
 from dagwright.settings import Settings
-from dagwright.templates import load_templates
 from dagwright.testing import ModelServer
 from dagwright.toolset import load_toolset
 from tests.support.server import LiveServer
+from tests.support.templates import load_templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Gateway:
     async def start(self, plan: Any, **more: Any) -> str:
         """Starts a run of a plan; returns its id."""
         answer = await self.post("/v1/runs", {"plan": plan, **more})
-        assert answer.status_code == 200, answer.text
+        assert answer.status_code == 201, answer.text
         return str(answer.json()["run_id"])
 
     async def stream(self, path: str, body: Any, **headers: str) -> "list[Event]":
@@ -158,12 +158,15 @@ async def gateway(
         listener = opened_socket("127.0.0.1", port)
         url = address_of(listener)
         async with (
-            open_connection(settings) as connection,
+            # Not with the keys of a test: those would turn the interface of the shared server off.
+            open_connection(server.settings) as connection,
             _served(connection, toolset, settings=settings, has_worker=has_worker),
             open_desk(settings, connection, toolset, templates=templates, heartbeat_s=heartbeat_s) as desk,
             listening(create_app(desk), listener, leaving=desk.leaving),
-            AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as openai,
-            httpx.AsyncClient(base_url=url, timeout=60) as http,
+            # Without certificates: to load those of the machine would take as long as the start of the gateway.
+            DefaultAsyncHttpxClient(verify=False) as plain,
+            AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=plain) as openai,
+            httpx.AsyncClient(base_url=url, timeout=60, verify=False) as http,
         ):
             yield Gateway(url, desk, model_server, openai, http)
 

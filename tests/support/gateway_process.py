@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import httpx
 from tests.support.chaos import ROOT, TOOLS, environment_of
 from tests.support.eventually import eventually
 from tests.support.gateway import NamedEvent, events_of, named_events_of
+from tests.support.programs import Running, start_program
 
 QUICK_STARTER = ROOT / "tests" / "support" / "quick_starter.py"
 PAUSE_S = 0.3
@@ -33,7 +33,7 @@ class GatewayProcess:
     def __init__(self, address: str, folder: Path, *, environment: Mapping[str, str]) -> None:
         self._log = folder / "gateway.log"
         self._environment = {**environment_of(address, folder), **environment}
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Running | None = None
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
@@ -48,19 +48,14 @@ class GatewayProcess:
         """Starts the gateway and waits until it answers."""
         options = ["serve", "--no-worker", "--port", str(self._port), "--tools", str(TOOLS)]
         with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *[sys.executable, str(QUICK_STARTER), *options],
-                cwd=ROOT,
-                env=self._environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+            self._process = await start_program(
+                (str(QUICK_STARTER),), options, folder=ROOT, environment=self._environment, stdout=log, stderr=log
             )
         async with httpx.AsyncClient(base_url=self.url, timeout=10) as http:
 
             async def answers() -> bool:
                 try:
-                    return (await http.get("/healthz")).status_code == 200
+                    return (await http.get("/readyz")).status_code == 200
                 except httpx.TransportError:
                     return False
 

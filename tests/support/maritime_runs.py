@@ -1,6 +1,6 @@
 """Questions about real shipments, for tests: the workers of `dagwright.maritime`, a search server, a scripted model."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from temporalio.client import Client
 from dagwright.contracts.conversation import TurnSummary
 from dagwright.planner import RoundsAsked, prepare_rounds
 from dagwright.settings import Settings
-from dagwright.testing import ModelServer, ReceivedCall, json_text, read_script, step
+from dagwright.testing import ModelServer, json_text, read_script, step
 from dagwright.testing.script import Step
 from dagwright.tools import ToolRegistry, load_tools
 from tests.support.goals import ended
@@ -81,15 +81,6 @@ def worker_says(node: str, answer: Any, **when: Any) -> Step:
     """Returns what the model of one worker says, whenever it is asked; `answer` is JSON, or a text."""
     said = answer if isinstance(answer, str) else json_text(answer)
     return step(said, metadata={"node": node, "purpose": "worker"}, **when)
-
-
-def answers(words: Callable[[str], str]) -> Step:
-    """Returns an answer of the last model that is made of what it is told, so that its figures went all the way."""
-
-    def reply(call: ReceivedCall) -> str:
-        return words(call.text)
-
-    return step(reply, metadata={"node": "answer"})
 
 
 def looks_up(number: int, question: str) -> dict[str, Any]:

@@ -19,9 +19,9 @@ from dagwright.server import Server as TemporalServer
 from dagwright.sessions import Sessions
 from dagwright.settings import Settings
 from dagwright.steering import Steering
-from dagwright.templates import load_templates
 from dagwright.toolset import load_toolset
 from tests.support.runs import Runs, with_tools
+from tests.support.templates import load_templates
 from tests.support.tools import Bench
 
 MODES = ("legacy", "2026-07-28")

@@ -22,6 +22,10 @@ class MemoryStore(PayloadStore):
         self.asked: list[str] = []
         self.is_down = False
 
+    @property
+    def location(self) -> str:
+        return "memory"
+
     async def put(self, content: bytes) -> str:
         self._check()
         self.contents[ref_of(content)] = content
@@ -37,7 +41,8 @@ class MemoryStore(PayloadStore):
         raise NotImplementedError
 
     async def delete(self, ref: str, *, renewed_before: datetime) -> bool:
-        raise NotImplementedError
+        self._check()
+        return self.contents.pop(ref, None) is not None
 
     def entries(self) -> AsyncIterator[StoredPayload]:
         raise NotImplementedError
@@ -62,6 +67,13 @@ class MemoryStore(PayloadStore):
 
     async def owners(self) -> frozenset[str]:
         raise NotImplementedError
+
+    async def identify(self) -> str:
+        self._check()
+        return "memory"
+
+    async def check(self) -> None:
+        self._check()
 
     def _check(self) -> None:
         if self.is_down:

@@ -97,7 +97,7 @@ class Onboarding:
 
 @asynccontextmanager
 async def onboarding(
-    client: Client, folder: Path, *, parties: str = PARTIES, keeps_state: bool = True
+    client: Client, folder: Path, *, parties: str = PARTIES, workflow_cache: bool = True
 ) -> AsyncIterator[Onboarding]:
     """Serves onboarding plans on the store of a folder; each run is looked at, and replayed, when the block ends well.
 
@@ -111,7 +111,7 @@ async def onboarding(
     report = load_parties(database, loaded)
     assert not report.refused, report.refused
     try:
-        async with serving_runs(client, ToolRegistry.of(), settings=settings, keeps_state=keeps_state) as runs:
+        async with serving_runs(client, ToolRegistry.of(), settings=settings, workflow_cache=workflow_cache) as runs:
             yield Onboarding(runs, database)
             await runs.check_ended()
     finally:

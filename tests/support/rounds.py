@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import SecretStr
 from temporalio.client import Client
 
-from dagwright.contracts.rounds import MAX_ROUNDS, RoundsLimits
+from dagwright.contracts.rounds import MAX_ROUNDS, SYNTHESIS, RoundsLimits, Synthesis
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.planner import RoundsAsked, prepare_rounds
 from dagwright.settings import Settings
@@ -121,7 +121,7 @@ class Workers:
 
 @asynccontextmanager
 async def rounds_runs(
-    client: Client, folder: Path, *script: Any, workers: Workers | None = None, keeps_state: bool = True
+    client: Client, folder: Path, *script: Any, workers: Workers | None = None, workflow_cache: bool = True
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
     """Serves questions whose models say what a script says; each run is looked at, and replayed, in the end."""
     async with ModelServer(*script) as server:
@@ -129,14 +129,21 @@ async def rounds_runs(
             state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
         )
         registry = (workers or Workers()).registry()
-        async with serving_runs(client, registry, settings=settings, keeps_state=keeps_state) as runs:
+        async with serving_runs(client, registry, settings=settings, workflow_cache=workflow_cache) as runs:
             yield server, runs
             await runs.check_ended()
 
 
-def question(runs: Runs, words: str = "Compare Maersk and Evergreen.", *, max_rounds: int = MAX_ROUNDS) -> CompiledPlan:
+def question(
+    runs: Runs,
+    words: str = "Compare Maersk and Evergreen.",
+    *,
+    max_rounds: int = MAX_ROUNDS,
+    synthesis: Synthesis = SYNTHESIS,
+) -> CompiledPlan:
     """Returns the plan of a question for which the workers of the tests may be used."""
-    return prepare_rounds(words, runs.tools, RoundsAsked(limits=RoundsLimits(max_rounds)))[0]
+    limits = RoundsLimits(max_rounds, synthesis=synthesis)
+    return prepare_rounds(words, runs.tools, RoundsAsked(limits=limits))[0]
 
 
 def goes_on(*sub_goals: Mapping[str, Any], reasoning: str = "It is the next step.") -> str:

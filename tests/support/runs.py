@@ -17,6 +17,7 @@ from typing import Any, NoReturn, cast
 from unittest.mock import patch
 from uuid import uuid4
 
+import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
@@ -38,6 +39,7 @@ from temporalio.worker import (
 import worker
 from dagwright.contracts import wire
 from dagwright.contracts.conversion import data_converter
+from dagwright.contracts.failures import run_error_of
 from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.contracts.pursuits import workflow_type_of
 from dagwright.feed import RunFeed
@@ -54,9 +56,16 @@ from dagwright.toolset import Toolset, load_toolset
 from workflows.calls import CallInterceptor
 from workflows.converse import ConverseWorkflow
 from workflows.pursuing import RUN_WORKFLOWS
+from workflows.unknown_type import UnknownTypeWorkflow
 
 Handle = WorkflowHandle[Any, Any]
 Document = dict[str, Any]
+
+also_without_cache = pytest.mark.parametrize("workflow_cache", [True, False], ids=["cached", "uncached"], indirect=True)
+"""Runs a test once more on a worker without a workflow cache: each workflow task replays the whole history.
+
+For tests of messages, cancellation and continue-as-new, in which the order of events depends on eviction. Other tests
+run once: `Runs.check_ended` replays the history of each run."""
 
 _END_EVENTS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: "completed",
@@ -78,8 +87,8 @@ _ASKED_AGAIN = (
 
 
 DEADLOCK = "[TMPRL1101]"
-"""How the SDK calls a workflow task of over two seconds, by the clock on the wall: on a busy machine one may fail that
-takes half a second of work. One that always takes longer is tried for ever, so its run never ends."""
+"""The SDK's code for a workflow task of over two seconds. It measures elapsed time: on a busy machine a task may fail
+that takes half a second of work. A task that always takes longer is retried for ever, so its run never ends."""
 
 _STUCK_AFTER_S = 120.0
 """Far more than any of the runs takes on a busy machine."""
@@ -175,16 +184,27 @@ class Runs:
 
 @asynccontextmanager
 async def serving_runs(
-    client: Client, registry: ToolRegistry, *, settings: Settings, keeps_state: bool = True
+    client: Client,
+    registry: ToolRegistry,
+    *,
+    settings: Settings,
+    workflow_cache: bool = True,
+    deadlock_detection: bool = False,
+    queue: str | None = None,
 ) -> AsyncIterator[Runs]:
     """Serves the tools of `registry` and plans on queues of their own.
 
     Args:
-        keeps_state: whether the workers keep runs in memory; without, each workflow task replays its whole run.
+        workflow_cache: whether the workers cache workflows; without, each workflow task replays the whole execution.
+        deadlock_detection: whether a workflow task of over two seconds fails. Off, because the SDK measures elapsed
+            time, and on a busy machine half a second of work takes two.
+        queue: their name, for workers that follow one another; by default a new one.
     """
-    task_queue = f"test-{uuid4().hex}"
+    task_queue = queue or f"test-{uuid4().hex}"
     toolset = with_tools(load_toolset(settings), registry, queue=f"{task_queue}-tools")
-    kind = Worker if keeps_state else partial(Worker, max_cached_workflows=0)
+    kind = partial(Worker, debug_mode=not deadlock_detection)
+    if not workflow_cache:
+        kind = partial(kind, max_cached_workflows=0)
     async with AsyncExitStack() as stack:
         models = await stack.enter_async_context(ModelClients(toolset.models))
         stack.push_async_callback(toolset.environment.kept.close)
@@ -197,7 +217,7 @@ async def serving_runs(
 
 def with_tools(toolset: Toolset, registry: ToolRegistry, *, queue: str) -> Toolset:
     """Returns a toolset that has the tools of `registry` as if they came by `--tools`."""
-    return replace(toolset, own=registry.on_queue(queue), own_queue=queue)
+    return replace(toolset, own=registry.on_queue(queue))
 
 
 # What a test compares.
@@ -218,6 +238,11 @@ async def document_of(handle: Handle) -> Document:
         assert isinstance(cause, ApplicationError), f"{cause!r} is no end of a plan"
         assert cause.type == wire.ERROR_PLAN_FAILED, f"{cause.type}: {cause.message}"
         return cast(Document, cause.details[0])
+
+
+def as_shown(document: Document) -> Document:
+    """Returns the document of a run as readers show it: with an error derived from its nodes, if it has none."""
+    return {**document, "error": run_error_of(document)}
 
 
 def bare(document: Document) -> Document:
@@ -393,7 +418,7 @@ async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]
     """Replays a history with no server; returns what failed, and the ends that the workflow came to."""
     capture = _Capture()
     replayer = Replayer(
-        workflows=[*RUN_WORKFLOWS, ConverseWorkflow],
+        workflows=[*RUN_WORKFLOWS, ConverseWorkflow, UnknownTypeWorkflow],
         workflow_runner=UnsandboxedWorkflowRunner(),
         interceptors=[CallInterceptor(), capture],
         data_converter=data_converter,

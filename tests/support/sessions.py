@@ -79,11 +79,13 @@ def _filled(node: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]
 
 
 @asynccontextmanager
-async def session_bench(client: Client, folder: Path, *, keeps_state: bool = True) -> AsyncIterator[SessionBench]:
+async def session_bench(client: Client, folder: Path, *, workflow_cache: bool = True) -> AsyncIterator[SessionBench]:
     """Serves sessions; what was closed is looked at, and replayed, when the block ends well."""
     bench = Bench()
     registry = ToolRegistry.of(*bench.registry(), name_fund)
-    async with serving_runs(client, registry, settings=Settings(state_dir=folder), keeps_state=keeps_state) as runs:
+    async with serving_runs(
+        client, registry, settings=Settings(state_dir=folder), workflow_cache=workflow_cache
+    ) as runs:
         yield SessionBench(client, runs, bench)
         await runs.check_ended()
 

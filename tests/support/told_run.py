@@ -11,6 +11,7 @@ from typing import Any, cast
 import httpx
 
 from dagwright.answer_pieces import Mark, Piece, ToldText, Written
+from dagwright.contracts.failures import run_error_of
 from dagwright.executions import Offset
 from dagwright.feed import RunNotFound, RunView
 from dagwright.feed_hub import RunUpdate, Told
@@ -21,8 +22,8 @@ from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.usage import NONE
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
-from dagwright.templates import load_templates
 from dagwright.toolset import load_toolset
+from tests.support.templates import load_templates
 
 RUN = "run-1"
 
@@ -102,7 +103,14 @@ class ToldRun:
 
     async def document(self, view: RunView) -> dict[str, Any]:
         """Returns its result."""
-        return {"workflow_id": RUN, "status": view.status, "output": self.answer, "error": None, "nodes": {}}
+        document: dict[str, Any] = {
+            "workflow_id": RUN,
+            "status": view.status,
+            "output": self.answer,
+            "error": None,
+            "nodes": {},
+        }
+        return {**document, "error": run_error_of(document)}
 
     async def session_of(self, run: str) -> str | None:
         """Returns that it is of no session."""

@@ -77,9 +77,9 @@ async def test_plan_of_a_fork_is_checked_beside_the_event_loop(
         return SimpleNamespace(read=read)
 
     monkeypatch.setattr(forks, "_beside", lambda *_, **__: None)
-    for module, name in ((forking_runs, "_changed"), (forks, "_ahead"), (forks, "plan_to_json")):
+    for module, name in ((forking_runs, "check_plan"), (forks, "_ahead"), (forks, "plan_to_json")):
         found = apart(module, name)
     runs = cast("Any", SimpleNamespace(feed=feed))
     draft = await draft_of("run-1", ForkWish((PLAN,)), runs=runs, forks=Forks(feed, cast("Any", None)), toolset=toolset)
     assert draft.origin == "run-1"
-    assert found == {"_changed": True, "_ahead": True, "plan_to_json": True}
+    assert found == {"check_plan": True, "_ahead": True, "plan_to_json": True}

@@ -107,8 +107,8 @@ async def test_workflow_task_that_keeps_failing_is_told_with_its_cause() -> None
     view = await _view(_plan_started(), _task_started(), _task_failed(cause, "no such command"), attempt=5)
 
     assert _messages(view) == [
-        "the run cannot go on: the worker's code is other than the code that began this run; stop that worker or roll "
-        "it back, and the run goes on by itself where it is, with nothing lost (its workflow task has been tried 4 "
+        "the run cannot continue: the worker's code differs from the code that started this run; stop that worker or "
+        "roll it back, and the run continues by itself where it is, with nothing lost (its workflow task was tried 4 "
         "times: non deterministic error: no such command)"
     ]
 
@@ -117,8 +117,8 @@ async def test_workflow_task_that_is_not_answered_is_told_as_such() -> None:
     view = await _view(_plan_started(), attempt=3)
 
     assert _messages(view) == [
-        "the run cannot go on: no worker answered in time; it goes on by itself when one does (its workflow task has "
-        "been tried 2 times: without an answer)"
+        "the run cannot continue: no worker answered in time; it continues by itself when one does (its workflow task "
+        "was tried 2 times: without an answer)"
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -74,7 +75,14 @@ class _Namespace:
             return {wire.MEMO_OWNER: self.owners[workflow_id]} if workflow_id in self.owners else {}
 
         root = workflow_id.partition("/")[0]
-        return SimpleNamespace(id=workflow_id, parent_id=parent, root_id=root, memo=memo)
+        waiting = SearchAttributePair(SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING), ["anyone"])
+        return SimpleNamespace(
+            id=workflow_id,
+            parent_id=parent,
+            root_id=root,
+            memo=memo,
+            typed_search_attributes=TypedSearchAttributes([waiting]),
+        )
 
     def read(self, workflow_id: str) -> Any:
         self.histories.append(workflow_id)
@@ -325,3 +333,11 @@ async def test_what_a_lookup_asks_next_is_waited_for_some_time(monkeypatch: pyte
     found = await people.asked_after(Place("run-1", "lookup:a"))
     assert (found and found["id"]) == ("lookup:a#2" if came == "again" else None)
     assert (len(looks) == 2) == (came is not None)
+
+
+async def test_large_answer_is_not_sent() -> None:
+    namespace = _Namespace({"run": ["check"]}, update={"message": "taken"})
+    people = People(Connection(cast(Client, namespace), Server("here", "default"), frozenset()))
+    with pytest.raises(AnswerRefused, match=r"the answer has 3,000,0.* bytes as JSON; at most 262,144 are allowed"):
+        await people.answer(Place("run", "check"), Answer({"text": "x" * 3_000_000}))
+    assert namespace.sent == []

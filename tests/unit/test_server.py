@@ -1,6 +1,7 @@
 """The parts below the server: locks, background processes, and the search for a program."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -265,3 +266,16 @@ def test_page_of_a_run_is_quoted() -> None:
         "http://127.0.0.1:8233/namespaces/a%20b/workflows/x%2Fy%20z/r-1/history"
     )
     assert Server("example.com:7233", namespace="default").run_url("x", run_id="r") is None
+
+
+async def test_server_that_cannot_be_started_again_is_not_stopped(tmp_path: Path, path_folder: Path) -> None:
+    settings = Settings(state_dir=tmp_path / "state", cache_home=tmp_path / "cache")
+    local, daemon = LocalServer(settings), Daemon(settings.state_dir, "server")
+    await daemon.start([shutil.which("sleep", path="/bin:/usr/bin") or "sleep", "60"])
+    record = {"address": "127.0.0.1:1", "ui_url": "http://127.0.0.1:2", "version": "1.0.0", "pid": daemon.pid()}
+    (settings.state_dir / "server.json").write_text(json.dumps(record), encoding="ascii")
+    settings.api_keys.write_text("{}", encoding="ascii")
+    with pytest.raises(NoServer):
+        await local.close_ui()
+    assert daemon.is_running()
+    await daemon.stop()

@@ -21,6 +21,7 @@ def test_defaults_lie_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.
         "notify_url": None,
         "notify_secret": None,
         "task_queue": "dagwright",
+        "tools_queue": None,
         "files_root": tmp_path,
         "allow_private_addresses": False,
         "log_level": "info",
@@ -29,14 +30,19 @@ def test_defaults_lie_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.
         "max_rounds": 10,
         "worker_timeout_s": 60.0,
         "question_timeout_s": 3_600.0,
+        "synthesis": "assemble",
         "plans": None,
         "api_keys": tmp_path / ".dagwright" / "api-keys.json",
         "api_requests": 600,
         "api_streams": 100,
         "api_runs": 100,
         "api_body_bytes": 32 * 1024 * 1024,
+        "api_plan_bytes": 8 * 1024 * 1024,
         "api_hosts": None,
         "api_origins": None,
+        "api_proxies": None,
+        "health_address": None,
+        "drain_s": None,
         "prices": None,
         "search_url": None,
         "opensearch_url": None,
@@ -54,6 +60,23 @@ def test_defaults_lie_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.
     }
 
 
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [("10.0.0.5", "10.0.0.5"), (" 10.0.0.0/24 , ::1,2001:db8::/32", "10.0.0.0/24,::1,2001:db8::/32")],
+)
+def test_proxies_are_addresses_and_networks(given: str, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGWRIGHT_API_PROXIES", given)
+    assert load_settings().api_proxies == used
+
+
+@pytest.mark.parametrize("given", ["*", "10.0.0.1/8", "proxy.example.com", "10.0.0.5,", "10.0.0.5;10.0.0.6", "unix:"])
+def test_other_proxies_are_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGWRIGHT_API_PROXIES", given)
+    words = "DAGWRIGHT_API_PROXIES can not be used: each proxy is an IP address or a network, such as 10.0.0.5 or"
+    with pytest.raises(SettingsError, match=words):
+        load_settings()
+
+
 def test_every_variable_of_the_contract_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     variables = {
@@ -64,7 +87,10 @@ def test_every_variable_of_the_contract_is_read(tmp_path: Path, monkeypatch: pyt
         "DAGWRIGHT_NOTIFY_URL": "https://hooks.example.com/dagwright?token=1",
         "DAGWRIGHT_NOTIFY_SECRET": "whsec_c2VjcmV0",
         "DAGWRIGHT_TASK_QUEUE": "other",
+        "DAGWRIGHT_TOOLS_QUEUE": "shop",
         "DAGWRIGHT_FILES_ROOT": "files",
+        "DAGWRIGHT_HEALTH_ADDRESS": "127.0.0.1:8485",
+        "DAGWRIGHT_DRAIN_S": "90",
         "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES": "true",
         "DAGWRIGHT_LOG_LEVEL": "DEBUG",
         "DAGWRIGHT_LOG_FORMAT": "JSON",
@@ -72,14 +98,17 @@ def test_every_variable_of_the_contract_is_read(tmp_path: Path, monkeypatch: pyt
         "DAGWRIGHT_MAX_ROUNDS": "4",
         "DAGWRIGHT_WORKER_TIMEOUT_S": "90",
         "DAGWRIGHT_QUESTION_TIMEOUT_S": "600",
+        "DAGWRIGHT_SYNTHESIS": "model",
         "DAGWRIGHT_PLANS": "plans",
         "DAGWRIGHT_API_KEYS": "keys.json",
         "DAGWRIGHT_API_REQUESTS": "60",
         "DAGWRIGHT_API_STREAMS": "5",
         "DAGWRIGHT_API_RUNS": "6",
         "DAGWRIGHT_API_BODY_BYTES": "2048",
+        "DAGWRIGHT_API_PLAN_BYTES": "4096",
         "DAGWRIGHT_API_HOSTS": "a.example.com",
         "DAGWRIGHT_API_ORIGINS": "https://a.example.com",
+        "DAGWRIGHT_API_PROXIES": "10.0.0.0/8",
         "DAGWRIGHT_PRICES": "prices.yaml",
         "DAGWRIGHT_SEARCH_URL": "http://localhost:9000",
         "DAGWRIGHT_OPENSEARCH_URL": "https://me:secret@search.example.com/",
@@ -108,6 +137,7 @@ def test_every_variable_of_the_contract_is_read(tmp_path: Path, monkeypatch: pyt
         "notify_url": "https://hooks.example.com/dagwright?token=1",
         "notify_secret": SecretStr("whsec_c2VjcmV0"),
         "task_queue": "other",
+        "tools_queue": "shop",
         "files_root": tmp_path / "files",
         "allow_private_addresses": True,
         "log_level": "debug",
@@ -116,14 +146,19 @@ def test_every_variable_of_the_contract_is_read(tmp_path: Path, monkeypatch: pyt
         "max_rounds": 4,
         "worker_timeout_s": 90.0,
         "question_timeout_s": 600.0,
+        "synthesis": "model",
         "plans": tmp_path / "plans",
         "api_keys": tmp_path / "keys.json",
         "api_requests": 60,
         "api_streams": 5,
         "api_runs": 6,
         "api_body_bytes": 2048,
+        "api_plan_bytes": 4096,
         "api_hosts": "a.example.com",
         "api_origins": "https://a.example.com",
+        "api_proxies": "10.0.0.0/8",
+        "health_address": "127.0.0.1:8485",
+        "drain_s": 90.0,
         "prices": tmp_path / "prices.yaml",
         "search_url": "http://localhost:9000",
         "opensearch_url": "https://me:secret@search.example.com",
@@ -340,3 +375,12 @@ def test_hook_without_a_secret_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     assert str(refused.value) == (
         "DAGWRIGHT_NOTIFY_SECRET can not be used: DAGWRIGHT_NOTIFY_URL needs it: what is sent there is signed"
     )
+
+
+@pytest.mark.parametrize("address", ["8485", "localhost", "http://localhost:8485", "a:b", ":8485"])
+def test_health_address_is_host_and_port(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGWRIGHT_HEALTH_ADDRESS", address)
+    with pytest.raises(
+        SettingsError, match=r"^DAGWRIGHT_HEALTH_ADDRESS can not be used: an address is written HOST:PORT"
+    ):
+        load_settings()

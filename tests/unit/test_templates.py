@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.settings import Settings
-from dagwright.templates import TemplatesUnreadable, load_templates
+from dagwright.templates import TemplateFolder, TemplatesUnreadable, open_templates
 from dagwright.toolset import load_toolset
+from tests.support.templates import load_templates
 
 _SUM = """
 plan: 1
@@ -126,6 +128,19 @@ def test_everything_wrong_with_a_folder_is_told_at_once(tmp_path: Path, tools: M
     assert sorted(map(words.find, begins)) == [*map(words.find, begins)]
 
 
+def test_file_that_is_wrong_is_logged_and_the_others_are_published(
+    tmp_path: Path, tools: Mapping[str, ToolDeclaration]
+) -> None:
+    folder = _folder(tmp_path, good__yaml=_SUM, broken__yaml="plan: 1\nnodes: [{id: a, tool: calculater}]")
+    with capture_logs() as logs:
+        opened = open_templates(folder, tools)
+    assert list(opened.read().templates) == ["good"]
+    assert [line["problem"].split(": ")[:2] for line in logs] == [["broken.yaml", "unknown_tool at /nodes/0/tool"]]
+    with capture_logs() as logs, pytest.raises(TemplatesUnreadable, match="cannot be read: No such file or directory"):
+        open_templates(tmp_path / "nowhere", tools)
+    assert logs == []
+
+
 def test_template_with_many_problems_tells_the_first_and_how_to_see_all(
     tmp_path: Path, tools: Mapping[str, ToolDeclaration]
 ) -> None:
@@ -146,3 +161,60 @@ def test_plan_that_no_run_could_hold_is_no_template(tmp_path: Path, tools: Mappi
     plan = f'{{"plan": 1, "metadata": {{"note": "{"x" * 1_000_000}"}}, "nodes": {nodes}}}'
     with pytest.raises(TemplatesUnreadable, match=r"large\.json: too_large"):
         load_templates(_folder(tmp_path, large__json=plan), tools)
+
+
+_BROKEN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculater", "arguments": {}}]}'
+
+
+def test_folder_is_read_again_when_a_file_changes(tmp_path: Path, tools: Mapping[str, ToolDeclaration]) -> None:
+    folder = TemplateFolder(_folder(tmp_path, sum__yaml=_SUM), tools)
+    first = folder.read()
+    assert folder.read() is first
+    _folder(tmp_path, plain__json=_PLAIN, broken__json=_BROKEN)
+    second = folder.read()
+    assert [*second.templates] == ["plain", "sum"]
+    assert second.templates["sum"] is first.templates["sum"]
+    assert [line.partition(": ")[0] for line in second.problems["broken"]] == ["broken.json"]
+    _folder(tmp_path, sum__yaml=_SUM.replace("A small sum", "Another sum"), broken__json=_PLAIN)
+    (tmp_path / "plain.json").unlink()
+    third = folder.read()
+    assert [(name, each.title) for name, each in third.templates.items()] == [
+        ("broken", "broken"),
+        ("sum", "Another sum"),
+    ]
+    assert third.problems == {}
+
+
+def test_template_is_read_again_when_the_file_of_a_sub_plan_changes(
+    tmp_path: Path, tools: Mapping[str, ToolDeclaration]
+) -> None:
+    (tmp_path / "parts").mkdir()
+    folder = TemplateFolder(_folder(tmp_path, outer__yaml="plan: 1\nnodes: [{id: a, plan: parts/inner.json}]"), tools)
+    assert [*folder.read().problems] == ["outer"]
+    _folder(tmp_path / "parts", inner__json=_BROKEN)
+    assert "unknown_tool" in folder.read().problems["outer"][0]
+    _folder(tmp_path / "parts", inner__json=_PLAIN)
+    assert [*folder.read().templates] == ["outer"]
+
+
+def test_folder_that_goes_away_comes_back(tmp_path: Path, tools: Mapping[str, ToolDeclaration]) -> None:
+    place = tmp_path / "plans"
+    place.mkdir()
+    folder = TemplateFolder(_folder(place, plain__json=_PLAIN), tools)
+    assert [*folder.read().templates] == ["plain"]
+    (place / "plain.json").unlink()
+    place.rmdir()
+    gone = folder.read()
+    assert (gone.templates, [*gone.problems]) == ({}, [""])
+    assert folder.read() is gone
+    place.mkdir()
+    _folder(place, plain__json=_PLAIN)
+    assert folder.read().problems == {}
+    assert [*folder.read().templates] == ["plain"]
+
+
+def test_second_file_of_a_name_leaves_the_first_alone(tmp_path: Path, tools: Mapping[str, ToolDeclaration]) -> None:
+    folder = TemplateFolder(_folder(tmp_path, a__json=_PLAIN), tools)
+    _folder(tmp_path, a__yaml=_SUM)
+    assert folder.read().templates["a"].file == "a.json"
+    assert folder.read().lines == ["a.yaml: a.json has the same name before its suffix; rename one of them"]

@@ -140,6 +140,22 @@ async def test_last_words_of_a_call_that_has_ended_are_told_from_its_result(said
     assert [piece.text for piece in told] == pieces
 
 
+async def test_answer_in_a_form_is_told_as_its_text_when_none_of_it_was_told_before() -> None:
+    output = {"answer": "Oslo has.", "missing": []}
+    answer = answer_to_json(ModelAnswer(Message(role="assistant", content=json.dumps(output)), output=output))
+    server = _Server()
+    server.view = view_of(node("answer"), step=lambda scheduler: scheduler.complete("answer", answer, at=START))
+    server.tell("")
+    told: list[Piece] = []
+    reading = asyncio.create_task(_read(server.texts(), told))
+    await eventually(lambda: server.looks > 1)
+    server.described = DescribeWorkflowExecutionResponse()
+    await eventually(lambda: bool(told))
+    server.ended.set()
+    await reading
+    assert [piece.text for piece in told] == ["Oslo has."]
+
+
 async def test_look_goes_with_the_last_reader() -> None:
     server = _Server()
     texts = server.texts()

@@ -93,7 +93,7 @@ async def test_loop_is_watched_as_long_as_calls_are_polled_and_not_before(
     async def nothing(*_: Any, **__: Any) -> None:
         pass
 
-    for name in ("claim_store", "tell_tools", "tell_cards"):
+    for name in ("claim_store", "publish_store", "tell_tools", "tell_cards"):
         monkeypatch.setattr(worker, name, nothing)
     monkeypatch.setattr(worker, "create_workers", create_workers)
     monkeypatch.setattr(loop_watch, "standing_told", lambda: told("watched"))

@@ -1,6 +1,7 @@
-"""Workers that serve plans for the workflow tests: one that keeps runs in memory, and one that never does."""
+"""Workers that serve plans for the workflow tests, with and without a workflow cache."""
 
 from collections.abc import AsyncIterator, Iterator
+from typing import cast
 from unittest.mock import patch
 
 import pytest
@@ -21,25 +22,36 @@ def bench() -> Bench:
 
 
 @pytest.fixture(scope="session")
-async def kept_runs(client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runs]:
-    settings = Settings(state_dir=tmp_path_factory.mktemp("kept"))
+async def cached_runs(client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runs]:
+    settings = Settings(state_dir=tmp_path_factory.mktemp("cached"))
     async with serving_runs(client, bench.registry(), settings=settings) as runs:
         yield runs
 
 
 @pytest.fixture(scope="session")
-async def replayed_runs(client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runs]:
-    settings = Settings(state_dir=tmp_path_factory.mktemp("replayed"))
-    async with serving_runs(client, bench.registry(), settings=settings, keeps_state=False) as runs:
+async def uncached_runs(client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runs]:
+    settings = Settings(state_dir=tmp_path_factory.mktemp("uncached"))
+    async with serving_runs(client, bench.registry(), settings=settings, workflow_cache=False) as runs:
         yield runs
 
 
-@pytest.fixture(params=["kept", "replayed"])
-async def runs(request: pytest.FixtureRequest, kept_runs: Runs, replayed_runs: Runs) -> AsyncIterator[Runs]:
-    """Runs of a worker with and of one without memory; what a test started is checked when it ends."""
-    found = kept_runs if request.param == "kept" else replayed_runs
-    yield found
-    await found.check_ended()
+@pytest.fixture
+def workflow_cache(request: pytest.FixtureRequest) -> bool:
+    """Whether the worker caches workflows; `also_without_cache` runs a test with both values."""
+    return bool(getattr(request, "param", True))
+
+
+@pytest.fixture
+def served_runs(request: pytest.FixtureRequest, *, workflow_cache: bool) -> Runs:
+    """The worker that fits; one without a cache starts with the first test that needs it."""
+    return cast(Runs, request.getfixturevalue("cached_runs" if workflow_cache else "uncached_runs"))
+
+
+@pytest.fixture
+async def runs(served_runs: Runs) -> AsyncIterator[Runs]:
+    """Runs of a worker that caches workflows; each history that a test made is checked and replayed when it ends."""
+    yield served_runs
+    await served_runs.check_ended()
 
 
 @pytest.fixture(scope="module")

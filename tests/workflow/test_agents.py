@@ -151,7 +151,7 @@ async def test_a_write_that_a_person_allows_is_made_once(client: Client, tmp_pat
     bench = Bench()
     async with (
         ModelServer(tool_call("write", name=unique), "Done.") as model,
-        agent_runs(client, model, tmp_path, bench=bench, keeps_state=False) as runs,
+        agent_runs(client, model, tmp_path, bench=bench, workflow_cache=False) as runs,
     ):
         handle = await runs.start_compiled(agent(runs, "write"), inputs={"objective": "Write."})
         await asks(runs, handle, "turn1.1")

@@ -43,7 +43,7 @@ async def test_a_marker_in_an_answer_opens_a_question_and_its_answer_goes_into_t
     steps = ("First this. [[FEEDBACK CLARIFICATION: Which town?]]", step("Sunny in Ulm.", last="Ulm"))
     async with (
         ModelServer(*steps) as model,
-        agent_runs(client, model, tmp_path, keeps_state=False) as runs,
+        agent_runs(client, model, tmp_path, workflow_cache=False) as runs,
     ):
         plan = agent(runs, feedback_policy="on_request")
         handle = await runs.start_compiled(plan, inputs={"objective": "How is the weather?"})

@@ -14,6 +14,7 @@ from dagwright.feed import RunFeed
 from dagwright.plan import chunks
 from dagwright.plan.agent_cards import AgentCard
 from dagwright.plan.agents import agent_declaration
+from dagwright.plan.policy import CHANGES_ASK, Policy, Rule
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, tool_call
@@ -41,9 +42,8 @@ def ledger() -> Ledger:
     return Ledger()
 
 
-@pytest.fixture(scope="module", params=["kept", "replayed"])
+@pytest.fixture(scope="module")
 async def served(
-    request: pytest.FixtureRequest,
     client: Client,
     bench: Bench,
     ledger: Ledger,
@@ -51,7 +51,7 @@ async def served(
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("ledger"))
     registry = bench.registry().merged(ledger.registry())
-    async with serving_runs(client, registry, settings=settings, keeps_state=request.param == "kept") as found:
+    async with serving_runs(client, registry, settings=settings) as found:
         yield found
 
 
@@ -132,9 +132,7 @@ async def test_change_whose_call_failed_afterwards_is_taken_back(runs: Runs, led
 
 
 async def test_cancelled_run_takes_back_what_it_did_and_ends_cancelled(runs: Runs, ledger: Ledger, unique: str) -> None:
-    plan = plan_of(
-        make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="300ms"), make("c", unique, "b")
-    )
+    plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="1s"), make("c", unique, "b"))
     handle = await runs.start(plan, all_or_nothing=True)
     await eventually(lambda: f"{unique}:b" in ledger.entered)
     await handle.signal("cancel", {"by": "ann"})
@@ -148,11 +146,11 @@ async def test_cancelled_run_takes_back_what_it_did_and_ends_cancelled(runs: Run
         "undo b": "completed",
         "undo a": "completed",
     }
-    assert end_of(await handle.fetch_history()) == "completed"
+    assert end_of(await handle.fetch_history()) == "canceled"
 
 
 async def test_second_cancel_leaves_the_rest_as_it_is(runs: Runs, ledger: Ledger, unique: str) -> None:
-    held = make("b", unique, "a", heartbeat="300ms")
+    held = make("b", unique, "a", heartbeat="1s")
     held["arguments"]["name"] = f"{unique}:held"
     handle = await runs.start(plan_of(make("a", unique), held, refuse("b")), all_or_nothing=True)
     await eventually(lambda: f"-{unique}:held" in ledger.entered)
@@ -168,7 +166,7 @@ async def test_second_cancel_leaves_the_rest_as_it_is(runs: Runs, ledger: Ledger
 
 
 async def test_cancel_through_temporal_closes_at_once(runs: Runs, ledger: Ledger, unique: str) -> None:
-    plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="300ms"))
+    plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="1s"))
     handle = await runs.start(plan, all_or_nothing=True)
     await eventually(lambda: f"{unique}:b" in ledger.entered)
     await handle.cancel()
@@ -183,7 +181,7 @@ async def test_cancel_through_temporal_closes_at_once(runs: Runs, ledger: Ledger
 
 
 async def test_run_over_its_deadline_takes_back_what_it_did(runs: Runs, ledger: Ledger, unique: str) -> None:
-    plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="300ms"), deadline="3s")
+    plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="1s"), deadline="3s")
     document = await document_of(await runs.start(plan, all_or_nothing=True))
     assert document["error"]["code"] == "deadline_exceeded"
     assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
@@ -254,7 +252,7 @@ async def test_what_a_failed_and_a_cancelled_sub_plan_did_is_taken_back(
     document = await document_of(await runs.start(plan_of(make("a", unique), failing), all_or_nothing=True))
     assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
     assert states(document)["undo below"] == "completed"
-    held = sub_plan("held", make("x", unique), make("y", unique, "x", tool="make_held", heartbeat="300ms"))
+    held = sub_plan("held", make("x", unique), make("y", unique, "x", tool="make_held", heartbeat="1s"))
     handle = await runs.start(plan_of(held), all_or_nothing=True)
     await eventually(lambda: f"{unique}:y" in ledger.entered)
     await handle.signal("cancel", {})
@@ -291,6 +289,10 @@ async def test_items_of_a_large_map_are_taken_back(runs: Runs, ledger: Ledger, u
     assert set(undoing.values()) == {"completed"}
 
 
+_MAKING = Policy((Rule("run", tool="make"), *CHANGES_ASK.rules))
+"""Lets a model make: by default each change that it plans asks."""
+
+
 async def test_request_in_words_takes_back_what_its_plan_did(
     client: Client, ledger: Ledger, tmp_path: Path, unique: str
 ) -> None:
@@ -306,7 +308,7 @@ async def test_request_in_words_takes_back_what_its_plan_did(
         async with serving_runs(client, ledger.registry(), settings=settings) as runs:
             asked = goal(runs, "Make a and b.", "make", "unmake", "refuse", replans=0)
             assert "unmake" not in json.dumps(asked.nodes[0].arguments["messages"])
-            document = await document_of(await runs.start_compiled(asked, all_or_nothing=True))
+            document = await document_of(await runs.start_compiled(asked, all_or_nothing=True, policy=_MAKING))
             await runs.check_ended()
     assert (document["status"], document["error"]["code"]) == ("failed", "not_completed")
     assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
@@ -325,7 +327,7 @@ async def test_what_an_agent_did_is_taken_back(client: Client, ledger: Ledger, t
             tools = {**runs.tools, "agent.maker": agent_declaration(card)}
             plan = plan_of({"id": "w", "agent": "maker", "objective": "Make a."}, refuse("w"))
             compiled = prepare_plan(check_plan(plan, tools), {})
-            document = await document_of(await runs.start_compiled(compiled, all_or_nothing=True))
+            document = await document_of(await runs.start_compiled(compiled, all_or_nothing=True, policy=_MAKING))
             await runs.check_ended()
     assert states(document) == {"w": "completed", "refuse": "failed", "undo w": "completed"}
     assert ledger.of(unique) == ["+a", "-a"]

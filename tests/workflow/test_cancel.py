@@ -6,8 +6,10 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.service import RPCError
 
+from dagwright.cancelled_runs import read_recorded_document
+from dagwright.feed import RunFeed
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, bare, cancelled, document_of, done, end_of, events_of
+from tests.support.runs import Runs, also_without_cache, bare, cancelled, document_of, done, end_of, events_of
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -18,19 +20,20 @@ def _held(name: str) -> dict[str, Any]:
     return {
         "nodes": [
             {"id": "done", "tool": "add", "arguments": {"left": 1, "right": 1}},
-            {"id": "task", "tool": "hold", "arguments": {"name": name}, "depends_on": ["done"], "heartbeat": "300ms"},
+            {"id": "task", "tool": "hold", "arguments": {"name": name}, "depends_on": ["done"], "heartbeat": "1s"},
             {
                 "id": "thread",
                 "tool": "hold_in_thread",
                 "arguments": {"name": name},
                 "depends_on": ["done"],
-                "heartbeat": "300ms",
+                "heartbeat": "1s",
             },
             {"id": "after", "tool": "echo", "depends_on": ["task"]},
         ]
     }
 
 
+@also_without_cache
 async def test_cancel_signal_stops_what_runs_and_keeps_what_is_done(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_held(unique))
     await eventually(lambda: bench.entered.count(unique) == 2)
@@ -47,9 +50,17 @@ async def test_cancel_signal_stops_what_runs_and_keeps_what_is_done(runs: Runs, 
         "notes": [{"code": "cancel", "node": None, "message": "cancelled by ann: wrong plan"}],
     }
     assert bench.cleaned.count(unique) == 2
-    assert end_of(await handle.fetch_history()) == "completed"
+    history = await handle.fetch_history()
+    assert end_of(history) == "canceled"
+    [requested] = events_of(history, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED)
+    attributes = requested.workflow_execution_cancel_requested_event_attributes
+    assert attributes.cause == "cancelled by ann: wrong plan"
+    view = await RunFeed(runs.client, handle.id).read()
+    assert view.written is not None
+    assert bare(dict(view.written)) == bare(view.document()) == bare(await document_of(handle))
 
 
+@also_without_cache
 async def test_cancel_through_temporal_closes_canceled_and_status_still_answers(
     runs: Runs, bench: Bench, unique: str
 ) -> None:
@@ -68,8 +79,12 @@ async def test_cancel_through_temporal_closes_canceled_and_status_still_answers(
     }
     assert bench.cleaned.count(unique) == 2
     assert end_of(await handle.fetch_history()) == "canceled"
+    recorded = await read_recorded_document(runs.client, handle.id, handle.result_run_id)
+    assert recorded is not None
+    assert bare(recorded) == bare(await document_of(handle))
 
 
+@also_without_cache
 async def test_cancel_that_comes_with_the_start_starts_nothing(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique}}]}
     handle = await runs.start_raw({"plan": plan}, start_signal="cancel", start_signal_args=[{"reason": "no"}])
@@ -84,9 +99,9 @@ async def test_cancel_through_temporal_at_the_start_ends_the_run(runs: Runs) -> 
     assert document["status"] in ("cancelled", "completed")
 
 
-async def test_what_ended_with_the_cancel_has_ended(replayed_runs: Runs, bench: Bench, unique: str) -> None:
+async def test_what_ended_with_the_cancel_has_ended(uncached_runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [{"id": f"n{number}", "tool": "hold", "arguments": {"name": unique}} for number in range(20)]
-    handle = await replayed_runs.start({"nodes": nodes})
+    handle = await uncached_runs.start({"nodes": nodes})
     await eventually(lambda: bench.running[unique] == 20)
     bench.open(unique)
     await eventually(lambda: bench.running[unique] == 0)
@@ -96,7 +111,7 @@ async def test_what_ended_with_the_cancel_has_ended(replayed_runs: Runs, bench: 
     ended = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
     completed = [name for name, node in document["nodes"].items() if node["status"] == "completed"]
     assert len(completed) == len(ended)
-    await replayed_runs.check_ended()
+    await uncached_runs.check_ended()
 
 
 async def test_second_cancel_changes_nothing(runs: Runs, bench: Bench, unique: str) -> None:
@@ -112,6 +127,7 @@ async def test_second_cancel_changes_nothing(runs: Runs, bench: Bench, unique: s
         await handle.signal("cancel")
 
 
+@also_without_cache
 async def test_result_that_comes_while_the_run_stops_is_kept(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(
         {

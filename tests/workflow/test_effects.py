@@ -1,14 +1,16 @@
 """Retries, time-outs and keys on the real server: what each kind of effect allows."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 
+from activities.call_starts import CallStarts
 from dagwright.contracts.idempotency import idempotency_key
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, bare, document_of, done, events_of, failed, histories_of
+from tests.support.runs import Runs, also_without_cache, bare, document_of, done, events_of, failed, histories_of
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -88,7 +90,7 @@ async def test_write_is_never_repeated_blindly(runs: Runs, bench: Bench, unique:
     ]
     document = await runs.run({"nodes": nodes})
     bench.open(f"{unique} slow")
-    outcome = "outcome unknown: it took over 2 s, so nobody knows whether hold_write made its change"
+    outcome = "outcome unknown: it took over 2 s, so hold_write may or may not have made its change"
     assert document["nodes"] == {
         "fails": failed("tool_failed: RuntimeError: broke"),
         "told": failed("tool_failed: RuntimeError: broke"),
@@ -97,12 +99,27 @@ async def test_write_is_never_repeated_blindly(runs: Runs, bench: Bench, unique:
     assert [len(bench.effects[f"{unique} {name}"]) for name in ("fails", "told", "slow")] == [1, 1, 1]
 
 
+async def test_write_that_takes_too_long_before_it_is_called_is_not_started(
+    runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def record_never(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(CallStarts, "record", record_never)
+    node = {"id": "w", "tool": "hold_write", "arguments": {"name": unique}, "timeout": "1s", "retry": _FAST}
+    document = await runs.run({"nodes": [node]})
+    why = "hold_write was not called: it took over 1 s before the call began, so nothing was changed"
+    assert document["nodes"] == {"w": failed(f"not_started: {why}")}
+    assert bench.effects[unique] == []
+
+
 async def test_write_that_failed_before_its_change_is_tried_again(runs: Runs, bench: Bench, unique: str) -> None:
     node = {"id": "w", "tool": "careful_write", "arguments": {"name": unique, "until": 3}, "retry": _FAST}
     assert (await runs.run({"nodes": [node]}))["nodes"] == {"w": done(3, attempts=3)}
     assert len(bench.effects[unique]) == 1
 
 
+@also_without_cache
 async def test_read_that_takes_too_long_is_tried_again_and_then_failed(runs: Runs, bench: Bench, unique: str) -> None:
     node = {
         "id": "slow",
@@ -124,7 +141,7 @@ async def test_deadline_ends_the_run_and_keeps_what_is_done(runs: Runs, bench: B
         "deadline": "4s",
         "nodes": [
             {"id": "quick", "tool": "add", "arguments": {"left": 1, "right": 1}},
-            {"id": "slow", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"},
+            {"id": "slow", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"},
             {"id": "after", "tool": "echo", "depends_on": ["slow"]},
         ],
     }
@@ -143,7 +160,7 @@ async def test_deadline_ends_the_run_and_keeps_what_is_done(runs: Runs, bench: B
 
 
 async def test_deadline_of_the_start_message_counts_too(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = {"nodes": [{"id": "slow", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"}]}
+    plan = {"nodes": [{"id": "slow", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}]}
     document = await runs.run_raw({"plan": plan, "options": {"deadline": "300ms"}})
     assert document["error"] == "deadline_exceeded: the run took over its deadline; still running: slow"
 
@@ -162,6 +179,7 @@ async def test_history_reads_like_the_plan(runs: Runs) -> None:
         "nodes": [
             {"id": "mail", "title": "Fetch the mail of Sarah", "tool": "echo", "priority": 1, "timeout": "30s"},
             {"id": "each", "tool": "echo", "for_each": [1], "key": "n{{item}}"},
+            {"id": "order", "title": "Fetch each order", "tool": "echo", "for_each": [1], "key": "{{item}}7"},
         ]
     }
     handle = await runs.start(plan)
@@ -177,6 +195,7 @@ async def test_history_reads_like_the_plan(runs: Runs) -> None:
     assert found == [
         ("mail", "echo", '"Fetch the mail of Sarah"', timedelta(seconds=30), 1),
         ("each[n1]", "echo", '"each[n1]"', timedelta(seconds=60), 3),
+        ("order[17]", "echo", '"Fetch each order [17]"', timedelta(seconds=60), 3),
     ]
     assert bare(document)["status"] == "completed"
 

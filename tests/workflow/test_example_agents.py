@@ -9,6 +9,7 @@ from temporalio.client import Client
 
 from dagwright.agents import load_agents
 from dagwright.agents.tools import agent_tools
+from dagwright.plan.policy import CHANGES_ASK, Policy, Rule
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, SearchServer, found, json_text, text, tool_call
 from dagwright.tools.environment import ToolEnvironment
@@ -30,7 +31,7 @@ PLAN = {
         agent("web_researcher", "Find out when the old bridge was built and sum it up"),
         agent("travel_planner", "Plan 3 days in Prague for 2 people, from Vienna", "web_researcher"),
         agent("deep_reasoner", "Think this through: is it worth the journey?", "travel_planner"),
-        agent("code_analyzer", "Look at . and tell what it does", "deep_reasoner"),
+        agent("code_analyzer", "Look at small.py and tell what it does", "deep_reasoner"),
     ]
 }
 STEPS = (
@@ -52,6 +53,10 @@ STEPS = (
 )
 
 
+READING = Policy((Rule("run", tool="read_file"), Rule("run", tool="search_files"), *CHANGES_ASK.rules))
+"""Without it the search through all files would ask: the objective does not name them."""
+
+
 async def test_each_of_the_four_agents_does_its_work_with_its_tools(client: Client, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "small.py").write_text("def double(n):\n    return 2 * n\n")
@@ -59,7 +64,7 @@ async def test_each_of_the_four_agents_does_its_work_with_its_tools(client: Clie
     with travel_service() as travel:
         async with SearchServer(searches) as search, ModelServer(*STEPS) as model:
             settings = Settings(
-                state_dir=tmp_path,
+                state_dir=tmp_path / "state",
                 files_root=tmp_path / "code",
                 model="small",
                 openai_base_url=model.base_url,
@@ -70,7 +75,7 @@ async def test_each_of_the_four_agents_does_its_work_with_its_tools(client: Clie
             )
             tools = agent_tools(load_agents([str(AGENTS)]), ToolEnvironment(tmp_path))
             async with serving_runs(client, tools, settings=settings) as runs:
-                document = await document_of(await runs.start(PLAN))
+                document = await document_of(await runs.start(PLAN, policy=READING))
                 await runs.check_ended()
     assert {name: (node["status"], node["result"]) for name, node in document["nodes"].items()} == {
         "web_researcher": ("completed", "Finished in 1402, says bridges.example.com."),

@@ -19,7 +19,18 @@ from dagwright.settings import Settings
 from dagwright.store import ref_of
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, bare_node, blocked, cancelled, document_of, done, failed, serving_runs
+from tests.support.runs import (
+    Handle,
+    Runs,
+    as_shown,
+    bare_node,
+    blocked,
+    cancelled,
+    document_of,
+    done,
+    failed,
+    serving_runs,
+)
 from tests.support.runs import bare as bare_document
 from tests.support.tools import Bench
 
@@ -46,23 +57,23 @@ async def _count_scheduled(handle: Handle) -> int:
     return len([event async for event in handle.fetch_history_events() if event.event_type == kind])
 
 
-async def test_only_calls_that_history_holds_are_running(kept_runs: Runs, bench: Bench, unique: str) -> None:
+async def test_only_calls_that_history_holds_are_running(cached_runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [_hold(f"n{number}", unique) for number in range(_WIDE)]
-    handle = await kept_runs.start({"nodes": nodes, "output": "{{n0.result}}"})
+    handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.result}}"})
     try:
         await eventually(lambda: unique in bench.entered)
         scheduled = await _count_scheduled(handle)
-        counts = _counts((await _view(kept_runs, handle)).document())
+        counts = _counts((await _view(cached_runs, handle)).document())
     finally:
         bench.open(unique)
     assert 0 < scheduled < _WIDE
     assert counts == {"running": scheduled, "ready": _WIDE - scheduled}
 
     written = await document_of(handle)
-    assert compact_document((await _view(kept_runs, handle)).document(), steps=_WIDE) == written
+    assert compact_document((await _view(cached_runs, handle)).document(), steps=_WIDE) == written
 
 
-async def test_every_state_is_projected_before_the_run_tells_it(kept_runs: Runs, client: Client) -> None:
+async def test_every_state_is_projected_before_the_run_tells_it(cached_runs: Runs, client: Client) -> None:
     def echo(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
         return {"id": node_id, "tool": "echo", "arguments": {}, "depends_on": list(depends_on), **fields}
 
@@ -77,7 +88,7 @@ async def test_every_state_is_projected_before_the_run_tells_it(kept_runs: Runs,
         echo("passed", "soon", when="false"),
         echo("last", "late", "items", "below"),
     ]
-    handle = await kept_runs.start({"nodes": nodes})
+    handle = await cached_runs.start({"nodes": nodes})
     written = await document_of(handle)
 
     projection = Projection(handle.id, data_converter)
@@ -108,17 +119,19 @@ def _running(projection: Projection) -> list[str]:
     return found
 
 
-async def test_node_that_cannot_be_sent_has_failed_while_others_run(kept_runs: Runs, bench: Bench, unique: str) -> None:
+async def test_node_that_cannot_be_sent_has_failed_while_others_run(
+    cached_runs: Runs, bench: Bench, unique: str
+) -> None:
     nodes = [
         {"id": "first", "tool": "echo", "arguments": {}},
         _hold("held", unique, depends_on=["first"]),
         {"id": "lost", "tool": "echo", "arguments": {"text": "{{first.result.nothing}}"}},
         {"id": "stuck", "tool": "echo", "arguments": {}, "depends_on": ["lost"]},
     ]
-    handle = await kept_runs.start({"nodes": nodes})
+    handle = await cached_runs.start({"nodes": nodes})
     try:
         await eventually(lambda: unique in bench.entered)
-        document = bare_document((await _view(kept_runs, handle)).document())
+        document = bare_document((await _view(cached_runs, handle)).document())
     finally:
         bench.open(unique)
     missing = "missing_data: Missing data: first.result.nothing: 'nothing' not found in first.result; it has no keys"
@@ -129,44 +142,44 @@ async def test_node_that_cannot_be_sent_has_failed_while_others_run(kept_runs: R
         "stuck": blocked("lost"),
     }
     written = await document_of(handle)
-    assert (await _view(kept_runs, handle)).document() == written
+    assert (await _view(cached_runs, handle)).document() == as_shown(written)
 
 
-async def test_large_values_are_put_back_and_everything_else_is_as_the_run_wrote_it(kept_runs: Runs) -> None:
+async def test_large_values_are_put_back_and_everything_else_is_as_the_run_wrote_it(cached_runs: Runs) -> None:
     look_alike = {"ref": "node:other", "bytes": 1, "preview": "x"}
     nodes = [
         {"id": "large", "tool": "text", "arguments": {"size": 20_000}},
         {"id": "alike", "tool": "echo", "arguments": look_alike},
     ]
-    handle = await kept_runs.start({"nodes": nodes, "output": "{{large.result}}"})
+    handle = await cached_runs.start({"nodes": nodes, "output": "{{large.result}}"})
     written = await document_of(handle)
-    shown = await kept_runs.restored(handle)
+    shown = await cached_runs.restored(handle)
 
     reference = {"ref": ref_of(b'"' + b"x" * 20_000 + b'"'), "bytes": 20_002, "preview": "x" * 200}
     assert (written["output"], written["nodes"]["large"]["result"]) == (reference, reference)
-    assert (await _view(kept_runs, handle)).document() == written
+    assert (await _view(cached_runs, handle)).document() == as_shown(written)
     large = {**written["nodes"]["large"], "result": "x" * 20_000}
     assert shown == {**written, "output": "x" * 20_000, "nodes": {**written["nodes"], "large": large}}
 
 
-async def test_nodes_that_were_only_counted_are_put_back(kept_runs: Runs) -> None:
+async def test_nodes_that_were_only_counted_are_put_back(cached_runs: Runs) -> None:
     nodes = [{"id": f"n{number}", "tool": "text", "arguments": {"size": 8_000}} for number in range(140)]
-    handle = await kept_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
+    handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
     written = await document_of(handle)
-    shown = (await _view(kept_runs, handle)).document()
+    shown = (await _view(cached_runs, handle)).document()
 
     assert (written["nodes"], written["nodes_ref"]["counts"]) == ({}, {"completed": 140})
     assert shown["output"] == "completed"
     assert [bare_node(node) for node in shown["nodes"].values()] == [done("x" * 8_000)] * 140
 
 
-async def test_run_that_was_refused_has_no_nodes(kept_runs: Runs) -> None:
+async def test_run_that_was_refused_has_no_nodes(cached_runs: Runs) -> None:
     plan = {"nodes": [{"id": "a", "tool": "echo", "arguments": {}}], "inputs": {"n": {"type": "integer", "default": 1}}}
-    handle = await kept_runs.start(plan)
-    refused = await kept_runs.start_raw({"compiled": await _compiled_of(handle), "inputs": {"n": "many"}})
+    handle = await cached_runs.start(plan)
+    refused = await cached_runs.start_raw({"compiled": await _compiled_of(handle), "inputs": {"n": "many"}})
 
     assert (await document_of(refused))["nodes"] == {}
-    view = await _view(kept_runs, refused)
+    view = await _view(cached_runs, refused)
     assert (view.status, view.document()["nodes"], view.graph()["nodes"]) == ("failed", {}, [])
 
 
@@ -177,18 +190,18 @@ async def _compiled_of(handle: Handle) -> Any:
     raise AssertionError("there are no events")
 
 
-async def test_run_that_was_terminated_leaves_nothing_unfinished(kept_runs: Runs, bench: Bench, unique: str) -> None:
+async def test_run_that_was_terminated_leaves_nothing_unfinished(cached_runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [
         {"id": "first", "tool": "add", "arguments": {"left": 1, "right": 2}},
         _hold("held", unique, depends_on=["first"]),
         _hold("items", unique, for_each=[1, 2], depends_on=["held"]),
     ]
-    handle = await kept_runs.start({"nodes": nodes})
-    kept_runs.forget(handle)
+    handle = await cached_runs.start({"nodes": nodes})
+    cached_runs.forget(handle)
     try:
         await eventually(lambda: unique in bench.entered)
         await handle.terminate(reason="enough")
-        view = await _view(kept_runs, handle)
+        view = await _view(cached_runs, handle)
     finally:
         bench.open(unique)
     reason = "the run was terminated: enough"

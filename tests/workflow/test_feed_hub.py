@@ -11,7 +11,7 @@ from dagwright.executions import BEGINNING, Offset
 from dagwright.feed import RunFeed, RunNotFound
 from dagwright.feed_hub import RunFeeds, RunUpdate
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, document_of
+from tests.support.runs import Handle, Runs, as_shown, document_of
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -52,11 +52,11 @@ def _told(updates: list[RunUpdate]) -> dict[str, str]:
 
 
 async def test_a_hundred_subscribers_have_one_reader_and_are_told_the_same(
-    client: Client, kept_runs: Runs, bench: Bench, unique: str
+    client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
     opened = _Opened(client)
     feeds = RunFeeds(opened)
-    handle = await kept_runs.start(_chain(unique))
+    handle = await cached_runs.start(_chain(unique))
     watching = [asyncio.create_task(_all_of(feeds, handle)) for _ in range(100)]
     await eventually(lambda: unique in bench.entered)
     bench.open(unique)
@@ -67,13 +67,15 @@ async def test_a_hundred_subscribers_have_one_reader_and_are_told_the_same(
     assert [_told(updates) for updates in told] == [
         {"first": "completed", "held": "completed", "last": "completed"}
     ] * 100
-    assert all(updates[-1].view.document() == written for updates in told[:3])
+    assert all(updates[-1].view.document() == as_shown(written) for updates in told[:3])
 
 
-async def test_reader_goes_with_the_last_subscriber(client: Client, kept_runs: Runs, bench: Bench, unique: str) -> None:
+async def test_reader_goes_with_the_last_subscriber(
+    client: Client, cached_runs: Runs, bench: Bench, unique: str
+) -> None:
     opened = _Opened(client)
     feeds = RunFeeds(opened)
-    handle = await kept_runs.start(_chain(unique))
+    handle = await cached_runs.start(_chain(unique))
     tasks = set(asyncio.all_tasks())
     async with aclosing(feeds.subscribe(handle.id)) as first, aclosing(feeds.subscribe(handle.id)) as second:
         await anext(first)
@@ -87,10 +89,10 @@ async def test_reader_goes_with_the_last_subscriber(client: Client, kept_runs: R
 
 
 async def test_subscriber_goes_on_from_its_offset_without_gap_or_repetition(
-    client: Client, kept_runs: Runs, bench: Bench, unique: str
+    client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
     feeds = RunFeeds(_Opened(client))
-    handle = await kept_runs.start(_chain(unique))
+    handle = await cached_runs.start(_chain(unique))
     seen: list[str] = []
     async with aclosing(feeds.subscribe(handle.id)) as updates:
         async for update in updates:
@@ -122,8 +124,8 @@ async def test_every_subscriber_of_a_run_that_is_not_there_is_told(client: Clien
     assert set(await asyncio.gather(look(), look())) == {"there is no run 'nowhere at all'"}
 
 
-async def test_offset_of_an_execution_that_is_not_kept_counts_for_nothing(client: Client, kept_runs: Runs) -> None:
-    handle = await kept_runs.start({"nodes": [{"id": "a", "tool": "echo", "arguments": {}}]})
+async def test_offset_of_an_execution_that_is_not_kept_counts_for_nothing(client: Client, cached_runs: Runs) -> None:
+    handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo", "arguments": {}}]})
     await document_of(handle)
     feeds = RunFeeds(lambda workflow_id: RunFeed(client, workflow_id))
     assert [update.changed for update in await _all_of(feeds, handle, after=Offset(7, 3))] == [("a",)]

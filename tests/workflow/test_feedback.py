@@ -8,7 +8,18 @@ from dagwright.contracts import wire
 from dagwright.plan.states import NodeStatus
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, asks_below, has_notes, human, refusal_of, signal, view_of
-from tests.support.runs import Handle, Runs, bare, bare_node, document_of, done, failed, raw
+from tests.support.runs import (
+    Handle,
+    Runs,
+    also_without_cache,
+    as_shown,
+    bare,
+    bare_node,
+    document_of,
+    done,
+    failed,
+    raw,
+)
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -16,6 +27,7 @@ pytestmark = pytest.mark.server
 _APPROVED = {"approved": True, "reason": None}
 
 
+@also_without_cache
 async def test_answer_by_update_is_taken_and_its_dependent_goes_on(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("check", assignee="ann"), after("go", "check")]})
     await asks(runs, handle, "check")
@@ -34,9 +46,10 @@ async def test_answer_by_update_is_taken_and_its_dependent_goes_on(runs: Runs) -
         "nodes": {"check": done(_APPROVED), "go": done({"check": _APPROVED})},
     }
     assert document["waiting_for"] == []
-    assert (await view_of(runs, handle)).document() == document
+    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
+@also_without_cache
 async def test_answer_by_signal_is_taken_and_a_refused_one_is_noted(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("pick", "SELECTION", options=["x", "y"]), after("go", "pick")]})
     await asks(runs, handle, "pick")
@@ -70,6 +83,7 @@ async def test_update_refuses_before_history(runs: Runs) -> None:
     }
 
 
+@also_without_cache
 async def test_of_two_answers_at_once_the_first_counts_and_the_second_is_told(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("check")]})
     await asks(runs, handle, "check")
@@ -79,9 +93,10 @@ async def test_of_two_answers_at_once_the_first_counts_and_the_second_is_told(ru
     document = await document_of(handle)
     assert len(taken) == 1
     assert bare(document)["nodes"] == {"check": done({"approved": True, "reason": str(taken[0])})}
-    assert (await view_of(runs, handle)).document() == document
+    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
+@also_without_cache
 async def test_early_answer_waits_for_its_request(runs: Runs, bench: Bench, unique: str) -> None:
     held = {"id": "held", "tool": "hold", "arguments": {"name": unique}}
     plan = {"nodes": [held, {**human("check"), "depends_on": ["held"]}, {**human("bad"), "depends_on": ["held"]}]}
@@ -99,7 +114,7 @@ async def test_early_answer_waits_for_its_request(runs: Runs, bench: Bench, uniq
     assert [note["code"] for note in document["notes"]] == ["refused"]
     told = "feedback: 'bad' has not asked yet, and will not take this: unknown key 'text'; expected "
     assert document["notes"][0]["message"].startswith(told)
-    assert (await view_of(runs, handle)).document() == document
+    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
 async def test_early_answer_that_nobody_asked_for_is_noted(runs: Runs, bench: Bench, unique: str) -> None:
@@ -115,13 +130,14 @@ async def test_early_answer_that_nobody_asked_for_is_noted(runs: Runs, bench: Be
     document = await document_of(handle)
     told = [{"code": "refused", "node": None, "message": _not_needed(name)} for name in ("held", "check#2")]
     assert (noted, document["notes"]) == (told[:1], told)
-    assert (await view_of(runs, handle)).document() == document
+    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
 def _not_needed(name: str) -> str:
     return f"{name!r} was never asked: the answer of ann, kept for it, is not needed"
 
 
+@also_without_cache
 async def test_deadline_fails_the_node_and_a_default_answers_it(runs: Runs) -> None:
     nodes = [
         human("late", deadline="300ms"),
@@ -135,7 +151,7 @@ async def test_deadline_fails_the_node_and_a_default_answers_it(runs: Runs) -> N
         "given": done(given),
         "go": done({"given": given}),
     }
-    assert (await view_of(runs, handle)).document() == document
+    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
 async def test_question_beside_an_open_one_leaves_a_command_behind(runs: Runs) -> None:
@@ -163,13 +179,14 @@ async def test_siblings_go_on_beside_an_open_request_and_items_ask_each_their_ow
     await signal(handle, "each[a]", {"text": "A"})
     document = await document_of(handle)
     assert document["nodes"]["all"]["result"] == {"each": [{"text": "A"}, {"text": "B"}]}
-    assert (await view_of(runs, handle)).document() == document
+    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
 async def _is(runs: Runs, handle: Handle, node: str, status: NodeStatus) -> bool:
     return bool((await view_of(runs, handle)).document()["nodes"][node]["status"] == status)
 
 
+@also_without_cache
 async def test_request_of_a_sub_plan_is_seen_and_answered_through_the_run_above(runs: Runs) -> None:
     below = {"nodes": [human("check"), after("end", "check")], "output": "{{end.result}}"}
     handle = await runs.start({"nodes": [{"id": "in/side", "plan": {"nodes": [{"id": "deep", "plan": below}]}}]})
@@ -195,6 +212,7 @@ async def test_wrong_answer_that_was_sent_on_is_noted_below(runs: Runs) -> None:
     assert bare(await document_of(handle))["nodes"] == {"sub": done({"check": _APPROVED})}
 
 
+@also_without_cache
 async def test_cancel_closes_what_is_asked(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("check"), after("go", "check")]})
     await asks(runs, handle, "check")
@@ -205,12 +223,13 @@ async def test_cancel_closes_what_is_asked(runs: Runs) -> None:
         "go": "cancelled",
     }
     assert document["waiting_for"] == []
-    assert (await view_of(runs, handle)).document() == document
+    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
+@also_without_cache
 async def test_answer_before_the_first_workflow_task_counts(runs: Runs) -> None:
     handle = await runs.start_raw({"plan": {"nodes": [human("check")]}})
     await signal(handle, "check", {"approved": True})
     document = await document_of(handle)
     assert bare(document)["nodes"] == {"check": done(_APPROVED)}
-    assert (await view_of(runs, handle)).document() == document
+    assert (await view_of(runs, handle)).document() == as_shown(document)

@@ -11,7 +11,7 @@ from dagwright.forks import Draft, ForkRefused, Forks, retooled
 from dagwright.plan_pages import made_to_travel
 from dagwright.preparation import check_plan, prepare_plan
 from tests.support.eventually import eventually
-from tests.support.runs import Document, Handle, Runs, document_of
+from tests.support.runs import Document, Handle, Runs, also_without_cache, document_of
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -136,6 +136,7 @@ async def test_fork_asks_the_model_of_its_run(runs: Runs) -> None:
     assert view.run_input.model == {"model": "x"}
 
 
+@also_without_cache
 async def test_fork_goes_on_inside_of_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:
     inner = {
         "nodes": [
@@ -177,7 +178,7 @@ async def test_node_in_the_sub_plan_of_one_item_is_done_again(runs: Runs, bench:
     assert len(set(bench.effects[f"{unique} 1"])) == 2
 
 
-async def test_pure_nodes_stored_values_and_large_maps_are_taken_over(kept_runs: Runs) -> None:
+async def test_pure_nodes_stored_values_and_large_maps_are_taken_over(cached_runs: Runs) -> None:
     plan = {
         "nodes": [
             call("big", "table", rows=2_000),
@@ -187,19 +188,19 @@ async def test_pure_nodes_stored_values_and_large_maps_are_taken_over(kept_runs:
         ],
         "output": "{{two.result}}",
     }
-    first = await kept_runs.start(plan)
+    first = await cached_runs.start(plan)
     before = await document_of(first)
     other = {**plan, "nodes": [*plan["nodes"], call("name", "echo", name="{{big.result.rows[7].name}}")]}
-    draft, second = await fork(kept_runs, first, other)
+    draft, second = await fork(cached_runs, first, other)
     after = await document_of(second)
 
     assert draft.outlook.reused == ["big", "one", "two", "many"]
     assert draft.outlook.runs == {"name": "is new"}
     assert after["nodes"]["name"]["result"] == {"name": "row 7"}
     assert (after["output"], before["output"]) == (2002.0, 2002.0)
-    many = [(await kept_runs.restored(handle, full=True))["nodes"]["many"]["result"] for handle in (first, second)]
+    many = [(await cached_runs.restored(handle, full=True))["nodes"]["many"]["result"] for handle in (first, second)]
     assert many[0] == many[1]
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
 async def test_what_is_too_large_for_the_input_travels_through_the_store(runs: Runs) -> None:

@@ -24,16 +24,10 @@ pytestmark = pytest.mark.server
 SUM = written(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4))
 
 
-@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
-def keeps_state(request: pytest.FixtureRequest) -> bool:
-    """Whether the worker keeps runs in memory."""
-    return bool(request.param)
-
-
-async def test_request_is_planned_run_and_answered(client: Client, tmp_path: Path, *, keeps_state: bool) -> None:
+async def test_request_is_planned_run_and_answered(client: Client, tmp_path: Path) -> None:
     async with (
         ModelServer(SUM, "It is 7.") as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+        agent_runs(client, server, tmp_path) as runs,
     ):
         found = await ended(runs, await runs.start_compiled(goal(runs, "Add 1, 2 and 4.", "plus", "echo")))
     assert (found["status"], found["output"], [*found["nodes"]]) == (
@@ -53,14 +47,12 @@ async def test_request_is_planned_run_and_answered(client: Client, tmp_path: Pat
     )
 
 
-async def test_plan_that_cannot_be_run_goes_back_until_it_can(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_plan_that_cannot_be_run_goes_back_until_it_can(client: Client, tmp_path: Path) -> None:
     wrong = written(call("a", "plus", left=1), call("plan", "pls", left="{{c.result}}", right=4))
     prose = "I would first add the numbers."
     async with (
         ModelServer(wrong, prose, SUM, "It is 7.") as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+        agent_runs(client, server, tmp_path) as runs,
     ):
         found = await ended(runs, await runs.start_compiled(goal(runs, "Add 1, 2 and 4.", "plus")))
     names = ["plan", "read", "plan#2", "read#2", "plan#3", "read#3", "a", "b", "answer"]

@@ -51,7 +51,7 @@ async def test_effects_of_nodes_items_and_sub_plans_never_have_one_key(runs: Run
     assert len(set(bench.effects[unique])) == 8
 
 
-async def test_reset_run_keeps_the_keys_of_its_effects(kept_runs: Runs, bench: Bench, unique: str) -> None:
+async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench: Bench, unique: str) -> None:
     """Finding 4: a reset starts sub-plans again with new runs of their own; the keys come from the root."""
     plan = {
         "nodes": [
@@ -60,14 +60,14 @@ async def test_reset_run_keeps_the_keys_of_its_effects(kept_runs: Runs, bench: B
             {"id": "sub", "plan": {"nodes": [_keyed("inner", f"{unique} inner")]}},
         ]
     }
-    handle = await kept_runs.start(plan)
+    handle = await cached_runs.start(plan)
     assert (await document_of(handle))["status"] == "completed"
-    again = await _reset(kept_runs, handle)
+    again = await _reset(cached_runs, handle)
     assert (await document_of(again))["status"] == "completed"
     effects: Mapping[str, list[str]] = {name: bench.effects[f"{unique} {name}"] for name in ("plain", "each", "inner")}
     assert {name: len(keys) for name, keys in effects.items()} == {"plain": 2, "each": 2, "inner": 2}
     assert {name: len(set(keys)) for name, keys in effects.items()} == {"plain": 1, "each": 1, "inner": 1}
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
 async def _reset(runs: Runs, handle: Handle) -> Handle:

@@ -20,9 +20,10 @@ from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.ready_queue import MAX_IN_FLIGHT
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import STILL_OUTSIDE
+from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker, with_tools
-from tests.support.runs import DEADLOCK, Handle, Runs, document_of, done, events_of, raw
+from tests.support.runs import DEADLOCK, Handle, Runs, document_of, done, events_of, raw, serving_runs
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -39,6 +40,14 @@ async def foreign_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
         await found.check_ended()
 
 
+@pytest.fixture(scope="module")
+async def detecting_runs(client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runs]:
+    """Runs of a worker on which a workflow task of over two seconds fails."""
+    settings = Settings(state_dir=tmp_path_factory.mktemp("detecting"))
+    async with serving_runs(client, bench.registry(), settings=settings, deadlock_detection=True) as found:
+        yield found
+
+
 async def _end_of(handle: Handle) -> str:
     """Returns the state that a run ended in, or the type of the error that stands instead of a document."""
     try:
@@ -52,11 +61,19 @@ def _compiled(*nodes: Any) -> dict[str, Any]:
     return {"compiled": {"format": 1, "nodes": list(nodes), "tools": {}}}
 
 
-async def test_two_thousand_ready_calls_are_not_all_in_flight(kept_runs: Runs, bench: Bench, unique: str) -> None:
+def _with_echo(runs: Runs, *nodes: Any) -> dict[str, Any]:
+    """Returns the same, with the tool that the nodes call: without it they would wait for a worker that has it."""
+    message = _compiled(*nodes)
+    message["compiled"]["tools"] = {"echo": {"effects": "read", "task_queue": runs.tools["echo"].task_queue}}
+    return message
+
+
+async def test_two_thousand_ready_calls_are_not_all_in_flight(cached_runs: Runs, bench: Bench, unique: str) -> None:
     """Section 0, row 6: the 2,001st pending activity would wedge the run."""
-    node = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"}
+    # With 300 ms, 100 running calls send 1,000 heartbeats a second: a busy server starts no workflow task any more.
+    node = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "3s"}
     nodes = [{"id": f"n{number}", **node} for number in range(_SERVER_LIMIT_IN_FLIGHT + 100)]
-    handle = await kept_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
+    handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
     await eventually(lambda: unique in bench.entered)
     history = await handle.fetch_history()
     await handle.signal(wire.CANCEL)
@@ -66,7 +83,7 @@ async def test_two_thousand_ready_calls_are_not_all_in_flight(kept_runs: Runs, b
     called = [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled]
     assert 0 < called.count("hold") <= MAX_IN_FLIGHT
     assert document["status"] == "cancelled"
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
 async def test_more_in_flight_than_allowed_is_cut(runs: Runs) -> None:
@@ -78,7 +95,7 @@ async def test_more_in_flight_than_allowed_is_cut(runs: Runs) -> None:
 
 @pytest.mark.parametrize("defect", [KeyError("x"), RecursionError("deep"), ValueError("y"), MemoryError()], ids=repr)
 async def test_exception_in_workflow_code_ends_the_run_as_a_bug(
-    kept_runs: Runs, monkeypatch: pytest.MonkeyPatch, defect: Exception
+    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch, defect: Exception
 ) -> None:
     """Section 0, row 7, and finding 7: the workflow task would be tried again for ever."""
 
@@ -86,18 +103,18 @@ async def test_exception_in_workflow_code_ends_the_run_as_a_bug(
         raise defect
 
     monkeypatch.setattr(Scheduler, "begin", broken)
-    handle = await kept_runs.start({"nodes": [{"id": "a", "tool": "echo"}]})
+    handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo"}]})
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
     cause = failure.value.cause
     assert isinstance(cause, ApplicationError)
     assert (cause.type, cause.message) == (wire.ERROR_BUG, f"{type(defect).__name__}: {defect}")
-    kept_runs.forget(handle)
+    cached_runs.forget(handle)
 
 
 @pytest.mark.parametrize("where", ["complete", "fail"])
 async def test_exception_while_an_end_is_taken_ends_the_run_as_a_bug(
-    kept_runs: Runs, monkeypatch: pytest.MonkeyPatch, where: str
+    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Section 0, row 7: the end of an activity is taken inside the same process edge."""
 
@@ -106,9 +123,9 @@ async def test_exception_while_an_end_is_taken_ends_the_run_as_a_bug(
 
     monkeypatch.setattr(Scheduler, where, broken)
     tool = {"complete": "echo", "fail": "fail"}[where]
-    handle = await kept_runs.start({"nodes": [{"id": "a", "tool": tool}]})
+    handle = await cached_runs.start({"nodes": [{"id": "a", "tool": tool}]})
     assert await _end_of(handle) == wire.ERROR_BUG
-    kept_runs.forget(handle)
+    cached_runs.forget(handle)
 
 
 async def test_exception_in_a_handler_does_not_wedge_the_run(
@@ -121,7 +138,7 @@ async def test_exception_in_a_handler_does_not_wedge_the_run(
 
     monkeypatch.setattr("dagwright.contracts.taking.sub_plan_end_from_json", broken)
     monkeypatch.setattr("dagwright.contracts.taking.read_act", broken)
-    node = {"id": "a", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"}
+    node = {"id": "a", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique in bench.entered)
     await handle.signal(wire.SIGNAL_SUB_PLAN_ENDED, {"task": "a"})
@@ -132,20 +149,14 @@ async def test_exception_in_a_handler_does_not_wedge_the_run(
     await runs.check_ended()
 
 
-@pytest.mark.parametrize(
-    "node_id",
-    ["計" * 400, "x" * 5_000, "👩‍🚀" * 300, "nul\x00" * 300, "a" * 999 + "é"],
-    ids=["cjk", "ascii", "emoji", "nul", "split"],
-)
-async def test_id_over_a_thousand_bytes_is_told_and_starts_nothing(runs: Runs, node_id: str) -> None:
+async def test_id_over_a_thousand_bytes_is_told_and_starts_nothing(runs: Runs) -> None:
     """Section 0, row 9, and finding 8: an activity id over 1,000 bytes would wedge the run."""
-    document = await runs.run_raw(_compiled({"id": node_id, "tool": "echo"}))
-    assert (
-        document["error"]
-        == f"invalid: the input cannot be read: the id {node_id[:40]!r} has not 1 to 200 bytes of UTF-8"
-    )
-    below = {"id": "s", "kind": "plan", "sub_plan": _compiled({"id": node_id, "tool": "echo"})["compiled"]}
-    assert (await runs.run_raw(_compiled(below)))["error"] == document["error"]
+    ids = ["計" * 400, "x" * 5_000, "👩‍🚀" * 300, "nul\x00" * 300, "a" * 999 + "é"]
+    nodes = [{"id": node_id, "tool": "echo"} for node_id in ids]
+    below = [{"id": "s", "kind": "plan", "sub_plan": _compiled(node)["compiled"]} for node in nodes]
+    documents = await asyncio.gather(*(runs.run_raw(_compiled(node)) for node in (*nodes, *below)))
+    told = [f"invalid: the input cannot be read: the id {each[:40]!r} has not 1 to 200 bytes of UTF-8" for each in ids]
+    assert [document["error"] for document in documents] == [*told, *told]
 
 
 async def test_ids_of_items_and_sub_plans_are_cut_and_stay_apart(runs: Runs) -> None:
@@ -168,46 +179,51 @@ async def test_ids_of_items_and_sub_plans_are_cut_and_stay_apart(runs: Runs) -> 
     assert [document["nodes"][node["id"]] for node in nodes] == [done(0), done(each), done(each)]
 
 
-@pytest.mark.parametrize(
-    ("dependencies", "error"),
-    [
-        ([[1], [0]], "the dependencies of its nodes are a circle"),
-        ([[0], []], "the dependencies of its nodes are a circle"),
-        ([[5], []], "the dependencies of '0' are no numbers of nodes"),
-        ([[-1], []], "the dependencies of '0' are no numbers of nodes"),
-        ([[True], []], "the dependencies of '0' are no numbers of nodes"),
-        ([["0"], []], "the dependencies of '0' are no numbers of nodes"),
-    ],
-)
-async def test_edges_that_no_compiler_made_are_told(runs: Runs, dependencies: list[list[Any]], error: str) -> None:
+_CIRCLE = "the dependencies of its nodes are a circle"
+_NO_NUMBERS = "the dependencies of '0' are no numbers of nodes"
+
+
+async def test_edges_that_no_compiler_made_are_told(runs: Runs) -> None:
     """Section 0, row 7: a plan in which nothing can start would wait for ever."""
-    nodes = [{"id": str(number), "tool": "echo", "dependencies": needed} for number, needed in enumerate(dependencies)]
-    document = await runs.run_raw(_compiled(*nodes))
-    assert document["error"] == f"invalid: the input cannot be read: {error}"
+    wrong: list[tuple[list[Any], str]] = [
+        ([[1], [0]], _CIRCLE),
+        ([[0], []], _CIRCLE),
+        ([[5], []], _NO_NUMBERS),
+        ([[-1], []], _NO_NUMBERS),
+        ([[True], []], _NO_NUMBERS),
+        ([["0"], []], _NO_NUMBERS),
+    ]
+    plans = (
+        [{"id": str(number), "tool": "echo", "dependencies": needed} for number, needed in enumerate(dependencies)]
+        for dependencies, _ in wrong
+    )
+    documents = await asyncio.gather(*(runs.run_raw(_compiled(*nodes)) for nodes in plans))
+    assert [document["error"] for document in documents] == [
+        f"invalid: the input cannot be read: {error}" for _, error in wrong
+    ]
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
+async def test_half_a_character_ends_the_run_with_a_sentence(runs: Runs) -> None:
+    """Section 0, row 10, and finding 8: a lone surrogate wedges a run and leaves no reason in its history."""
+    places = [
         '{"id": "\\ud800", "tool": "echo"}',
         '{"id": "a", "tool": "\\ud800"}',
         '{"id": "a", "tool": "echo", "title": "\\udfff"}',
         '{"id": "a", "tool": "echo", "arguments": {"\\ud800": "\\ud800"}}',
         '{"id": "a", "tool": "echo", "for_each": ["\\ud800"], "key": {"template": [{"item": []}]}}',
-    ],
-    ids=["id", "tool", "title", "arguments", "key"],
-)
-@pytest.mark.parametrize("form", ["plan", "compiled"])
-async def test_half_a_character_ends_the_run_with_a_sentence(runs: Runs, place: str, form: str) -> None:
-    """Section 0, row 10, and finding 8: a lone surrogate wedges a run and leaves no reason in its history."""
-    message = f'{{"{form}": {{"format": 1, "nodes": [{place}], "tools": {{}}}}}}'
-    document = await runs.run_raw(raw(message.encode()))
-    assert document["error"].startswith("invalid: the payload is no JSON: ")
+    ]
+    messages = [
+        f'{{"{form}": {{"format": 1, "nodes": [{place}], "tools": {{}}}}}}'
+        for form in ("plan", "compiled")
+        for place in places
+    ]
+    documents = await asyncio.gather(*(runs.run_raw(raw(message.encode())) for message in messages))
+    assert {document["error"].split(": ", 2)[1] for document in documents} == {"the payload is no JSON"}
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
+async def test_options_that_temporal_would_not_take_fail_their_node(runs: Runs) -> None:
+    """Section 0, rows 9 and 10, and finding 8: each of these leaves a run in RUNNING, some without a reason."""
+    odd: list[dict[str, Any]] = [
         {"retry": {"max_attempts": -1}},
         {"retry": {"max_attempts": 2**31}},
         {"retry": {"factor": 0.5}},
@@ -217,17 +233,13 @@ async def test_half_a_character_ends_the_run_with_a_sentence(runs: Runs, place: 
         {"heartbeat_s": 0},
         {"priority": -5},
         {"priority": 2**40},
-    ],
-    ids=str,
-)
-async def test_options_that_temporal_would_not_take_fail_their_node(runs: Runs, odd: dict[str, Any]) -> None:
-    """Section 0, rows 9 and 10, and finding 8: each of these leaves a run in RUNNING, some without a reason."""
-    message = _compiled({"id": "odd", "tool": "echo", **odd}, {"id": "beside", "tool": "echo"})
-    message["compiled"]["tools"] = {"echo": {"effects": "read", "task_queue": runs.tools["echo"].task_queue}}
-    document = await runs.run_raw(message)
-    assert document["nodes"]["odd"]["status"] == "failed"
-    assert document["nodes"]["odd"]["error"].startswith("invalid_field: ")
-    assert document["nodes"]["beside"]["status"] == "completed"
+    ]
+    beside = {"id": "beside", "tool": "echo"}
+    messages = [_with_echo(runs, {"id": "odd", "tool": "echo", **fields}, beside) for fields in odd]
+    for document in await asyncio.gather(*map(runs.run_raw, messages)):
+        assert document["nodes"]["odd"]["status"] == "failed"
+        assert document["nodes"]["odd"]["error"].startswith("invalid_field: ")
+        assert document["nodes"]["beside"]["status"] == "completed"
 
 
 async def test_first_delay_over_the_longest_is_cut(runs: Runs) -> None:
@@ -270,22 +282,19 @@ async def test_foreign_delay_of_four_hundred_thousand_days_is_seen_and_ends_with
     assert (await document_of(handle))["status"] == "cancelled"
 
 
-@pytest.mark.parametrize(
-    "nodes",
-    [
+async def test_two_calls_never_have_one_activity_id(runs: Runs) -> None:
+    """Section 0, row 11, and finding 9: the same id twice in flight would wedge the run."""
+    plans: list[list[dict[str, Any]]] = [
         [{"id": "a", "tool": "echo"}, {"id": "a", "tool": "echo"}],
         [{"id": "m", "tool": "echo", "for_each": [1, 2]}, {"id": "m[0]", "tool": "echo"}],
         [{"id": "m[0]", "tool": "echo"}, {"id": "m", "tool": "echo", "for_each": [1, 2]}],
         [{"id": "s", "tool": "echo"}, {"id": "s", "kind": "plan", "sub_plan": {"format": 1, "nodes": [], "tools": {}}}],
         [{"id": str(number), "tool": "echo"} for number in range(1, 12)],
-    ],
-    ids=["twice", "item", "item_first", "sub_plan", "numbers"],
-)
-@pytest.mark.parametrize("form", ["plan", "compiled"])
-async def test_two_calls_never_have_one_activity_id(runs: Runs, nodes: list[dict[str, Any]], form: str) -> None:
-    """Section 0, row 11, and finding 9: the same id twice in flight would wedge the run."""
-    handle = await runs.start_raw(_compiled(*nodes) if form == "compiled" else {"plan": _as_plan(nodes)})
-    assert await _end_of(handle) in ("completed", "completed_with_failures", "failed", wire.ERROR_BUG)
+    ]
+    messages = [*(_with_echo(runs, *nodes) for nodes in plans), *({"plan": _as_plan(nodes)} for nodes in plans)]
+    handles = await asyncio.gather(*(runs.start_raw(message) for message in messages))
+    ends = await asyncio.gather(*map(_end_of, handles))
+    assert set(ends) <= {"completed", "completed_with_failures", "failed", wire.ERROR_BUG}
 
 
 def _as_plan(nodes: list[dict[str, Any]]) -> dict[str, Any]:
@@ -311,38 +320,38 @@ async def test_node_that_is_told_to_stop_and_does_not_is_left_outside(
     assert document["nodes"]["deaf"]["reason"] == STILL_OUTSIDE
 
 
-async def test_hundreds_of_ends_and_signals_at_once_are_taken(kept_runs: Runs, bench: Bench, unique: str) -> None:
+async def test_hundreds_of_ends_and_signals_at_once_are_taken(cached_runs: Runs, bench: Bench, unique: str) -> None:
     """Section 0, row 12, and finding 12: over 100 events buffered in one workflow task would fail that task."""
     node = {"id": "each", "tool": "hold", "for_each": list(range(90)), "arguments": {"name": unique}}
-    handle = await kept_runs.start({"nodes": [node], "output": "{{each.status}}"})
+    handle = await cached_runs.start({"nodes": [node], "output": "{{each.status}}"})
     await eventually(lambda: bench.running[unique] == 90)
     signals = [handle.signal("nobody_knows", number) for number in range(300)]
     bench.open(unique)
     await asyncio.gather(*signals, return_exceptions=True)
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", "completed")
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
 @pytest.mark.alone
-async def test_many_maps_over_one_list_of_failing_items_end_before_the_deadlock_detector(kept_runs: Runs) -> None:
+async def test_many_maps_over_one_list_of_failing_items_end_before_the_deadlock_detector(detecting_runs: Runs) -> None:
     """20,000 items that fail at one moment: in one run they would be a second of workflow code."""
     rows = {"id": "list", "tool": "table", "arguments": {"rows": 2_000}}
     each = {"tool": "echo", "for_each": "{{list.result.rows}}", "arguments": {"x": "{{item.gone}}"}}
-    handle = await kept_runs.start({"nodes": [rows, *({"id": f"m{number}", **each} for number in range(10))]})
+    handle = await detecting_runs.start({"nodes": [rows, *({"id": f"m{number}", **each} for number in range(10))]})
     document = await document_of(handle)
     assert document["status"] == "failed"
     assert [node.get("items") for node in document["nodes"].values()] == [None, *[{"failed": 2_000}] * 10]
     message = "2000 of 2000 items failed; the first: m7[0]: Missing data: item.gone: 'gone' not found in item; "
     assert document["nodes"]["m7"]["error"]["message"] == f"{message}it has name, text"
-    await kept_runs.check_ended()
+    await detecting_runs.check_ended()
 
 
-async def test_maps_of_few_items_each_are_many_items_in_sum(kept_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_maps_of_few_items_each_are_many_items_in_sum(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same with maps that are small: so many of them are runs of their own."""
     monkeypatch.setattr(item_book, "OWN_ITEMS", 40)
     each = {"tool": "echo", "for_each": list(range(15)), "arguments": {"x": "{{item.gone}}"}}
-    handle = await kept_runs.start({"nodes": [{"id": f"m{number}", **each} for number in range(4)]})
+    handle = await cached_runs.start({"nodes": [{"id": f"m{number}", **each} for number in range(4)]})
     document = await document_of(handle)
     assert [node.get("items") for name, node in document["nodes"].items() if "[" not in name] == [
         None,
@@ -350,33 +359,33 @@ async def test_maps_of_few_items_each_are_many_items_in_sum(kept_runs: Runs, mon
         {"failed": 15},
         {"failed": 15},
     ]
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
-async def test_run_of_too_many_items_says_so(kept_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_of_too_many_items_says_so(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """A million items are some thousand chunks, which the run keeps in memory; more are refused."""
     monkeypatch.setattr(item_book, "RUN_ITEMS", 1_000)
     each = {"tool": "echo", "for_each": list(range(600)), "when": "item > 598"}
-    document = await document_of(await kept_runs.start({"nodes": [{"id": "m", **each}, {"id": "n", **each}]}))
+    document = await document_of(await cached_runs.start({"nodes": [{"id": "m", **each}, {"id": "n", **each}]}))
     assert (document["status"], document["nodes"]["m"]["status"]) == ("completed_with_failures", "completed")
     assert document["nodes"]["n"]["error"]["code"] == "too_large"
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
-async def test_compiled_plan_of_very_many_nodes_ends_before_the_deadlock_detector(kept_runs: Runs) -> None:
+async def test_compiled_plan_of_very_many_nodes_ends_before_the_deadlock_detector(detecting_runs: Runs) -> None:
     """Section 0, row 15, and finding 6: two seconds of workflow code without an end would wedge the run."""
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(120_000))
-    handle = await kept_runs.start_raw(raw(b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes))
+    handle = await detecting_runs.start_raw(raw(b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes))
     assert await _end_of(handle) == "failed"
-    await kept_runs.check_ended(forgiven=DEADLOCK)
+    await detecting_runs.check_ended(forgiven=DEADLOCK)
 
 
-async def test_compiled_plan_of_very_many_edges_ends_before_the_deadlock_detector(kept_runs: Runs) -> None:
+async def test_compiled_plan_of_very_many_edges_ends_before_the_deadlock_detector(detecting_runs: Runs) -> None:
     """Section 0, row 15, and finding 6: so would half a million edges that no compiler has counted."""
-    handle = await kept_runs.start_raw(raw(_very_many_edges()))
+    handle = await detecting_runs.start_raw(raw(_very_many_edges()))
     await handle.signal(wire.CANCEL)
     assert await _end_of(handle) in ("failed", "cancelled")
-    await kept_runs.check_ended(forgiven=DEADLOCK)
+    await detecting_runs.check_ended(forgiven=DEADLOCK)
 
 
 def _very_many_edges() -> bytes:
@@ -402,34 +411,34 @@ def test_compiled_plan_of_very_many_edges_takes_under_a_second_of_work() -> None
     assert min(spent) < 1
 
 
-async def test_raw_plan_of_more_than_a_run_can_hold_is_told_in_the_same_sentence(kept_runs: Runs) -> None:
+async def test_raw_plan_of_more_than_a_run_can_hold_is_told_in_the_same_sentence(cached_runs: Runs) -> None:
     """Section 0, row 15: what `check` and `run` say before, the run says of itself, compiled inside or outside."""
     nodes = [{"id": str(number), "tool": "echo"} for number in range(limits.PLAN_STEPS + 1)]
     with pytest.raises(PlanInvalid) as refused:
-        await kept_runs.start({"nodes": nodes})
-    written = await document_of(await kept_runs.start_raw({"plan": {"nodes": nodes}}))
+        await cached_runs.start({"nodes": nodes})
+    written = await document_of(await cached_runs.start_raw({"plan": {"nodes": nodes}}))
     assert (written["error"]["code"], written["error"]["message"]) == ("too_large", str(refused.value))
-    compiled = await document_of(await kept_runs.start_raw(_compiled(*nodes)))
+    compiled = await document_of(await cached_runs.start_raw(_compiled(*nodes)))
     assert compiled["error"]["code"] == "too_large"
     assert "it has 50,001, and may have 20,000; give the plan as it was written" in compiled["error"]["message"]
-    await kept_runs.check_ended(forgiven=DEADLOCK)
+    await cached_runs.check_ended()
 
 
-async def test_node_that_would_not_travel_in_one_piece_is_told(kept_runs: Runs) -> None:
+async def test_node_that_would_not_travel_in_one_piece_is_told(cached_runs: Runs) -> None:
     """Section 0, row 3: a page of over 4 MB would never arrive, and its run wait for it in vain."""
     large = {"id": "large", "tool": "echo", "for_each": ["x" * 600] * 1_800}
     told = "is too large, in bytes of its compiled form: it has 1,08"
     for node in (large, {"id": "below", "plan": {"nodes": [large]}}):
         with pytest.raises(PlanInvalid, match=told):
-            await kept_runs.start({"nodes": [node]})
-        document = await document_of(await kept_runs.start_raw({"plan": {"nodes": [node]}}))
+            await cached_runs.start({"nodes": [node]})
+        document = await document_of(await cached_runs.start_raw({"plan": {"nodes": [node]}}))
         assert document["error"]["code"] == "too_large"
         assert told in document["error"]["message"]
 
 
-async def test_raw_plan_with_very_many_nodes_is_compiled_outside(kept_runs: Runs) -> None:
+async def test_raw_plan_with_very_many_nodes_is_compiled_outside(detecting_runs: Runs) -> None:
     """Section 0, row 15, and finding 6: what comes as it was written is read by an activity."""
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(100_000))
-    handle = await kept_runs.start_raw(raw(b'{"plan":{"nodes":[%s]}}' % nodes))
+    handle = await detecting_runs.start_raw(raw(b'{"plan":{"nodes":[%s]}}' % nodes))
     assert await _end_of(handle) == "failed"
-    await kept_runs.check_ended(forgiven=DEADLOCK)
+    await detecting_runs.check_ended(forgiven=DEADLOCK)

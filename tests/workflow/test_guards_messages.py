@@ -43,23 +43,23 @@ async def _outcomes(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
 
 
 def _held(name: str) -> dict[str, Any]:
-    return {"nodes": [{"id": "a", "tool": "hold", "arguments": {"name": name}, "heartbeat": "300ms"}]}
+    return {"nodes": [{"id": "a", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"}]}
 
 
 @pytest.mark.slow
 async def test_run_with_ten_thousand_signals_can_still_be_cancelled(
-    kept_runs: Runs, server: LiveServer, bench: Bench, unique: str
+    cached_runs: Runs, server: LiveServer, bench: Bench, unique: str
 ) -> None:
     """Section 0, row 13, and finding 14: the 10,001st signal is refused, a `cancel` too."""
-    handle = await kept_runs.start(_held(unique))
+    handle = await cached_runs.start(_held(unique))
     await eventually(lambda: unique in bench.entered)
     sent = await _outcomes([handle.signal("nobody_knows", number) for number in range(10_050)])
     assert [type(outcome) for outcome in sent if outcome is not None and not isinstance(outcome, RPCError)] == []
-    connection = Connection(kept_runs.client, server.server, frozenset())
+    connection = Connection(cached_runs.client, server.server, frozenset())
     await Steering(connection).cancel(handle.id, message={"reason": "enough"})
     document = await document_of(handle)
     assert document["status"] == "cancelled"
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
 async def test_updates_that_nobody_knows_are_refused_and_hold_nothing_up(runs: Runs, bench: Bench, unique: str) -> None:
@@ -75,10 +75,10 @@ async def test_updates_that_nobody_knows_are_refused_and_hold_nothing_up(runs: R
 
 @pytest.mark.slow
 async def test_more_than_two_thousand_updates_leave_the_run_as_it_is(
-    kept_runs: Runs, bench: Bench, unique: str
+    cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
     """Section 0, row 17: a run takes 2,000 updates; one that is refused is none of them."""
-    handle = await kept_runs.start(_held(unique))
+    handle = await cached_runs.start(_held(unique))
     await eventually(lambda: unique in bench.entered)
     refused = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(2_050)])
     assert {type(outcome) for outcome in refused} == {WorkflowUpdateFailedError}
@@ -87,7 +87,7 @@ async def test_more_than_two_thousand_updates_leave_the_run_as_it_is(
     assert document["nodes"]["a"]["result"] == unique
     events = (await handle.fetch_history()).events
     assert len(events) < 100
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
 async def test_nodes_have_no_timers_of_their_own(runs: Runs) -> None:
@@ -114,12 +114,12 @@ async def test_state_of_a_run_is_written_once_at_its_end(runs: Runs) -> None:
     assert len(upserts) == 1
 
 
-async def test_run_on_a_server_without_our_search_attributes_writes_none(kept_runs: Runs, server: LiveServer) -> None:
+async def test_run_on_a_server_without_our_search_attributes_writes_none(cached_runs: Runs, server: LiveServer) -> None:
     """Section 0, row 9, and finding 18: an attribute that is not registered would wedge the run."""
-    connection = Connection(kept_runs.client, server.server, frozenset({wire.SEARCH_STATE}))
-    client = Client(connection, task_queue=kept_runs.task_queue, store=kept_runs.store)
-    started = await client.start(_compiled(kept_runs, {"nodes": [{"id": "a", "tool": "echo"}]}), {})
-    handle = kept_runs.client.get_workflow_handle(started.workflow_id)
+    connection = Connection(cached_runs.client, server.server, frozenset({wire.SEARCH_STATE}))
+    client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
+    started = await client.start(_compiled(cached_runs, {"nodes": [{"id": "a", "tool": "echo"}]}), {})
+    handle = cached_runs.client.get_workflow_handle(started.workflow_id)
     assert (await document_of(handle))["nodes"]["a"]["status"] == "completed"
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
     assert [run.status for run in await client.list_runs(limit=20) if run.workflow_id == started.workflow_id] == [
@@ -176,13 +176,13 @@ async def test_three_megabytes_of_memo_are_refused_before_the_run(runs: Runs) ->
         await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "echo"}]}}, memo={"x": "y" * 3_000_000})
 
 
-async def test_title_of_a_megabyte_is_no_memo_of_a_megabyte(kept_runs: Runs, server: LiveServer) -> None:
+async def test_title_of_a_megabyte_is_no_memo_of_a_megabyte(cached_runs: Runs, server: LiveServer) -> None:
     """Finding 8: what the client keeps of a plan in the memo is short, whatever the plan says."""
-    connection = Connection(kept_runs.client, server.server, frozenset())
-    client = Client(connection, task_queue=kept_runs.task_queue, store=kept_runs.store)
-    compiled = _compiled(kept_runs, {"title": "t" * 900_000, "nodes": [{"id": "a", "tool": "echo"}]})
+    connection = Connection(cached_runs.client, server.server, frozenset())
+    client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
+    compiled = _compiled(cached_runs, {"title": "t" * 900_000, "nodes": [{"id": "a", "tool": "echo"}]})
     started = await client.start(compiled, {})
-    handle = kept_runs.client.get_workflow_handle(started.workflow_id)
+    handle = cached_runs.client.get_workflow_handle(started.workflow_id)
     assert (await document_of(handle))["status"] == "completed"
     memo = await (await handle.describe()).memo()
     assert len(memo[wire.MEMO_TITLE]) <= limits.SUMMARY_CHARACTERS

@@ -133,12 +133,12 @@ async def test_calls_of_eight_megabytes_that_are_ready_at_once_are_sent_in_parts
 
 
 @pytest.mark.alone
-async def test_results_that_would_fill_the_history_do_not_terminate_the_run(kept_runs: Runs, client: Client) -> None:
+async def test_results_that_would_fill_the_history_do_not_terminate_the_run(cached_runs: Runs, client: Client) -> None:
     """Section 0, row 8, and finding 2: at 50 MB of history the server would terminate the run."""
     items = list(range(300))
     node = {"id": "each", "tool": "foreign.text", "for_each": items, "arguments": {"size": 200_000}}
     async with foreign_worker(client) as tools:
-        runs = with_tools(kept_runs, tools)
+        runs = with_tools(cached_runs, tools)
         document = await document_of(await runs.start({"nodes": [node]}))
         await runs.check_ended()
     completed = Counter(node["status"] for node in document["nodes"].values())["completed"]
@@ -150,26 +150,26 @@ async def test_results_that_would_fill_the_history_do_not_terminate_the_run(kept
     assert 0 < completed * 200_000 <= HISTORY_LIMIT_BYTES
 
 
-async def test_a_thousand_results_of_sixty_kilobytes_cost_the_history_little(kept_runs: Runs) -> None:
+async def test_a_thousand_results_of_sixty_kilobytes_cost_the_history_little(cached_runs: Runs) -> None:
     """Section 0, row 8, and finding 2: in the history they would be 60 MB, and the server would terminate the run."""
     sizes = [60_000 + number for number in range(1_000)]
     node = {"id": "each", "tool": "text", "for_each": sizes, "arguments": {"size": "{{item}}"}}
-    handle = await kept_runs.start({"nodes": [node], "output": "{{each.status}}"})
+    handle = await cached_runs.start({"nodes": [node], "output": "{{each.status}}"})
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", "completed")
     history = await handle.fetch_history()
     assert sum(event.ByteSize() for event in history.events) < 4_000_000
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
 async def test_results_of_a_foreign_worker_near_the_limit_of_the_server_do_not_end_the_run(
-    kept_runs: Runs, client: Client
+    cached_runs: Runs, client: Client
 ) -> None:
     """Finding 2: a foreign result may have 2 MB, which no wrapper of ours takes out of the history."""
     items = list(range(40))
     node = {"id": "each", "tool": "foreign.text", "for_each": items, "arguments": {"size": 1_900_000}}
     async with foreign_worker(client) as tools:
-        runs = with_tools(kept_runs, tools)
+        runs = with_tools(cached_runs, tools)
         document = await document_of(await runs.start({"nodes": [node]}))
         await runs.check_ended()
     assert document["status"] == "completed" or document["error"]["code"] == "too_large"
@@ -215,7 +215,7 @@ def _region(first: dict[str, Any], count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("size", [300_000, 999_000])
-async def test_inputs_of_a_run_go_along_into_a_large_region(kept_runs: Runs, size: int) -> None:
+async def test_inputs_of_a_run_go_along_into_a_large_region(cached_runs: Runs, size: int) -> None:
     """Section 0, row 1: a region is given all inputs, as nobody in the run knows which its nodes read."""
     first = {"when": "size(inputs.text) > 7 && inputs.text.startsWith('xx')"}
     plan = {
@@ -223,29 +223,29 @@ async def test_inputs_of_a_run_go_along_into_a_large_region(kept_runs: Runs, siz
         "nodes": _region(first, _MANY),
         "output": f"{{{{n{_MANY - 1}.result}}}}",
     }
-    document = await document_of(await kept_runs.start(plan, inputs={"text": "x" * size}))
+    document = await document_of(await cached_runs.start(plan, inputs={"text": "x" * size}))
     assert (document["status"], document["output"]) == ("completed", _MANY)
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
-async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_reason(kept_runs: Runs) -> None:
+async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_reason(cached_runs: Runs) -> None:
     """Section 0, row 1: what is small stands in the call; in sum it would terminate the run."""
     count = 270
     texts = [{"id": f"t{number}", "tool": "echo", "arguments": {"text": "x" * 8_000}} for number in range(count)]
     condition = f"[{','.join(f't{number}.result' for number in range(count))}] != []"
     beside = {"id": "beside", "tool": "echo", "arguments": {"text": "small"}, "depends_on": ["t0"]}
     plan = {"nodes": [*texts, *_region({"when": condition}, _MANY), beside], "output": "{{beside.result}}"}
-    document = await document_of(await kept_runs.start(plan))
+    document = await document_of(await cached_runs.start(plan))
     assert (document["status"], document["output"]) == ("completed_with_failures", {"text": "small"})
-    view = await RunFeed(kept_runs.client, document["workflow_id"]).read()
-    region = await restored_document(view, kept_runs.store, only="n0")
+    view = await RunFeed(cached_runs.client, document["workflow_id"]).read()
+    region = await restored_document(view, cached_runs.store, only="n0")
     error = region["nodes"]["n0"]["error"]
     assert error["code"] == "too_large"
     assert error["message"].startswith("what its 2,100 pure nodes read from outside has 2,1")
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
-async def test_sub_plans_of_a_megabyte_for_each_item_do_not_fill_the_history(kept_runs: Runs) -> None:
+async def test_sub_plans_of_a_megabyte_for_each_item_do_not_fill_the_history(cached_runs: Runs) -> None:
     """Section 0, row 8: each start of a sub-plan stands in the history with the plan; 70 of them would be 50 MB."""
     steps = [{"id": f"s{number}", "tool": "echo", "arguments": {"text": "y" * 240_000}} for number in range(3)]
     nodes = [{**step, "when": "inputs.n < 0"} for step in steps]
@@ -257,9 +257,9 @@ async def test_sub_plans_of_a_megabyte_for_each_item_do_not_fill_the_history(kep
         "arguments": {"n": "{{item}}"},
         "max_parallel": 20,
     }
-    handle = await kept_runs.start({"nodes": [{**node, "max_parallel": 20}], "output": "{{each.status}}"})
+    handle = await cached_runs.start({"nodes": [{**node, "max_parallel": 20}], "output": "{{each.status}}"})
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", "completed")
-    for history in await chain_of(kept_runs.client, handle):
+    for history in await chain_of(cached_runs.client, handle):
         assert sum(event.ByteSize() for event in history.events) < HISTORY_LIMIT_BYTES
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()

@@ -46,32 +46,32 @@ def _times(document: dict[str, Any], which: str) -> dict[str, datetime]:
     return {name: datetime.fromisoformat(node[which]) for name, node in document["nodes"].items() if node[which]}
 
 
-async def test_long_chain_of_pure_steps_holds_nothing_up(kept_runs: Runs) -> None:
+async def test_long_chain_of_pure_steps_holds_nothing_up(cached_runs: Runs) -> None:
     """Finding 1: in local activities it would hold the workflow task, and with it every other node."""
     chain = [
         {"id": f"c{n}", "tool": "nap", "arguments": {"ms": 100}, "depends_on": [f"c{n - 1}"] if n else []}
         for n in range(30)
     ]
     first, second = {"id": "first", "tool": "echo"}, {"id": "second", "tool": "echo", "depends_on": ["first"]}
-    handle = await kept_runs.start({"nodes": [*chain, first, second]})
+    handle = await cached_runs.start({"nodes": [*chain, first, second]})
     document = await document_of(handle)
     ended = _times(document, "ended_at")
     assert document["status"] == "completed"
     assert ended["second"] < ended["c29"] - timedelta(seconds=1)
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_MARKER_RECORDED) == []
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
-async def test_cancel_takes_effect_in_the_middle_of_a_chain_of_pure_steps(kept_runs: Runs) -> None:
+async def test_cancel_takes_effect_in_the_middle_of_a_chain_of_pure_steps(cached_runs: Runs) -> None:
     """Finding 1: a signal would wait until the whole chain has ended."""
     chain = [
         {"id": f"c{n}", "tool": "nap", "arguments": {"ms": 100}, "depends_on": [f"c{n - 1}"] if n else []}
         for n in range(60)
     ]
-    handle = await kept_runs.start({"nodes": chain})
+    handle = await cached_runs.start({"nodes": chain})
 
     async def has_begun() -> bool:
-        view = await RunFeed(kept_runs.client, handle.id).read()
+        view = await RunFeed(cached_runs.client, handle.id).read()
         return view.nodes_done > 0
 
     await eventually(has_begun)
@@ -79,7 +79,7 @@ async def test_cancel_takes_effect_in_the_middle_of_a_chain_of_pure_steps(kept_r
     document = await document_of(handle)
     assert document["status"] == "cancelled"
     assert document["nodes"]["c59"]["status"] == "cancelled"
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
 async def test_run_that_no_worker_serves_is_told_without_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ async def test_run_that_no_worker_serves_is_told_without_a_worker(client: Client
         await handle.terminate()
 
 
-async def test_heartbeats_are_short_where_a_second_attempt_does_no_harm(kept_runs: Runs, client: Client) -> None:
+async def test_heartbeats_are_short_where_a_second_attempt_does_no_harm(cached_runs: Runs, client: Client) -> None:
     """Finding 15: a heartbeat shorter than an outage of the server doubles effects; a long one delays recovery."""
     nodes = [
         {"id": "read", "tool": "echo"},
@@ -106,7 +106,7 @@ async def test_heartbeats_are_short_where_a_second_attempt_does_no_harm(kept_run
         {"id": "own", "tool": "echo", "heartbeat": "7s"},
     ]
     async with foreign_worker(client) as tools:
-        runs = with_foreign(kept_runs, tools)
+        runs = with_foreign(cached_runs, tools)
         handle = await runs.start({"nodes": nodes})
         assert (await document_of(handle))["status"] == "completed"
         await runs.check_ended()

@@ -7,7 +7,7 @@ import pytest
 from dagwright.contracts import wire
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, asks_below, has_notes, human, refusal_of, signal, view_of
-from tests.support.runs import Document, Handle, Runs, bare, document_of, done
+from tests.support.runs import Document, Handle, Runs, also_without_cache, as_shown, bare, document_of, done
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -22,7 +22,7 @@ def _asking(*others: Any) -> dict[str, Any]:
 
 async def _end(runs: Runs, handle: Handle) -> Document:
     document = await document_of(handle)
-    assert (await view_of(runs, handle)).document() == document
+    assert (await view_of(runs, handle)).document() == as_shown(document)
     return document
 
 
@@ -55,6 +55,15 @@ async def test_nodes_of_an_answer_run_and_say_who_gave_them(runs: Runs) -> None:
         }
 
 
+async def test_signal_with_nodes_may_name_tools_that_the_plan_does_not(runs: Runs) -> None:
+    handle = await runs.start(_asking())
+    await asks(runs, handle, "ask")
+    assert "calculator" not in {node["tool"] for node in _asking()["nodes"] if "tool" in node}
+    await signal(handle, "ask", {"nodes": [{"id": "rest", "tool": "calculator", "arguments": {"query": "1 + 1"}}]})
+    document = await _end(runs, handle)
+    assert document["nodes"]["rest"]["status"] == "completed"
+
+
 async def test_signal_with_nodes_that_do_not_fit_is_noted_and_the_request_stays_open(runs: Runs) -> None:
     handle = await runs.start(_asking())
     await asks(runs, handle, "ask")
@@ -71,6 +80,7 @@ async def test_signal_with_nodes_that_do_not_fit_is_noted_and_the_request_stays_
     assert document["nodes"]["bad"]["error"]["code"] == "tool_failed"
 
 
+@also_without_cache
 async def test_early_answer_with_nodes_counts_when_the_node_asks(runs: Runs, bench: Bench, unique: str) -> None:
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}}
     plan = {"nodes": [hold, {**human("ask", "GUIDANCE"), "depends_on": ["hold"]}, after("on", "ask")]}

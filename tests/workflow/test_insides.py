@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.cli.streaming import write_object
+from dagwright.contracts import wire
 from dagwright.contracts.limits import INLINE_PLAN_NODES
 from dagwright.feed import RunFeed
 from dagwright.plan.detached import DETACHED_MEMBERS
@@ -156,13 +158,16 @@ async def test_region_in_the_middle_is_given_up_though_a_tool_does_not_listen(
     registry = bench.registry().merged(ToolRegistry.of(deaf))
     async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with patch("activities.region_slices.SLICE_S", 0.005):
-            made = plan(COUNT, *more, **({"deadline": "15s"} if stop == "deadline" else {}))
-            handle = await runs.start(made)
+            handle = await runs.start(plan(COUNT, *more))
             await eventually(lambda: unique in bench.entered)
         if stop == "cancel":
             await handle.signal("cancel", {"reason": "enough"})
         elif stop == "temporal's cancel":
             await handle.cancel()
+        else:
+            started_at = (await RunFeed(runs.client, handle.id).read()).started_at or 0.0
+            soon = f"{round(time.time() - started_at) + 2}s"
+            await handle.execute_update(wire.SET_LIMITS, {"deadline": soon, "by": "ann"})
         document = await document_of(handle)
         held.set()
         assert document["status"] == ("failed" if stop == "deadline" else "cancelled")

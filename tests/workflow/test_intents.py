@@ -16,24 +16,16 @@ from tests.support.intents import answer, fund, intents_goal, made, product, sai
 from tests.support.onboarding import intent
 from tests.support.people import answer as give
 from tests.support.people import asks, view_of
-from tests.support.runs import Runs, document_of
+from tests.support.runs import Runs, also_without_cache, document_of
 
 pytestmark = pytest.mark.server
 
 APPROVING = Policy(approves_changes=True)
 
 
-@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
-def keeps_state(request: pytest.FixtureRequest) -> bool:
-    """Whether the worker keeps runs in memory."""
-    return bool(request.param)
-
-
-async def test_request_becomes_intents_that_run_without_an_answer(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_request_becomes_intents_that_run_without_an_answer(client: Client, tmp_path: Path) -> None:
     script = said(fund("Apex"), product("CUSTODY", "@result_1"), product("FUND_ACCOUNTING", "@result_1"))
-    async with scripted_runs(client, tmp_path, script, keeps_state=keeps_state) as (server, runs):
+    async with scripted_runs(client, tmp_path, script) as (server, runs):
         found = await ended(runs, await runs.start_compiled(intents_goal(runs, "Create Apex in Luxembourg.")))
     nodes = found["nodes"]
     assert (found["status"], [*nodes]) == ("completed", ["plan", "read", "@result_1", "@result_2", "@result_3"])
@@ -72,10 +64,10 @@ async def test_examples_of_the_seed_run_as_answers_of_a_model(client: Client, tm
     ],
 )
 async def test_intents_that_cannot_run_go_back_in_their_own_words(
-    client: Client, tmp_path: Path, name: str, told: str, *, keeps_state: bool
+    client: Client, tmp_path: Path, name: str, told: str
 ) -> None:
     script = [said(*seed(name)), said(fund("Mended"))]
-    async with scripted_runs(client, tmp_path, *script, keeps_state=keeps_state) as (server, runs):
+    async with scripted_runs(client, tmp_path, *script) as (server, runs):
         found = await ended(runs, await runs.start_compiled(intents_goal(runs)))
     assert (found["status"], [*found["nodes"]]) == ("completed", ["plan", "read", "plan#2", "read#2", "@result_1"])
     assert [problem for problem in found["nodes"]["read"]["result"]["problems"] if told in problem["message"]]
@@ -108,11 +100,9 @@ async def test_garbage_ends_the_run_with_what_is_wrong(client: Client, tmp_path:
     assert found["error"].startswith(("plan_invalid: the model wrote 2 plans", "model_"))
 
 
-async def test_nothing_to_do_completes_with_the_explanation(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_nothing_to_do_completes_with_the_explanation(client: Client, tmp_path: Path) -> None:
     script = said(explanation="It has custody already.", confidence=0)
-    async with scripted_runs(client, tmp_path, script, keeps_state=keeps_state) as (_, runs):
+    async with scripted_runs(client, tmp_path, script) as (_, runs):
         plan = intents_goal(runs, confidence=0.9, asks_first=True, policy=APPROVING)
         found = await ended(runs, await runs.start_compiled(plan, policy=APPROVING))
     assert (found["status"], found["output"], [*found["nodes"]]) == ("completed", {}, ["plan", "read"])
@@ -145,11 +135,9 @@ async def test_plan_is_approved_where_the_model_is_less_sure(
     )
 
 
-async def test_run_that_asks_nobody_fails_where_the_model_is_not_sure_enough(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_run_that_asks_nobody_fails_where_the_model_is_not_sure_enough(client: Client, tmp_path: Path) -> None:
     script = said(fund("Apex"), confidence=0.6)
-    async with scripted_runs(client, tmp_path, script, keeps_state=keeps_state) as (_, runs):
+    async with scripted_runs(client, tmp_path, script) as (_, runs):
         handle = await runs.start_compiled(intents_goal(runs, confidence=0.75), asks=False)
         found = await document_of(handle)
     assert (found["status"], [*found["nodes"]], made(found)) == ("failed", ["plan", "read"], {})
@@ -159,13 +147,14 @@ async def test_run_that_asks_nobody_fails_where_the_model_is_not_sure_enough(
     )
 
 
+@also_without_cache
 async def test_request_for_approval_tells_explanation_confidence_and_graph(
-    client: Client, tmp_path: Path, *, keeps_state: bool
+    client: Client, tmp_path: Path, *, workflow_cache: bool
 ) -> None:
     script = said(
         fund("Apex"), product("CUSTODY", "@result_1"), explanation="Makes Apex.\nWith custody.", confidence=0.4
     )
-    async with scripted_runs(client, tmp_path, script, keeps_state=keeps_state) as (server, runs):
+    async with scripted_runs(client, tmp_path, script, workflow_cache=workflow_cache) as (server, runs):
         handle = await runs.start_compiled(intents_goal(runs, confidence=0.8))
         await asks(runs, handle, "approve")
         [request] = (await view_of(runs, handle)).document()["waiting_for"]
@@ -183,8 +172,8 @@ async def test_request_for_approval_tells_explanation_confidence_and_graph(
     assert (found["status"], made(found), len(server.calls)) == ("failed", {}, 1)
 
 
-async def test_whoever_approves_may_give_other_intents(client: Client, tmp_path: Path, *, keeps_state: bool) -> None:
-    async with scripted_runs(client, tmp_path, said(fund("Apex")), keeps_state=keeps_state) as (_, runs):
+async def test_whoever_approves_may_give_other_intents(client: Client, tmp_path: Path) -> None:
+    async with scripted_runs(client, tmp_path, said(fund("Apex"))) as (_, runs):
         handle = await runs.start_compiled(intents_goal(runs, asks_first=True))
         await asks(runs, handle, "approve")
         wrong = {"approved": True, "arguments": {"plan": answer(product("GOLD", "@result_2"))}}

@@ -41,12 +41,6 @@ async def desk(
         yield found
 
 
-@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
-def keeps_state(request: pytest.FixtureRequest) -> bool:
-    """Whether the worker keeps runs in memory."""
-    return bool(request.param)
-
-
 def director(lookup: str, of: str = "@result_1") -> dict[str, Any]:
     """Returns an intent that makes somebody a director."""
     return intent("cbu.assign-role", role="DIRECTOR", refs={"cbu-id": of}, lookups={"entity-id": looked_up(lookup)})
@@ -65,11 +59,9 @@ def option_of(request: dict[str, Any], *words: str) -> dict[str, Any]:
     return dict(option)
 
 
-async def test_ambiguous_party_is_asked_and_no_click_goes_back_through_a_model(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_ambiguous_party_is_asked_and_no_click_goes_back_through_a_model(client: Client, tmp_path: Path) -> None:
     script = said(fund("Iberia"), director("Maria Garcia"), director("Sarah Chen"), product("CUSTODY", "@result_1"))
-    async with desk(client, tmp_path, script, keeps_state=keeps_state) as (server, runs):
+    async with desk(client, tmp_path, script) as (server, runs):
         handle = await runs.start_compiled(intents_goal(runs, "Create Iberia with Maria Garcia and Sarah Chen."))
         request = await request_of(runs, handle, "lookup:person:Maria Garcia")
         waiting = bare((await view_of(runs, handle)).document())
@@ -92,9 +84,9 @@ async def test_ambiguous_party_is_asked_and_no_click_goes_back_through_a_model(
     assert "María García" not in told
 
 
-async def test_other_name_is_searched_for_without_a_model(client: Client, tmp_path: Path, *, keeps_state: bool) -> None:
+async def test_other_name_is_searched_for_without_a_model(client: Client, tmp_path: Path) -> None:
     script = said(fund("Apex"), director("Jon Smiht"))
-    async with desk(client, tmp_path, script, keeps_state=keeps_state) as (server, runs):
+    async with desk(client, tmp_path, script) as (server, runs):
         handle = await runs.start_compiled(intents_goal(runs, "Create Apex with Jon Smiht."))
         request = await request_of(runs, handle, "lookup:person:Jon Smiht")
         await answer(handle, request["id"], {"text": "John Smythe"})
@@ -103,11 +95,9 @@ async def test_other_name_is_searched_for_without_a_model(client: Client, tmp_pa
     assert "Smythe" not in json.dumps([call.messages for call in server.calls])
 
 
-async def test_approval_tells_what_will_be_looked_up_before_it_is(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_approval_tells_what_will_be_looked_up_before_it_is(client: Client, tmp_path: Path) -> None:
     script = said(fund("Apex"), director("John Smith"), confidence=0.3)
-    async with desk(client, tmp_path, script, keeps_state=keeps_state) as (_, runs):
+    async with desk(client, tmp_path, script) as (_, runs):
         handle = await runs.start_compiled(intents_goal(runs, confidence=0.5))
         request = await request_of(runs, handle, "approve")
         await answer(handle, "approve", {"approved": True})

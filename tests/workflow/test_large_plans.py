@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagwright.contracts.limits import INLINE_PLAN_NODES, PLAN_PAGE_NODES
-from tests.support.runs import DEADLOCK, Runs, assert_clean, document_of
+from tests.support.runs import Runs, assert_clean, document_of
 
 pytestmark = pytest.mark.server
 
@@ -37,7 +37,7 @@ async def test_large_plan_travels_in_pages_and_runs_whole(runs: Runs) -> None:
         if event.activity_task_scheduled_event_attributes.activity_type.name == "load_plan"
     ]
     assert len(pages) == 1 + -(-_COUNT // PLAN_PAGE_NODES)
-    assert_clean(history, forgiven=DEADLOCK)
+    assert_clean(history)
 
 
 async def test_large_plan_of_another_program_is_compiled_into_pages(runs: Runs) -> None:

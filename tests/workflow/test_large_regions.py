@@ -7,9 +7,12 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from activities.inner_regions import RegionMemory
+from dagwright.client import Runs as ClientRuns
 from dagwright.contracts.limits import INLINE_PLAN_NODES
+from dagwright.server import Connection
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, bare, blocked, document_of, events_of
+from tests.support.server import LiveServer
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -113,6 +116,18 @@ async def test_fail_fast_inside_ends_the_run_with_the_node_that_failed(runs: Run
     document = await document_of(await runs.start(made))
     assert document["status"] == "failed"
     assert document["error"]["message"].startswith("'n99' failed: Missing data: n9.result.gone")
+
+
+async def test_list_names_the_node_that_failed_inside(runs: Runs, server: LiveServer) -> None:
+    made = plan()
+    made["nodes"][100]["arguments"]["left"] = "{{n9.result.gone}}"
+    handle = await runs.start({**made, "output": f"{{{{n{COUNT - 1}.result}}}}"})
+    assert (await document_of(handle))["status"] == "failed"
+    connection = Connection(runs.client, server.server, frozenset())
+    client = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
+    (listed,) = [run for run in await client.list_runs() if run.workflow_id == handle.id]
+    assert listed.error is not None
+    assert (listed.error["code"], listed.error["node"]) == ("node_failed", "n99")
 
 
 async def test_inside_that_is_lost_fails_what_hangs_on_it(runs: Runs) -> None:

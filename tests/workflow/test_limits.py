@@ -9,7 +9,7 @@ from dagwright.contracts import wire
 from dagwright.feed import RunFeed
 from tests.support.eventually import eventually
 from tests.support.people import refusal_of
-from tests.support.runs import Handle, Runs, bare, bare_error, document_of, done
+from tests.support.runs import Handle, Runs, also_without_cache, as_shown, bare, bare_error, document_of, done
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -18,8 +18,7 @@ pytestmark = pytest.mark.server
 def _held(name: str, *, count: int = 1) -> dict[str, Any]:
     """Returns a plan of so many nodes that run until `name` is opened."""
     nodes = [
-        {"id": f"n{number}", "tool": "hold", "arguments": {"name": name}, "heartbeat": "300ms"}
-        for number in range(count)
+        {"id": f"n{number}", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"} for number in range(count)
     ]
     return {"nodes": nodes}
 
@@ -56,7 +55,7 @@ async def test_run_that_is_given_a_later_deadline_ends_well(runs: Runs, bench: B
     bench.open(unique)
     document = await document_of(handle)
     assert bare(document)["nodes"] == {"n0": done(unique)}
-    assert (await RunFeed(runs.client, handle.id).read()).document() == document
+    assert (await RunFeed(runs.client, handle.id).read()).document() == as_shown(document)
 
 
 async def test_run_at_a_deadline_that_was_lowered_ends_with_its_message(runs: Runs, bench: Bench, unique: str) -> None:
@@ -69,7 +68,7 @@ async def test_run_at_a_deadline_that_was_lowered_ends_with_its_message(runs: Ru
     told = f"deadline_exceeded: the run took over its deadline of {limit_s} s, set by ann; still running: n0"
     assert (document["status"], bare_error(document["error"])) == ("failed", told)
     view = await RunFeed(runs.client, handle.id).read()
-    assert view.document() == document
+    assert view.document() == as_shown(document)
 
 
 async def test_deadline_that_is_taken_away_ends_nothing(runs: Runs, bench: Bench, unique: str) -> None:
@@ -82,6 +81,7 @@ async def test_deadline_that_is_taken_away_ends_nothing(runs: Runs, bench: Bench
     assert (await document_of(handle))["status"] == "completed"
 
 
+@also_without_cache
 async def test_run_of_one_at_once_starts_more_when_that_is_raised(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_held(unique, count=4), max_in_flight=1)
     await eventually(lambda: bench.running[unique] == 1)
@@ -92,7 +92,7 @@ async def test_run_of_one_at_once_starts_more_when_that_is_raised(runs: Runs, be
     bench.open(unique)
     document = await document_of(handle)
     assert (document["status"], bench.most_running[unique]) == ("completed", 3)
-    assert (await RunFeed(runs.client, handle.id).read()).document() == document
+    assert (await RunFeed(runs.client, handle.id).read()).document() == as_shown(document)
 
 
 async def test_run_starts_fewer_when_the_limit_is_lowered(runs: Runs, bench: Bench, unique: str) -> None:
@@ -109,17 +109,17 @@ async def test_run_starts_fewer_when_the_limit_is_lowered(runs: Runs, bench: Ben
 
 
 async def test_chunks_of_a_large_map_get_their_part_of_the_new_limit(
-    kept_runs: Runs, bench: Bench, unique: str
+    cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
     node = {"id": "m", "tool": "hold", "for_each": list(range(510)), "arguments": {"name": unique}}
-    handle = await kept_runs.start({"nodes": [{**node, "heartbeat": "300ms"}]}, max_in_flight=4)
+    handle = await cached_runs.start({"nodes": [{**node, "heartbeat": "1s"}]}, max_in_flight=4)
     await eventually(lambda: bench.running[unique] == 4)
     await _set(handle, max_parallel=8)
     await eventually(lambda: bench.running[unique] == 8)
     bench.open(unique)
     assert (await document_of(handle))["status"] == "completed"
     assert bench.most_running[unique] == 8
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
 @pytest.mark.parametrize(
@@ -135,14 +135,14 @@ async def test_chunks_of_a_large_map_get_their_part_of_the_new_limit(
     ids=["none", "text", "duration", "past", "neither", "empty"],
 )
 async def test_limit_that_is_none_is_refused_before_history(
-    kept_runs: Runs, bench: Bench, unique: str, message: Any, reason: str
+    cached_runs: Runs, bench: Bench, unique: str, message: Any, reason: str
 ) -> None:
-    handle = await kept_runs.start(_held(unique))
+    handle = await cached_runs.start(_held(unique))
     await eventually(lambda: unique in bench.entered)
     assert (await refusal_of(handle, message, update=wire.SET_LIMITS)).startswith(reason)
     bench.open(unique)
     assert (await document_of(handle))["notes"] == []
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
 async def test_limits_that_come_with_the_start_hold_from_the_beginning(runs: Runs, bench: Bench, unique: str) -> None:
@@ -153,4 +153,4 @@ async def test_limits_that_come_with_the_start_hold_from_the_beginning(runs: Run
     document = await document_of(handle)
     assert (document["status"], bench.most_running[unique]) == ("completed", 1)
     assert document["notes"] == [_note("set_limits", "max_parallel 1 and deadline 1h set by ann")]
-    assert (await RunFeed(runs.client, handle.id).read()).document() == document
+    assert (await RunFeed(runs.client, handle.id).read()).document() == as_shown(document)

@@ -13,21 +13,21 @@ from dagwright.testing import ModelServer, Refused, step, tool_call, tool_calls
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.agent_bench import card_of
 from tests.support.people import view_of
-from tests.support.runs import Document, Handle, Runs, document_of, serving_runs
+from tests.support.runs import Document, Handle, Runs, as_shown, document_of, serving_runs
 
 pytestmark = pytest.mark.server
 
 _SECRET = "s3cr3t-of-ours"
 
 
-@tool(effects="read")
+@tool(effects="read", secrets=["OURS"])
 def look(at: str) -> str:
     """Looks at a place."""
     context().read(at)
     return at
 
 
-@tool(effects="read")
+@tool(effects="read", secrets=["OURS"])
 def look_and_fail(at: str) -> str:
     """Looks at a place and finds nothing."""
     context().read(at)
@@ -49,7 +49,7 @@ def _lineage(document: Document, node: str) -> dict[str, Any]:
 async def _told(runs: Runs, handle: Handle) -> Document:
     """Returns the document of a run, after a look at whether its history alone tells the same."""
     written = await document_of(handle)
-    assert (await view_of(runs, handle)).document() == written
+    assert (await view_of(runs, handle)).document() == as_shown(written)
     return written
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.server
 
 
 def _registry(bench: Bench) -> ToolRegistry:
-    @tool(effects="read")
+    @tool(effects="read", secrets=["TOKEN"])
     def long_failure(size: int, secret: str = "") -> None:
         raise GiveUp(f"begin {secret}" + "x" * size + "end")
 

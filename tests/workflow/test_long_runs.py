@@ -31,6 +31,8 @@ from tests.support.runs import (
     SKIPPED,
     Handle,
     Runs,
+    also_without_cache,
+    as_shown,
     bare,
     blocked,
     cancelled,
@@ -65,29 +67,21 @@ def registry(bench: Bench, keys: dict[str, list[str]]) -> ToolRegistry:
 
 
 @pytest.fixture(scope="module")
-async def kept(
+async def cached_runs(
     eager_client: Client, registry: ToolRegistry, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
-    settings = Settings(state_dir=tmp_path_factory.mktemp("kept"))
+    settings = Settings(state_dir=tmp_path_factory.mktemp("cached"))
     async with serving_runs(eager_client, registry, settings=settings) as runs:
         yield runs
 
 
 @pytest.fixture(scope="module")
-async def replayed(
+async def uncached_runs(
     eager_client: Client, registry: ToolRegistry, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
-    settings = Settings(state_dir=tmp_path_factory.mktemp("replayed"))
-    async with serving_runs(eager_client, registry, settings=settings, keeps_state=False) as runs:
+    settings = Settings(state_dir=tmp_path_factory.mktemp("uncached"))
+    async with serving_runs(eager_client, registry, settings=settings, workflow_cache=False) as runs:
         yield runs
-
-
-@pytest.fixture(params=["kept", "replayed"])
-async def runs(request: pytest.FixtureRequest, kept: Runs, replayed: Runs) -> AsyncIterator[Runs]:
-    """Runs of a worker with and of one without memory; what a test started is checked when it ends."""
-    found = kept if request.param == "kept" else replayed
-    yield found
-    await found.check_ended()
 
 
 def _counting(size: int, *, width: int, prefix: str) -> tuple[dict[str, Any], dict[str, int]]:
@@ -109,11 +103,11 @@ def _counting(size: int, *, width: int, prefix: str) -> tuple[dict[str, Any], di
     return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in last}}, values
 
 
-async def test_two_thousand_steps_over_many_executions(kept: Runs, keys: dict[str, list[str]]) -> None:
+async def test_two_thousand_steps_over_many_executions(cached_runs: Runs, keys: dict[str, list[str]]) -> None:
     plan, values = _counting(2_000, width=30, prefix="w")
-    handle = await kept.start(plan)
+    handle = await cached_runs.start(plan)
     document = await document_of(handle)
-    chain = await chain_of(kept.client, handle)
+    chain = await chain_of(cached_runs.client, handle)
     assert len(chain) > 5
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["completed"]
     assert {name: keys[name] for name in values} == {
@@ -122,11 +116,12 @@ async def test_two_thousand_steps_over_many_executions(kept: Runs, keys: dict[st
     assert document["output"] == {name: values[name] for name in document["output"]}
     assert document["run_id"] == chain[-1].run_id
     memo = await (await handle.describe()).memo()
-    began = (await kept.client.get_workflow_handle(handle.id, run_id=chain[0].run_id).describe()).start_time
+    began = (await cached_runs.client.get_workflow_handle(handle.id, run_id=chain[0].run_id).describe()).start_time
     assert memo == {wire.MEMO_BEGAN: began.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
-    await kept.check_ended()
+    await cached_runs.check_ended()
 
 
+@also_without_cache
 async def test_chain_of_steps_goes_on_when_nothing_is_in_flight(runs: Runs) -> None:
     size = 60
     nodes = [{"id": "n0", "tool": "plus", "arguments": {"left": 0, "right": 1}}]
@@ -138,25 +133,28 @@ async def test_chain_of_steps_goes_on_when_nothing_is_in_flight(runs: Runs) -> N
     assert len(await chain_of(runs.client, handle)) >= 3
 
 
-async def test_signals_that_come_at_any_moment_are_all_taken(kept: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_signals_that_come_at_any_moment_are_all_taken(
+    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Unknown signals and reports of nobody are noted one by one, so their count shows whether one was lost."""
     monkeypatch.setattr(limits, "NOTES", 10_000)
     plan, _ = _counting(400, width=10, prefix="s")
-    handle = await kept.start(plan)
+    handle = await cached_runs.start(plan)
     sent = 0
     with suppress(RPCError):
         # Until the run has ended and takes none any more.
         while True:
             name = ("odd", wire.SIGNAL_SUB_PLAN_ENDED)[sent % 2]
-            await kept.client.get_workflow_handle(handle.id).signal(name, {"task": "s1"})
+            await cached_runs.client.get_workflow_handle(handle.id).signal(name, {"task": "s1"})
             sent += 1
     document = await document_of(handle)
     assert document["status"] == "completed"
-    assert len(await chain_of(kept.client, handle)) > 2
+    assert len(await chain_of(cached_runs.client, handle)) > 2
     assert len(document["notes"]) == sent
-    await kept.check_ended()
+    await cached_runs.check_ended()
 
 
+@also_without_cache
 async def test_long_state_goes_through_the_store(runs: Runs) -> None:
     with patch.multiple(limits, INLINE_STATE_BYTES=100), patch.object(carries, "PIECE_CHARACTERS", 300):
         after = {"id": "after", "tool": "echo", "depends_on": ["n59"]}
@@ -249,7 +247,7 @@ def _steps(size: int, name: str, *, width: int = 1) -> list[dict[str, Any]]:
 
 
 async def test_large_map_goes_on_over_changes_above_and_below(
-    kept: Runs, keys: dict[str, list[str]], unique: str
+    cached_runs: Runs, keys: dict[str, list[str]], unique: str
 ) -> None:
     """The run above changes while its chunks run, and each of those in the middle of its items."""
     many = {
@@ -262,25 +260,25 @@ async def test_large_map_goes_on_over_changes_above_and_below(
         "arguments": {"name": f"{unique} {{{{index}}}}", "values": ["{{item}}"]},
     }
     after = {"id": "after", "tool": "echo", "arguments": {"last": "{{many.result[500]}}"}}
-    handle = await kept.start({"nodes": [many, *_steps(60, "n"), after], "output": "{{after.result}}"})
+    handle = await cached_runs.start({"nodes": [many, *_steps(60, "n"), after], "output": "{{after.result}}"})
     document = await document_of(handle)
     assert document["output"] == {"last": 501}
     assert document["nodes"]["many"]["items"] == {"completed": 130, "skipped": 371}
     done_ones = [*range(120), *range(491, 501)]
-    restored = await kept.restored(handle, full=True)
+    restored = await cached_runs.restored(handle, full=True)
     assert restored["nodes"]["many"]["result"] == [1 + n if n in done_ones else None for n in range(501)]
     scope = str(handle.first_execution_run_id)
     assert {name: found for name, found in keys.items() if name.startswith(f"{unique} ")} == {
         f"{unique} {n}": [idempotency_key(scope, [["node", "many"], ["item", f"k{n}"]])] for n in done_ones
     }
-    assert len(await chain_of(kept.client, handle)) > 1
-    below = await kept.client.get_workflow_handle(f"{handle.id}/many[0-125]").fetch_history()
+    assert len(await chain_of(cached_runs.client, handle)) > 1
+    below = await cached_runs.client.get_workflow_handle(f"{handle.id}/many[0-125]").fetch_history()
     assert below.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
-    await kept.check_ended()
+    await cached_runs.check_ended()
 
 
 def _held_below(name: str) -> dict[str, Any]:
-    hold = {"id": "hold", "tool": "hold", "arguments": {"name": name}, "heartbeat": "500ms"}
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"}
     return {"id": "sub", "plan": {"nodes": [hold], "output": "{{hold.result}}"}}
 
 
@@ -310,6 +308,7 @@ async def test_sub_plan_of_an_execution_before_reports_to_the_newest(runs: Runs,
     assert document["notes"] == [refused]
 
 
+@also_without_cache
 async def test_doubled_report_has_no_effect(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await _beside_a_held_sub_plan(runs, bench, unique)
     newest = runs.client.get_workflow_handle(handle.id)
@@ -322,6 +321,7 @@ async def test_doubled_report_has_no_effect(runs: Runs, bench: Bench, unique: st
     assert "notes" not in document
 
 
+@also_without_cache
 async def test_cancel_reaches_the_sub_plan_of_an_execution_before(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await _beside_a_held_sub_plan(runs, bench, unique)
     await runs.client.get_workflow_handle(handle.id).signal("cancel", {"reason": "enough"})
@@ -356,7 +356,7 @@ async def test_sub_plan_that_goes_on_itself_hands_its_output_up(runs: Runs) -> N
 
 async def test_long_call_holds_the_others_up_only_so_long(runs: Runs, bench: Bench, unique: str) -> None:
     """The run stops at its hard mark, waits, and goes on beside the call until that ends."""
-    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "500ms"}
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     handle = await runs.start({"nodes": [hold, *_steps(120, "n")]})
     newest = runs.client.get_workflow_handle(handle.id)
 
@@ -372,7 +372,7 @@ async def test_long_call_holds_the_others_up_only_so_long(runs: Runs, bench: Ben
 
 
 async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench, unique: str) -> None:
-    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms", "depends_on": ["n49"]}
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "depends_on": ["n49"]}
     handle = await runs.start({"deadline": "9s", "nodes": [*_steps(50, "n"), hold]})
     document = bare(await document_of(handle))
     assert document["error"].startswith("deadline_exceeded: the run took over its deadline; still running: ")
@@ -386,7 +386,7 @@ async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench
 async def test_run_past_the_deadline_that_it_began_with_goes_on_in_new_executions(
     runs: Runs, bench: Bench, unique: str, later: str | None
 ) -> None:
-    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"}
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     first, *steps = _steps(50, "n")
     # Each execution has to fetch the state of the one before.
     with patch.multiple(limits, INLINE_STATE_BYTES=100):
@@ -399,11 +399,12 @@ async def test_run_past_the_deadline_that_it_began_with_goes_on_in_new_execution
         await runs.check_ended()
     assert document["status"] == "completed"
     assert len(await chain_of(runs.client, handle)) > 1
-    assert (await RunFeed(runs.client, handle.id).read()).document() == document
+    assert (await RunFeed(runs.client, handle.id).read()).document() == as_shown(document)
 
 
+@also_without_cache
 async def test_limits_that_were_changed_stay_so_in_new_executions(runs: Runs, bench: Bench, unique: str) -> None:
-    hold = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms", "depends_on": ["n49"]}
+    hold = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "depends_on": ["n49"]}
     holds = [{"id": f"h{number}", **hold} for number in range(3)]
     handle = await runs.start({"deadline": "1h", "nodes": [*_steps(50, "n"), *holds]}, max_in_flight=1)
     await handle.execute_update(wire.SET_LIMITS, {"max_parallel": 2, "deadline": "2h", "by": "ann"})
@@ -414,7 +415,7 @@ async def test_limits_that_were_changed_stay_so_in_new_executions(runs: Runs, be
     document = await document_of(handle)
     assert (document["status"], bench.most_running[unique]) == ("completed", 2)
     assert [note["message"] for note in document["notes"]] == ["max_parallel 2 and deadline 2h set by ann"]
-    assert (await RunFeed(runs.client, handle.id).read()).document() == document
+    assert (await RunFeed(runs.client, handle.id).read()).document() == as_shown(document)
     chain = await chain_of(runs.client, handle)
     assert len(chain) > 1
     began = chain[0].events[0].event_time.ToDatetime()
@@ -431,18 +432,18 @@ def _first_timer_ends(history: WorkflowHistory) -> datetime:
     return began + timer.start_to_fire_timeout.ToTimedelta()
 
 
-async def test_cancel_at_any_moment_is_kept(kept: Runs) -> None:
+async def test_cancel_at_any_moment_is_kept(cached_runs: Runs) -> None:
     """Some of the cancels come while the run changes executions."""
-    handles = [await kept.start({"nodes": _steps(400, "n", width=4)}) for _ in range(8)]
+    handles = [await cached_runs.start({"nodes": _steps(400, "n", width=4)}) for _ in range(8)]
     for place, handle in enumerate(handles):
-        await eventually(partial(_has_gone_on, kept, handle))
+        await eventually(partial(_has_gone_on, cached_runs, handle))
         if place % 2:
-            await kept.client.get_workflow_handle(handle.id).signal("cancel")
+            await cached_runs.client.get_workflow_handle(handle.id).signal("cancel")
         else:
-            await kept.client.get_workflow_handle(handle.id).cancel()
+            await cached_runs.client.get_workflow_handle(handle.id).cancel()
     ends = [(await document_of(handle))["status"] for handle in handles]
     assert ends == ["cancelled"] * 8
-    await kept.check_ended()
+    await cached_runs.check_ended()
 
 
 async def test_flood_of_signals_makes_the_run_go_on(runs: Runs, bench: Bench, unique: str) -> None:

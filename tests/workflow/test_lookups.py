@@ -20,7 +20,7 @@ from dagwright.plan.references import Lookup
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.people import answer, asks, refusal_of, signal, view_of
-from tests.support.runs import Document, Handle, Runs, document_of, serving_runs
+from tests.support.runs import Document, Handle, Runs, also_without_cache, document_of, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.test_forks import fork
 
@@ -42,20 +42,15 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture(scope="module")
-async def both_runs(client: Client, bench: Bench, settings: Settings) -> AsyncIterator[Mapping[str, Runs]]:
-    registry = bench.registry()
-    async with (
-        serving_runs(client, registry, settings=settings) as kept,
-        serving_runs(client, registry, settings=settings, keeps_state=False) as replayed,
-    ):
-        yield {"kept": kept, "replayed": replayed}
+async def cached_runs(client: Client, bench: Bench, settings: Settings) -> AsyncIterator[Runs]:
+    async with serving_runs(client, bench.registry(), settings=settings) as found:
+        yield found
 
 
-@pytest.fixture(params=["kept", "replayed"])
-async def runs(request: pytest.FixtureRequest, both_runs: Mapping[str, Runs]) -> AsyncIterator[Runs]:
-    """Runs of a worker with and of one without memory; what a test started is checked when it ends."""
-    yield both_runs[request.param]
-    await both_runs[request.param].check_ended()
+@pytest.fixture(scope="module")
+async def uncached_runs(client: Client, bench: Bench, settings: Settings) -> AsyncIterator[Runs]:
+    async with serving_runs(client, bench.registry(), settings=settings, workflow_cache=False) as found:
+        yield found
 
 
 @pytest.fixture
@@ -128,6 +123,7 @@ async def test_what_is_clear_is_bound_and_nobody_is_asked(runs: Runs, database: 
 MARIA, POLARIS = "lookup:person:Maria Garcia", "lookup:company:Polaris Partners"
 
 
+@also_without_cache
 async def test_all_that_is_unclear_is_asked_together_and_nothing_runs_before(
     runs: Runs, database: EntityDatabase, unique: str
 ) -> None:
@@ -257,8 +253,7 @@ async def test_second_person_of_a_name_is_told_from_the_first(
     assert (asked["type"], asked["schema"]["required"]) == ("INFORMATION", ["date_of_birth"])
     refused = await refusal_of(handle, {"request": f"{eva}#2", "answer": {"data": {}}})
     assert "date_of_birth" in refused
-    born = "2001-02-03" if "kept" in unique else "2001-02-04"
-    await answer(handle, f"{eva}#2", {"data": {"date_of_birth": born}})
+    await answer(handle, f"{eva}#2", {"data": {"date_of_birth": "2001-02-03"}})
     document = await document_of(handle)
     [binding] = document["lookups"]
     assert binding["created"]

@@ -22,12 +22,6 @@ _PARTIES = Path(__file__).parents[2] / "examples" / "onboarding" / "parties.csv"
 MARIA = "lookup:person:Maria Garcia"
 
 
-@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
-def keeps_state(request: pytest.FixtureRequest) -> bool:
-    """Whether the worker keeps runs in memory."""
-    return bool(request.param)
-
-
 def load(folder: Path) -> None:
     database = EntityDatabase(Settings(state_dir=folder).database_url)
     load_parties(database, _PARTIES)
@@ -50,11 +44,9 @@ async def asks_soon(runs: Runs, handle: Handle, *requests: str) -> list[dict[str
     return list((await view_of(runs, handle)).document()["waiting_for"])
 
 
-async def test_intents_of_a_model_look_up_before_anything_is_changed(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_intents_of_a_model_look_up_before_anything_is_changed(client: Client, tmp_path: Path) -> None:
     script = said(fund("Iberia"), director("Maria Garcia", "@result_1"), director("Sarah Chen", "@result_1"))
-    async with scripted_runs(client, tmp_path, script, keeps_state=keeps_state) as (_, runs):
+    async with scripted_runs(client, tmp_path, script) as (_, runs):
         load(tmp_path)
         handle = await runs.start_compiled(intents_goal(runs))
         [request] = await asks_soon(runs, handle, MARIA)

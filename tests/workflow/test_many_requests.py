@@ -81,10 +81,10 @@ class _Person:
                 self.refused.append(str(error.cause))
 
 
-async def test_every_request_gets_exactly_its_answer(kept_runs: Runs) -> None:
+async def test_every_request_gets_exactly_its_answer(cached_runs: Runs) -> None:
     chance = random.Random(5)
-    handle = await kept_runs.start(_plan())
-    await _asks(kept_runs, handle, _HALF + 1)
+    handle = await cached_runs.start(_plan())
+    await _asks(cached_runs, handle, _HALF + 1)
     person = _Person(handle, chance)
     wanted = {f"{node}[{number}]": chance.choice(_OPTIONS) for node in ("now", "then") for number in range(_HALF)}
     # A wrong early answer comes for one of the others.
@@ -100,18 +100,18 @@ async def test_every_request_gets_exactly_its_answer(kept_runs: Runs) -> None:
     await asyncio.gather(*(person.answers(name, "x", by_update=True) for name in doubles))
     assert len(person.refused) == told + len(doubles)
 
-    await _asks(kept_runs, handle, 1)
-    assert await _asked(kept_runs, handle) == {"gate"}
+    await _asks(cached_runs, handle, 1)
+    assert await _asked(cached_runs, handle) == {"gate"}
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, {"request": "gate", "answer": {"approved": True}})
-    await _asks(kept_runs, handle, _HALF - len(early))
+    await _asks(cached_runs, handle, _HALF - len(early))
     rest = [name for name in wanted if name not in first]
-    assert await _asked(kept_runs, handle) == set(rest)
+    assert await _asked(cached_runs, handle) == set(rest)
     chance.shuffle(rest)
     sending = [person.answers(name, wanted[name], by_update=number % 2 == 0) for number, name in enumerate(rest)]
     await asyncio.gather(*sending)
 
     document = await document_of(handle)
-    view = await RunFeed(kept_runs.client, handle.id).read()
+    view = await RunFeed(cached_runs.client, handle.id).read()
     assert document["status"] == "completed"
     assert view.scheduler is not None
     given = {name: view.scheduler.record_of(name) for name in wanted}
@@ -120,4 +120,4 @@ async def test_every_request_gets_exactly_its_answer(kept_runs: Runs) -> None:
     }
     assert {closing.how for closing in view.scheduler.requests.closed.values()} == {"answered"}
     assert len(view.scheduler.requests.closed) == 2 * _HALF + 1
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()

@@ -306,7 +306,7 @@ async def test_item_is_found_by_its_key_in_the_run_of_its_chunk(runs: Runs) -> N
 
 async def test_item_of_a_chunk_that_has_not_begun_is_not_known_yet(runs: Runs, bench: Bench, unique: str) -> None:
     items = [str(number) for number in range(2_100)]
-    node = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "500ms", "max_parallel": 4}
+    node = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "max_parallel": 4}
     by_key, by_place = ({"id": name, "for_each": items, **node} for name in ("by_key", "by_place"))
     handle = await runs.start({"nodes": [{**by_key, "key": "k{{item}}"}, by_place]})
     await eventually(lambda: bench.entered.count(unique) == 8, timeout_s=30)
@@ -322,7 +322,7 @@ async def test_item_of_a_chunk_that_has_not_begun_is_not_known_yet(runs: Runs, b
 
 
 async def test_deadline_reaches_every_chunk(runs: Runs, unique: str) -> None:
-    plan = _over(list(range(600)), tool="hold", arguments={"name": unique}, heartbeat="500ms", max_parallel=8)
+    plan = _over(list(range(600)), tool="hold", arguments={"name": unique}, heartbeat="1s", max_parallel=8)
     document = await document_of(await runs.start({**plan, "deadline": "2s"}))
     assert (document["status"], document["error"]["code"]) == ("failed", "deadline_exceeded")
     assert document["nodes"]["m"]["items"] == {"cancelled": 600}
@@ -337,7 +337,7 @@ async def test_item_that_fails_leaves_its_dependents_and_the_others(runs: Runs) 
 
 
 async def test_cancel_reaches_every_chunk(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = _over(list(range(600)), tool="hold", arguments={"name": unique}, heartbeat="500ms", max_parallel=40)
+    plan = _over(list(range(600)), tool="hold", arguments={"name": unique}, heartbeat="1s", max_parallel=40)
     handle = await runs.start(plan)
     await eventually(lambda: bench.entered.count(unique) == 40, timeout_s=30)
     await handle.signal("cancel", {"reason": "enough"})
@@ -348,7 +348,7 @@ async def test_cancel_reaches_every_chunk(runs: Runs, bench: Bench, unique: str)
 
 
 async def test_terminated_chunk_fails_its_items(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = _over(list(range(600)), tool="hold", arguments={"name": unique}, heartbeat="500ms")
+    plan = _over(list(range(600)), tool="hold", arguments={"name": unique}, heartbeat="1s")
     handle = await runs.start(plan)
     await eventually(lambda: bench.entered.count(unique) >= 1, timeout_s=30)
     await runs.client.get_workflow_handle(f"{handle.id}/m[0-149]").terminate("by hand")

@@ -1,7 +1,6 @@
 """Questions about shipments while something is missing: the server, an index, or whatever a query was to find."""
 
 import asyncio
-import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from tests.support.goals import ended
 from tests.support.maritime_runs import (
     SCRIPTS,
     answered,
-    answers,
     generates,
     looks_up,
     maritime_runs,
@@ -47,7 +45,6 @@ async def test_new_worker_explains_why_nothing_was_found_and_the_planner_knows_o
         one_round(runs_query(1, maritime, asked)),
         one_round(why),
         done(why=ref(2, "why_nothing")),
-        "There is no carrier of that name.",
     )
     more = load_tools([str(SCRIPTS / "why_nothing.py")])
     async with maritime_runs(client, tmp_path, maritime, *script, more=more) as (server, runs):
@@ -113,7 +110,6 @@ async def test_question_goes_on_when_the_search_server_goes_away_while_a_worker_
         one_round(looks_up(1, "shipments to Houston")),
         one_round(generates(2, 1), runs_generated(3, 2), shows(4, 3)),
         done(table=ref(4, "formatted_results")),
-        answers(lambda told: str(re.findall(r"1 of [\d,]+ are shown", told))),
         worker_says("sg1", understood("search", {"Houston": ("port", "destination_port")})),
         # It has read the fields of the index, and its query is to be judged by the server as soon as it is written.
         worker_says("sg2", query(body), released=answered_now),
@@ -149,4 +145,4 @@ async def test_question_goes_on_when_the_search_server_goes_away_while_a_worker_
     # What the model wrote before the server went away is used, and not paid for again.
     assert (asked_by("sg1"), asked_by("sg2")) == (1, 1)
     assert slot(found, "sg3", "hit_count") == expected
-    assert (found["status"], found["output"]) == ("completed", f"['1 of {expected:,} are shown']")
+    assert (found["status"], f"1 of {expected:,} are shown" in found["output"]) == ("completed", True)

@@ -14,6 +14,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 import worker
+from dagwright.feed import RunFeed
 from dagwright.mcp import ServersOfTools
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import ToolDeclaration
@@ -180,7 +181,7 @@ async def test_a_tool_that_is_not_what_the_plan_was_checked_against_is_not_calle
         await stale.check_ended()
 
 
-async def test_a_tool_that_no_server_had_when_the_worker_started_fails_with_a_reason(
+async def test_a_call_of_a_tool_that_no_server_had_when_the_worker_started_waits_with_a_reason(
     client: Client, tmp_path: Path, unique: str
 ) -> None:
     file = write_servers(tmp_path, srv=server_entry(tmp_path / "did"))
@@ -193,9 +194,17 @@ async def test_a_tool_that_no_server_had_when_the_worker_started_fails_with_a_re
             await stack.enter_async_context(each)
         runs = Runs(client, task_queue=unique, tools={"srv.gone": gone}, store=toolset.store)
         node = {**_node("srv.gone", text="x"), "retry": {"max_attempts": 2, "first_delay": "10ms"}}
-        error = (
-            "tool_changed: The worker knows no tool 'srv.gone': when it started, no MCP server or agent of its files "
-            "was one; check the plan again"
-        )
-        assert (await runs.run(_plan(node)))["nodes"] == {"n": failed(error, attempts=2)}
+        handle = await runs.start(_plan(node))
+
+        async def held() -> list[str]:
+            notes = (await RunFeed(client, handle.id).read()).notes
+            return [note["message"] for note in notes if note["code"] == "tool_missing"]
+
+        async def is_held() -> bool:
+            return bool(await held())
+
+        await eventually(is_held)
+        assert "has no tool 'srv.gone'; its call waits" in (await held())[0]
+        await handle.signal("cancel")
+        assert (await document_of(handle))["status"] == "cancelled"
         await runs.check_ended()

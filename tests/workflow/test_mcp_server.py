@@ -28,11 +28,11 @@ output: "{{sum.result}}"
 
 
 @pytest.fixture
-async def mcp(kept_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[McpBench]:
+async def mcp(cached_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[McpBench]:
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "double.yaml").write_text(_DOUBLE, encoding="utf-8")
-    yield McpBench(kept_runs, bench, tmp_path)
-    await kept_runs.check_ended()
+    yield McpBench(cached_runs, bench, tmp_path)
+    await cached_runs.check_ended()
 
 
 def _plan(*nodes: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
@@ -265,6 +265,8 @@ async def test_failed_run_is_an_error_that_says_which_node_failed(mcp: McpBench,
         )
     assert told["status"] == "failed"
     assert [(failure["id"], failure["message"]) for failure in told["failures"]] == [("bad", "too dark")]
+    assert told["error"] == {"code": "node_failed", "message": "'bad' failed: too dark", "node": "bad"}
+    assert told["message"] == "The run failed: 'bad' failed: too dark."
 
 
 async def test_run_is_cancelled(mcp: McpBench, mode: str, unique: str) -> None:

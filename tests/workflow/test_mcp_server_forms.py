@@ -19,9 +19,9 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-async def mcp(kept_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[McpBench]:
-    yield McpBench(kept_runs, bench, tmp_path)
-    await kept_runs.check_ended()
+async def mcp(cached_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[McpBench]:
+    yield McpBench(cached_runs, bench, tmp_path)
+    await cached_runs.check_ended()
 
 
 def _asking_plan(*more: Any) -> dict[str, Any]:
@@ -59,21 +59,21 @@ async def test_question_of_a_sub_plan_is_asked_too(mcp: McpBench, mode: str) -> 
 
 
 async def test_interim_result_holds_all_that_another_server_needs_to_go_on(
-    mcp: McpBench, kept_runs: Runs, bench: Bench, tmp_path: Path, unique: str
+    mcp: McpBench, cached_runs: Runs, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
     arguments = {"plan": _asking_plan(), "id": unique}
     async with mcp.client("2026-07-28", Person(lambda _: None)) as call:
         interim = await call.client.session.call_tool("run_plan", arguments, allow_input_required=True)
     assert isinstance(interim, types.InputRequiredResult)
     assert list(interim.input_requests or {}) == ["check"]
-    another = McpBench(kept_runs, bench, tmp_path)
+    another = McpBench(cached_runs, bench, tmp_path)
     filled = types.ElicitResult(action="accept", content={"approved": True})
     async with another.client("2026-07-28", Person(lambda _: None)) as call:
         result = await call.client.session.call_tool(
             "run_plan", arguments, input_responses={"check": filled}, request_state=interim.request_state
         )
     assert result.structured_content["output"] is True
-    kept_runs.take(kept_runs.client.get_workflow_handle(unique))
+    cached_runs.take(cached_runs.client.get_workflow_handle(unique))
 
 
 async def test_state_that_no_interim_result_gave_is_refused(mcp: McpBench) -> None:

@@ -89,9 +89,9 @@ class _Tasks:
 
 
 @pytest.fixture
-async def mcp(kept_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[McpBench]:
-    yield McpBench(kept_runs, bench, tmp_path)
-    await kept_runs.check_ended()
+async def mcp(cached_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[McpBench]:
+    yield McpBench(cached_runs, bench, tmp_path)
+    await cached_runs.check_ended()
 
 
 @asynccontextmanager

@@ -16,7 +16,17 @@ from dagwright.feed import RunFeed
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.receiver import SECRET, Receiver, receiving
-from tests.support.runs import Handle, Runs, bare, document_of, done, events_of, serving_runs
+from tests.support.runs import (
+    Handle,
+    Runs,
+    also_without_cache,
+    as_shown,
+    bare,
+    document_of,
+    done,
+    events_of,
+    serving_runs,
+)
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -28,9 +38,9 @@ def receiver() -> Iterator[Receiver]:
         yield receiver
 
 
-@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
+@pytest.fixture
 async def hooked(
-    request: pytest.FixtureRequest, client: Client, bench: Bench, tmp_path: Path, receiver: Receiver
+    client: Client, bench: Bench, tmp_path: Path, receiver: Receiver, *, workflow_cache: bool
 ) -> AsyncIterator[Runs]:
     """Runs of a worker that has a hook."""
     settings = Settings(
@@ -39,7 +49,7 @@ async def hooked(
         notify_secret=SecretStr(SECRET),
         ui_url="https://temporal.example.com",
     )
-    async with serving_runs(client, bench.registry(), settings=settings, keeps_state=request.param) as runs:
+    async with serving_runs(client, bench.registry(), settings=settings, workflow_cache=workflow_cache) as runs:
         yield runs
         await runs.check_ended()
 
@@ -64,6 +74,7 @@ async def _notes(handle: Handle, runs: Runs) -> list[str]:
     return [note["message"] for note in notes if note["code"] == "notify"]
 
 
+@also_without_cache
 async def test_hook_is_told_signed_what_is_asked_and_answered(hooked: Runs, receiver: Receiver) -> None:
     plan = {"title": "Report", "nodes": [_human("check", assignee="ann", deadline="2d"), _human("odd id")]}
     handle = await hooked.start(plan, notifies=True)
@@ -86,6 +97,8 @@ async def test_hook_is_told_signed_what_is_asked_and_answered(hooked: Runs, rece
     await _answer(handle, "check")
     await _told(receiver, "check opened", "odd id opened", "check answered")
     answered = receiver.deliveries[-1].notice
+    requested_at = answered["closing"].pop("requested_at")
+    assert requested_at <= answered["at"]
     assert answered["closing"] == {
         "how": "answered",
         "at": answered["at"],
@@ -93,6 +106,8 @@ async def test_hook_is_told_signed_what_is_asked_and_answered(hooked: Runs, rece
         "through": "update",
         "what": "approved",
         "note": "fine",
+        "requested_from": "ann",
+        "escalations": [],
     }
     await handle.signal(wire.CANCEL)
     await document_of(handle)
@@ -149,7 +164,7 @@ async def test_hook_that_hangs_holds_nothing_back(hooked: Runs, receiver: Receiv
         assert [note["message"] for note in document["notes"]] == [
             "2 notices were not told: the hook did not take them within 0.5 s of the end of the run"
         ]
-        assert (await RunFeed(hooked.client, handle.id).read()).document() == document
+        assert (await RunFeed(hooked.client, handle.id).read()).document() == as_shown(document)
         await hooked.check_ended()
 
 
@@ -171,7 +186,7 @@ async def test_hook_that_is_gone_becomes_a_note_while_the_run_goes_on(
     document = await document_of(handle)
     assert [note["message"] for note in document["notes"]] == [told]
     assert "hidden" not in str(document)
-    assert (await RunFeed(hooked.client, handle.id).read()).document() == document
+    assert (await RunFeed(hooked.client, handle.id).read()).document() == as_shown(document)
     assert sorted(receiver.taken) == ["check answered", "other answered"]
 
 

@@ -1,5 +1,6 @@
 """Whatever is sent to a run, it ends in a clear state and no workflow task fails."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
@@ -13,7 +14,6 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from dagwright.plan.tools import Effects, ToolDeclaration
-from tests.fuzz.checks import check_projection
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, bare, document_of, done, failed, raw
 from tests.support.tools import ODD_FAILURES, ODD_RESULTS, Bench
@@ -25,48 +25,49 @@ _COMPILED = {"format": 1, "nodes": [{"id": "a", "tool": "echo"}], "tools": {}}
 _UNENDED = {"given": [["a", "running", 1, 0, 0]], "items": {"value": []}}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ((), "invalid: the input must be an object"),
-        ((None,), "invalid: the input must be an object"),
-        (("text",), "invalid: the input must be an object"),
-        ((7,), "invalid: the input must be an object"),
-        (([],), "invalid: the input must be an object"),
-        (({"plan": _FINE}, {"second": 1}), "invalid: the input must be an object"),
-        (({},), "invalid: the input must hold exactly one of"),
-        (({"plan": _FINE, "compiled": {}},), "invalid: the input must hold exactly one of"),
-        (({"plan": _FINE, "inputs": 5},), "invalid: 'inputs' must be an object"),
-        (({"plan": _FINE, "options": {"max_parallel": 0}},), "invalid: options.max_parallel must be"),
-        (({"plan": _FINE, "options": {"deadline": 5}},), "invalid: options.deadline must be"),
-        (({"plan": _FINE, "options": {"deadline": "soon"}},), "invalid: options.deadline must be a duration: 'soon'"),
-        (({"plan": _FINE, "path": 7},), "invalid: the input cannot be read"),
-        (({"plan": _FINE, "parent": "above"},), "invalid: 'parent' must name a workflow_id and a task"),
-        (({"compiled": {"format": 2}},), "invalid: the input cannot be read"),
-        (({"compiled": {"format": 1, "nodes": [{"id": 1, "holes": 5}]}},), "invalid: the input cannot be read"),
-        (({"compiled": []},), "invalid: the input cannot be read"),
-        (({"compiled": _COMPILED, "chunk": {}},), "invalid: the input cannot be read: this is no chunk of a map"),
-        (({"compiled": _COMPILED, "chunk": {"given": [], "items": {}}},), "invalid: the input cannot be read"),
-        (({"compiled": _COMPILED, "chunk": _UNENDED},), "invalid: the input cannot be read: a node that the items"),
-        (({"plan": None},), "invalid_field: "),
-        (({"plan": "steps"},), "invalid_field: "),
-        (({"plan": {"nodes": []}},), "empty_plan: "),
-        (({"plan": {"nodes": [{"id": "a", "tool": "nope"}]}},), "unknown_tool: "),
-        (({"plan": {"nodes": [{"id": "a", "tool": "echo", "depends_on": ["a"]}]}},), "self_dependency: "),
-        ((raw(b"{"),), "invalid: the payload is no JSON"),
-        ((raw(b"\xff\x00"),), "invalid: the payload is no JSON"),
-        ((raw(b"[" * 100_000),), "invalid: the payload is no JSON"),
-        ((raw(b'{"plan": 1e999}'),), "invalid: the payload is no JSON"),
-        ((raw(b"\x00", "binary/encrypted"),), "invalid: the payload is no JSON"),
-        ((raw(b"", "binary/null"),), "invalid: the input must be an object"),
-        ((raw(b"\xff", "binary/plain"), 1), "invalid: the input must be an object"),
-        (({"plan": _FINE}, raw(b"{"), raw(b"\xff", "binary/encrypted")), "invalid: the input must be an object"),
-    ],
-)
-async def test_wrong_input_fails_the_run_with_a_sentence(runs: Runs, arguments: tuple[Any, ...], error: str) -> None:
-    document = await runs.run_raw(*arguments)
-    assert (document["status"], document["nodes"]) == ("failed", {})
-    assert document["error"].startswith(error)
+_WRONG: list[tuple[tuple[Any, ...], str]] = [
+    ((), "invalid: the input must be an object"),
+    ((None,), "invalid: the input must be an object"),
+    (("text",), "invalid: the input must be an object"),
+    ((7,), "invalid: the input must be an object"),
+    (([],), "invalid: the input must be an object"),
+    (({"plan": _FINE}, {"second": 1}), "invalid: the input must be an object"),
+    (({},), "invalid: the input must hold exactly one of"),
+    (({"plan": _FINE, "compiled": {}},), "invalid: the input must hold exactly one of"),
+    (({"plan": _FINE, "inputs": 5},), "invalid: 'inputs' must be an object"),
+    (({"plan": _FINE, "options": {"max_parallel": 0}},), "invalid: options.max_parallel must be"),
+    (({"plan": _FINE, "options": {"deadline": 5}},), "invalid: options.deadline must be"),
+    (({"plan": _FINE, "options": {"deadline": "soon"}},), "invalid: options.deadline must be a duration: 'soon'"),
+    (({"plan": _FINE, "path": 7},), "invalid: the input cannot be read"),
+    (({"plan": _FINE, "parent": "above"},), "invalid: 'parent' must name a workflow_id and a task"),
+    (({"compiled": {"format": 2}},), "invalid: the input cannot be read"),
+    (({"compiled": {"format": 1, "nodes": [{"id": 1, "holes": 5}]}},), "invalid: the input cannot be read"),
+    (({"compiled": []},), "invalid: the input cannot be read"),
+    (({"compiled": _COMPILED, "chunk": {}},), "invalid: the input cannot be read: this is no chunk of a map"),
+    (({"compiled": _COMPILED, "chunk": {"given": [], "items": {}}},), "invalid: the input cannot be read"),
+    (({"compiled": _COMPILED, "chunk": _UNENDED},), "invalid: the input cannot be read: a node that the items"),
+    (({"plan": None},), "invalid_field: "),
+    (({"plan": "steps"},), "invalid_field: "),
+    (({"plan": {"nodes": []}},), "empty_plan: "),
+    (({"plan": {"nodes": [{"id": "a", "tool": "nope"}]}},), "unknown_tool: "),
+    (({"plan": {"nodes": [{"id": "a", "tool": "echo", "depends_on": ["a"]}]}},), "self_dependency: "),
+    ((raw(b"{"),), "invalid: the payload is no JSON"),
+    ((raw(b"\xff\x00"),), "invalid: the payload is no JSON"),
+    ((raw(b"[" * 100_000),), "invalid: the payload is no JSON"),
+    ((raw(b'{"plan": 1e999}'),), "invalid: the payload is no JSON"),
+    ((raw(b"\x00", "binary/encrypted"),), "invalid: the payload is no JSON"),
+    ((raw(b"", "binary/null"),), "invalid: the input must be an object"),
+    ((raw(b"\xff", "binary/plain"), 1), "invalid: the input must be an object"),
+    (({"plan": _FINE}, raw(b"{"), raw(b"\xff", "binary/encrypted")), "invalid: the input must be an object"),
+]
+"""Arguments of a start -> the beginning of the error."""
+
+
+async def test_wrong_input_fails_the_run_with_a_sentence(runs: Runs) -> None:
+    documents = await asyncio.gather(*(runs.run_raw(*arguments) for arguments, _ in _WRONG))
+    assert [(document["status"], document["nodes"]) for document in documents] == [("failed", {})] * len(_WRONG)
+    found = [document["error"][: len(error)] for document, (_, error) in zip(documents, _WRONG, strict=True)]
+    assert found == [error for _, error in _WRONG]
 
 
 async def test_every_problem_of_a_raw_plan_is_told(runs: Runs) -> None:
@@ -100,38 +101,44 @@ async def test_raw_plan_of_any_dialect_runs(runs: Runs) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "node_id",
-    [
-        "計" * 66,
-        "a/b",
-        "line\nbreak",
-        "👩‍🚀",
-        "a.b (c)",
-        'q"uote\\',
-        "nul\x00",
-        "~",
-        "a|b",
-        " a ",
-        "x" * 200,
-        "compile_plan",
-    ],
-)
-async def test_odd_ids_run(runs: Runs, node_id: str) -> None:
-    nodes = [
-        {"id": node_id, "tool": "echo", "arguments": {"x": 1}},
-        {"id": "sub", "plan": {"nodes": [{"id": node_id, "plan": _FINE}]}},
-        {"id": "each", "tool": "echo", "for_each": [node_id, "y" * 190], "key": "{{item}}"},
-        {"id": "uses", "tool": "echo", "arguments": {"got": f"{{{{{node_id}.result.x}}}}"}},
-    ]
-    document = await runs.run({"nodes": nodes})
-    assert document["nodes"] == {
-        node_id: done({"x": 1}),
-        "sub": done({node_id: {"a": {}}}),
-        "each": done([{}, {}]),
-        f"each[{node_id}]": done({}),
-        f"each[{'y' * 190}]": done({}),
-        "uses": done({"got": 1}),
+_ODD_IDS = [
+    "計" * 66,
+    "a/b",
+    "line\nbreak",
+    "👩‍🚀",
+    "a.b (c)",
+    'q"uote\\',
+    "nul\x00",
+    "~",
+    "a|b",
+    " a ",
+    "x" * 200,
+    "compile_plan",
+]
+
+
+async def test_odd_ids_run(runs: Runs) -> None:
+    documents = await asyncio.gather(*(runs.run(_plan_with(node_id)) for node_id in _ODD_IDS))
+    for node_id, document in zip(_ODD_IDS, documents, strict=True):
+        assert document["nodes"] == {
+            node_id: done({"x": 1}),
+            "sub": done({node_id: {"a": {}}}),
+            "each": done([{}, {}]),
+            f"each[{node_id}]": done({}),
+            f"each[{'y' * 190}]": done({}),
+            "uses": done({"got": 1}),
+        }
+
+
+def _plan_with(node_id: str) -> dict[str, Any]:
+    """Returns a plan that has an id everywhere an id can stand."""
+    return {
+        "nodes": [
+            {"id": node_id, "tool": "echo", "arguments": {"x": 1}},
+            {"id": "sub", "plan": {"nodes": [{"id": node_id, "plan": _FINE}]}},
+            {"id": "each", "tool": "echo", "for_each": [node_id, "y" * 190], "key": "{{item}}"},
+            {"id": "uses", "tool": "echo", "arguments": {"got": f"{{{{{node_id}.result.x}}}}"}},
+        ]
     }
 
 
@@ -189,20 +196,23 @@ async def test_plan_with_very_many_problems_is_refused(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("tool", ["odd_failure", "odd_failure_async"])
-@pytest.mark.parametrize("kind", sorted(ODD_FAILURES))
-async def test_tool_may_raise_anything(runs: Runs, tool: str, kind: str) -> None:
-    node = {"id": "a", "tool": tool, "arguments": {"kind": kind}, "retry": {"max_attempts": 1}}
-    document = await runs.run({"nodes": [node, {"id": "b", "tool": "echo"}]})
+async def test_tool_may_raise_anything(runs: Runs, tool: str) -> None:
+    kinds = sorted(ODD_FAILURES)
+    nodes = [{"id": kind, "tool": tool, "arguments": {"kind": kind}, "retry": {"max_attempts": 1}} for kind in kinds]
+    document = await runs.run({"nodes": [*nodes, {"id": "b", "tool": "echo"}]})
     assert document["status"] == "completed_with_failures"
-    assert document["nodes"]["a"]["status"] == "failed"
-    assert document["nodes"]["a"]["error"]
+    assert [document["nodes"][kind]["status"] for kind in kinds] == ["failed"] * len(kinds)
+    assert all(document["nodes"][kind]["error"] for kind in kinds)
 
 
-@pytest.mark.parametrize("kind", sorted(ODD_RESULTS))
-async def test_tool_may_return_anything(runs: Runs, kind: str) -> None:
-    node = {"id": "a", "tool": "odd_result", "arguments": {"kind": kind}, "retry": {"max_attempts": 1}}
-    document = await runs.run({"nodes": [node, {"id": "b", "tool": "echo"}]})
-    assert document["status"] in ("completed", "completed_with_failures")
+async def test_tool_may_return_anything(runs: Runs) -> None:
+    kinds = sorted(ODD_RESULTS)
+    nodes = [
+        {"id": kind, "tool": "odd_result", "arguments": {"kind": kind}, "retry": {"max_attempts": 1}} for kind in kinds
+    ]
+    document = await runs.run({"nodes": [*nodes, {"id": "b", "tool": "echo"}]})
+    assert document["status"] == "completed_with_failures"
+    assert [document["nodes"][kind]["status"] for kind in kinds] == ["failed"] * len(kinds)
     assert document["nodes"]["b"] == done({})
 
 
@@ -222,13 +232,16 @@ GARBAGE: list[tuple[Any, ...]] = [
 """Payloads of signals that nobody promised."""
 
 
-@pytest.mark.parametrize("arguments", GARBAGE)
-async def test_cancel_works_with_any_payload(runs: Runs, bench: Bench, unique: str, arguments: tuple[Any, ...]) -> None:
-    node = {"id": "a", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"}
-    handle = await runs.start({"nodes": [node]})
-    await eventually(lambda: unique in bench.entered)
-    await handle.signal("cancel", args=arguments)
-    assert (await document_of(handle))["status"] == "cancelled"
+async def test_cancel_works_with_any_payload(runs: Runs, bench: Bench, unique: str) -> None:
+    async def is_cancelled_by(arguments: tuple[Any, ...], *, name: str) -> bool:
+        node = {"id": "a", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"}
+        handle = await runs.start({"nodes": [node]})
+        await eventually(lambda: name in bench.entered)
+        await handle.signal("cancel", args=arguments)
+        return bool((await document_of(handle))["status"] == "cancelled")
+
+    cancelling = [is_cancelled_by(each, name=f"{unique} {number}") for number, each in enumerate(GARBAGE)]
+    assert await asyncio.gather(*cancelling) == [True] * len(GARBAGE)
 
 
 async def test_other_signals_are_refused_or_kept_and_never_fatal(runs: Runs, bench: Bench, unique: str) -> None:
@@ -245,9 +258,9 @@ async def test_other_signals_are_refused_or_kept_and_never_fatal(runs: Runs, ben
     assert [note["code"] for note in document["notes"]] == ["refused"] * 3 * (len(GARBAGE) + 2)
 
 
-async def test_flood_of_refused_signals_keeps_a_hundred_notes(kept_runs: Runs, bench: Bench, unique: str) -> None:
+async def test_flood_of_refused_signals_keeps_a_hundred_notes(cached_runs: Runs, bench: Bench, unique: str) -> None:
     node = {"id": "a", "tool": "hold", "arguments": {"name": unique}}
-    handle = await kept_runs.start({"nodes": [node]})
+    handle = await cached_runs.start({"nodes": [node]})
     await eventually(lambda: unique in bench.entered)
     for _ in range(120):
         await handle.signal("sub_plan_ended", "x")
@@ -255,7 +268,7 @@ async def test_flood_of_refused_signals_keeps_a_hundred_notes(kept_runs: Runs, b
     document = await document_of(handle)
     assert len(document["notes"]) == 101
     assert document["notes"][-1] == {"code": "left_out", "node": None, "message": "20 more notes are left out"}
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
 # Workers of others.
@@ -340,46 +353,48 @@ async def _end_kind(handle: Handle) -> str:
         return str(error).partition(":")[0]
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"timeout_s": -1},
-        {"timeout_s": 1e300},
-        {"timeout_s": None},
-        {"heartbeat_s": 1e12},
-        {"retry": {"max_attempts": -1}},
-        {"retry": {"factor": 0.1}},
-        {"retry": {"first_delay_s": -5}},
-        {"priority": 99},
-        {"priority": "high"},
-        {"tool": "x" * 2_000},
-        {"tool": 5},
-        {"title": 5},
-        {"dependencies": [7]},
-        {"arguments": 5},
-        {"for_each": 5},
-        {"kind": "plan"},
-        {"when": "1 +"},
-    ],
-    ids=str,
-)
-async def test_compiled_plan_that_no_compiler_made_ends(runs: Runs, odd: dict[str, Any]) -> None:
-    compiled = {"format": 1, "nodes": [{"id": "a", "tool": "echo", **odd}], "tools": {}, "deadline_s": 2.0}
-    handle = await runs.start_raw({"compiled": compiled})
-    assert await _end_kind(handle) in ("failed", "Bug")
+_ODD_FIELDS: list[dict[str, Any]] = [
+    {"timeout_s": -1},
+    {"timeout_s": 1e300},
+    {"timeout_s": None},
+    {"heartbeat_s": 1e12},
+    {"retry": {"max_attempts": -1}},
+    {"retry": {"factor": 0.1}},
+    {"retry": {"first_delay_s": -5}},
+    {"priority": 99},
+    {"priority": "high"},
+    {"tool": "x" * 2_000},
+    {"tool": 5},
+    {"title": 5},
+    {"dependencies": [7]},
+    {"arguments": 5},
+    {"for_each": 5},
+    {"kind": "plan"},
+    {"when": "1 +"},
+]
+
+_ODD_QUEUES: list[Any] = ["/_sys/queue", "q" * 2_000, 5]
+
+_DEADLINE_S = 0.5
+"""Ends a run whose call no worker can take."""
 
 
-@pytest.mark.parametrize("queue", ["/_sys/queue", "q" * 2_000, 5], ids=["system", "long", "number"])
-async def test_compiled_tool_on_a_queue_that_cannot_be_ends(runs: Runs, queue: Any) -> None:
-    tools = {"echo": {"effects": "read", "task_queue": queue}}
-    compiled = {"format": 1, "nodes": [{"id": "a", "tool": "echo"}], "tools": tools, "deadline_s": 2.0}
-    assert await _end_kind(await runs.start_raw({"compiled": compiled})) == "failed"
+async def test_compiled_plan_that_no_compiler_made_ends(runs: Runs) -> None:
+    ends = await _ends_of(runs, *(({"id": "a", "tool": "echo", **odd}, {}) for odd in _ODD_FIELDS))
+    assert set(ends) <= {"failed", "Bug"}
 
 
-async def test_attempts_at_a_tool_that_its_worker_lacks_are_counted_by_whoever_looks(runs: Runs) -> None:
-    node = {"id": "a", "tool": "nobody", "retry": {"max_attempts": 2, "first_delay_s": 0.01}}
-    tools = {"nobody": {"effects": "read", "task_queue": runs.tools["echo"].task_queue}}
-    handle = await runs.start_raw({"compiled": {"format": 1, "nodes": [node], "tools": tools}})
-    document = await document_of(handle)
-    assert (document["nodes"]["a"]["status"], document["nodes"]["a"]["attempts"]) == ("failed", 2)
-    await check_projection(await handle.fetch_history(), document)
+async def test_compiled_tool_on_a_queue_that_cannot_be_ends(runs: Runs) -> None:
+    tools = ({"echo": {"effects": "read", "task_queue": queue}} for queue in _ODD_QUEUES)
+    ends = await _ends_of(runs, *(({"id": "a", "tool": "echo"}, declared) for declared in tools))
+    assert ends == ["failed"] * len(_ODD_QUEUES)
+
+
+async def _ends_of(runs: Runs, *given: tuple[dict[str, Any], dict[str, Any]]) -> list[str]:
+    """Runs compiled plans of one node and some tools at once; returns how each ended."""
+
+    async def end_kind(node: dict[str, Any], tools: dict[str, Any]) -> str:
+        compiled = {"format": 1, "nodes": [node], "tools": tools, "deadline_s": _DEADLINE_S}
+        return await _end_kind(await runs.start_raw({"compiled": compiled}))
+
+    return await asyncio.gather(*(end_kind(node, tools) for node, tools in given))

@@ -108,7 +108,7 @@ async def test_fail_fast_stops_what_runs_and_what_waits(runs: Runs, bench: Bench
     plan = {
         "on_failure": "fail_fast",
         "nodes": [
-            {"id": "slow", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "500ms"},
+            {"id": "slow", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"},
             {"id": "after", "tool": "echo", "depends_on": ["slow"]},
             {"id": "first", "tool": "add", "arguments": {"left": 1, "right": 1}},
             {"id": "bad", "tool": "fail", "depends_on": ["first"]},

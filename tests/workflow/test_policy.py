@@ -8,7 +8,7 @@ from dagwright.contracts import wire
 from dagwright.feed import RunFeed
 from dagwright.plan.policy import policy_from_json
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, bare, document_of, done, failed
+from tests.support.runs import Handle, Runs, as_shown, bare, document_of, done, failed
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -89,7 +89,7 @@ async def test_tool_approved_for_the_whole_run_is_not_asked_about_again(runs: Ru
 
     document = await document_of(handle)
     assert bare(document)["nodes"] == {"a": done(f"{unique}1"), "b": done(f"{unique}2"), "below": done(f"{unique}3")}
-    assert (await RunFeed(runs.client, handle.id).read()).document() == document
+    assert (await RunFeed(runs.client, handle.id).read()).document() == as_shown(document)
 
 
 async def test_plan_of_a_model_runs_when_it_was_approved_as_a_whole(runs: Runs, bench: Bench, unique: str) -> None:
@@ -105,7 +105,7 @@ async def test_plan_of_a_model_runs_when_it_was_approved_as_a_whole(runs: Runs, 
 
     document = await document_of(handle)
     assert bare(document)["nodes"] == {"a": done(f"{unique}1"), "below": done(f"{unique}2")}
-    assert (await RunFeed(runs.client, handle.id).read()).document() == document
+    assert (await RunFeed(runs.client, handle.id).read()).document() == as_shown(document)
 
 
 async def test_plan_of_a_model_that_is_rejected_calls_nothing(runs: Runs, bench: Bench, unique: str) -> None:
@@ -117,4 +117,4 @@ async def test_plan_of_a_model_that_is_rejected_calls_nothing(runs: Runs, bench:
     assert (document["status"], document["error"]["code"]) == ("failed", "rejected")
     assert document["error"]["message"] == "rejected by ann: too dear"
     assert bench.effects[unique] == []
-    assert (await RunFeed(runs.client, handle.id).read()).document() == document
+    assert (await RunFeed(runs.client, handle.id).read()).document() == as_shown(document)

@@ -16,7 +16,17 @@ from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, bare, bare_node, document_of, done, events_of, serving_runs
+from tests.support.runs import (
+    Handle,
+    Runs,
+    also_without_cache,
+    bare,
+    bare_node,
+    document_of,
+    done,
+    events_of,
+    serving_runs,
+)
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -42,6 +52,7 @@ async def _details(handle: Handle) -> str:
     return str(metadata.current_details)
 
 
+@also_without_cache
 async def test_queries_tell_how_a_run_is_doing(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_plan(unique))
     await eventually(lambda: unique in bench.entered)
@@ -135,7 +146,7 @@ async def _states_written(handle: Handle) -> list[str]:
     return [json.loads(attributes.indexed_fields[_STATE.name].data) for attributes in written]
 
 
-async def test_lookups_are_bound_before_anything_runs(kept_runs: Runs, bench: Bench, tmp_path: Path) -> None:
+async def test_lookups_are_bound_before_anything_runs(cached_runs: Runs, bench: Bench, tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path)
     database = EntityDatabase(settings.database_url)
     load_parties(database, _PARTIES)
@@ -145,7 +156,7 @@ async def test_lookups_are_bound_before_anything_runs(kept_runs: Runs, bench: Be
         lookup = {"who": {"search_text": name, "entity_type": "person"}}
         return {"intents": [{"verb": "echo", "params": {}, "refs": {}, "lookups": lookup}]}
 
-    async with serving_runs(kept_runs.client, bench.registry(), settings=settings) as runs:
+    async with serving_runs(cached_runs.client, bench.registry(), settings=settings) as runs:
         found = await runs.run_raw({"plan": intents("Sarah Chen")})
         missing = await runs.run_raw({"plan": intents("Nobody Known"), "options": {"asks": False}})
         await runs.check_ended()

@@ -40,8 +40,19 @@ def _add(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
     }
 
 
-async def test_run_whose_queue_nobody_serves_waits_for_a_worker(client: Client, kept_runs: Runs) -> None:
-    nobody = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=kept_runs.tools, store=kept_runs.store)
+def _with_far(runs: Runs, far: ToolDeclaration) -> Runs:
+    """Returns runs that know one more tool, `far`."""
+    return Runs(runs.client, task_queue=runs.task_queue, tools={**runs.tools, "far": far}, store=runs.store)
+
+
+def _start_one(queue: str) -> str:
+    """Returns the advice for a run that was started without files of tools."""
+    command = f"python worker.py --tools FILE --tools-queue {queue}"
+    return f"start one with `{command}`, where FILE is the file or module of the tool"
+
+
+async def test_run_whose_queue_nobody_serves_waits_for_a_worker(client: Client, cached_runs: Runs) -> None:
+    nobody = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=cached_runs.tools, store=cached_runs.store)
     handle = await nobody.start({"nodes": [_add("a")]})
     try:
         view = await _waiting(client, handle)
@@ -53,10 +64,10 @@ async def test_run_whose_queue_nobody_serves_waits_for_a_worker(client: Client, 
     ]
 
 
-async def test_node_of_a_foreign_queue_waits_while_the_others_go_on(client: Client, kept_runs: Runs) -> None:
+async def test_node_of_a_foreign_queue_waits_while_the_others_go_on(client: Client, cached_runs: Runs) -> None:
     queue = f"far-{uuid4().hex}"
     far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue, is_foreign=True)
-    runs = Runs(client, task_queue=kept_runs.task_queue, tools={**kept_runs.tools, "far": far}, store=kept_runs.store)
+    runs = _with_far(cached_runs, far)
     nodes = [
         _add("a"),
         {"id": "one", "tool": "far", "arguments": {}, "depends_on": ["a"]},
@@ -86,10 +97,10 @@ async def test_node_of_a_foreign_queue_waits_while_the_others_go_on(client: Clie
     await runs.check_ended()
 
 
-async def test_sub_plan_and_run_wait_for_a_worker_that_a_node_below_needs(client: Client, kept_runs: Runs) -> None:
+async def test_sub_plan_and_run_wait_for_a_worker_that_a_node_below_needs(client: Client, cached_runs: Runs) -> None:
     queue = f"far-{uuid4().hex}"
     far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue)
-    runs = Runs(client, task_queue=kept_runs.task_queue, tools={**kept_runs.tools, "far": far}, store=kept_runs.store)
+    runs = _with_far(cached_runs, far)
     inner = {"nodes": [{"id": "x", "tool": "far", "arguments": {}}]}
     handle = await runs.start(
         {"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "inner", "plan": inner}]}}, _add("a")]}
@@ -104,17 +115,16 @@ async def test_sub_plan_and_run_wait_for_a_worker_that_a_node_below_needs(client
         {
             "code": "no_worker",
             "node": "sub",
-            "message": f"no worker serves the queue {queue!r} of far; start one with `dagwright watch {handle.id}` or "
-            "`python worker.py`",
+            "message": f"no worker serves the queue {queue!r} of far; {_start_one(queue)}",
         }
     ]
     await runs.check_ended()
 
 
-async def test_sub_plan_whose_root_the_server_has_forgotten_tells_of_itself(client: Client, kept_runs: Runs) -> None:
+async def test_sub_plan_whose_root_the_server_has_forgotten_tells_of_itself(client: Client, cached_runs: Runs) -> None:
     queue = f"far-{uuid4().hex}"
     far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue)
-    runs = Runs(client, task_queue=kept_runs.task_queue, tools={**kept_runs.tools, "far": far}, store=kept_runs.store)
+    runs = _with_far(cached_runs, far)
     root = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "x", "tool": "far"}]}}]})
     await _waiting(client, root)
     await root.terminate()
@@ -127,8 +137,7 @@ async def test_sub_plan_whose_root_the_server_has_forgotten_tells_of_itself(clie
     await _forget(client, below.id)
 
     assert [note["message"] for note in document["notes"]] == [
-        f"no worker serves the queue {queue!r} of far; start one with `dagwright watch {below.id}` or "
-        "`python worker.py`"
+        f"no worker serves the queue {queue!r} of far; {_start_one(queue)}"
     ]
 
 
@@ -150,7 +159,7 @@ async def _forget(client: Client, workflow_id: str) -> None:
 
 
 async def test_run_is_followed_on_when_the_server_was_gone_while_its_queues_were_asked_for(
-    client: Client, kept_runs: Runs, monkeypatch: pytest.MonkeyPatch
+    client: Client, cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = [RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")]
 
@@ -160,18 +169,20 @@ async def test_run_is_followed_on_when_the_server_was_gone_while_its_queues_were
         return await unserved(client, calls)
 
     monkeypatch.setattr("dagwright.feed.unserved", flaky)
-    handle = await kept_runs.start({"nodes": [_add("a")]})
+    handle = await cached_runs.start({"nodes": [_add("a")]})
     views = [view async for view in RunFeed(client, handle.id).follow()]
     assert (views[-1].status, lost) == ("completed", [])
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
-async def test_pure_nodes_that_would_run_together_wait_as_those_that_are_ready(client: Client, kept_runs: Runs) -> None:
+async def test_pure_nodes_that_would_run_together_wait_as_those_that_are_ready(
+    client: Client, cached_runs: Runs
+) -> None:
     queue = f"far-{uuid4().hex}"
     pure = {
         name: ToolDeclaration(name, effects=Effects.PURE, task_queue=queue, timeout_s=1) for name in ("left", "right")
     }
-    runs = Runs(client, task_queue=kept_runs.task_queue, tools=pure, store=kept_runs.store)
+    runs = Runs(client, task_queue=cached_runs.task_queue, tools=pure, store=cached_runs.store)
     nodes = [
         {"id": "one", "tool": "left"},
         {"id": "two", "tool": "right"},
@@ -189,7 +200,6 @@ async def test_pure_nodes_that_would_run_together_wait_as_those_that_are_ready(c
         "both": ("pending", None),
     }
     assert [note["message"] for note in document["notes"]] == [
-        f"no worker serves the queue {queue!r} of left, right; start one with `dagwright watch {handle.id}` or "
-        "`python worker.py`"
+        f"no worker serves the queue {queue!r} of left, right; {_start_one(queue)}"
     ]
     await runs.check_ended()

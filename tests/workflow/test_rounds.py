@@ -1,5 +1,6 @@
 """Questions that are answered in rounds, on the real server with the scripted model."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +23,17 @@ from tests.support.rounds import (
     said_to,
     sub_goal,
 )
-from tests.support.runs import Document
+from tests.support.runs import Document, also_without_cache
 
 pytestmark = pytest.mark.server
 
 INTENTION = "Compare the totals of Maersk and Evergreen."
 PICK = sub_goal(1, "pick", name="Maersk")
 CLARIFY = sub_goal(9, "clarify", question="Which one?")
-ASK_BACK = (goes_on(CLARIFY), done(question=ref(9, "clarification")), "Which one do you mean?")
+ASK_BACK = (goes_on(CLARIFY), done(question=ref(9, "clarification")))
 
 
-@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
-def keeps_state(request: pytest.FixtureRequest) -> bool:
-    """Whether the worker keeps runs in memory."""
-    return bool(request.param)
-
-
-async def test_question_is_planned_round_by_round_and_answered(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_question_is_planned_round_by_round_and_answered(client: Client, tmp_path: Path) -> None:
     script = (
         INTENTION,
         goes_on(sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen"), reasoning="First both."),
@@ -53,8 +46,8 @@ async def test_question_is_planned_round_by_round_and_answered(
         "Maersk has 7 and Evergreen 11.",
     )
     workers = Workers()
-    async with rounds_runs(client, tmp_path, *script, workers=workers, keeps_state=keeps_state) as (server, runs):
-        found = await ended(runs, await runs.start_compiled(question(runs)))
+    async with rounds_runs(client, tmp_path, *script, workers=workers) as (server, runs):
+        found = await ended(runs, await runs.start_compiled(question(runs, synthesis="model")))
     assert (found["status"], found["output"]) == ("completed", "Maersk has 7 and Evergreen 11.")
     assert [*found["nodes"]] == ["intention", "plan", "sg1", "sg2", "plan#2", "sg3", "sg4", "sg5", "plan#3", "answer"]
     assert purposes([*server.calls]) == [
@@ -118,8 +111,9 @@ async def test_sub_goals_of_a_round_run_at_once_and_the_next_one_begins_as_soon_
     ]
 
 
+@also_without_cache
 async def test_failed_sub_goal_is_told_tried_again_and_what_waits_for_it_goes_on(
-    client: Client, tmp_path: Path, *, keeps_state: bool
+    client: Client, tmp_path: Path, *, workflow_cache: bool
 ) -> None:
     workers = Workers()
     workers.failing["Maersk"] = 1
@@ -132,11 +126,10 @@ async def test_failed_sub_goal_is_told_tried_again_and_what_waits_for_it_goes_on
         ),
         goes_on(PICK, reasoning="Once more."),
         done(comparison=ref(3, "comparison")),
-        "It is 7.",
     )
-    async with rounds_runs(client, tmp_path, *script, workers=workers, keeps_state=keeps_state) as (server, runs):
+    async with rounds_runs(client, tmp_path, *script, workers=workers, workflow_cache=workflow_cache) as (server, runs):
         found = await ended(runs, await runs.start_compiled(question(runs)))
-    assert (found["status"], found["output"]) == ("completed", "It is 7.")
+    assert (found["status"], found["output"]) == ("completed", "one alone: 7")
     states = {name: node["status"] for name, node in found["nodes"].items() if name.startswith("sg")}
     assert states == {"sg1": "superseded", "sg2": "completed", "sg3": "completed", "sg1#2": "completed"}
     assert results_of(found) == [[(1, "failed")], [(2, "success"), (3, "success"), (1, "success")], []]
@@ -166,7 +159,7 @@ async def test_partial_result_and_its_message_are_told_and_what_is_null_is_not_t
         "I know Maersk alone.",
     )
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
-        found = await ended(runs, await runs.start_compiled(question(runs)))
+        found = await ended(runs, await runs.start_compiled(question(runs, synthesis="model")))
     assert found["status"] == "completed"
     assert results_of(found)[0] == [(1, "partial")]
     assert found["rounds"]["rounds"][0]["results"][0]["message"] == "1 of 2"
@@ -188,7 +181,7 @@ async def test_planner_that_calls_a_tool_is_told_to_write_its_plan(
     called = Completion(text=words, tool_calls=(ScriptedToolCall("pick", {"name": "Maersk"}),))
     async with rounds_runs(client, tmp_path, INTENTION, called, *ASK_BACK) as (server, runs):
         found = await ended(runs, await runs.start_compiled(question(runs)))
-    assert (found["status"], found["output"]) == ("completed", "Which one do you mean?")
+    assert (found["status"], found["output"]) == ("completed", "Which one?")
     assert purposes([*server.calls])[1:3] == [("plan", "planner"), ("plan#2", "repair")]
     assert "This answer cannot be taken" in said_to(server, "plan#2")
 
@@ -211,7 +204,8 @@ async def test_answers_that_are_of_no_use_are_mended_three_times_and_then_the_ru
     assert found["status"] == "failed"
     assert found["error"] == (
         "planner_invalid: in round 1 the planner gave 4 answers that are of no use; empty_plan at /synthesis_inputs: "
-        "'done' needs the slots of which the answer is made"
+        "'done' needs the slots of which the answer is made (name the slots of deliverables, begin one, or say failed "
+        "with the reason)"
     )
     assert found["output"] is None
     assert (found["rounds"]["phase"], found["rounds"]["round"]) == ("failed", 1)
@@ -223,7 +217,7 @@ async def test_done_without_a_deliverable_or_with_a_slot_that_is_not_there_is_to
     script = (INTENTION, goes_on(PICK), done(numbers=ref(1, "numbers")), done(numbers=ref(2, "numbers")), *ASK_BACK)
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
         found = await ended(runs, await runs.start_compiled(question(runs)))
-    assert (found["status"], found["output"]) == ("completed", "Which one do you mean?")
+    assert (found["status"], found["output"]) == ("completed", "Which one?")
     assert "no deliverable is among these slots" in said_to(server, "plan#3")
     assert "there is no sub-goal 2" in said_to(server, "plan#4")
 
@@ -239,8 +233,9 @@ async def test_planner_that_repeats_itself_is_told_once_and_then_stopped(client:
 
 async def test_planner_that_is_stopped_answers_with_the_deliverables_there_are(client: Client, tmp_path: Path) -> None:
     again = goes_on(CLARIFY | {"id": 2})
-    found = await _ended(client, tmp_path, goes_on(CLARIFY), again, again, "Which one?")
-    assert (found["status"], found["output"]) == ("completed_with_failures", "Which one?")
+    found = await _ended(client, tmp_path, goes_on(CLARIFY), again, again)
+    assert found["status"] == "completed_with_failures"
+    assert found["output"].startswith("Which one?\n\nIncomplete:\n- The work ended early: the planner wants what was")
     assert found["error"].startswith("planner_repeats: ")
     assert found["rounds"]["synthesis_inputs"] == {"sg9_clarification": ref(9, "clarification")}
 
@@ -260,10 +255,10 @@ async def test_worker_that_always_fails_is_tried_three_times_and_the_run_says_wh
 async def test_last_round_ends_with_the_deliverables_there_are(
     client: Client, tmp_path: Path, *, has_deliverable: bool
 ) -> None:
-    script = (goes_on(CLARIFY if has_deliverable else PICK), goes_on(sub_goal(5, "pick", name="Evergreen")), "Which?")
-    found = await _ended(client, tmp_path, *script[: 3 if has_deliverable else 2], max_rounds=2)
+    script = (goes_on(CLARIFY if has_deliverable else PICK), goes_on(sub_goal(5, "pick", name="Evergreen")))
+    found = await _ended(client, tmp_path, *script, max_rounds=2)
     assert found["status"] == ("completed_with_failures" if has_deliverable else "failed")
-    assert found["output"] == ("Which?" if has_deliverable else None)
+    assert (found["output"] or "").split("\n")[0] == ("Which one?" if has_deliverable else "")
     assert found["error"] == (
         "max_rounds: all 2 rounds are used, and the planner has not said that it is done; to say so is a round too"
     )
@@ -298,17 +293,18 @@ async def test_tool_that_asks_while_it_runs_fails_in_words(client: Client, tmp_p
 
 
 async def test_run_at_its_budget_ends_with_what_there_is(client: Client, tmp_path: Path) -> None:
-    async with rounds_runs(client, tmp_path, INTENTION, goes_on(CLARIFY), "Which one?") as (_, runs):
+    async with rounds_runs(client, tmp_path, INTENTION, goes_on(CLARIFY)) as (_, runs):
         handle = await runs.start_compiled(question(runs), budget={"calls": 2, "on_limit": "ask"})
         found = await ended(runs, handle)
-    assert (found["status"], found["output"]) == ("completed_with_failures", "Which one?")
+    assert found["status"] == "completed_with_failures"
+    assert found["output"].startswith("Which one?\n\nIncomplete:\n- The work ended early: the budget was used up")
     assert found["error"].startswith("budget_spent: ")
 
 
 async def test_answer_that_cannot_be_written_leaves_the_deliverables(client: Client, tmp_path: Path) -> None:
     refused = Refused(400, "no", code="content_filter")
     script = (goes_on(CLARIFY), done(question=ref(9, "clarification")), step(refused, times=ANY_NUMBER))
-    found = await _ended(client, tmp_path, *script)
+    found = await _ended(client, tmp_path, *script, synthesis="model")
     assert (found["status"], found["output"]) == ("completed_with_failures", "Which one?")
     assert found["nodes"]["answer"]["status"] == "failed"
 
@@ -322,6 +318,20 @@ async def test_large_slots_are_told_by_their_beginning_and_go_on_by_reference(cl
     assert '"rows": {"not_shown": "it is long; workers get all of it", "type": "list", "length": 2000' in told
     assert '"row_count": 2000' in told
     assert len(told) < 20_000
+
+
+async def test_answer_with_a_large_slot_is_assembled_whole(client: Client, tmp_path: Path) -> None:
+    inputs = {"question": ref(9, "clarification"), "rows": ref(1, "rows")}
+    script = (INTENTION, goes_on(CLARIFY, sub_goal(1, "rows", count=9_000)), done("All is there.", **inputs))
+    async with rounds_runs(client, tmp_path, *script) as (server, runs):
+        handle = await runs.start_compiled(question(runs))
+        await ended(runs, handle)
+        found = await runs.restored(handle, full=True)
+        assert len(server.calls) == 3
+    rows = [{"row": row, "text": "x" * 50} for row in range(9_000)]
+    assert found["status"] == "completed"
+    start, _, end = found["output"].partition("```json\n")
+    assert (start, json.loads(end.removesuffix("\n```"))) == ("Which one?\n\nrows:\n\n", rows)
 
 
 async def test_turns_are_told_to_whoever_puts_the_question_into_words(client: Client, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import sys
 from datetime import timedelta
 from functools import partial
@@ -21,6 +22,8 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from dagwright.contracts import wire
+from dagwright.gateway.callers import Scope
+from dagwright.gateway.keys import KeyFile
 from dagwright.server import LocalServer, NoServer, local, open_connection
 from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.settings import Settings
@@ -119,6 +122,38 @@ async def test_interface_of_the_server_answers(server: LiveServer) -> None:
     assert (await reader.readline()).startswith(b"HTTP/1.0 200")
     writer.close()
     await writer.wait_closed()
+
+
+async def test_first_key_turns_the_interface_off_and_the_server_stays_kept(state_dir: Path) -> None:
+    settings = Settings(state_dir=state_dir)
+    local_server = LocalServer(settings)
+    async with open_connection(settings) as connection:
+        address, ui_url = connection.server.address, connection.server.ui_url
+        local_server.keep()
+        assert not await local_server.close_ui()
+        KeyFile(settings.api_keys).add("ann", list(Scope))
+        assert await local_server.close_ui()
+        found = local_server.find()
+        assert found is not None
+        assert (found.address, found.ui_url, local_server.is_kept()) == (address, None, True)
+        assert ui_url is not None
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*ui_url.removeprefix("http://").split(":"))
+        assert (await connection.client.count_workflows()).count == 0
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [state_dir, *state_dir.glob("*.*")]}
+        assert modes.pop(state_dir.name) == 0o700
+        assert set(modes) >= {"temporal.db", "temporal.db-wal", "server.log", "server.json"}
+        assert {mode for name, mode in modes.items()} == {0o600}, modes
+    assert await local_server.stop() == ["server"]
+
+
+async def test_server_with_an_interface_is_restarted_by_the_first_command_after_the_first_key(state_dir: Path) -> None:
+    settings = Settings(state_dir=state_dir)
+    async with open_connection(settings) as connection:
+        KeyFile(settings.api_keys).add("ann", list(Scope))
+        async with open_connection(settings) as second:
+            assert (second.server.ui_url, second.server.address) == (None, connection.server.address)
+            assert second.server.pid != connection.server.pid
 
 
 async def test_two_first_commands_start_exactly_one_server(state_dir: Path) -> None:

@@ -1,8 +1,9 @@
 """Sessions on the real Temporal server: turns one after the other, and what the next one knows."""
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,17 +21,21 @@ from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.sessions import Session, session_id
 from dagwright.contracts.turn_summaries import CUT, RESPONSE_BYTES
 from dagwright.preparation import check_plan, prepare_plan
+from dagwright.run_lists import RunFilter
 from dagwright.server import Connection, Server
 from dagwright.sessions import PreparedTurn, SessionNotFound, TurnNotTaken
 from tests.support.eventually import eventually
+from tests.support.runs import Handle, also_without_cache, raw
 from tests.support.sessions import SessionBench, call, session_bench
 
 pytestmark = pytest.mark.server
 
+_IDENTIFYING = {wire.SEARCH_TITLE, wire.SEARCH_TEMPLATE, wire.SEARCH_TAGS}
 
-@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
-async def bench(request: pytest.FixtureRequest, client: Client, tmp_path: Path) -> AsyncIterator[SessionBench]:
-    async with session_bench(client, tmp_path, keeps_state=request.param) as found:
+
+@pytest.fixture
+async def bench(client: Client, tmp_path: Path, *, workflow_cache: bool) -> AsyncIterator[SessionBench]:
+    async with session_bench(client, tmp_path, workflow_cache=workflow_cache) as found:
         yield found
 
 
@@ -79,6 +84,7 @@ async def test_answer_that_lies_in_the_store_is_whole_in_the_session_and_told_to
     await bench.close(unique)
 
 
+@also_without_cache
 async def test_turns_run_one_after_the_other_and_each_is_prepared_for_what_the_one_before_left(
     bench: SessionBench, unique: str
 ) -> None:
@@ -256,7 +262,7 @@ async def test_bad_turn_is_refused_with_its_reason(
     bench: SessionBench, unique: str, message: tuple[Any, ...], code: str
 ) -> None:
     handle = await bench.client.start_workflow(
-        wire.WORKFLOW_CONVERSE, None, id=session_id(unique), task_queue=bench.runs.task_queue
+        wire.WORKFLOW_CONVERSE, {"session": unique}, id=session_id(unique), task_queue=bench.runs.task_queue
     )
     with pytest.raises(WorkflowUpdateFailedError) as refused:
         await handle.execute_update(wire.UPDATE_START_TURN, args=message)
@@ -270,7 +276,7 @@ async def test_bad_messages_and_a_run_that_cannot_begin_leave_a_session_as_it_is
     bench: SessionBench, unique: str
 ) -> None:
     handle = await bench.client.start_workflow(
-        wire.WORKFLOW_CONVERSE, args=[1, 2, 3], id=session_id(unique), task_queue=bench.runs.task_queue
+        wire.WORKFLOW_CONVERSE, {"session": unique}, id=session_id(unique), task_queue=bench.runs.task_queue
     )
     messages: list[Any] = [None, "x", 3, [], {}, {"turn": "r"}, {"turn": "r", "status": "completed"}, {"turn": 1}]
     for message in messages:
@@ -297,10 +303,101 @@ async def test_bad_messages_and_a_run_that_cannot_begin_leave_a_session_as_it_is
     await bench.close(unique)
 
 
+async def test_session_with_invalid_input_fails_with_the_expected_input(bench: SessionBench, unique: str) -> None:
+    expected = f'expected {{"session": "{unique}"}}, got '
+    inputs: list[tuple[list[Any], str]] = [
+        ([], "None"),
+        ([None], "None"),
+        ([{}], "{}"),
+        ([{"session": "other"}], "{'session': 'other'}"),
+        ([1, 2, 3], "[None, None, None]"),
+        ([raw(b"{")], "the payload is no JSON"),
+    ]
+    for number, (arguments, got) in enumerate(inputs):
+        handle = await bench.runs.start_raw(*arguments, workflow_id=session_id(unique), workflow=wire.WORKFLOW_CONVERSE)
+        failure = await _failure_of(handle)
+        assert (failure.type, got in failure.message) == (wire.ERROR_REFUSED, True), failure
+        assert number == 5 or failure.message == f"the input of a session is invalid: {expected}{got}"
+    handle = await bench.runs.start_raw({"session": unique}, workflow_id=unique, workflow=wire.WORKFLOW_CONVERSE)
+    assert (await _failure_of(handle)).message == f"the workflow ID of a session is session-NAME, not {unique!r}"
+
+
+async def test_unknown_workflow_type_fails_with_the_nearest_known_type(bench: SessionBench, unique: str) -> None:
+    handle = await bench.runs.start_raw({"plan": {}}, 2, workflow_id=unique, workflow="RunPlans")
+    failure = await _failure_of(handle)
+    assert (failure.type, failure.non_retryable) == (wire.ERROR_UNKNOWN_TYPE, True)
+    known = "Converse, PursueGoal, RunAgent, RunPlan"
+    assert failure.message == f"unknown workflow type 'RunPlans'; known types: {known}; did you mean 'RunPlan'?"
+
+
+async def _failure_of(handle: Handle) -> ApplicationError:
+    with pytest.raises(WorkflowFailureError) as failure:
+        await handle.result()
+    assert isinstance(failure.value.cause, ApplicationError)
+    return failure.value.cause
+
+
+async def test_run_of_a_turn_has_title_and_tags_of_its_own(bench: SessionBench, unique: str) -> None:
+    inner = {"plan": 1, "title": f"{unique} below", "nodes": [call("b", "echo", value=1)]}
+    plan = {"plan": 1, "title": unique, "nodes": [{"id": "a", "plan": inner}]}
+
+    async def prepare(_: Session) -> PreparedTurn:
+        compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
+        terms = replace(NO_TERMS, tags={"team": "blue", "env": "test"})
+        origin = Origin(plan, template="nightly")
+        return PreparedTurn("Do it.", await bench.started.prepared(compiled, {}, origin=origin, tools=(), terms=terms))
+
+    started = await bench.sessions.take_turn(unique, prepare)
+    await bench.ended(unique, started.workflow_id)
+    expected: dict[str, dict[str, Any]] = {
+        started.workflow_id: {
+            "DagwrightTitle": unique,
+            "DagwrightTemplate": "nightly",
+            "DagwrightTags": ["env=test", "team=blue"],
+        },
+        f"{started.workflow_id}/a": {"DagwrightTitle": f"{unique} below"},
+    }
+    for run, attributes in expected.items():
+        found = (await bench.client.get_workflow_handle(run).describe()).typed_search_attributes
+        shown = {pair.key.name: pair.value for pair in found.search_attributes if pair.key.name in _IDENTIFYING}
+        assert {name: sorted(value) if isinstance(value, list) else value for name, value in shown.items()} == {
+            "DagwrightTags": ["env=test", "team=blue"],
+            **attributes,
+        }
+    await bench.close(unique)
+
+
+async def test_list_finds_a_cancelled_run_by_its_tag_and_state(bench: SessionBench, unique: str) -> None:
+    plan = {"plan": 1, "title": unique, "nodes": [{"id": "a", "human": {"type": "APPROVAL", "prompt": "Now?"}}]}
+    compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
+    terms = replace(NO_TERMS, tags={"test": unique})
+    for name in ("one", "two"):
+        await bench.started.start(compiled, {}, workflow_id=f"{unique}-{name}", origin=Origin(plan), terms=terms)
+    handle = bench.client.get_workflow_handle(f"{unique}-two")
+    await handle.signal("cancel", {})
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+
+    async def found(**wanted: Any) -> list[str]:
+        listed = await bench.started.list_runs(wanted=RunFilter(tags={"test": unique}, **wanted))
+        return [run.workflow_id.removeprefix(f"{unique}-") for run in listed]
+
+    # The list is behind by a moment.
+    await eventually(lambda: _is(found(status="cancelled"), ["two"]))
+    await eventually(lambda: _is(found(status="waiting"), ["one"]))
+    assert sorted(await found(since=0.0)) == ["one", "two"]
+    assert await found(since=time.time() + 60) == []
+    await bench.client.get_workflow_handle(f"{unique}-one").terminate()
+
+
+async def _is(listing: Awaitable[list[str]], expected: list[str]) -> bool:
+    return await listing == expected
+
+
 async def test_session_of_a_memo_that_is_none_ends_with_the_reason(bench: SessionBench, unique: str) -> None:
     handle = await bench.client.start_workflow(
         wire.WORKFLOW_CONVERSE,
-        None,
+        {"session": unique},
         id=session_id(unique),
         task_queue=bench.runs.task_queue,
         memo={wire.MEMO_SESSION_STATE: {"version": "x"}},
@@ -352,6 +449,7 @@ async def test_no_run_is_given_the_id_of_a_session_and_one_that_has_it_is_told_a
     await bench.client.get_workflow_handle(session_id(unique)).result()
 
 
+@also_without_cache
 async def test_session_goes_on_in_new_executions_between_its_turns(
     bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

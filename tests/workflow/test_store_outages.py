@@ -11,7 +11,7 @@ from dagwright.feed import RunFeed
 from dagwright.restoring import restored_document
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
-from tests.support.runs import Document, Handle, Runs, bare, document_of, done, serving_runs
+from tests.support.runs import Document, Handle, Runs, assert_replays, bare, document_of, done, serving_runs
 from tests.support.tools import Bench, digest_of
 from tests.workflow.test_insides import COUNT, full_of, node_of, plan, pure, value_of
 
@@ -76,7 +76,7 @@ async def test_region_waits_for_the_store_says_so_and_goes_on(
         ((node, message),) = await notes_of(own_runs, handle)
         assert node is None
         assert message.startswith(f"a group of pure nodes waits for the payload store: the payload store {tmp_path}")
-        assert message.endswith("; it goes on by itself when the store answers")
+        assert message.endswith("; it continues by itself when the store answers")
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", {"early": value_of(5)})
     assert await notes_of(own_runs, handle) == []
@@ -120,12 +120,13 @@ async def test_value_inside_of_a_region_is_waited_for(
     assert document["nodes"]["reads"]["result"] > 10_000
 
 
-async def test_call_that_needs_a_value_is_tried_again_and_the_run_says_why(
+async def test_call_that_needs_a_value_waits_for_the_store_without_an_attempt_and_the_run_says_why(
     own_runs: Runs, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "depends_on": ["table"]}
     use = {"id": "use", "tool": "digest", "arguments": {"value": "{{table.result.n}} {{table.result.rows[7]}}"}}
     whole = {"id": "whole", "tool": "digest", "arguments": {"value": "{{table.result}}"}, "depends_on": ["hold"]}
+    whole["retry"] = {"max_attempts": 1}
     handle = await own_runs.start({"nodes": [_TABLE, hold, use, whole], "output": "{{whole.result}}"})
     await eventually(lambda: unique in bench.entered)
     with outage(tmp_path):
@@ -134,14 +135,30 @@ async def test_call_that_needs_a_value_is_tried_again_and_the_run_says_why(
         await until_told(own_runs, handle)
         ((node, message),) = await notes_of(own_runs, handle)
         assert node == "whole"
-        assert message.startswith(
-            "whole waits for the payload store: a value that the arguments need could not be loaded: the payload store "
-        )
-        assert message.endswith("; attempt 2, 3 in all")
+        assert message.startswith(f"whole waits for the payload store: the payload store {tmp_path}")
+        assert message.endswith("; it continues by itself when the store answers")
     document = await document_of(handle)
     rows = [{"name": f"row {number}", "text": "x" * 20} for number in range(500)]
     assert document["output"] == digest_of({"n": 500, "rows": rows})
-    assert document["nodes"]["whole"]["attempts"] == 2
+    assert document["nodes"]["whole"]["attempts"] == 1
+    await assert_replays(await handle.fetch_history())
+
+
+async def test_call_that_waits_for_the_store_can_be_cancelled(
+    own_runs: Runs, bench: Bench, tmp_path: Path, unique: str
+) -> None:
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "depends_on": ["table"]}
+    whole = {"id": "whole", "tool": "digest", "arguments": {"value": "{{table.result}}"}, "depends_on": ["hold"]}
+    handle = await own_runs.start({"nodes": [_TABLE, hold, whole]})
+    await eventually(lambda: unique in bench.entered)
+    with outage(tmp_path):
+        bench.open(unique)
+
+        await until_told(own_runs, handle)
+        await handle.signal("cancel", {"reason": "enough"})
+        document = await document_of(handle)
+    assert (document["status"], document["nodes"]["whole"]["status"]) == ("cancelled", "cancelled")
+    await assert_replays(await handle.fetch_history())
 
 
 @pytest.mark.parametrize(("is_gone", "words"), [(True, "is not in the store"), (False, "is damaged")])

@@ -17,7 +17,17 @@ from dagwright.store import ref_of
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker, with_tools
-from tests.support.runs import SKIPPED, Runs, bare, document_of, done, events_of, failed, serving_runs
+from tests.support.runs import (
+    SKIPPED,
+    Runs,
+    also_without_cache,
+    bare,
+    document_of,
+    done,
+    events_of,
+    failed,
+    serving_runs,
+)
 from tests.support.tools import Bench, digest_of, json_of
 
 pytestmark = pytest.mark.server
@@ -140,6 +150,7 @@ async def test_condition_on_what_is_too_large_to_be_told_fails_its_node(runs: Ru
     }
 
 
+@also_without_cache
 async def test_items_with_large_results_are_handed_on_one_by_one(runs: Runs) -> None:
     plan = {
         "nodes": [
@@ -354,7 +365,7 @@ async def test_thirty_megabytes_cost_the_run_nothing(runs: Runs) -> None:
     assert (await runs.restored(handle, full=True))["output"] == "x" * 30_000_000
 
 
-async def test_a_thousand_results_of_sixty_kilobytes_complete(kept_runs: Runs) -> None:
+async def test_a_thousand_results_of_sixty_kilobytes_complete(cached_runs: Runs) -> None:
     """They are 60 MB, and the server ends a run whose history passes 50."""
     sizes = {"id": "sizes", "tool": "echo", "arguments": {"sizes": [60_000 + number for number in range(1_000)]}}
     each = {"tool": "text", "for_each": "{{sizes.result.sizes}}", "arguments": {"size": "{{item}}"}, "priority": 2}
@@ -365,14 +376,14 @@ async def test_a_thousand_results_of_sixty_kilobytes_complete(kept_runs: Runs) -
             {"id": "all", "tool": "lengths", "arguments": {"texts": "{{each.result}}"}},
         ]
     }
-    handle = await kept_runs.start({**plan, "output": "{{all.result}}"})
+    handle = await cached_runs.start({**plan, "output": "{{all.result}}"})
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", sum(range(60_000, 61_000)))
-    await kept_runs.check_ended()
+    await cached_runs.check_ended()
 
 
 async def test_secrets_are_hidden_in_stored_results_too(client: Client, bench: Bench, tmp_path: Path) -> None:
-    @tool(effects="read")
+    @tool(effects="read", secrets=["TOKEN"])
     def leak(token: str) -> dict[str, str]:
         return {"token": token, "text": f"{token} " * 4_000}
 

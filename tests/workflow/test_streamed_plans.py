@@ -20,7 +20,7 @@ from tests.support.agents import agent_runs
 from tests.support.eventually import eventually
 from tests.support.goals import call, ended, goal, purposes, written
 from tests.support.people import answer, asks, view_of
-from tests.support.runs import Document, Handle
+from tests.support.runs import Document, Handle, also_without_cache
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -29,12 +29,6 @@ _PIECE = 8
 """Characters of one piece of a stream."""
 _CLOCKS_S = 0.01
 """By how much the clock of the server and that of the worker may differ in a quarter of a second."""
-
-
-@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
-def keeps_state(request: pytest.FixtureRequest) -> bool:
-    """Whether the worker keeps runs in memory."""
-    return bool(request.param)
 
 
 def held(words: str, released: asyncio.Event, *, after: str = "", share: float = 1.0) -> Any:
@@ -80,14 +74,12 @@ async def told_events(handle: Handle) -> list[HistoryEvent]:
     ]
 
 
-async def test_first_tool_starts_before_two_fifths_of_the_plan_are_written(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_first_tool_starts_before_two_fifths_of_the_plan_are_written(client: Client, tmp_path: Path) -> None:
     bench, released = Bench(), asyncio.Event()
     plan = written(*[call(f"n{place}", "hold", name=f"n{place}") for place in range(6)])
     async with (
         ModelServer(held(plan, released, share=0.4), "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench, keeps_state=keeps_state) as runs,
+        agent_runs(client, server, tmp_path, bench=bench) as runs,
     ):
         handle = await runs.start_compiled(goal(runs, "Look.", "hold"))
         await eventually(lambda: "n0" in bench.entered)
@@ -101,15 +93,13 @@ async def test_first_tool_starts_before_two_fifths_of_the_plan_are_written(
     assert sorted(bench.entered) == [f"n{place}" for place in range(6)]
 
 
-async def test_early_nodes_hand_their_results_to_later_ones_and_run_once(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_early_nodes_hand_their_results_to_later_ones_and_run_once(client: Client, tmp_path: Path) -> None:
     released = asyncio.Event()
     first, second = call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4)
     plan = written(first, second, call("c", "plus", left="{{b.result}}", right="{{a.result}}"))
     async with (
         ModelServer(held(plan, released, after=json.dumps(second)), "It is 10.") as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+        agent_runs(client, server, tmp_path) as runs,
     ):
         handle = await runs.start_compiled(goal(runs, "Add.", "plus"))
 
@@ -149,7 +139,7 @@ async def test_node_that_changes_something_waits_until_the_plan_is_whole(client:
 
 
 async def test_invalid_node_in_the_middle_goes_back_and_what_was_accepted_stands(
-    client: Client, tmp_path: Path, *, keeps_state: bool
+    client: Client, tmp_path: Path
 ) -> None:
     bench, released = Bench(), asyncio.Event()
     first = call("a", "hold", name="a")
@@ -158,7 +148,7 @@ async def test_invalid_node_in_the_middle_goes_back_and_what_was_accepted_stands
     mended = written(call("b", "echo", of="{{c.result}}"), call("c", "echo", of="{{a.result}}"), last)
     async with (
         ModelServer(held(wrong, released, after=json.dumps(first)), mended, "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench, keeps_state=keeps_state) as runs,
+        agent_runs(client, server, tmp_path, bench=bench) as runs,
     ):
         handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
@@ -200,8 +190,9 @@ async def test_accepted_node_that_is_changed_by_a_repair_goes_back_once_more(cli
     ]
 
 
+@also_without_cache
 async def test_stream_that_is_cut_off_goes_on_with_what_was_accepted(
-    client: Client, tmp_path: Path, *, keeps_state: bool
+    client: Client, tmp_path: Path, *, workflow_cache: bool
 ) -> None:
     bench = Bench()
     first = call("a", "hold", name="a")
@@ -209,7 +200,7 @@ async def test_stream_that_is_cut_off_goes_on_with_what_was_accepted(
     rest = written(call("b", "echo", of="{{a.result}}"))
     async with (
         ModelServer(cut(broken, after="x" * 500), rest, "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench, keeps_state=keeps_state) as runs,
+        agent_runs(client, server, tmp_path, bench=bench, workflow_cache=workflow_cache) as runs,
     ):
         handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: len(server.calls) == 2)
@@ -326,7 +317,7 @@ async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(client: Client, 
 
 
 async def test_call_that_somebody_makes_again_finishes_the_plan_of_the_one_that_failed(
-    client: Client, tmp_path: Path, *, keeps_state: bool
+    client: Client, tmp_path: Path
 ) -> None:
     bench, released = Bench(), asyncio.Event()
     first = call("a", "hold", name="a")
@@ -335,7 +326,7 @@ async def test_call_that_somebody_makes_again_finishes_the_plan_of_the_one_that_
     rest = written(call("b", "echo", of="{{a.result}}"))
     async with (
         ModelServer(filtered, rest, "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench, keeps_state=keeps_state) as runs,
+        agent_runs(client, server, tmp_path, bench=bench) as runs,
     ):
         handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
 

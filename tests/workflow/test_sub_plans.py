@@ -9,6 +9,7 @@ from tests.fuzz.checks import check_projection
 from tests.support.eventually import eventually
 from tests.support.runs import (
     Runs,
+    also_without_cache,
     bare,
     blocked,
     cancelled,
@@ -120,8 +121,9 @@ async def test_sub_plan_with_failures_completes_in_part(runs: Runs) -> None:
     }
 
 
+@also_without_cache
 async def test_cancel_reaches_the_lowest_sub_plan(runs: Runs, bench: Bench, unique: str) -> None:
-    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "500ms"}
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     plan = {"nodes": [{"id": "one", "plan": {"nodes": [{"id": "two", "plan": {"nodes": [hold]}}]}}]}
     handle = await runs.start(plan)
     await eventually(lambda: unique in bench.entered)
@@ -159,7 +161,7 @@ async def test_cancel_at_the_very_start_leaves_no_sub_plan_behind(runs: Runs) ->
 
 
 async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, unique: str) -> None:
-    sub = {"nodes": [{"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "500ms"}]}
+    sub = {"nodes": [{"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}]}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": sub}]})
     await eventually(lambda: unique in bench.entered)
     child = runs.client.get_workflow_handle(f"{handle.id}/sub")
@@ -173,7 +175,7 @@ async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, uniq
 
 
 async def test_sub_plan_cancelled_through_temporal_is_cancelled_above(runs: Runs, bench: Bench, unique: str) -> None:
-    sub = {"nodes": [{"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "500ms"}]}
+    sub = {"nodes": [{"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}]}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": sub}]})
     await eventually(lambda: unique in bench.entered)
     await runs.client.get_workflow_handle(f"{handle.id}/sub").cancel()
@@ -209,7 +211,7 @@ async def test_many_large_sub_plans_start_in_several_workflow_tasks(runs: Runs) 
 async def test_sub_plan_that_cannot_start_fails_its_node_for_whoever_looks(
     runs: Runs, bench: Bench, unique: str
 ) -> None:
-    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "500ms"}
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     sub = {"id": "sub", "plan": {"nodes": [{"id": "a", "tool": "echo"}]}, "depends_on": ["hold"]}
     handle = await runs.start({"nodes": [hold, sub]})
     await eventually(lambda: unique in bench.entered)
@@ -240,7 +242,7 @@ async def test_sub_plan_that_takes_too_long_is_named_with_its_limit(
     runs: Runs, unique: str, limits: tuple[dict[str, Any], dict[str, Any]], told: str
 ) -> None:
     of_node, of_plan = limits
-    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"}
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     handle = await runs.start({"nodes": [{"id": "held", "plan": {"nodes": [hold], **of_plan}, **of_node}]})
     document = bare(await document_of(handle))
     assert document["nodes"]["held"] == failed(f"sub_plan_failed: the sub-plan failed: {told}")

@@ -128,7 +128,7 @@ async def failure_of(handle: WorkflowHandle[Any, Any]) -> ApplicationError:
 
 
 async def test_history_holds_plain_json_the_attempt_and_no_secret(client: Client) -> None:
-    @tool
+    @tool(secrets=["TOKEN"])
     def echo(header: str) -> dict[str, Any]:
         if context().attempt == 1:
             raise NotStarted(f"not with {header}")

@@ -40,10 +40,10 @@ async def show(found: str | list[str]) -> dict[str, str]:
     return {"shown": "+".join(each[:20] for each in (found if isinstance(found, list) else [found]))}
 
 
-@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
-async def workers(request: pytest.FixtureRequest, client: Client, tmp_path: Any) -> AsyncIterator[Runs]:
+@pytest.fixture
+async def workers(client: Client, tmp_path: Any) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path)
-    async with serving_runs(client, ToolRegistry.of(find, show), settings=settings, keeps_state=request.param) as runs:
+    async with serving_runs(client, ToolRegistry.of(find, show), settings=settings) as runs:
         yield runs
         await runs.check_ended()
 

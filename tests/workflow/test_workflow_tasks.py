@@ -1,5 +1,6 @@
 """How many workflow tasks a worker does at once: so many that each of them ends in its time."""
 
+import asyncio
 import threading
 import time
 from pathlib import Path
@@ -29,9 +30,11 @@ async def test_runs_that_all_want_their_turn_at_once_have_it_a_few_at_a_time(
     busy = _Busy()
 
     with patch.object(run_plan, "run_input_from_json", busy.read):
-        async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+        async with serving_runs(
+            client, bench.registry(), settings=Settings(state_dir=tmp_path), deadlock_detection=True
+        ) as runs:
             plan = {"nodes": [{"id": "a", "tool": "echo", "arguments": {"text": "hello"}}]}
-            handles = [await runs.start(plan) for _ in range(_RUNS)]
+            handles = await asyncio.gather(*(runs.start(plan) for _ in range(_RUNS)))
             documents = [await document_of(handle) for handle in handles]
 
     assert [document["status"] for document in documents] == ["completed"] * _RUNS

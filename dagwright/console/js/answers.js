@@ -3,6 +3,8 @@
 import { runPath } from "./api.js";
 import { el, fill, json, say } from "./dom.js";
 import { jsonForm, schemaForm } from "./forms.js";
+import { inlineMarkdown, markdown } from "./markdown.js";
+import { onThisPage } from "./page.js";
 import { temporalLink } from "./temporal.js";
 import { spanWords, timeWords } from "./times.js";
 import { who } from "./who.js";
@@ -74,11 +76,12 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
     const read = act.read();
     if (read === undefined) return;
     busy(true);
+    const isHere = onThisPage();
     try {
       const words = await send({ answer: read, all: all.checked, note: note.value.trim() || null });
       const more = all.checked;
       answered(words);
-      say(words);
+      say(isHere() ? words : `${request.title ?? request.run_id}: ${words}`);
       onDone(request, { all: more });
     } catch (error) {
       wrong.textContent = error.message;
@@ -133,8 +136,7 @@ async function sendToRun(request, { answer, all, note }, api) {
 
 function headOf(request) {
   const words = String(request.prompt || `${request.type.toLowerCase()}?`);
-  // A plan that is to be approved has a line for each step.
-  return words.split("\n")[0];
+  return inlineMarkdown(words.split("\n")[0]);
 }
 
 function factsOf(request, isAlone) {
@@ -146,6 +148,7 @@ function factsOf(request, isAlone) {
     told.push(temporalLink(request.run_id), " ");
   }
   told.push(el("code", {}, request.id), ` · for ${request.assignee || "anyone"} ·`);
+  for (const each of request.escalations ?? []) told.push(` escalated from ${each.from || "anyone"} at ${timeWords(each.at)} ·`);
   if (request.deadline) told.push(` until ${timeWords(request.deadline)} ·`);
   return told;
 }
@@ -165,8 +168,11 @@ function formOf(request, id) {
 }
 
 function moreOfPrompt(request) {
-  const lines = String(request.prompt ?? "").split("\n").slice(1);
-  return lines.length ? [json(lines.join("\n"), "What is asked")] : [];
+  const more = String(request.prompt ?? "").split("\n").slice(1).join("\n");
+  if (!more.trim()) return [];
+  // A plan that is to be approved has a line for each step, which is no Markdown.
+  const isPlan = request.purpose === "plan" || request.tool === READS_PLAN;
+  return [isPlan ? json(more, "What is asked") : markdown(more)];
 }
 
 function approval(request, id) {

@@ -5,6 +5,7 @@ import { runPath } from "./api.js";
 import { asking, follow, joining } from "./chat_stream.js";
 import { el, fill, say } from "./dom.js";
 import { pause } from "./events.js";
+import { GrowingMarkdown } from "./markdown.js";
 import { countWords, ENDED, stateMark, stateWords } from "./states.js";
 import { temporalLink } from "./temporal.js";
 import { who } from "./who.js";
@@ -43,6 +44,7 @@ export class Exchange {
     this.progress = el("details", { class: "progress", open: true, hidden: true }, this.counts, this.list);
     this.asked = el("div", { class: "cards" });
     this.answer = el("div", { class: "answer-text" });
+    this.rendered = new GrowingMarkdown(this.answer);
     this.wrong = el("p", { class: "wrong", role: "alert", hidden: true });
     this.stop = el("button", { type: "button", class: "danger", hidden: true, onclick: () => this.cancel() }, "Stop the run");
     this.element = el(
@@ -124,7 +126,7 @@ export class Exchange {
   begin() {
     // All of the answer comes again.
     this.text = "";
-    this.answer.textContent = "";
+    this.rendered.set("");
   }
 
   told(run, status = null) {
@@ -143,7 +145,7 @@ export class Exchange {
   write(words) {
     this.away.hidden = true;
     this.text += words;
-    this.answer.append(words);
+    this.rendered.set(this.text);
   }
 
   take({ type, node_id: node, data }) {
@@ -194,10 +196,11 @@ export class Exchange {
 
   async cancel() {
     this.stop.disabled = true;
+    const report = (words) => say(this.leaving.signal.aborted ? `${this.run}: ${words}` : words);
     try {
-      say((await this.api.post(runPath(this.run, "/cancel"), { reason: "stopped in the chat", by: who() })).message);
+      report((await this.api.post(runPath(this.run, "/cancel"), { reason: "stopped in the chat", by: who() })).message);
     } catch (error) {
-      say(error.message);
+      report(error.message);
     }
     this.stop.disabled = false;
   }

@@ -4,6 +4,7 @@ import { runPath } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { el, fill, say } from "./dom.js";
 import { schemaForm } from "./forms.js";
+import { onThisPage } from "./page.js";
 
 const SHOWN = 100;
 const EFFECTS = { write: "changes the world", idempotent: "changes the world, once for each key" };
@@ -11,13 +12,15 @@ const EFFECTS = { write: "changes the world", idempotent: "changes the world, on
 /** Opens the dialog; rerun: nodes and items that are to be done again. */
 export async function openFork(run, { api, go, rerun = [] }) {
   const id = run.run_id;
+  const isHere = onThisPage();
   let known;
   try {
     known = await api.get(runPath(id, "/inputs"));
   } catch (error) {
-    say(error.message);
+    if (isHere()) say(error.message);
     return;
   }
+  if (!isHere()) return;
   const form = Object.keys(known.schema.properties).length ? schemaForm(known.schema, { value: known.inputs }) : null;
   const again = el("textarea", { id: "fork-rerun", rows: "2", class: "code", spellcheck: "false" });
   again.value = rerun.join("\n");
@@ -51,8 +54,11 @@ export async function openFork(run, { api, go, rerun = [] }) {
     // What is started is what was shown.
     if (!isSame(wanted, drafted)) return show();
     const told = await api.post(runPath(id, "/fork"), { ...wanted, start: true });
-    go(`#/runs/${encodeURIComponent(told.fork)}`);
-    return `forked as ${told.fork}`;
+    const words = `forked as ${told.fork}`;
+    // Who has left the page stays where they are, and the dialog reports it there.
+    if (!isHere()) return words;
+    go(`#/runs/${encodeURIComponent(told.fork)}`, words);
+    return undefined;
   }
 
   const content = [
@@ -67,7 +73,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
     { words: "Show the difference", isMain: true, run: show },
     { words: "Start the fork", run: begin },
   ];
-  const dialog = openDialog(`Fork ${id}`, { content, acts, isWide: true });
+  const dialog = openDialog("Fork", { run, content, acts, isWide: true });
   dialog.addEventListener("input", () => {
     if (drafted !== null) fill(difference, el("p", { class: "hint" }, "The wish has changed: show the difference again."));
     drafted = null;

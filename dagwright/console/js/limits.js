@@ -4,6 +4,7 @@ import { runPath } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { el, say } from "./dom.js";
 import { schemaForm } from "./forms.js";
+import { onThisPage } from "./page.js";
 import { timeWords } from "./times.js";
 import { who, whoField } from "./who.js";
 
@@ -12,21 +13,24 @@ const KINDS = { tokens: COUNT, money: { type: "string" }, calls: COUNT, nodes: C
 
 /** Opens the dialog, which shows what the limits are now. */
 export async function openLimits(run, { api }) {
+  const isHere = onThisPage();
+  const path = runPath(run.run_id, "/limits");
   let now;
   try {
-    now = await api.get(runPath(run, "/limits"));
+    now = await api.get(path);
   } catch (error) {
-    say(error.message);
+    if (isHere()) say(error.message);
     return;
   }
+  if (!isHere()) return;
   const form = schemaForm(schemaOf(now));
   const send = async () => {
     const { value, problems } = form.read();
     if (problems.length) return undefined;
-    return (await api.post(runPath(run, "/limits"), { ...value, by: who() })).message;
+    return (await api.post(path, { ...value, by: who() })).message;
   };
   const words = "What is left empty stays as it is. A lower limit stops nothing that runs.";
-  openDialog("Limits of the run", { content: [el("p", {}, words), form.element, whoField()], acts: [{ words: "Set them", isMain: true, run: send }] });
+  openDialog("Limits of the run", { run, content: [el("p", {}, words), form.element, whoField()], acts: [{ words: "Set them", isMain: true, run: send }] });
 }
 
 function schemaOf(now) {

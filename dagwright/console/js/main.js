@@ -1,7 +1,9 @@
 // The page: which view an address shows, and light or dark.
 
 import { api } from "./api.js";
+import { closeDialogs } from "./dialog.js";
 import { el, fill } from "./dom.js";
+import { go, turnPage } from "./page.js";
 import { temporalLink } from "./temporal.js";
 import * as chat from "./views/chat.js";
 import * as inbox from "./views/inbox.js";
@@ -30,11 +32,6 @@ const root = document.getElementById("view");
 let unmount = () => {};
 let shown = null;
 let turn = 0;
-
-/** Goes to an address such as `#/runs/run-1?node=sum`. */
-function go(address) {
-  location.hash = address;
-}
 
 /** What an address says: the name of a view, and its parameters. */
 function parsed(hash) {
@@ -93,5 +90,10 @@ dark.addEventListener("change", themed);
 document.getElementById("skip").addEventListener("click", () => root.focus());
 themed();
 fill(document.getElementById("nav"), Object.entries(NAV).map(([href, words]) => el("a", { href }, words)));
-window.addEventListener("hashchange", show);
+window.addEventListener("hashchange", () => {
+  // A dialog acts on the run of the page that opened it.
+  closeDialogs();
+  turnPage();
+  show();
+});
 show();

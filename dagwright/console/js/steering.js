@@ -1,11 +1,12 @@
 // Acts on a run, or on one of its nodes: each asks in a dialog for what it needs.
 
 import { nodePath, runPath } from "./api.js";
-import { openDialog } from "./dialog.js";
+import { openDialog, runName } from "./dialog.js";
 import { el, say } from "./dom.js";
 import { openFork } from "./fork.js";
 import { jsonForm } from "./forms.js";
 import { openLimits } from "./limits.js";
+import { onThisPage } from "./page.js";
 import { ENDED, ENDED_RUNS } from "./states.js";
 import { who, whoField } from "./who.js";
 
@@ -17,7 +18,7 @@ const NEW_NODES = [{ id: "more", tool: "calculator", arguments: { expression: "1
 /**
  * The acts that a run, or a node of it, can take now.
  *
- * run: as `GET /v1/runs/ID` tells it; its `run_id`, `status` and `notes` count.
+ * run: as `GET /v1/runs/ID` returns it; its `run_id`, `title`, `status` and `notes` count.
  * node: as `GET /v1/runs/ID/nodes/NODE` tells it, or null for the run as a whole.
  *
  * The run view makes it anew whenever `steeringKey` is another one.
@@ -40,18 +41,17 @@ export function isPaused(run) {
 }
 
 function ofRun(run, { api, go }) {
-  const id = run.run_id;
   const fork = ["Fork", () => openFork(run, { api, go })];
   if (ENDED_RUNS.has(run.status)) return [fork];
   const pause = isPaused(run)
-    ? ["Resume", () => atOnce(api, id, "/resume")]
-    : ["Pause", () => withReason(api, id, { title: "Pause the run", act: "Pause", rest: "/pause", words: PAUSE })];
+    ? ["Resume", () => atOnce(api, run, "/resume")]
+    : ["Pause", () => withReason(api, run, { title: "Pause the run", act: "Pause", rest: "/pause", words: PAUSE })];
   return [
     pause,
-    ["Limits", () => openLimits(id, { api })],
-    ["Add nodes", () => append(api, id)],
+    ["Limits", () => openLimits(run, { api })],
+    ["Add nodes", () => append(api, run)],
     fork,
-    ["Cancel the run", () => withReason(api, id, { title: "Cancel the run", act: "Cancel the run", rest: "/cancel", words: CANCEL, isDangerous: true }), "danger"],
+    ["Cancel the run", () => withReason(api, run, { title: "Cancel the run", act: "Cancel the run", rest: "/cancel", words: CANCEL, isDangerous: true }), "danger"],
   ];
 }
 
@@ -59,10 +59,12 @@ const PAUSE = "What runs goes on to its end; nothing new starts until somebody r
 const CANCEL = "What runs is told to stop and waited for; results that are there are kept. A cancelled run does not go on again, but can be forked.";
 
 async function atOnce(api, run, rest) {
+  const isHere = onThisPage();
+  const report = (words) => say(isHere() ? words : `${runName(run)}: ${words}`);
   try {
-    say((await api.post(runPath(run, rest), { by: who() })).message);
+    report((await api.post(runPath(run.run_id, rest), { by: who() })).message);
   } catch (error) {
-    say(error.message);
+    report(error.message);
   }
 }
 
@@ -74,9 +76,9 @@ function reasonField() {
 
 function withReason(api, run, { title, act, rest, words, isDangerous = false }) {
   const reason = reasonField();
-  const send = async () => (await api.post(runPath(run, rest), { reason: reason.read(), by: who() })).message;
+  const send = async () => (await api.post(runPath(run.run_id, rest), { reason: reason.read(), by: who() })).message;
   const acts = [{ words: act, isMain: !isDangerous, isDangerous, run: send }];
-  openDialog(title, { content: [el("p", {}, words), reason.element, whoField()], acts });
+  openDialog(title, { run, content: [el("p", {}, words), reason.element, whoField()], acts });
 }
 
 function append(api, run) {
@@ -85,17 +87,17 @@ function append(api, run) {
     const { value, problems } = nodes.read();
     if (problems.length) return undefined;
     const listed = Array.isArray(value) ? value : [value];
-    return (await api.post(runPath(run, "/nodes"), { nodes: listed, by: who() })).message;
+    return (await api.post(runPath(run.run_id, "/nodes"), { nodes: listed, by: who() })).message;
   };
   const words = "They may refer to every node of the run, and are checked before any is added.";
-  openDialog("Add nodes", { content: [el("p", {}, words), nodes.element], acts: [{ words: "Add", isMain: true, run: send }], isWide: true });
+  openDialog("Add nodes", { run, content: [el("p", {}, words), nodes.element], acts: [{ words: "Add", isMain: true, run: send }], isWide: true });
 }
 
 function ofNode(run, node, { api, go }) {
   const fork = ["Fork from here", () => openFork(run, { api, go, rerun: [node.id] })];
   if (ENDED_RUNS.has(run.status)) return [fork];
   const acts = [];
-  if (isAtLimit(run, node)) acts.push(["Raise a limit", () => openLimits(run.run_id, { api })]);
+  if (isAtLimit(run, node)) acts.push(["Raise a limit", () => openLimits(run, { api })]);
   if (MENDABLE.has(node.status)) acts.push(["Try again", () => retry(api, run, node)]);
   if (node.status !== "completed" && node.status !== "running") acts.push(["Give its result", () => setResult(api, run, node)]);
   if (!ENDED.has(node.status)) acts.push(["Cancel", () => cancelNode(api, run, node), "danger"]);
@@ -116,7 +118,7 @@ function retry(api, run, node) {
     return (await api.post(nodePath(run.run_id, node.id, "/retry"), { arguments: value, by: who() })).message;
   };
   const words = "The call is made again with its key. With other arguments it is a new node that takes the place of this one.";
-  openDialog(`Try ${node.id} again`, { content: [el("p", {}, words), given.element], acts: [{ words: "Try again", isMain: true, run: send }] });
+  openDialog(`Try ${node.id} again`, { run, content: [el("p", {}, words), given.element], acts: [{ words: "Try again", isMain: true, run: send }] });
 }
 
 function setResult(api, run, node) {
@@ -130,7 +132,7 @@ function setResult(api, run, node) {
   };
   const words = "The node does not run any more; what waits for it goes on with this.";
   const content = [el("p", {}, words), result.element, reason.element];
-  openDialog(`Give ${node.id} its result`, { content, acts: [{ words: "Give it", isMain: true, run: send }] });
+  openDialog(`Give ${node.id} its result`, { run, content, acts: [{ words: "Give it", isMain: true, run: send }] });
 }
 
 function cancelNode(api, run, node) {
@@ -145,5 +147,5 @@ function cancelNode(api, run, node) {
     el("label", { class: "choice", for: branch.id }, branch, " Cancel what needs it as well (the whole branch)"),
     reason.element,
   ];
-  openDialog(`Cancel ${node.id}`, { content, acts: [{ words: "Cancel it", isDangerous: true, run: send }] });
+  openDialog(`Cancel ${node.id}`, { run, content, acts: [{ words: "Cancel it", isDangerous: true, run: send }] });
 }

@@ -11,32 +11,17 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 
+from dagwright.tools.builtin.special_networks import is_public
 from dagwright.tools.errors import GiveUp, NotStarted
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Host name and port -> addresses as text, in the order to try them."""
 
 TRIED_ADDRESSES = 3
 
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-
 
 class AddressRefused(GiveUp):
     """A request would go to an address that the settings do not allow."""
-
-
-def is_public(address: Address) -> bool:
-    """Returns whether `address` is an ordinary address of the internet, also under an IPv6 disguise."""
-    if isinstance(address, ipaddress.IPv6Address):
-        disguised = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
-        if address in _NAT64:
-            disguised = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if disguised is not None:
-            return is_public(disguised)
-        if address.is_site_local:
-            return False
-    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 
 
 async def resolved(host: str, port: int) -> list[str]:

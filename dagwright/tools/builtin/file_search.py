@@ -1,14 +1,15 @@
 """`list_directory` and `search_files`: what is below the files folder, by name and by text."""
 
 import fnmatch
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import ExitStack
+from itertools import count
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from dagwright.tools.builtin.files import LISTED_FILES_LIMIT, inside
+from dagwright.tools.builtin.file_access import Entry, FileAccess, OpenFolder
+from dagwright.tools.builtin.files import LISTED_FILES_LIMIT, explained_folder
 from dagwright.tools.context import context, note_read
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp
@@ -16,6 +17,8 @@ from dagwright.tools.spec import tool
 
 MATCHES_LIMIT = 500
 SEARCHED_FILES_LIMIT = 50_000
+SEARCHED_DEPTH = 100
+"""Folders inside each other; each is open while those in it are searched."""
 SEARCHED_FILE_BYTES = 4 * 1024 * 1024
 """A larger file is skipped, and counted: nobody reads through it line by line."""
 SHOWN_CHARACTERS = 300
@@ -25,20 +28,20 @@ _BINARY_LOOK_BYTES = 8 * 1024
 
 def file_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
     """Returns `list_directory` and `search_files`, which stay below the environment's folder."""
-    root = environment.files_root
+    access = FileAccess(environment)
 
-    @tool(effects="read")
+    @tool(effects="read", secrets=[])
     def list_directory(path: str = ".") -> dict[str, list[dict[str, Any]]]:
         """Lists what is in a folder by name: files with their size in bytes, and folders.
 
         Args:
             path: a folder below the files folder
         """
-        entries = _entries(root, path)
+        entries = _entries(access, path)
         note_read(path)
         return {"entries": entries}
 
-    @tool(effects="read", timeout="2m")
+    @tool(effects="read", secrets=[], timeout="2m")
     def search_files(
         pattern: str = "*", text: str | None = None, path: str = ".", limit: Annotated[int, Field(ge=1)] = 100
     ) -> dict[str, Any]:
@@ -52,7 +55,7 @@ def file_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         """
         if text is not None and not text.strip():
             raise ValueError("text is empty; leave it out to find files by name")
-        found = _searched(root, path, pattern=pattern, text=text, limit=min(limit, MATCHES_LIMIT))
+        found = _searched(access, path, pattern=pattern, text=text, limit=min(limit, MATCHES_LIMIT))
         note_read(path)
         if text is not None:
             note_read(*dict.fromkeys(match["path"] for match in found["matches"]))
@@ -61,79 +64,71 @@ def file_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
     return [list_directory, search_files]
 
 
-def _folder(root: Path, path: str) -> Path:
-    place = inside(root, path)
-    if not place.exists():
-        raise GiveUp(f"There is no folder {path!r} in the files folder")
-    if not place.is_dir():
-        raise GiveUp(f"{path!r} is not a folder")
-    return place
-
-
-def _entries(root: Path, path: str) -> list[dict[str, Any]]:
-    place, real_root = _folder(root, path), root.resolve()
-    found = [entry for entry in sorted(place.iterdir()) if _is_below(entry, real_root)]
+def _entries(access: FileAccess, path: str) -> list[dict[str, Any]]:
+    with explained_folder(path), access.folder(path) as folder:
+        found = folder.entries()
     if len(found) > LISTED_FILES_LIMIT:
         raise GiveUp(f"{path!r} has {len(found):,} entries, over the limit of {LISTED_FILES_LIMIT:,}")
-    return [_entry(entry, place.relative_to(real_root)) for entry in found]
+    return [_shown(entry, folder) for entry in found]
 
 
-def _entry(entry: Path, base: Path) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": entry.name, "path": (base / entry.name).as_posix()}
-    if entry.is_dir():
-        return {**told, "type": "folder"}
-    return {**told, "type": "file", "bytes": entry.stat().st_size}
+def _shown(entry: Entry, folder: OpenFolder) -> dict[str, Any]:
+    shown: dict[str, Any] = {"name": entry.name, "path": str(folder.relative / entry.name)}
+    if entry.is_folder:
+        return {**shown, "type": "folder"}
+    return {**shown, "type": "file", "bytes": entry.size_bytes}
 
 
-def _is_below(entry: Path, real_root: Path) -> bool:
-    """Tells whether a file or folder is one that no link leads out to, and that is no socket or pipe."""
-    try:
-        return entry.resolve().is_relative_to(real_root) and (entry.is_file() or entry.is_dir())
-    except (OSError, RuntimeError):
-        return False
-
-
-def _searched(root: Path, path: str, *, pattern: str, text: str | None, limit: int) -> dict[str, Any]:
-    place, real_root = _folder(root, path), root.resolve()
+def _searched(access: FileAccess, path: str, *, pattern: str, text: str | None, limit: int) -> dict[str, Any]:
     matches: list[dict[str, Any]] = []
     skipped = 0
-    for file in _files_below(place, real_root):
-        if context().cancelled:
-            break
-        relative = file.relative_to(real_root).as_posix()
-        if not (fnmatch.fnmatchcase(file.name, pattern) or fnmatch.fnmatchcase(relative, pattern)):
-            continue
-        if text is None:
-            matches.append({"path": relative, "bytes": file.stat().st_size})
-        else:
-            lines = _lines_with(file, text)
-            skipped += lines is None
-            matches += [{"path": relative, **line} for line in lines or ()]
-        if len(matches) > limit:
-            return {"matches": matches[:limit], "is_cut": True, "skipped_files": skipped}
+    with explained_folder(path), access.folder(path) as opened:
+        for folder, entry in _files_below(opened):
+            if context().cancelled:
+                break
+            relative = str(folder.relative / entry.name)
+            if not (fnmatch.fnmatchcase(entry.name, pattern) or fnmatch.fnmatchcase(relative, pattern)):
+                continue
+            if text is None:
+                matches.append({"path": relative, "bytes": entry.size_bytes})
+            else:
+                lines = _lines_with(folder, entry, text)
+                skipped += lines is None
+                matches += [{"path": relative, **line} for line in lines or ()]
+            if len(matches) > limit:
+                return {"matches": matches[:limit], "is_cut": True, "skipped_files": skipped}
     return {"matches": matches, "is_cut": False, "skipped_files": skipped}
 
 
-def _files_below(place: Path, real_root: Path) -> Iterator[Path]:
-    """Yields the files below a folder in order; links to folders are not followed."""
-    seen = 0
-    for folder, folders, names in os.walk(place):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            seen += 1
-            if seen > SEARCHED_FILES_LIMIT:
-                raise GiveUp(f"There are over {SEARCHED_FILES_LIMIT:,} files there; name a folder further down")
-            file = Path(folder) / name
-            if not name.startswith(".") and _is_below(file, real_root):
-                yield file
+def _files_below(top: OpenFolder) -> Iterator[tuple[OpenFolder, Entry]]:
+    """Yield the files of a folder in order, then those of its folders; each with its open folder."""
+    seen = count()
+
+    def walk(folder: OpenFolder, depth: int) -> Iterator[tuple[OpenFolder, Entry]]:
+        entries = folder.entries()
+        for entry in entries:
+            if not entry.is_folder:
+                if next(seen) >= SEARCHED_FILES_LIMIT:
+                    raise GiveUp(f"There are over {SEARCHED_FILES_LIMIT:,} files there; name a folder further down")
+                yield folder, entry
+        for entry in entries if depth < SEARCHED_DEPTH else ():
+            if entry.is_folder:
+                with ExitStack() as stack:
+                    try:
+                        inner = stack.enter_context(folder.folder(entry.name))
+                    except (OSError, GiveUp):
+                        continue
+                    yield from walk(inner, depth + 1)
+
+    return walk(top, 0)
 
 
-def _lines_with(file: Path, text: str) -> list[dict[str, Any]] | None:
+def _lines_with(folder: OpenFolder, entry: Entry, text: str) -> list[dict[str, Any]] | None:
     """Returns the lines of a file that hold a text; `None` if it is no text, too large or not to be read."""
     try:
-        with file.open("rb") as opened:
+        with folder.file(entry.name) as opened:
             content = opened.read(SEARCHED_FILE_BYTES + 1)
-    except OSError:
+    except (OSError, GiveUp):
         return None
     if len(content) > SEARCHED_FILE_BYTES or b"\0" in content[:_BINARY_LOOK_BYTES]:
         return None

@@ -1,16 +1,16 @@
-"""Files below one folder, which no path, however written, gets out of."""
+"""`read_file`, `write_file` and `list_files`: files below one folder, which no path, however written, leads out of."""
 
 import base64
 import fnmatch
-import hashlib
 import json
 import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from dagwright.contracts.limits import BUILT_IN_RESULT_BYTES
-from dagwright.tools.context import context, note_read
+from dagwright.tools.builtin.file_access import FileAccess
+from dagwright.tools.context import note_read
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp
 from dagwright.tools.spec import tool
@@ -22,9 +22,9 @@ Encoding = Literal["utf-8", "base64"]
 
 def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
     """Returns `read_file`, `write_file` and `list_files`, which stay below the environment's folder."""
-    root = environment.files_root
+    access = FileAccess(environment)
 
-    @tool(effects="read")
+    @tool(effects="read", secrets=[])
     def read_file(path: str, encoding: Encoding = "utf-8") -> str:
         """Reads a file and returns its text.
 
@@ -32,11 +32,11 @@ def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             path: below the files folder
             encoding: `utf-8` for text, `base64` for any bytes
         """
-        text = _read(inside(root, path), path, encoding=encoding)
+        text = _read(access, path, encoding=encoding)
         note_read(path)
         return text
 
-    @tool(effects="idempotent")
+    @tool(effects="idempotent", secrets=[])
     def write_file(path: str, content: Any, encoding: Encoding = "utf-8") -> dict[str, Any]:
         """Writes a file, whole or not at all, and returns its path and size; folders are made as needed.
 
@@ -45,12 +45,11 @@ def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             content: text, or any JSON value, which is written as JSON
             encoding: `utf-8` for text, `base64` if the content is base64
         """
-        target = inside(root, path)
         written = _encoded(content, encoding)
-        _write(target, written)
+        _write(access, path, written)
         return {"path": path, "bytes": len(written)}
 
-    @tool(effects="read")
+    @tool(effects="read", secrets=[])
     def list_files(folder: str = ".", pattern: str = "*") -> dict[str, list[dict[str, Any]]]:
         """Lists the files of a folder by name, each with its name, path and size in bytes.
 
@@ -58,43 +57,25 @@ def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             folder: below the files folder
             pattern: only names like this, such as `*.csv`
         """
-        found = _listed(root, folder, pattern=pattern)
+        found = _listed(access, folder, pattern=pattern)
         note_read(folder)
         return {"files": found}
 
     return [read_file, write_file, list_files]
 
 
-def inside(root: Path, path: str) -> Path:
-    """Returns the real place of `path` below `root`.
-
-    Raises:
-        GiveUp: the path is absolute, or leads out of `root` by `..` or by a link.
-    """
-    if "\0" in path or not path.strip():
-        raise GiveUp(f"{path!r} is no path")
-    real_root = root.resolve()
+def _read(access: FileAccess, path: str, *, encoding: Encoding) -> str:
     try:
-        real = (real_root / path).resolve()
-    except (OSError, RuntimeError) as error:
-        raise GiveUp(f"{path!r} cannot be followed: {error}") from error
-    if Path(path).is_absolute() or not real.is_relative_to(real_root):
-        raise GiveUp(f"{path!r} is outside the files folder; give a path relative to it")
-    return real
-
-
-def _read(place: Path, path: str, *, encoding: Encoding) -> str:
-    try:
-        with place.open("rb") as file:
+        with access.parent(path) as (folder, name), folder.file(name) as file:
+            size_bytes = os.fstat(file.fileno()).st_size
             content = file.read(BUILT_IN_RESULT_BYTES + 1)
     except FileNotFoundError:
         raise GiveUp(f"There is no file {path!r} in the files folder") from None
     except (IsADirectoryError, NotADirectoryError):
         raise GiveUp(f"{path!r} is not a file") from None
     if len(content) > BUILT_IN_RESULT_BYTES:
-        size = place.stat().st_size
-        told = f"{path!r} has {size:,} bytes, over the limit of {BUILT_IN_RESULT_BYTES:,} for a result"
-        raise GiveUp(f"{told}; split it, or let a tool of your own read it where it is")
+        words = f"{path!r} has {size_bytes:,} bytes, over the limit of {BUILT_IN_RESULT_BYTES:,} for a result"
+        raise GiveUp(f"{words}; split it, or let a tool of your own read it where it is")
     if encoding == "base64":
         return base64.b64encode(content).decode()
     try:
@@ -118,39 +99,38 @@ def _encoded(content: Any, encoding: Encoding) -> bytes:
         raise ValueError(f"content is not base64: {error}") from None
 
 
-def _write(target: Path, content: bytes) -> None:
-    if target.is_dir():
-        raise GiveUp(f"{target.name!r} is a folder")
+def _write(access: FileAccess, path: str, content: bytes) -> None:
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        with access.parent(path, create=True) as (folder, name):
+            folder.replace_file(name, content)
+    except IsADirectoryError:
+        raise GiveUp(f"{path!r} is a folder") from None
     except (FileExistsError, NotADirectoryError):
-        raise GiveUp(f"A part of the path to {target.name!r} is a file, not a folder") from None
-    # Named by the effect: an attempt that follows a crash overwrites the leftover instead of adding one.
-    mark = hashlib.sha256(f"{context().idempotency_key}/{target.name}".encode()).hexdigest()[:16]
-    draft = target.parent / f".{mark}.draft"
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
+        raise GiveUp(f"A part of the path {path!r} is a file, not a folder") from None
 
 
-def _listed(root: Path, folder: str, *, pattern: str) -> list[dict[str, Any]]:
-    place = inside(root, folder)
+@contextmanager
+def explained_folder(path: str) -> Iterator[None]:
+    """Say in words of the tools why a folder cannot be opened.
+
+    Raises:
+        GiveUp: it cannot.
+    """
     try:
-        found = sorted(entry for entry in place.iterdir() if fnmatch.fnmatchcase(entry.name, pattern))
+        yield
     except FileNotFoundError:
-        raise GiveUp(f"There is no folder {folder!r} in the files folder") from None
+        raise GiveUp(f"There is no folder {path!r} in the files folder") from None
     except NotADirectoryError:
-        raise GiveUp(f"{folder!r} is not a folder") from None
-    real_root = root.resolve()
-    files = [entry for entry in found if entry.is_file() and entry.resolve().is_relative_to(real_root)]
+        raise GiveUp(f"{path!r} is not a folder") from None
+
+
+def _listed(access: FileAccess, folder: str, *, pattern: str) -> list[dict[str, Any]]:
+    with explained_folder(folder), access.folder(folder) as opened:
+        files = [
+            entry for entry in opened.entries() if not entry.is_folder and fnmatch.fnmatchcase(entry.name, pattern)
+        ]
     if len(files) > LISTED_FILES_LIMIT:
         raise GiveUp(f"{folder!r} has {len(files):,} files, over the limit of {LISTED_FILES_LIMIT:,}")
-    base = place.relative_to(real_root)
     return [
-        {"name": entry.name, "path": (base / entry.name).as_posix(), "bytes": entry.stat().st_size} for entry in files
+        {"name": entry.name, "path": str(opened.relative / entry.name), "bytes": entry.size_bytes} for entry in files
     ]

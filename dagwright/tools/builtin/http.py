@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,8 +17,9 @@ from dagwright.plan import text_formats
 from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolved
 from dagwright.tools.context import context, note_read
 from dagwright.tools.environment import ToolEnvironment
-from dagwright.tools.errors import GiveUp, NotStarted, RetryLater
+from dagwright.tools.errors import GiveUp, NotStarted, RetryLater, SecretRefused
 from dagwright.tools.retry_after import retry_after
+from dagwright.tools.secret_bindings import may_send_to
 from dagwright.tools.spec import tool
 
 Method = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
@@ -26,14 +28,20 @@ Address = Annotated[str, WithJsonSchema({"type": "string", text_formats.KEYWORD:
 
 LONGEST_S = 300.0
 REDIRECTS_LIMIT = 5
+ATTEMPTS = 3
+"""Attempts of one request; a request that changes something is retried only if it was not sent."""
 
-_UNREPEATABLE = frozenset({"POST", "PATCH"})
-"""Not idempotent (RFC 9110, section 9.2.2): sent at most once unless known not to have begun."""
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_READING = ("GET", "HEAD", "OPTIONS")
+"""The safe methods (RFC 9110, section 9.2.1)."""
+_EFFECTS = {"argument": "method", "default": "GET", "effects": dict.fromkeys(_READING, "read")}
 _CONNECTION_HEADERS = frozenset(
     {"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
 )
+_OVERRIDE_HEADERS = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
+"""Services take the method from these headers, so that a GET would change something."""
 _WITHHELD_HEADERS = frozenset({"set-cookie"})
+_EXCERPT_BYTES = 400
+_CUT_WORD = re.compile(r"[^\s\"'<>]*\Z")
 _PASSING = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
 
 
@@ -44,6 +52,7 @@ class Call:
     Args:
         method: in capitals.
         expected: statuses that are a result and no failure, beside 200 to 299.
+        is_repeatable: whether it may be retried; others are retried only if they are known not to have been sent.
     """
 
     method: str
@@ -51,6 +60,7 @@ class Call:
     headers: Mapping[str, str]
     body: bytes | None
     expected: frozenset[int]
+    is_repeatable: bool
 
     @property
     def shown(self) -> str:
@@ -61,7 +71,7 @@ class Call:
 def http_tools(environment: ToolEnvironment, resolve: Resolve = resolved) -> list[Callable[..., Any]]:
     """Returns `http_request`, which keeps to public addresses unless the environment allows others."""
 
-    @tool(effects="idempotent", timeout=LONGEST_S + 30)
+    @tool(effects="write", effects_by=_EFFECTS, max_attempts=ATTEMPTS, timeout=LONGEST_S + 30, sends_to_hosts=True)
     async def http_request(  # noqa: PLR0913 - each is one word of the request, by keyword
         url: Address,
         method: Method = "GET",
@@ -75,13 +85,14 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolved) -> lis
         """Sends an HTTP request and returns status, url, headers and body; JSON bodies are parsed.
 
         A status outside 200 to 299 is a failure: tried again if it may pass, after the delay that the service
-        asks for. POST and PATCH are sent again only if the service refused to begin. Redirects are followed.
+        asks for. GET, HEAD and OPTIONS are repeated; others only if the service refused to begin. Redirects are
+        followed. GET, HEAD and OPTIONS take no body and no header that overrides the method.
 
         Args:
             url: `http` or `https`, at a public address
             method: GET, HEAD, OPTIONS, POST, PUT, PATCH or DELETE
             query: parameters to add to the url
-            headers: name -> value; `{{secret.NAME}}` puts a secret in
+            headers: name -> value; `{{secret.NAME}}` puts a secret in that is bound to the host
             body: text is sent as it is, anything else as JSON
             expected_statuses: statuses that are a result and no failure, such as 404
             timeout_s: seconds for the whole request, at most 300
@@ -92,9 +103,11 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolved) -> lis
             method,
             _address(url, query),
             _headers(headers, body, method=method),
-            _body(body),
+            _body(body, method=method),
             frozenset(expected_statuses or ()),
+            is_repeatable=method in _READING or context().effects == "idempotent",
         )
+        _refuse_host(call.url)
         _mark_as_sent(call)
         try:
             async with asyncio.timeout(timeout_s):
@@ -107,7 +120,27 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolved) -> lis
     return [http_request]
 
 
-async def _answered(call: Call, transport: PinnedTransport) -> dict[str, Any]:
+def _refuse_host(url: httpx.URL) -> None:
+    """Refuse to send the secrets of a call to a host that they are not bound to.
+
+    A redirect to another origin carries nothing of the request, see `_redirected`.
+    """
+    hosts = context().secret_hosts
+    port = url.port or (443 if url.scheme == "https" else 80)
+    if hosts is None or may_send_to(url.scheme, url.host, port, hosts):
+        return
+    if may_send_to("https", url.host, port, hosts):
+        raise SecretRefused(
+            f"A secret of the request is bound to the host {url.host!r} over https only, and this url is plain "
+            f"{url.scheme}; use https, or write http://{url.host} in DAGWRIGHT_SECRET_NAME_HOSTS on the worker"
+        )
+    raise SecretRefused(
+        f"A secret of the request is not bound to the host {url.host!r}; DAGWRIGHT_SECRET_NAME_HOSTS on the worker "
+        "names the hosts of a secret"
+    )
+
+
+async def _answered(call: Call, transport: httpx.AsyncBaseTransport) -> dict[str, Any]:
     timeout = httpx.Timeout(LONGEST_S)
     async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=timeout) as client:
         request = client.build_request(call.method, call.url, headers=dict(call.headers), content=call.body)
@@ -191,9 +224,13 @@ def _address(url: str, query: Mapping[str, Any] | None) -> httpx.URL:
 
 def _headers(headers: Mapping[str, str] | None, body: Any, *, method: str) -> dict[str, str]:
     sent = {name.lower(): value for name, value in (headers or {}).items()}
-    refused = sorted(sent.keys() & _CONNECTION_HEADERS)
-    if refused:
-        raise ValueError(f"The header {refused[0]} belongs to the connection and cannot be set")
+    for name in sorted(sent):
+        # Services behind WSGI and CGI cannot tell an underscore from a dash.
+        header = name.replace("_", "-")
+        if header in _CONNECTION_HEADERS:
+            raise ValueError(f"The header {name} belongs to the connection and cannot be set")
+        if method in _READING and header in _OVERRIDE_HEADERS:
+            raise ValueError(f"The header {name} would make it another method than {method}; give that as the method")
     if body is not None and not isinstance(body, str):
         sent.setdefault("content-type", "application/json")
     if method not in _READING:
@@ -201,9 +238,11 @@ def _headers(headers: Mapping[str, str] | None, body: Any, *, method: str) -> di
     return sent
 
 
-def _body(body: Any) -> bytes | None:
-    if body is None:
+def _body(body: Any, *, method: str) -> bytes | None:
+    if body is None or body == "":
         return None
+    if method in _READING:
+        raise ValueError(f"a {method} has no body; use query, or POST")
     return (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode()
 
 
@@ -212,7 +251,7 @@ def _mark_as_sent(call: Call) -> None:
 
     An attempt that finds the mark follows one that died without an answer. Nobody knows what became of it.
     """
-    if call.method not in _UNREPEATABLE:
+    if call.is_repeatable:
         return
     if context().last_heartbeat == {"sent": True}:
         raise GiveUp(f"{call.shown} was sent by an attempt that died before the answer came; its outcome is unknown")
@@ -221,18 +260,21 @@ def _mark_as_sent(call: Call) -> None:
 
 def _refusal(call: Call, response: httpx.Response, content: bytes) -> Exception:
     """Returns what a status outside the expected ones means for the next attempt."""
-    excerpt = " ".join(content[:400].decode(errors="replace").split())
+    excerpt = " ".join(content[:_EXCERPT_BYTES].decode(errors="replace").split())
+    if len(content) > _EXCERPT_BYTES:
+        # A secret that the cut divides would not be found in what is left of it.
+        excerpt = _CUT_WORD.sub("", excerpt)
     said = f"{call.shown} answered {response.status_code}" + (f": {excerpt}" if excerpt else "")
     delay = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
         return _may_come_again(call, said, delay=delay)
-    if call.method not in _UNREPEATABLE and (response.is_server_error or response.status_code in _PASSING):
+    if call.is_repeatable and (response.is_server_error or response.status_code in _PASSING):
         return RetryLater(said, after=delay)
     return GiveUp(said)
 
 
 def _may_come_again(call: Call, said: str, *, delay: Any) -> Exception:
-    if call.method in _UNREPEATABLE:
+    if not call.is_repeatable:
         context().heartbeat({"sent": False})
     return RetryLater(said, after=delay)
 
@@ -241,11 +283,11 @@ def _failure(call: Call, error: Exception) -> Exception:
     """Returns what a broken or missing connection means for the next attempt."""
     said = f"{call.shown} failed: {type(error).__name__} {error}".rstrip()
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
-        if call.method in _UNREPEATABLE:
+        if not call.is_repeatable:
             context().heartbeat({"sent": False})
         return NotStarted(said)
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
         return GiveUp(said)
-    if call.method in _UNREPEATABLE:
+    if not call.is_repeatable:
         return GiveUp(f"{said}; its outcome is unknown")
     return RetryLater(said)

@@ -27,7 +27,7 @@ Price = Annotated[float, Field(gt=0)]
 def travel_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
     """Returns the tools of the travel service of the environment."""
 
-    @tool(effects="read")
+    @tool(effects="read", secrets=[])
     async def flight_search(
         origin: str,
         destination: str,
@@ -51,7 +51,7 @@ def travel_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         asked = {"origin": origin, "destination": destination, "depart": depart, "return_on": return_on}
         return await _offers(environment, "flights", {**asked, "passengers": passengers, "max_price": max_price})
 
-    @tool(effects="read")
+    @tool(effects="read", secrets=[])
     async def hotel_search(
         city: str, *, check_in: date, check_out: date, guests: Count = 1, max_price: Price | None = None
     ) -> Offers:
@@ -68,7 +68,7 @@ def travel_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         asked = {"city": city, "check_in": check_in, "check_out": check_out}
         return await _offers(environment, "hotels", {**asked, "guests": guests, "max_price": max_price})
 
-    @tool(effects="read")
+    @tool(effects="read", secrets=[])
     async def activity_search(city: str, *, day: date | None = None, interest: str | None = None) -> Offers:
         """Finds what can be done in a city.
 

@@ -27,7 +27,7 @@ Length = Annotated[
 """A duration as plans write it, or seconds."""
 
 
-@tool(effects="read", timeout=LONGEST + timedelta(hours=1), max_attempts=1_000)
+@tool(effects="read", secrets=[], timeout=LONGEST + timedelta(hours=1), max_attempts=1_000)
 async def wait(duration: Length) -> dict[str, str]:
     """Waits for a while and returns when it began and ended.
 

@@ -25,7 +25,7 @@ Results = list[dict[str, str]]
 def web_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
     """Returns `serper_web_search` and `web_search` for the key and address of the environment."""
 
-    @tool(effects="read")
+    @tool(effects="read", secrets=[])
     async def serper_web_search(query: str) -> Results:
         """Searches the web and returns the results as title, link and snippet, a direct answer first.
 
@@ -34,7 +34,7 @@ def web_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         """
         return await _found(environment, query, "serper_web_search")
 
-    @tool(effects="read")
+    @tool(effects="read", secrets=[])
     async def web_search(query: str, limit: Annotated[int, Field(ge=1, le=RESULTS_AT_MOST)] = 10) -> Results:
         """Searches the web and returns the results as title, link and snippet, a direct answer first.
 

@@ -9,8 +9,8 @@ import pytest
 
 from dagwright.contracts.wire import HEADER_CACHE, HEADER_HOLES, HEADER_WANTED, METADATA_CACHED
 from dagwright.tools import tool
+from tests.support.function_bench import FunctionBench
 from tests.support.memory_store import MemoryStore
-from tests.unit.tools.test_wrapper import Bench
 
 
 class Counted:
@@ -19,7 +19,7 @@ class Counted:
     calls = 0
 
 
-@tool(effects="read")
+@tool(effects="read", secrets=["TOKEN"])
 def counted(size: int = 0, text: str = "") -> dict[str, Any]:
     Counted.calls += 1
     return {"call": Counted.calls, "text": "x" * size}
@@ -60,9 +60,9 @@ TTL = {HEADER_CACHE: 60.0}
 @pytest.mark.usefixtures("counting")
 async def test_result_of_an_equal_call_stands_in_for_the_call() -> None:
     store = MemoryStore()
-    bench = Bench(counted, store=store)
+    bench = FunctionBench(counted, store=store)
     first, again = await bench.payload({}, **TTL), await bench.payload({}, **TTL)
-    elsewhere = await Bench(counted, store=store).payload({}, **TTL)
+    elsewhere = await FunctionBench(counted, store=store).payload({}, **TTL)
     assert first.data == again.data == elsewhere.data == b'{"call":1,"text":""}'
     assert METADATA_CACHED not in first.metadata
     told = [json.loads(each.metadata[METADATA_CACHED]) for each in (again, elsewhere)]
@@ -76,10 +76,10 @@ async def test_result_of_an_equal_call_stands_in_for_the_call() -> None:
 @pytest.mark.usefixtures("counting")
 async def test_large_result_of_an_equal_call_is_put_anew_for_the_run_that_uses_it() -> None:
     store = MemoryStore()
-    first = await Bench(counted, store=store).payload({"size": 10_000}, **TTL)
+    first = await FunctionBench(counted, store=store).payload({"size": 10_000}, **TTL)
     kept = dict(store.contents)
     for holds_memory in (False, True):
-        bench = Bench(counted, store=store)
+        bench = FunctionBench(counted, store=store)
         for _ in range(2 if holds_memory else 1):
             again = await bench.payload({"size": 10_000}, **TTL, **{HEADER_WANTED: [[["call"], "value"]]})
         assert json.loads(again.data) == {**json.loads(first.data), "projections": [[["call"], {"value": 1}]]}
@@ -93,7 +93,7 @@ async def test_large_result_of_an_equal_call_is_put_anew_for_the_run_that_uses_i
 async def test_call_with_a_secret_is_always_made() -> None:
     holes = {HEADER_HOLES: [[["text"], [{"secret": "TOKEN"}]]]}
     store = MemoryStore()
-    bench = Bench(counted, store=store)
+    bench = FunctionBench(counted, store=store)
     calls = [(await bench.result({"text": "?"}, **TTL, **holes))["call"] for _ in range(2)]
     assert (calls, store.memories, store.asked) == ([1, 2], {}, [])
 
@@ -101,25 +101,25 @@ async def test_call_with_a_secret_is_always_made() -> None:
 @pytest.mark.usefixtures("counting")
 @pytest.mark.parametrize("header", [{}, TTL])
 async def test_call_that_changes_the_world_is_always_made(header: dict[str, Any]) -> None:
-    bench = Bench(counted_write)
+    bench = FunctionBench(counted_write)
     assert [await bench.result({}, **header) for _ in range(2)] == [1, 2]
 
 
 @pytest.mark.usefixtures("counting")
 async def test_slow_pure_call_is_made_once_unless_the_plan_says_otherwise() -> None:
-    bench = Bench(counted_and_slow)
+    bench = FunctionBench(counted_and_slow)
     assert [await bench.result({}) for _ in range(3)] == [1, 1, 1]
     assert [await bench.result({}, **{HEADER_CACHE: 0}) for _ in range(2)] == [2, 3]
 
 
 @pytest.mark.usefixtures("counting")
 async def test_quick_pure_call_is_made_each_time_however_long_it_waits_for_its_turn() -> None:
-    bench = Bench(counted_and_quick)
+    bench = FunctionBench(counted_and_quick)
     assert [await bench.result({}) for _ in range(3)] == [1, 2, 3]
 
 
 async def test_arguments_that_are_wrong_are_told_as_ever_if_there_is_a_cache() -> None:
-    bench = Bench(counted)
+    bench = FunctionBench(counted)
     wrong: list[list[Any]] = [[], [5], [{"nonsense": 1}], [{}, {}]]
     for arguments in wrong:
         assert (await bench.failure(*arguments, **TTL)).type == "invalid_arguments"

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pydantic_core
@@ -155,7 +156,7 @@ async def test_a_secret_is_never_told_to_a_model() -> None:
     assert failure.message == "Invalid arguments: a secret must not be told to a model"
 
 
-async def test_a_conversation_that_is_gone_is_lost_and_a_store_that_is_down_is_asked_again() -> None:
+async def test_a_conversation_that_is_gone_is_lost_and_a_store_that_is_down_is_waited_for() -> None:
     ref = f"sha256-{'0' * 64}"
     async with ModelServer() as server:
         gone = await Bench(server).failure(request(before=ref))
@@ -166,16 +167,31 @@ async def test_a_conversation_that_is_gone_is_lost_and_a_store_that_is_down_is_a
         odd = await other.put(b'{"odd": 1}')
         no_conversation = await Bench(server, other).failure(request(before=odd))
     assert (gone.type, gone.non_retryable) == ("value_lost", True)
-    assert (down.type, down.non_retryable) == ("store_unavailable", False)
+    assert (down.type, down.non_retryable) == ("store_away", True)
     assert (no_conversation.type, no_conversation.non_retryable) == ("value_lost", True)
 
 
-async def test_a_store_that_does_not_take_a_conversation_costs_another_attempt() -> None:
+async def test_a_store_that_does_not_take_a_conversation_costs_no_attempt() -> None:
     store = MemoryStore()
     store.is_down = True
     async with ModelServer("Hi") as server:
         failure = await Bench(server, store).failure(request(is_continued=True))
-    assert (failure.type, failure.non_retryable) == ("store_unavailable", False)
+    assert (failure.type, failure.non_retryable) == ("store_away", True)
+
+
+async def test_answer_waits_for_the_store_and_the_model_is_not_asked_again() -> None:
+    store = MemoryStore()
+    store.is_down = True
+    async with ModelServer("Hi") as server:
+        bench = Bench(server, store)
+        bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=60))
+
+        def on_heartbeat(*details: Any) -> None:
+            store.is_down = not any("waits_for" in each for each in details if isinstance(each, dict))
+
+        bench.temporal.on_heartbeat = on_heartbeat
+        await bench.payload(request(is_continued=True))
+        assert (len(server.calls), len(store.contents)) == (1, 1)
 
 
 async def test_a_failure_tells_what_to_do_and_what_was_used() -> None:

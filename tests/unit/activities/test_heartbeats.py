@@ -1,16 +1,18 @@
 """What the heartbeats of an attempt carry, and how many there are."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from temporalio.testing import ActivityEnvironment
 
+from activities.call_starts import CallStarts
 from activities.heartbeats import Heartbeats
 from activities.telling import HEARTBEATS_PER_S, SHORTEST_PAUSE_S, Pace
 from dagwright.contracts.text_so_far import TEXT_PLACE, TextSoFar
-from dagwright.contracts.usage import Usage, usage_of_heartbeat
+from dagwright.contracts.usage import Usage, started_attempt, usage_of_heartbeat
 from dagwright.tools.context import Progress
 
 TEXT = TextSoFar(1, 0, "Oslo")
@@ -81,3 +83,59 @@ def test_answers_of_a_process_share_so_many_heartbeats(writing: int, pause_s: fl
     pace.writing = writing
     assert pace.pause_s == pytest.approx(pause_s)
     assert writing / pace.pause_s <= HEARTBEATS_PER_S + 1e-9
+
+
+class _ServerAway:
+    """Stands in for `CallStarts` while the server does not answer."""
+
+    async def record(self, task_token: bytes, details: Sequence[Any]) -> None:
+        assert started_attempt(details) == 1, task_token
+        await asyncio.Event().wait()
+
+
+async def test_start_that_the_server_may_not_have_is_in_no_heartbeat() -> None:
+    sent: list[tuple[Any, ...]] = []
+    environment = ActivityEnvironment()
+    environment.on_heartbeat = lambda *details: sent.append(details)
+
+    async def attempt() -> None:
+        heartbeats = Heartbeats(environment.info, starts=cast(CallStarts, _ServerAway()))
+        recording = asyncio.create_task(heartbeats.record_start())
+        await asyncio.sleep(0)
+        heartbeats.tell(TEXT)
+        assert sent == []
+        recording.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await recording
+
+    await environment.run(attempt)
+    # The server may have the record of a call that was not made.
+    assert sent == [(None, None, None, TEXT.to_json())]
+
+
+class _Recorder:
+    """Stands in for `CallStarts`."""
+
+    def __init__(self) -> None:
+        self.recorded: list[int | None] = []
+
+    async def record(self, task_token: bytes, details: Sequence[Any]) -> None:
+        self.recorded.append(started_attempt(details))
+
+
+async def test_heartbeats_keep_the_start_that_an_earlier_attempt_recorded() -> None:
+    sent: list[tuple[Any, ...]] = []
+    recorder, environment = _Recorder(), ActivityEnvironment()
+    environment.on_heartbeat = lambda *details: sent.append(details)
+    before = [None, None, {"started": 1}]
+    environment.info = replace(ActivityEnvironment.default_info(), heartbeat_details=before, attempt=2)
+
+    async def attempt() -> None:
+        heartbeats = Heartbeats(environment.info, starts=cast(CallStarts, recorder))
+        heartbeats.tell(TEXT)
+        await heartbeats.record_end()
+        heartbeats.stop()
+
+    await environment.run(attempt)
+    assert [started_attempt(details) for details in sent] == [1]
+    assert recorder.recorded == []

@@ -52,16 +52,25 @@ async def test_items_are_fetched_with_heartbeats() -> None:
         assert await environment.run(_activity(store, 0), _stretch(ref)) == {"value": [20, 30]}
 
 
-async def test_store_that_does_not_answer_is_no_lost_value() -> None:
+async def test_store_that_does_not_answer_is_waited_for() -> None:
     store = MemoryStore()
     ref = await store.put(b"[10, 20, 30, 40]")
-    joined = {"lists": [{"pieces": [ref]}], "name": "m"}
-    ends = []
-    for is_down in (True, False):
-        store.is_down = is_down
+    piece = await store.put(b'{"value": [1]}')
+    joined = {"lists": [{"pieces": [piece]}], "name": "m"}
+    contents = dict(store.contents)
+    for number, message in enumerate((_stretch(ref), joined)):
+        environment = _environment()
+
+        def come_back(*details: object) -> None:
+            if "waits_for" in str(details):
+                store.is_down = False
+
+        environment.on_heartbeat = come_back
+        store.is_down = True
+        store.contents = dict(contents)
+        async with asyncio.timeout(30):
+            await environment.run(_activity(store, number), message)
         store.contents.clear()
-        for number, message in enumerate((_stretch(ref), joined)):
-            with pytest.raises(ApplicationError) as failure:
-                await _environment().run(_activity(store, number), message)
-            ends.append((failure.value.type, failure.value.non_retryable))
-    assert ends == [*[("store_unavailable", False)] * 2, *[("value_lost", True)] * 2]
+        with pytest.raises(ApplicationError) as failure:
+            await _environment().run(_activity(store, number), message)
+        assert (failure.value.type, failure.value.non_retryable) == ("value_lost", True)

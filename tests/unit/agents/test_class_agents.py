@@ -188,6 +188,24 @@ async def test_reasoning_agent_takes_a_question_apart_and_answers_from_its_findi
     ]
 
 
+async def test_reasoning_agent_asks_again_after_an_answer_that_is_not_json() -> None:
+    steps = (text("First the coast."), json_text({"questions": []}), json_text({"parts": []}), text("Yes."))
+    async with ModelServer(*steps) as server:
+        payload = await AgentBench(class_registry(ReasoningAgent, effects="read"), server).payload({"objective": "?"})
+    assert json.loads(payload.data) == {"answer": "Yes.", "steps": []}
+    told = server.calls[1].messages
+    assert told[-2] == {"role": "assistant", "content": "First the coast."}
+    assert told[-1]["content"].startswith("That cannot be used. ")
+    assert told[-1]["content"].endswith("\nWrite the whole answer again.")
+
+
+async def test_reasoning_agent_gives_up_after_four_answers_that_do_not_fit() -> None:
+    async with ModelServer(*[text("No.")] * 4) as server:
+        failure = await AgentBench(class_registry(ReasoningAgent, effects="read"), server).failure({"objective": "?"})
+    assert (failure.type, failure.non_retryable) == ("tool_failed", True)
+    assert "the model gave 4 answers that do not fit the schema; the last problem: " in failure.message
+
+
 async def test_reasoning_agent_cuts_what_it_is_given_and_says_so() -> None:
     async with ModelServer(json_text({"parts": []}), text("Yes.")) as server:
         payload = await AgentBench(class_registry(ReasoningAgent), server).payload(

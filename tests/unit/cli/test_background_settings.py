@@ -5,14 +5,16 @@ import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
+from temporalio.client import Client
 
 from dagwright.cli import background
 from dagwright.cli.background import start_worker
-from dagwright.cli.background_settings import keep_settings, refuse_other_settings, serving_beside
+from dagwright.cli.background_settings import FILES_ROOT, keep_settings, refuse_other_settings, serving_beside
 from dagwright.cli.exits import CommandRefused, ExitCode
-from dagwright.cli.hosting import connected_to_run, leave_to_background
+from dagwright.cli.hosting import connected_to_run, leave_to_background, served_here_or_elsewhere
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings, load_settings
 from dagwright.toolset import load_toolset
@@ -204,7 +206,7 @@ async def test_worker_is_named_before_the_gateway(folder: Path, monkeypatch: pyt
     with pytest.raises(CommandRefused, match=r"^the worker in the background .* and would take a part of the work: "):
         refuse_other_settings(load_settings())
     await LocalServer(settings).worker("worker").stop()
-    with pytest.raises(CommandRefused, match=r"^the gateway in the background .* and goes on with it: "):
+    with pytest.raises(CommandRefused, match=r"^the gateway in the background .* and continues with it: "):
         refuse_other_settings(load_settings())
 
 
@@ -237,6 +239,33 @@ async def test_current_folder_is_told_where_it_is_what_differs(folder: Path, mon
         refuse_other_settings(load_settings())
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(folder.parent))
     refuse_other_settings(load_settings())
+
+
+async def test_files_root_may_differ_for_a_command_that_takes_no_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _start()
+    (other := folder.parent / "other").mkdir()
+    monkeypatch.chdir(other)
+    refuse_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
+    monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
+    with pytest.raises(CommandRefused, match="another value of DAGWRIGHT_MODEL, and"):
+        refuse_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
+
+
+async def test_process_that_serves_another_queue_is_not_left_the_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _start()
+    monkeypatch.setenv("DAGWRIGHT_TASK_QUEUE", "other")
+    settings = load_settings()
+    told: list[str] = []
+    with pytest.raises(CommandRefused, match="and serves that alone"):
+        async with served_here_or_elsewhere(
+            cast(Client, None), load_toolset(settings), settings=settings, report=told.append
+        ):
+            pass
+    assert told == []
 
 
 async def test_command_that_was_killed_is_in_nobodys_way(folder: Path) -> None:

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dagwright.cli.chat_words import Typed, asking_options, going_on, help_lines, status_line, typed
+from dagwright.cli.chat_words import (
+    Typed,
+    asking_options,
+    command_hint,
+    going_on,
+    help_lines,
+    status_line,
+    typed,
+    unknown_command,
+)
 from dagwright.cli.requests import ChatRequest
 from dagwright.cli.round_picture import rounds_table
 from dagwright.cli.round_words import NO_CALLS, new_lines, reason_lines, round_lines
@@ -64,6 +73,14 @@ def test_help_names_every_command() -> None:
     assert [line.split()[0] for line in help_lines()[1:]] == [
         "/help", "/status", "/turns", "/profile", "/cancel", "/new", "/quit",
     ]  # fmt: skip
+
+
+def test_word_typed_in_place_of_a_command_gets_a_hint() -> None:
+    assert command_hint("Exit") == "/quit ends the chat; 'Exit' was not sent"
+    assert command_hint("help") == "/help lists the commands; 'help' was not sent"
+    assert command_hint("help me") is None
+    assert unknown_command("/staus") == "there is no /staus; did you mean /status?"
+    assert unknown_command("/nonsense") == "there is no /nonsense; /help lists the commands"
 
 
 def test_status_tells_what_goes_on() -> None:

@@ -7,10 +7,11 @@ from typing import Any, cast
 import pytest
 
 from dagwright.cli import chatting
-from dagwright.cli.async_runs import Farewell, leave_at_once
+from dagwright.cli.async_runs import Farewell
 from dagwright.cli.chat_input import Interrupted
 from dagwright.cli.chatting import Chat, Desk
 from dagwright.cli.exits import ExitCode
+from dagwright.cli.leaving import leave_at_once
 from dagwright.cli.output import Output
 from dagwright.cli.requests import AskRequest
 from dagwright.contracts.sessions import Session

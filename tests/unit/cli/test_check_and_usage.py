@@ -271,7 +271,7 @@ def test_check_imports_no_temporal(tmp_path: Path) -> None:
 def test_input_that_the_plan_does_not_have_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     plan = {
         "plan": 1,
-        "inputs": {"net": {"type": "number", "default": 1}},
+        "inputs": {"net": {"type": "number", "default": 1}, "flag": {"type": "string"}},
         "nodes": [
             {"id": "a", "when": "inputs.flag == 'x'", "tool": "wait", "arguments": {"duration": "{{PLACEHOLDER_d}}"}}
         ],

@@ -8,9 +8,11 @@ import pytest
 from dagwright.cli.endings import bound_lines, failure_lines, summary_line, tell_answer, tell_end
 from dagwright.cli.looking import _result_text
 from dagwright.cli.output import Output
+from dagwright.explaining import Explanation
 from dagwright.feed import RunView
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.why import what_holds
 from tests.unit.plan.building import broken, compiled, node, plan_of
 
 _TOOLS = {
@@ -48,6 +50,21 @@ def test_steps_that_take_back_are_counted_apart() -> None:
     assert line == "run-1: failed in 2.0 s; nodes: 1 completed, 1 failed; taking back: 2 completed" + (
         " (1 of them to be sure: what failed may have done something)"
     )
+
+
+def test_run_that_failed_by_its_nodes_has_the_same_error_in_its_document_and_in_why() -> None:
+    scheduler = Scheduler(compiled(plan_of(node("a"))), {})
+    scheduler.begin(0.0)
+    scheduler.next_task(1.0)
+    scheduler.fail("a", broken("boom"), at=1.0)
+    view = _ended(scheduler)
+    error = {"code": "node_failed", "message": "'a' failed: boom", "node": "a"}
+    document = view.document()
+    assert (document["status"], document["error"]) == ("failed", error)
+    explanation = Explanation(view, "", what_holds(scheduler, calls={}))
+    assert (explanation.to_json()["error"], explanation.ended_by()) == (error, None)
+    # A person reads it once, with the node.
+    assert [*failure_lines(document)] == ["failed: a: boom"]
 
 
 def _cancelled_at_the_end(*, is_running: bool) -> RunView:

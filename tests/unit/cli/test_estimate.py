@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from dagwright.cli.estimate import expected_events
+from dagwright.cli.checking import _events_words, check_document
+from dagwright.cli.estimate import events_per_item, expected_events
+from dagwright.cli.plans import PlanSource
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.preparation import check_plan, check_size
 
@@ -28,13 +30,29 @@ def _chain(*tools: str) -> list[dict[str, Any]]:
         (_chain(*["sum"] * 20_000), 35),
         (_chain("sum", "sum", "look", "sum", "sum"), 23),
         ([{"id": "m", "tool": "look", "for_each": list(range(10))}], 38),
-        ([*_chain("sum"), {"id": "m", "tool": "sum", "for_each": "{{n0.result}}"}], 17),
+        ([*_chain("sum"), {"id": "m", "tool": "sum", "for_each": "{{n0.result}}"}], 14),
     ],
     ids=["ordinary", "pure", "many pure", "both", "items", "items of a result"],
 )
 def test_events_are_those_of_the_calls(nodes: list[dict[str, Any]], events: int) -> None:
     checked = check_plan({"plan": 1, "nodes": nodes}, _TOOLS)
     assert expected_events(checked, check_size(checked)) == events
+
+
+def test_events_of_each_item_of_an_unknown_map() -> None:
+    inner = {"nodes": _chain("look")}
+    nodes = [
+        *_chain("look"),
+        {"id": "order", "tool": "look", "for_each": "{{n0.result}}"},
+        {"id": "known", "tool": "look", "for_each": [1, 2]},
+        {"id": "letter", "plan": inner, "for_each": "{{n0.result}}"},
+    ]
+    checked = check_plan({"plan": 1, "nodes": nodes}, _TOOLS)
+    assert events_per_item(checked) == {"order": 3, "letter": 4}
+    source = PlanSource("plan.yaml", None, {})
+    document = {**check_document(checked, source, held=check_size(checked)), "expected_events": 47}
+    words = "about 47, and 3 for each item of order, and 4 for each item of letter, in the run's history"
+    assert _events_words(document) == words
 
 
 def test_steps_of_unknown_tools_count_as_calls() -> None:

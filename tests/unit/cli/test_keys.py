@@ -13,6 +13,7 @@ from dagwright.cli.mcp_serving import _listener
 from dagwright.cli.requests import McpRequest
 from dagwright.cli.serving import _refuse_all_pages, _refuse_missing, _refuse_open
 from dagwright.gateway.keys import KeyFile
+from dagwright.server import LocalServer, NoServer
 from dagwright.settings import Settings
 
 
@@ -20,6 +21,7 @@ from dagwright.settings import Settings
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     found = tmp_path / "keys.json"
     monkeypatch.setenv("DAGWRIGHT_API_KEYS", str(found))
+    monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
     return found
 
 
@@ -50,6 +52,8 @@ def test_key_may_only_look(path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert (code, added["scopes"], both) == (0, [], 2)
     assert caller is not None
     assert not caller.scopes
+    run_command_line(["keys", "list"])
+    assert capsys.readouterr().out.splitlines()[1].split()[:3] == [added["id"], "ann", "look"]
 
 
 def test_people_are_shown_the_key_alone_on_stdout(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,3 +153,16 @@ def test_pages_of_all_sites_are_served_only_with_keys_or_if_somebody_else_asks(t
     _refuse_all_pages(Settings(state_dir=tmp_path, api_origins="https://a.example.com"), keys, needs_keys=True)
     keys.add("ann", [])
     _refuse_all_pages(settings, keys, needs_keys=True)
+
+
+def test_key_is_added_and_a_ui_that_cannot_be_closed_is_reported(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: LocalServer) -> bool:
+        raise NoServer("there is no program")
+
+    monkeypatch.setattr(LocalServer, "close_ui", refuse)
+    assert run_command_line(["keys", "add", "ann", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["status"] == "added"
+    assert shown.err.endswith("the Temporal UI, which does not check keys, could not be closed: there is no program\n")

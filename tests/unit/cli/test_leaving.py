@@ -26,7 +26,7 @@ async def work(farewell):
 
 raise SystemExit(run_async(work, Output()))
 """
-_LEFT = "a step does not end, so the command leaves it behind"
+_LEFT = "a step does not end, so the command exits without it"
 
 
 def _started(first: str, *, leaving_s: float = 0.3) -> subprocess.Popen[str]:
@@ -81,3 +81,43 @@ def test_command_that_ends_by_itself_is_left_alone() -> None:
     with _started("farewell.way_out.open(3); return 0") as process:
         _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (0, "")
+
+
+def test_command_does_not_leave_a_write_behind_that_still_works() -> None:
+    work = """
+    from dagwright.drain import writes_in_flight
+    farewell.way_out.open(3)
+    with writes_in_flight.counted():
+        await asyncio.sleep(2)
+        print("done", flush=True)
+    """
+    with _started(work) as process:
+        written, said = process.communicate(timeout=60)
+    assert (process.returncode, written, said.splitlines()) == (3, "done\n", [_LEFT])
+
+
+_SERVER = """
+import asyncio
+from dagwright.cli.leaving import stop_signal
+
+async def main():
+    stopped = stop_signal()
+    print("ready", flush=True)
+    await stopped.wait()
+    print("drains", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def test_second_sigterm_ends_a_process_that_drains() -> None:
+    command = [sys.executable, "-c", _SERVER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "drains\n"
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (130, "")

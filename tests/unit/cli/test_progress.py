@@ -15,6 +15,7 @@ from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
 from dagwright.plan.chunks import ChunkEnd
 from dagwright.plan.errors import NodeError
+from dagwright.plan.requests import Feedback
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus
 from dagwright.plan.times import format_time
@@ -216,6 +217,31 @@ def test_line_writer_tells_once_that_a_worker_died_and_what_becomes_of_its_calls
         "waiting    b was running when its worker died; it fails when the server notices",
         "running    a (attempt 2: its worker died or hung)",
     ]
+
+
+def test_line_writer_reports_escalations_and_who_answered() -> None:
+    question = {"type": "APPROVAL", "prompt": "Go?", "assignee": "ann", "deadline": "10s"}
+    asking = node("q", tool=None, human={**question, "on_timeout": {"escalate": "boss"}})
+    lines: list[str] = []
+    writer = LineWriter(lambda line: lines.append(line[10:]))
+
+    def escalate(scheduler: Scheduler) -> None:
+        scheduler.advance(START + 10)
+
+    def answer(scheduler: Scheduler) -> None:
+        escalate(scheduler)
+        scheduler.answer(Feedback("q", {"approved": True}, by="eve"), START + 11)
+
+    for step in (escalate, escalate, answer):
+        view = view_of(asking, step=step)
+        assert view.scheduler is not None
+        writer.show(view, [each.to_json("run-1") for each in view.scheduler.requests.open.values()])
+    told = [line for line in lines if line.startswith(("escalated", "answered"))]
+    assert told[0] == "escalated  q from ann to boss"
+    assert told[1].startswith("answered   q: approved by eve at ")
+    assert "; requested from ann at " in told[1]
+    assert ", escalated to boss at " in told[1]
+    assert len(told) == 2
 
 
 def test_line_writer_tells_the_oldest_first_and_when_it_was() -> None:

@@ -16,7 +16,7 @@ from dagwright.cli.output import Output
 from dagwright.cli.round_words import calls_of, round_lines, rounds_of
 from dagwright.cli.round_words import lines_of as lines_of_rounds
 from dagwright.contracts.documents import graph_document
-from dagwright.contracts.rounds import MAX_ROUNDS_LIMIT
+from dagwright.contracts.rounds import MAX_ROUNDS_LIMIT, RoundsLimits
 from dagwright.descriptions import PendingCall
 from dagwright.explaining import Explanation
 from dagwright.feed import RunView
@@ -24,6 +24,7 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.why import what_holds, why
 from dagwright.plan.worker_results import error_words
+from dagwright.planner import RoundsAsked
 from tests.support.rounds import done, goes_on, ref, sub_goal
 from tests.unit.planner.test_rounds_pursuit import Question
 
@@ -90,7 +91,7 @@ def test_sub_goal_that_failed_and_was_left_behind_is_shown_as_failed(capsys: pyt
     # The one that never began, as it waited for the first, did not fail.
     rows = [line.split() for line in told]
     assert [row[1] for row in rows if row[2:3] in (["sg1"], ["sg3"])] == ["failed", "superseded"]
-    assert "nodes: 5 completed, 1 superseded, 1 failed" in told[0]
+    assert "nodes: 4 completed, 1 superseded, 1 failed" in told[0]
     assert (node[0], "because: the run goes on without it" in node) == ("sg1 (Numbers of Maersk): failed", True)
     assert next(line for line in drawn if "sg1<br/>" in line).endswith('<br/>failed"]:::failed')
     (reason,) = why(question.scheduler, "sg1", calls={}).reasons[:1]
@@ -159,7 +160,7 @@ def test_graph_has_a_group_for_each_round_and_edges_for_what_was_wired_alone() -
     both = sub_goal(5, "compare", total=[ref(3, "total"), ref(4, "total")])
     question = Question(
         goes_on(PICK, OTHER), goes_on(*sums), goes_on(both), done(a=ref(5, "comparison")),
-        workers={"sg5": {"comparison": "7 and 11"}},
+        workers={"sg5": {"comparison": "7 and 11"}}, asked=RoundsAsked(limits=RoundsLimits(synthesis="model")),
     )  # fmt: skip
     question.run()
     picture = picture_of(question.scheduler)

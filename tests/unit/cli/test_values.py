@@ -1,11 +1,13 @@
 """Values of inputs as text: each as its declared type wants it."""
 
+import io
+import json
 from typing import Any
 
 import pytest
 
 from dagwright.cli.exits import CommandRefused
-from dagwright.cli.plans import read_pairs, typed_value
+from dagwright.cli.plans import read_pairs, read_plan, typed_value
 
 
 @pytest.mark.parametrize(
@@ -52,3 +54,9 @@ def test_pairs_split_at_the_first_sign() -> None:
     assert read_pairs(["a=b=c", "empty="], option="--input") == {"a": "b=c", "empty": ""}
     with pytest.raises(CommandRefused, match="--input takes KEY=VALUE, not '=x'"):
         read_pairs(["=x"], option="--input")
+
+
+def test_plan_of_standard_input_can_be_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    for plan in ({"nodes": [1]}, {"nodes": [2]}):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(plan).encode())))
+        assert [read_plan("-"), read_plan("-")] == [plan, plan]

@@ -254,7 +254,7 @@ def test_every_key_of_a_lookup_is_checked_before_anything_runs() -> None:
         (
             "invalid_field",
             "/intents/0/lookups/b/entity_type",
-            f"intent 1, lookup 'b': Unknown entity type 'persn'; did you mean 'person'? Known types: {known}",
+            f"intent 1, lookup 'b': Unknown entity type 'persn'. Known types: {known}",
             "did you mean 'person'?",
         ),
     ]

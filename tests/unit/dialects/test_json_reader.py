@@ -35,11 +35,11 @@ def test_what_python_writes_is_read_back(value: Any, is_ascii: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"a": 1,}', "expecting property name enclosed in double quotes at line 1, column 9"),
+        ('{"a": 1,}', "a comma before '}' that must go at line 1, column 9"),
         ('{\n "a" 1}', "expecting ':' delimiter at line 2, column 6"),
         ("[1] x", "extra data at line 1, column 5"),
         ('["\t"]', "invalid control character at line 1, column 3"),
-        ("['a']", "expecting value at line 1, column 2"),
+        ("['a']", "texts stand in double quotes at line 1, column 2"),
         ('["NaN",\n NaN]', "NaN is no number that JSON has or a double can hold at line 2, column 2"),
         ("[-Infinity]", "-Infinity is no number that JSON has or a double can hold at line 1, column 2"),
         ("[0, 1e999]", "1e999 is no number that JSON has or a double can hold at line 1, column 5"),

@@ -1,5 +1,6 @@
 """The dialects of published formats: `llmcompiler`, `rewoo`, `hugginggpt`, `taskbench` and `nestful`."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from dagwright.dialects import detect_dialect, to_document
 from dagwright.dialects.reading import inline_files, read_text
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import ToolDeclaration
-from dagwright.preparation import check_plan
+from dagwright.preparation import check_plan, check_written_plan
 from tests.conformance.kit import check, codes_of, problems_of
 
 TOOLS = {
@@ -308,3 +309,70 @@ def test_sub_plan_in_a_file_that_holds_a_text_is_refused(tmp_path: Path) -> None
     assert [(problem.code, problem.pointer) for problem in caught.value.problems] == [
         ("invalid_field", "/nodes/0/plan")
     ]
+
+
+KEYED = [
+    ({"plan": 1, "nodes": [{"id": "a", "tool": "echo"},
+      {"id": "b", "tool": "echo", "arguments": {"x": [{"{{a.result.n}}": 1}]}}]},
+     "/nodes/1/arguments/x/0/{{a.result.n}}"),
+    ({"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": {"{{PLACEHOLDER_x}}": 1}}]},
+     "/nodes/0/arguments/{{PLACEHOLDER_x}}"),
+    ({"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": {"x": {"{{nowhere}}": 1}}}]},
+     "/nodes/0/arguments/x/{{nowhere}}"),
+    ({"plan": 1, "nodes": [{"id": "a", "tool": "echo", "for_each": [{"{{b.result}}": 1}]}, {"id": "b", "tool": "c"}]},
+     "/nodes/0/for_each/0/{{b.result}}"),
+    ({"plan": 1, "nodes": [{"id": "a", "tool": "echo"}], "output": {"{{a.result}}": 1}}, "/output/{{a.result}}"),
+    ({"plan": 1, "nodes": [{"id": "a", "human": {"type": "INFORMATION", "prompt": "?",
+      "schema": {"properties": {"{{PLACEHOLDER_x}}": {}}}}}]},
+     "/nodes/0/human/schema/properties/{{PLACEHOLDER_x}}"),
+    ({"steps": [{"id": "a", "tool": "echo"}, {"id": "b", "tool": "echo", "arguments": {"x": {"{{a.result}}": 1}}}]},
+     "/steps/1/arguments/x/{{a.result}}"),
+    ([{"task": "echo", "id": 0, "dep": [-1], "args": {}},
+      {"task": "echo", "id": 1, "dep": [0], "args": {"x": {"<GENERATED>-0": 1}}}], "/1/args/x/<GENERATED>-0"),
+    ([{"name": "echo", "arguments": {}, "label": "var_1"},
+      {"name": "echo", "arguments": {"x": {"$var_1.n$": 1}}, "label": "var_2"}], "/1/arguments/x/$var_1.n$"),
+    ({"task_nodes": [{"task": "echo", "arguments": []}, {"task": "two", "arguments": [
+      {"name": "x", "value": {"<node-0>": 1}}]}], "task_links": [{"source": "echo", "target": "two"}]},
+     "/task_nodes/1/arguments/0/value/<node-0>"),
+    ("1. echo(1)\n2. echo({'$1': 2})\n3. join()", ""),
+    ({"intents": [{"verb": "a.b", "params": {}}, {"verb": "a.b", "params": {"x": {"@result_1": 1}}}]},
+     "/intents/1/params/x/@result_1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("raw", "place"), KEYED, ids=range(len(KEYED)))
+def test_reference_in_a_key_is_refused_with_its_place(raw: Any, place: str) -> None:
+    (problem,) = [problem for problem in problems_of(raw) if "holds a reference" in problem.message]
+    assert (problem.code, problem.pointer) == ("invalid_reference", place)
+    assert "Invalid reference: the key " in problem.message
+    assert problem.hint is not None
+    assert problem.hint.startswith("references stand in values")
+
+
+def test_braces_in_keys_that_are_no_reference_stay() -> None:
+    arguments = {"{{": 1, "{a}": 2, "$1": {"#E1": 3}}
+    checked = check({"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": arguments}]})
+    assert checked.nodes[0].arguments == arguments
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["$1", "{{1}}", "<node-0>", "#E1", "@result_1"],
+)
+def test_reference_in_a_key_of_a_plan_that_a_model_wrote_goes_back(key: str) -> None:
+    plan = {"nodes": [{"id": "s1", "tool": "echo"}, {"id": "s2", "tool": "echo", "arguments": {"x": {key: 1}}}]}
+    with pytest.raises(PlanInvalid) as caught:
+        check_written_plan(json.dumps({"plan": 1, **plan}), {}, any_tool=True)
+    assert {problem.pointer for problem in caught.value.problems} == {f"/nodes/1/arguments/x/{key}"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "hint"),
+    [
+        ({"verb": "cbu.create", "params": {"name": "x"}}, 'wrap it: {"intents": [{"verb": …}]}'),
+        ([{"verb": "cbu.create"}, {"verb": "cbu.link"}], 'wrap it: {"intents": […]}'),
+    ],
+)
+def test_intents_without_their_object_are_refused_with_the_hint_to_wrap_them(raw: Any, hint: str) -> None:
+    (problem,) = problems_of(raw)
+    assert (problem.code, problem.hint) == ("invalid_field", hint)

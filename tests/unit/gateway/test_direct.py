@@ -15,7 +15,7 @@ from dagwright.gateway.streams import HEARTBEAT
 from dagwright.listening import address_of, listening, opened_socket
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
-from dagwright.testing import ModelServer, Refused, Silence, slow, text
+from dagwright.testing import ModelServer, Refused, Silence, step
 from dagwright.toolset import load_toolset
 from tests.support.eventually import eventually
 from tests.support.gateway import events_of
@@ -57,15 +57,9 @@ async def test_stream_begins_while_the_model_still_thinks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     monkeypatch.setattr(direct, "START_S", 0.01)
-    thought, whole = asyncio.Event(), direct.answered
-
-    async def answered(*asked: Any) -> Any:
-        await thought.wait()
-        return await whole(*asked)
-
-    # The scripted model holds back streams alone.
-    monkeypatch.setattr(direct, "answered", answered)
-    answer = slow(text("Hello."), held_after=0, released=thought)
+    thought = asyncio.Event()
+    # Of the whole answer: a pace holds back a stream only after its first chunk, which may come before a heartbeat.
+    answer = step("Hello.", released=thought)
     async with gateway(tmp_path, answer) as (http, _), http.stream("POST", path, json=body(path)) as response:
         pieces = response.aiter_text()
         first = await anext(pieces)

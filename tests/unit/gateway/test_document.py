@@ -1,5 +1,6 @@
 """The document of the API: whole, and with examples that fit what it says."""
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any, cast
 import jsonschema_rs
 import pytest
 
+from dagwright.contracts.owners import ALL_OWNERS
 from dagwright.gateway import Desk, create_app
 from dagwright.gateway.bodies import RoutingMode, Shown
-from dagwright.gateway.callers import ALL, Scope
+from dagwright.gateway.callers import Scope
 from dagwright.gateway.keys import KeyFile
 from dagwright.gateway.limits import Limits, Uses
 from dagwright.settings import Settings
@@ -20,7 +22,8 @@ from tests.unit.gateway.conftest import Apart
 _PARTS = SimpleNamespace(
     settings=Settings(),
     keys=KeyFile(Path("none")),
-    uses=Uses(Limits(1, 1, 1, 1_024), lambda: 0.0),
+    uses=Uses(Limits(1, 1, 1, 1_024, 1_024), lambda: 0.0),
+    leaving=asyncio.Event(),
 )
 DOCUMENT: dict[str, Any] = create_app(cast(Desk, _PARTS)).openapi()
 
@@ -105,7 +108,7 @@ def test_headers_and_words_of_requests_in_the_form_of_openai_are_told(path: str)
         for schema in (fields[field], headers[header]["schema"]):
             assert schema["anyOf"][0] == {"type": "string", "enum": words}
     told = operation["responses"]
-    assert {*told["200"]["headers"]} == {"X-Run-Id", "X-Session-Id", "X-Routing-Mode"}
+    assert {*told["200"]["headers"]} == {"X-Run-Id", "X-Session-Id", "X-Routing-Mode", "x-request-id"}
     assert "X-Run-Id" in told["422"]["headers"]
 
 
@@ -165,8 +168,8 @@ async def test_key_may_do_what_its_scope_says_and_nothing_else(away: Apart, meth
     http, client, desk = away
     needed = scope_of(method, path)
     keys = KeyFile(desk.settings.api_keys)
-    _, others = keys.add(ALL, [scope for scope in Scope if scope is not needed])
-    _, alone = keys.add(ALL, [] if needed is None else [needed])
+    _, others = keys.add(ALL_OWNERS, [scope for scope in Scope if scope is not needed])
+    _, alone = keys.add(ALL_OWNERS, [] if needed is None else [needed])
     if needed is not None:
         refused = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {others}"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "insufficient_scope")

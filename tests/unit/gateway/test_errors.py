@@ -11,7 +11,10 @@ from dagwright.contracts.model_failures import ModelFailure
 from dagwright.contracts.sessions import SessionNameInvalid
 from dagwright.forks import ForkRefused
 from dagwright.gateway.errors import _OF_MODEL, told_as
+from dagwright.plan.document import Document
 from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.validation import check_document
 from dagwright.sessions import TurnNotTaken
 
 
@@ -44,7 +47,8 @@ def test_error_has_a_status_a_code_and_what_clients_heed(
     told = told_as(error)
     assert told is not None
     assert (told.status, told.code, dict(told.headers)) == (status, code, headers)
-    assert set(told.body()["error"]) == {"message", "type", "param", "code"}
+    listed = {"errors"} if isinstance(error, PlanInvalid) else set()
+    assert set(told.body()["error"]) == {"message", "type", "param", "code"} | listed
 
 
 def test_wrong_id_of_a_run_is_not_told_as_that_of_a_session() -> None:
@@ -74,3 +78,15 @@ def test_what_commands_say_of_options_and_ids_is_told_in_words_of_the_api() -> N
     assert fork.message == "rerun zzz: the fork has no such node or item"
     belongs = "the id 'run-1' belongs to a run with another plan"
     assert used.message == f"{belongs}; send another request with another Idempotency-Key"
+
+
+def test_hint_of_a_problem_is_shown_once() -> None:
+    condition = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}, {"id": "b", "tool": "t", "when": "aa.result > 1"}]}
+    with pytest.raises(PlanInvalid) as invalid:
+        check_document(Document(condition), tools={"t": ToolDeclaration("t")})
+    told = told_as(invalid.value)
+    assert told is not None
+    assert told.message == str(invalid.value) == "when: there is no node 'aa' (did you mean 'a'?)"
+    assert [(each["message"], each["hint"]) for each in told.errors] == [
+        ("when: there is no node 'aa'", "did you mean 'a'?")
+    ]

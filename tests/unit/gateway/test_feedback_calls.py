@@ -6,14 +6,18 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from dagwright.gateway.bodies import ChatBody
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.feedback_calls import (
     answer_schema,
     call_id,
     call_of,
+    callable_requests,
     content_of,
     is_call_of,
+    may_call,
     question_words,
+    waiting_words,
 )
 
 
@@ -123,3 +127,46 @@ def test_schema_of_a_selection_has_the_options() -> None:
     schema = answer_schema(request("SELECTION", options=options, takes_text=True))
     assert schema["properties"]["selected"]["items"] == {"enum": ["p1", "p2"]}
     assert (schema["properties"]["selected"]["maxItems"], schema["required"]) == (1, [])
+
+
+_DECLARED = {"type": "function", "function": {"name": "answer_feedback"}}
+_WEATHER = {"type": "function", "function": {"name": "get_weather"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "allowed"),
+    [
+        ({}, True),
+        ({"tools": []}, True),
+        ({"tools": [_WEATHER]}, False),
+        ({"tools": [_WEATHER, _DECLARED]}, True),
+        ({"functions": [{"name": "get_weather"}]}, False),
+        ({"tool_choice": "none"}, False),
+        ({"tools": [_DECLARED], "tool_choice": "none"}, False),
+        ({"tools": [_DECLARED, _WEATHER], "tool_choice": "required"}, True),
+        ({"tools": [_DECLARED, _WEATHER], "tool_choice": _WEATHER}, False),
+        ({"tools": [_DECLARED, _WEATHER], "tool_choice": _DECLARED}, True),
+        (
+            {
+                "tools": [_DECLARED, _WEATHER],
+                "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [_WEATHER]}},
+            },
+            False,
+        ),
+    ],
+)
+def test_question_is_a_call_only_if_the_request_could_have_it(fields: dict[str, Any], allowed: bool) -> None:
+    body = ChatBody.model_validate({"messages": [{"role": "user", "content": "{}"}], **fields})
+    assert may_call(body) is allowed
+
+
+def test_question_that_is_no_call_says_where_to_answer_it() -> None:
+    asked = [request("APPROVAL"), request("CLARIFICATION", id="who", prompt="Who?", channel="inbox")]
+    assert waiting_words(asked[:1], run="run-1", allows_calls=True) == "Publish?"
+    where = "in the console, with `dagwright feedback run-1`, or with POST /v1/runs/run-1/feedback"
+    hint = f"(The run 'run-1' waits for the answer to 'who'. Answer {where}.)"
+    assert waiting_words(asked, run="run-1", allows_calls=True) == f"Publish?\nWho?\n\n{hint}"
+    both = hint.replace("'who'", "'check', 'who'")
+    assert waiting_words(asked, run="run-1", allows_calls=False) == f"Publish?\nWho?\n\n{both}"
+    assert callable_requests(asked, allows_calls=True) == asked[:1]
+    assert callable_requests(asked, allows_calls=False) == []

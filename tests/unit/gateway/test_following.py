@@ -21,13 +21,13 @@ async def _about(error: Any) -> Any:
         return {"output": "Six.", "error": error}
 
     desk: Any = SimpleNamespace(runs=SimpleNamespace(document=document), caller=None)
-    return (await outcome_of(cast(Any, desk), Moment(VIEW, (), []), session=None, words="")).about
+    return (await outcome_of(cast(Any, desk), Moment(VIEW, (), []), session=None)).about
 
 
 async def test_answer_says_why_its_run_is_not_completed() -> None:
     about: dict[str, Any] = {"run_id": "run-1", "session_id": None, "status": "completed_with_failures", "nodes": {}}
     error = {"code": "max_rounds", "message": "all 2 rounds are used", "node": None}
-    assert await _about(error) == {**about, "error": {"code": "max_rounds", "message": "all 2 rounds are used"}}
+    assert await _about(error) == {**about, "error": error}
     assert await _about(None) == about
 
 
@@ -56,15 +56,16 @@ async def _error(status: str, **document: Any) -> ApiError:
     runs, sessions = SimpleNamespace(document=read), SimpleNamespace(settled=settled)
     desk: Any = SimpleNamespace(runs=runs, sessions=sessions, caller=Caller("ann"))
     with pytest.raises(ApiError) as refused:
-        await outcome_of(cast(Any, desk), Moment(view, (), []), session="ann:main", words="")
+        await outcome_of(cast(Any, desk), Moment(view, (), []), session="ann:main")
     return refused.value
 
 
 async def test_run_that_was_cancelled_says_by_whom_and_why_and_nothing_of_an_output_that_is_not_there() -> None:
     note = {"code": "cancel", "node": None, "message": "cancelled by ann: wrong figures"}
     error = await _error("cancelled", notes=[note])
-    assert str(error) == "the run 'run-1' was cancelled by ann: wrong figures; `dagwright why run-1` says more"
-    assert str(await _error("cancelled")) == "the run 'run-1' was cancelled; `dagwright why run-1` says more"
+    more = "`dagwright why run-1` or GET /v1/runs/run-1/why has the details"
+    assert str(error) == f"the run 'run-1' was cancelled by ann: wrong figures; {more}"
+    assert str(await _error("cancelled")) == f"the run 'run-1' was cancelled; {more}"
     assert (error.status, error.code) == (422, "run_cancelled")
 
 
@@ -72,10 +73,12 @@ async def test_error_of_a_run_names_it_in_a_field_and_in_headers() -> None:
     error = await _error("failed", error={"code": "deadline", "message": "20m are over", "node": None})
     about = error.body()["dagwright"]
     assert (about["run_id"], about["session_id"], about["status"]) == ("run-1", "main", "failed")
-    assert about["error"] == {"code": "deadline", "message": "20m are over"}
+    assert about["error"] == {"code": "deadline", "message": "20m are over", "node": None}
     named = {"X-Run-Id": "run-1", "X-Session-Id": "main", "x-should-retry": "false"}
     assert (error.headers, error.code) == (named, "deadline")
     assert "failed: deadline: 20m are over" in str(error)
+    # Clients retry a `server_error`, and a retry would start another run.
+    assert error.type == "run_error"
 
 
 class Asking:
@@ -101,7 +104,7 @@ class Asking:
         raise self._refusal
 
     async def given(self) -> set[tuple[str, str]]:
-        desk: Any = SimpleNamespace(runs=SimpleNamespace(people=self))
+        desk: Any = SimpleNamespace(runs=SimpleNamespace(people=self), caller=Caller())
         answer = GivenAnswer(call_id(self.asked[0].document, run="run-1"), "run-1", "yes")
         return await give_answers(desk, [answer], by=None)
 

@@ -19,7 +19,7 @@ from dagwright.gateway import following
 from dagwright.gateway.answering import BEGINS_AGAIN, NEXT_TURN
 from dagwright.gateway.examples import PUBLISHED
 from dagwright.gateway.jobs import id_of_key
-from dagwright.gateway.response_items import response_id
+from dagwright.gateway.response_items import ResponseRef
 from dagwright.plan.states import NodeStatus
 from tests.support.gateway import Event, events_of, refuse_number_that_goes_back
 from tests.support.told_run import RUN, AskedOf, Step, ToldRun, requests_named, told_gateway
@@ -75,7 +75,7 @@ BODIES: Mapping[str, Any] = {
     },
     RESPONSES: {"model": "plan/double", "input": "{}", "stream": True, "stream_progress": "progress"},
 }
-RESPONSE = f"{RESPONSES}/{response_id(RUN, 'plan/double')}"
+RESPONSE = f"{RESPONSES}/{ResponseRef(RUN, 'plan/double').id}"
 PASSING = ("node_ready", "run_running")
 """What nobody is told who looks later."""
 BEGUN = {CHAT: "c", RESPONSES: "r"}

@@ -1,5 +1,6 @@
 """What stands before all endpoints, with an application that tells who calls."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ class Guarded:
     """An application behind a guard."""
 
     def __init__(self, folder: Path) -> None:
+        self.leaving = asyncio.Event()
         self.keys = KeyFile(folder / "keys.json")
-        self.uses = Uses(Limits(requests_a_minute=3, streams=1, runs=1, body_bytes=100), lambda: 0.0)
+        self.uses = Uses(Limits(requests_a_minute=3, streams=1, runs=1, body_bytes=100, plan_bytes=100), lambda: 0.0)
         app = FastAPI()
         install_errors(app)
-        app.add_middleware(Guard, keys=self.keys, uses=self.uses, hosts=Hosts(["gateway"]))
+        app.add_middleware(Guard, keys=self.keys, uses=self.uses, hosts=Hosts(["gateway"]), leaving=self.leaving)
 
         @app.post("/body")
         async def body(request: Request, given: dict[str, Any]) -> dict[str, Any]:
@@ -42,8 +44,8 @@ class Guarded:
 
             return StreamingResponse(pieces(), media_type="text/event-stream")
 
-        @app.get("/healthz")
-        async def healthz() -> dict[str, str]:
+        @app.get("/readyz")
+        async def readyz() -> dict[str, str]:
             return {}
 
         self.id = ""
@@ -65,18 +67,30 @@ async def test_key_says_who_calls(tmp_path: Path) -> None:
     guarded = Guarded(tmp_path)
     ann = guarded.key_of("ann")
     assert (await guarded.http.post("/body", json={}, headers=ann)).json()["owner"] == "ann"
-    assert (await guarded.http.get("/healthz")).status_code == 200
+    assert (await guarded.http.get("/readyz")).status_code == 200
     for headers in ({}, {"Authorization": "Bearer dw-x-y"}, {"Authorization": "Basic YTpi"}):
         refused = await guarded.http.post("/body", json={}, headers=headers)
         assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
         assert refused.headers["www-authenticate"] == "Bearer"
 
 
+async def test_invalid_keys_are_limited_and_valid_ones_are_not(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path)
+    ann = guarded.key_of("ann")
+    wrong = {"Authorization": "Bearer dw-x-y"}
+    statuses = [(await guarded.http.post("/body", json={}, headers=wrong)).status_code for _ in range(25)]
+    refused = await guarded.http.post("/body", json={}, headers=wrong)
+    assert statuses == [401] * 20 + [429] * 5
+    assert (refused.headers["retry-after"], refused.json()["error"]["code"]) == ("3", "rate_limit_exceeded")
+    assert (await guarded.http.post("/body", json={})).status_code == 401
+    assert (await guarded.http.post("/body", json={}, headers=ann)).status_code == 200
+
+
 async def test_key_lets_in_from_everywhere_what_is_refused_without_one(tmp_path: Path) -> None:
     guarded = Guarded(tmp_path)
     foreign = {"Host": "evil.example.com", "Origin": "https://evil.example.com"}
     refused = await guarded.http.post("/body", json={}, headers=foreign)
-    health = await guarded.http.get("/healthz", headers=foreign)
+    health = await guarded.http.get("/readyz", headers=foreign)
     taken = await guarded.http.post("/body", json={}, headers={**foreign, **guarded.key_of("ann")})
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "foreign_host")
     assert (health.status_code, taken.status_code) == (200, 200)
@@ -115,6 +129,18 @@ async def test_body_that_is_too_large_is_refused_whether_or_not_its_size_is_told
     refused = await guarded.http.post("/body", content=content, headers=headers)
     assert (refused.status_code, refused.json()["error"]["code"]) == (413, "request_too_large")
     assert "100 bytes" in refused.json()["error"]["message"]
+
+
+async def test_gateway_that_drains_refuses_requests_and_reports_it(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path)
+    guarded.leaving.set()
+    refused = await guarded.http.post("/body", json={})
+    assert (refused.status_code, refused.json()["error"]["code"], refused.headers["retry-after"]) == (
+        503,
+        "draining",
+        "2",
+    )
+    assert (await guarded.http.get("/readyz")).status_code == 200
 
 
 async def test_stream_counts_until_it_has_ended(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from dagwright.contracts.goals import goal_from_json
 from dagwright.contracts.model_calls import ModelConfig
 from dagwright.contracts.rounds import QUESTION_TIMEOUT_S
 from dagwright.gateway import Desk
@@ -16,20 +17,22 @@ from dagwright.gateway.callers import Caller
 from dagwright.gateway.conversation import Conversation
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.examples import PUBLISHED
-from dagwright.gateway.jobs import inputs_of, job_of
+from dagwright.gateway.jobs import Asking, inputs_of, job_of
+from dagwright.gateway.structured_output import OutputForm
 from dagwright.gateway.targets import Target
 from dagwright.plan.errors import PlanInvalid
 from dagwright.settings import Settings
-from dagwright.templates import Template, load_templates
+from dagwright.templates import Template
 from dagwright.toolset import load_toolset
 from dagwright.turns import PreparedRun
 from tests.support.rounds import Workers
+from tests.support.templates import load_templates
 
 
 def _prepared(folder: Path, target: Target, wishes: Wishes) -> PreparedRun:
     toolset = replace(load_toolset(Settings(state_dir=folder)), own=Workers().registry())
     desk = cast("Desk", SimpleNamespace(toolset=toolset, templates={}, caller=Caller("me")))
-    return job_of(desk, target, Conversation("Compare."), wishes=wishes, config=ModelConfig()).prepare(None)
+    return job_of(desk, target, Conversation("Compare."), wishes=wishes, asking=Asking(ModelConfig())).prepare(None)
 
 
 def test_question_has_the_rounds_and_the_times_that_its_request_says(tmp_path: Path) -> None:
@@ -73,14 +76,39 @@ def test_session_is_told_what_a_plan_was_started_with(tmp_path: Path) -> None:
     templates = load_templates(tmp_path, toolset.declarations())
     desk = cast("Desk", SimpleNamespace(toolset=toolset, templates=templates, caller=Caller("me")))
     told = [
-        job_of(desk, Target("plan", "double"), Conversation(text), wishes=wishes, config=ModelConfig()).request
+        job_of(desk, Target("plan", "double"), Conversation(text), wishes=wishes, asking=Asking(ModelConfig())).request
         for text, wishes in (('{"number": 1}', Wishes()), ("Go.", Wishes(inputs={"number": 2})), ("", Wishes()))
     ]
     title = "(the plan Double a number)"
     assert told == [f'{title} {{"number": 1}}', f'{title} {{"number": 2}}', title]
     long = Conversation(json.dumps({"number": 1, "more": "x" * 100_000}))
     with pytest.raises(PlanInvalid):
-        job_of(desk, Target("plan", "double"), long, wishes=Wishes(), config=ModelConfig())
+        job_of(desk, Target("plan", "double"), long, wishes=Wishes(), asking=Asking(ModelConfig()))
     spread = Conversation('{"number": ' + " " * 100_000 + "1}")
-    kept = job_of(desk, Target("plan", "double"), spread, wishes=Wishes(), config=ModelConfig()).request
+    kept = job_of(desk, Target("plan", "double"), spread, wishes=Wishes(), asking=Asking(ModelConfig())).request
     assert len(kept) < 1_000
+
+
+@pytest.mark.parametrize("target", ["plan", "intents"])
+def test_title_of_a_run_is_what_the_user_asked_and_not_the_system_prompt(tmp_path: Path, target: str) -> None:
+    said = Conversation("List the files here.", instructions="You are ShellGPT, an assistant.")
+    toolset = load_toolset(Settings(state_dir=tmp_path))
+    desk = cast("Desk", SimpleNamespace(toolset=toolset, templates={}, caller=Caller("me")))
+    job = job_of(desk, Target("profile", target), said, wishes=Wishes(), asking=Asking(ModelConfig()))
+    run = job.prepare(None)
+    assert run.plan.title == "List the files here."
+    assert run.source["goal"] == "You are ShellGPT, an assistant.\n\nList the files here."
+
+
+def test_schema_of_the_answer_is_that_of_the_call_which_writes_it(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    asking = Asking(ModelConfig(), OutputForm(schema, "response_format"))
+    toolset = load_toolset(Settings(state_dir=tmp_path))
+    desk = cast("Desk", SimpleNamespace(toolset=toolset, templates={}, caller=Caller("me")))
+    said = Conversation("Who?")
+    run = job_of(desk, Target("profile", "plan"), said, wishes=Wishes(), asking=asking).prepare(None)
+    assert goal_from_json(run.plan.pursuit).output_schema == schema
+    assert run.source["output_schema"] == schema
+    plain = job_of(desk, Target("profile", "plan"), said, wishes=Wishes(), asking=Asking(ModelConfig())).prepare(None)
+    # Runs that go on have a goal without the field.
+    assert "output_schema" not in {**(plain.plan.pursuit or {}), **plain.source}

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dagwright.contracts.owners import ALL_OWNERS
 from dagwright.contracts.sessions import SessionNameInvalid
-from dagwright.gateway.callers import ALL, ANYONE, Caller, Scope, known_as, new_session_of, session_of
+from dagwright.gateway.callers import ANYONE, Caller, Scope, known_as, new_session_of, session_of
 from dagwright.gateway.keys import KeyFile, KeyRefused, KeysUnreadable
 
 
@@ -33,7 +34,7 @@ def test_what_is_no_key_is_nobodys(tmp_path: Path, change: object) -> None:
 
 def test_key_of_everybody_sees_all(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
-    _, text = keys.add(ALL, [])
+    _, text = keys.add(ALL_OWNERS, [])
     caller = keys.caller_of(text)
     assert caller is not None
     assert (caller.owner, caller.scopes, caller.sees("ann"), caller.sees(None)) == (None, frozenset(), True, True)

@@ -14,9 +14,9 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dagwright.client import IdInUse, Started
+from dagwright.contracts.owners import ALL_OWNERS
 from dagwright.feed import RunNotFound
 from dagwright.gateway import Desk, create_app, open_desk
-from dagwright.gateway.callers import ALL
 from dagwright.gateway.callers import Scope as Right
 from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.jobs import id_of_key
@@ -25,9 +25,9 @@ from dagwright.people import Answer, AnswerRefused, Place
 from dagwright.server import Connection, Server
 from dagwright.sessions import TurnNotTaken
 from dagwright.settings import Settings
-from dagwright.templates import load_templates
 from dagwright.toolset import load_toolset
 from tests.support.eventually import eventually
+from tests.support.templates import load_templates
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 KEY = "a-key"
@@ -259,7 +259,7 @@ async def test_run_that_refuses_an_answer_is_not_cancelled_for_it(
 async def test_key_that_may_not_cancel_does_not_by_leaving(
     gateway: _Gateway, scope: Right, *, answers: bool, stream: bool
 ) -> None:
-    _, key = gateway.desk.keys.add(ALL, [scope])
+    _, key = gateway.desk.keys.add(ALL_OWNERS, [scope])
     asked = _request(CHAT, stream=stream, cancels=True, answers=answers)
     asked["headers"]["Authorization"] = f"Bearer {key}"
     refused = await gateway.http.post(CHAT, **asked)

@@ -11,9 +11,11 @@ import httpx
 import pytest
 
 from dagwright.client import Terms
+from dagwright.contracts.owners import ALL_OWNERS
 from dagwright.gateway import create_app
-from dagwright.gateway.callers import ALL, Caller, Scope
+from dagwright.gateway.callers import Caller, Scope
 from dagwright.gateway.limits import Uses
+from dagwright.server import Server as TemporalServer
 from tests.support.told_run import ToldRun, told_desk
 
 PLAN = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
@@ -43,6 +45,21 @@ class Server:
         return "done"
 
 
+@pytest.mark.parametrize("pid", [None, 7])
+@pytest.mark.parametrize("scope", list(Scope))
+async def test_address_of_the_temporal_interface_is_for_keys_that_operate(
+    tmp_path: Path, scope: Scope, pid: int | None
+) -> None:
+    url = "https://temporal.example.com"
+    async with told_desk(ToldRun((), (), ""), tmp_path) as desk:
+        known = replace(desk, server=TemporalServer("nowhere", "default", ui_url=url, pid=pid))
+        key, _ = desk.keys.add("ann", [scope])
+        shown = replace(known, caller=key.caller).shown_server.ui_url
+        # The interface of our own server is off once there are keys.
+        assert shown == (url if scope is Scope.OPERATE and pid is None else None)
+        assert known.shown_server.ui_url == url
+
+
 Asked = tuple[httpx.AsyncClient, Server, str]
 
 
@@ -53,7 +70,7 @@ async def boss(tmp_path: Path) -> AsyncIterator[Asked]:
     async with told_desk(ToldRun((), (), ""), tmp_path) as desk:
         uses = Uses(replace(desk.uses.limits, runs=2), time.monotonic)
         of_test = replace(desk, runs=cast("Any", server), steering=cast("Any", server), uses=uses)
-        key, text = desk.keys.add(ALL, list(Scope))
+        key, text = desk.keys.add(ALL_OWNERS, list(Scope))
         transport, bearer = httpx.ASGITransport(create_app(of_test)), {"Authorization": f"Bearer {text}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=bearer) as http:
             yield http, server, key.id
@@ -62,9 +79,9 @@ async def boss(tmp_path: Path) -> AsyncIterator[Asked]:
 async def test_key_of_everybody_has_no_more_runs_than_others(boss: Asked) -> None:
     http, server, _ = boss
     found = [(await http.post("/v1/runs", json={"plan": PLAN})).status_code for _ in range(3)]
-    assert found == [200, 200, 429]
+    assert found == [201, 201, 429]
     # Another gateway counts them by the list of the server.
-    assert [*server.started.values()] == [ALL, ALL]
+    assert [*server.started.values()] == [ALL_OWNERS, ALL_OWNERS]
 
 
 async def test_acts_with_a_key_of_everybody_are_by_the_key_whatever_they_say(boss: Asked) -> None:
@@ -76,4 +93,4 @@ async def test_acts_with_a_key_of_everybody_are_by_the_key_whatever_they_say(bos
 
 def test_each_caller_starts_and_acts_under_a_name_unless_no_key_is_needed() -> None:
     callers = [Caller(), Caller(key="5f0c"), Caller("ann", key="5f0c")]
-    assert [(each.starts_for, each.acts_as) for each in callers] == [(None, None), (ALL, "5f0c"), ("ann", "ann")]
+    assert [(each.starts_for, each.acts_as) for each in callers] == [(None, None), (ALL_OWNERS, "5f0c"), ("ann", "ann")]

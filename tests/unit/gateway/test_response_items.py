@@ -7,9 +7,9 @@ import pytest
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.response_items import (
     ResponseBody,
+    ResponseRef,
     chat_of,
     of_completion,
-    response_id,
     response_object,
     run_asked_by_reference,
     run_of_response,
@@ -94,7 +94,7 @@ def test_options_keep_their_meaning() -> None:
 
 @pytest.mark.parametrize(("run", "model"), [("run-1", "plan/double"), ("a.b/ü", "agent/Zoë é"), ("session x", "m")])
 def test_id_of_a_response_tells_its_run_and_model(run: str, model: str) -> None:
-    assert run_of_response(response_id(run, model)) == (run, model)
+    assert run_of_response(ResponseRef(run, model).id) == ResponseRef(run, model)
 
 
 @pytest.mark.parametrize("response", ["", "resp_", "resp_x", "resp_.YQ", "run-1.YQ", "resp_run-1.Y", "resp_run-1.ÿ"])
@@ -124,9 +124,9 @@ def test_conversation_of_the_service_is_refused(conversation: Any) -> None:
 
 
 def test_answer_to_the_question_of_a_response_does_not_follow_itself() -> None:
-    own, other = response_id("run-1", "plan/ask"), response_id("run-0", "plan/ask")
+    own, other = ResponseRef("run-1", "plan/ask").id, ResponseRef("run-0", "plan/ask").id
     told = [
-        response_object({"previous_response_id": each}, run="run-1", model="plan/ask", status="completed")
+        response_object({"previous_response_id": each}, ResponseRef("run-1", "plan/ask"), status="completed")
         for each in (own, other, None)
     ]
     assert [each["previous_response_id"] for each in told] == [None, other, None]

@@ -10,7 +10,7 @@ from dagwright.feed import RunClosed
 from dagwright.gateway import Desk, following, responses
 from dagwright.gateway.callers import Caller
 from dagwright.gateway.feedback_calls import call_id
-from dagwright.gateway.response_items import response_id
+from dagwright.gateway.response_items import ResponseRef
 from tests.support.told_run import RUN, AskedOf, Step, ToldRun, requests_named, told_gateway
 
 
@@ -30,7 +30,7 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
     monkeypatch.setattr(responses, "_now", now)
     steering = SimpleNamespace(cancel=cancel)
     desk = SimpleNamespace(own=own, steering=steering, starting=[], caller=Caller("ann", frozenset()))
-    await responses.cancel(response_id("run-1", "plan/ask"), cast(Desk, desk))
+    await responses.cancel(ResponseRef("run-1", "plan/ask").id, cast(Desk, desk))
     assert told == [("run-1", "ann")]
 
 
@@ -42,7 +42,7 @@ async def test_result_of_a_call_that_the_response_before_did_not_make_is_refused
     monkeypatch.setattr(following, "Asked", AskedOf)
     run = ToldRun((Step(3, {}, status="waiting", requests=requests_named(["check"])),), (), "")
     result = {"type": "function_call_output", "call_id": call, "output": "yes"}
-    body = {"model": "small", "previous_response_id": response_id(RUN, "small"), "input": [result], "stream": stream}
+    body = {"model": "small", "previous_response_id": ResponseRef(RUN, "small").id, "input": [result], "stream": stream}
     async with told_gateway(run, tmp_path) as http:
         answer = await http.post("/v1/responses", json=body)
         # One that was answered elsewhere meanwhile is passed over.

@@ -92,7 +92,7 @@ async def test_end_says_how_and_is_the_last() -> None:
     closed = replace(VIEW, status="failed", is_closed=True, error=error)
     (run, end) = await told(update(closed))
     assert (run.name, end.name, end.id) == ("run", "end", "1-5e")
-    assert (end.content["status"], end.content["error"]) == ("failed", error)
+    assert (end.content["status"], end.content["error"]) == ("failed", {"node": None, **error})
 
 
 async def test_what_goes_wrong_in_the_middle_is_told_without_an_id() -> None:

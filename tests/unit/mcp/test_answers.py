@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.mcp.answers import failure_of, failure_text, places_of, result_of
+from dagwright.mcp.answers import failure_text, places_of, result_of, tool_error_of
 from dagwright.tools.errors import GiveUp, InvalidArguments, NotStarted, RemoteFailed, RetryLater, ToolError
 
 
@@ -80,7 +80,7 @@ def test_failure_that_the_tool_tells(answer: dict[str, Any], text: str | None) -
     ],
 )
 def test_error_of_the_protocol(code: int, message: str, status: int | None, expected: ToolError) -> None:
-    found = failure_of(code, message, status=status, retry_after=timedelta(seconds=7))
+    found = tool_error_of(code, message, status=status, retry_after=timedelta(seconds=7))
     assert (type(found), str(found)) == (type(expected), str(expected))
     if isinstance(found, RetryLater):
         assert found.after == timedelta(seconds=7)

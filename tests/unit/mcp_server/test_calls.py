@@ -13,8 +13,8 @@ from dagwright.mcp_server.catalogue import CHECK_PLAN, LIST_RUNS, RUN_PLAN, WAIT
 from dagwright.mcp_server.starting import CallRefused, Starter
 from dagwright.run_lists import RunFilter, RunSummary
 from dagwright.settings import Settings
-from dagwright.templates import load_templates
 from dagwright.toolset import load_toolset
+from tests.support.templates import load_templates
 
 
 def _call(tool: str, meta: Any = None, **arguments: Any) -> Call:
@@ -51,7 +51,7 @@ class _Starter(Starter):
     async def template(self, *given: Any, **more: Any) -> Any:
         raise CallRefused("template", f"{given[0]} {given[1]} {more}")
 
-    async def plan(self, arguments: Any, *, run: str | None) -> Any:
+    async def plan(self, arguments: Any, *, run: str | None, templates: Any = None) -> Any:
         raise CallRefused("plan", f"{arguments} {run}")
 
 

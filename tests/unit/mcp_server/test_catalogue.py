@@ -3,14 +3,14 @@
 import re
 from pathlib import Path
 
-import pytest
+from structlog.testing import capture_logs
 
-from dagwright.mcp_server.catalogue import ASK, RUN_PLAN, tools_of
+from dagwright.mcp_server.catalogue import ASK, RUN_PLAN, tools_of, without_taken
 from dagwright.mcp_server.tasks import _NO_TASKS
 from dagwright.plan.arguments import validator_of
 from dagwright.settings import Settings
-from dagwright.templates import TemplatesUnreadable, load_templates
 from dagwright.toolset import load_toolset
+from tests.support.templates import load_templates
 
 _PLAN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}'
 
@@ -43,8 +43,10 @@ def test_tools_that_start_runs_alone_make_tasks() -> None:
     assert [tool.name for tool in tools if tool.name not in _NO_TASKS] == [RUN_PLAN, ASK]
 
 
-def test_template_may_not_have_the_name_of_another_tool(tmp_path: Path) -> None:
-    (tmp_path / "ask.json").write_text(_PLAN, encoding="utf-8")
-    declared = load_toolset(Settings()).declarations()
-    with pytest.raises(TemplatesUnreadable, match=r"^ask\.json: the MCP server has a tool of that name .*; rename"):
-        tools_of(load_templates(tmp_path, declared), declared)
+def test_template_with_the_name_of_another_tool_is_left_out_and_logged(tmp_path: Path) -> None:
+    for name in ("ask", "plain"):
+        (tmp_path / f"{name}.json").write_text(_PLAN, encoding="utf-8")
+    with capture_logs() as logs:
+        usable = without_taken(load_templates(tmp_path, load_toolset(Settings()).declarations()))
+    assert list(usable) == ["plain"]
+    assert [line["problem"] for line in logs] == ["ask.json: the MCP server has a tool of that name; rename the file"]

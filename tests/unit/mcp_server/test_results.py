@@ -1,10 +1,12 @@
 """Results of calls: what a run has become, in a document and as its text."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dagwright.mcp_server.asking import form_for
 from dagwright.mcp_server.results import run_result
 
 
@@ -65,3 +67,14 @@ def test_first_of_many_questions_is_told_with_how_to_answer() -> None:
 def test_what_was_said_comes_first() -> None:
     result = run_result(_document("running"), said="'x' is answered.")
     assert result.structured_content["message"].startswith("'x' is answered. The run goes on. Call get_run ")
+
+
+def test_question_that_only_the_inbox_answers_names_the_inbox_and_has_no_form() -> None:
+    asked = {"id": "x", "type": "APPROVAL", "prompt": "Go?", "channel": "inbox"}
+    assert _told("waiting", waiting_for=[asked])["message"] == (
+        "The run asks people: Go? A person must answer in the inbox, with `dagwright feedback w x`, in the console or "
+        "through the HTTP API; this server cannot."
+    )
+    context: Any = SimpleNamespace(protocol_version="2025-11-25")
+    assert form_for(asked, context) is None
+    assert form_for({**asked, "channel": "any"}, context) is not None

@@ -1,5 +1,6 @@
 """The runs that calls of the MCP server start."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,11 @@ from dagwright.client import Terms
 from dagwright.mcp_server.catalogue import _ask
 from dagwright.mcp_server.starting import CallRefused, Starter
 from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.errors import PlanInvalid
 from dagwright.settings import Settings
 from dagwright.toolset import load_toolset
 from tests.support.rounds import Workers
+from tests.support.templates import load_templates
 
 
 class _Runs:
@@ -52,3 +55,36 @@ async def test_rounds_are_refused_where_there_are_none(tmp_path: Path, said: dic
     with pytest.raises(CallRefused, match="worker_timeout: "):
         await starter.words({"request": "Compare.", "profile": "rounds", "worker_timeout": "soon"}, run=None)
     assert runs.started == []
+
+
+async def test_sub_plan_by_name_is_a_template_and_never_a_file(tmp_path: Path) -> None:
+    starter, runs = _starter(tmp_path)
+    inner = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
+    (tmp_path / "other.yaml").write_text(json.dumps(inner), encoding="utf-8")
+    published = tmp_path / "plans"
+    published.mkdir()
+    (published / "region.json").write_text(json.dumps(inner), encoding="utf-8")
+    templates = load_templates(published, starter.toolset.declarations())
+    plan = {"plan": 1, "nodes": [{"id": "s", "plan": "region"}]}
+    await starter.plan({"plan": plan}, run=None, templates=templates)
+    ((compiled, _),) = runs.started
+    assert compiled.nodes[0].sub_plan is not None
+    for given in (templates, {}):
+        with pytest.raises(PlanInvalid, match=r"write the sub-plan itself into the node \(plan: {nodes: \[…\]}\)"):
+            starter.checked({"plan": {**plan, "nodes": [{"id": "s", "plan": str(tmp_path / "other.yaml")}]}}, given)
+
+
+async def test_plan_of_a_client_cannot_let_itself_off_an_approval(tmp_path: Path) -> None:
+    starter, runs = _starter(tmp_path)
+    node = {"id": "n", "tool": "read_file", "arguments": {"path": "a"}, "approval": "never"}
+    send = {
+        **{"id": "h", "tool": "http_request", "approval": "never", "effects": "idempotent"},
+        "arguments": {"url": "https://x.example/", "method": "POST"},
+    }
+    await starter.plan({"plan": {"plan": 1, "nodes": [node, {"id": "s", "plan": {"nodes": [send]}}]}}, run=None)
+    ((compiled, terms),) = runs.started
+    inner = compiled.nodes[1].sub_plan
+    assert inner is not None
+    assert [each.approval for each in (compiled.nodes[0], inner.nodes[0])] == ["policy", "policy"]
+    assert inner.nodes[0].effects is None
+    assert terms.needs_approval

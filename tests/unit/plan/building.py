@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from dagwright.plan.checked_plan import Checked
 from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.document import Document
@@ -11,7 +12,7 @@ from dagwright.plan.errors import NodeError, PlanInvalid, Problem
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.validation import Checked, check_document
+from dagwright.plan.validation import check_document
 
 TOOLS: Mapping[str, ToolDeclaration] = {
     tool.name: tool

@@ -65,7 +65,7 @@ def test_agent_needs_an_objective_and_takes_no_arguments() -> None:
         ),
         Problem(
             "invalid_field",
-            "the agent 'web_researcher' takes an objective, and no arguments",
+            "the agent 'web_researcher' takes an objective, not arguments",
             "/nodes/0/arguments",
             "a",
             "say it in the objective",
@@ -87,7 +87,7 @@ def test_agent_named_as_a_tool_is_refused_with_what_to_write() -> None:
     hint = "write agent: web_researcher"
     assert list(problems_of(raw, tools=AGENTS)) == [
         Problem("unknown_tool", "there is no tool 'web_researcher'", "/nodes/0/tool", "a", "it is an agent: " + hint),
-        Problem("invalid_field", "'agent.web_researcher' is an agent, and no tool", "/nodes/1/tool", "b", hint),
+        Problem("invalid_field", "'agent.web_researcher' is an agent, not a tool", "/nodes/1/tool", "b", hint),
     ]
 
 

@@ -350,6 +350,11 @@ def test_somebody_is_asked_about_a_call_of_which_a_part_is_only_known_to_its_wor
     ("question", "answer", "problem"),
     [
         ({"type": "CLARIFICATION"}, {"data": {}}, 'unknown key \'data\'; expected {"text": "…"}'),
+        (
+            {"type": "SELECTION", "options": ["red", "blue"]},
+            {"approved": True},
+            'the request is a SELECTION, not an APPROVAL: give `--select red`, as JSON {"selected": ["x"]}',
+        ),
         ({"type": "SELECTION", "options": ["x"]}, {"selected": ["y"]}, '"y" is not offered; the options are "x"'),
         (
             {

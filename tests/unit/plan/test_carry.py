@@ -41,7 +41,7 @@ def test_carry_tells_what_is_not_as_at_the_beginning() -> None:
                 "status": "completed",
                 "result": {"n": 2**70},
                 "attempts": 2,
-                "started_at": 1.75,
+                "started_at": 1.5,
                 "ended_at": 2.0,
                 "tool_version": "7",
                 "cached": {"node": "z"},

@@ -20,6 +20,7 @@ from dagwright.contracts.documents import (
     graph_document,
     result_document,
 )
+from dagwright.contracts.failures import run_error_of
 from dagwright.contracts.idempotency import idempotency_key
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, cut_text, short_id, summary_of
 from dagwright.contracts.messages import (
@@ -76,7 +77,7 @@ def test_result_document_is_the_contract() -> None:
         "result": {"n": 1},
         "error": None,
         "attempts": 2,
-        "started_at": "1970-01-01T00:00:01.750Z",
+        "started_at": "1970-01-01T00:00:01.500Z",
         "ended_at": "1970-01-01T00:00:02.250Z",
         "blocked_by": [],
         "supersedes": None,
@@ -87,7 +88,7 @@ def test_result_document_is_the_contract() -> None:
             "effects": "pure",
             "tool_version": "v1",
             "attempts": 2,
-            "started_at": "1970-01-01T00:00:01.750Z",
+            "started_at": "1970-01-01T00:00:01.500Z",
             "ended_at": "1970-01-01T00:00:02.250Z",
         },
     }
@@ -127,7 +128,18 @@ def test_document_in_counts_is_the_same_without_the_documents_of_the_nodes() -> 
     scheduler = ended_scheduler()
     document = counted_result_document(scheduler, FACTS)
     assert document == counted_document(result_document(scheduler, FACTS)) == counted_document(document)
-    assert document["nodes_ref"] == {"ref": "history", "counts": {"completed": 3, "failed": 1}}
+    reference = document["nodes_ref"]
+    assert (reference["ref"], reference["counts"]) == ("history", {"completed": 3, "failed": 1})
+
+
+def test_document_in_counts_names_its_first_failed_node() -> None:
+    nodes = {
+        name: {"status": status, "result": None, "error": error and {"code": "tool_failed", "message": error}}
+        for name, status, error in (("a", "completed", None), ("b", "failed", "no"), ("c", "failed", "nor this"))
+    }
+    counted = counted_document({"status": "failed", "error": None, "output": None, "nodes": nodes})
+    told = {"code": "node_failed", "message": "'b' failed: no; 1 more failed", "node": "b"}
+    assert run_error_of(counted) == run_error_of(counted_document(counted)) == told
 
 
 def test_value_is_compacted_above_the_limit_only() -> None:
@@ -336,7 +348,7 @@ def test_everything_that_is_wrong_with_options_is_told_at_once() -> None:
         run_input_from_json({"plan": {}, "options": options})
     assert [(problem.pointer, problem.message) for problem in caught.value.problems] == [
         ("/options/max_parallel", "options.max_parallel must be a number from 1 to 500, not 0"),
-        ("/options/deadlin", "there is no option 'deadlin'; did you mean 'deadline'?"),
+        ("/options/deadlin", "there is no option 'deadlin'"),
         (
             "/options/deadline",
             "options.deadline must be a duration: 'soon' is no duration; write a number and a unit, such as 500ms, "
@@ -345,7 +357,7 @@ def test_everything_that_is_wrong_with_options_is_told_at_once() -> None:
         ("/options/policy", "options.policy is no policy: rules[0].then: expected run, ask or refuse, not 'stop'"),
         ("/options/approve_plan", "options.approve_plan must be true or false, not 'yes'"),
     ]
-    assert str(caught.value) == "; ".join(problem.message for problem in caught.value.problems)
+    assert str(caught.value) == "; ".join(problem.text for problem in caught.value.problems)
 
 
 def test_rounds_of_a_question_are_told_in_short_where_the_document_would_be_too_large() -> None:

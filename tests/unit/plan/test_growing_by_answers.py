@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +11,15 @@ from dagwright.plan.answer_reading import EARLY_ANSWERS, RUN_ANSWERS_BYTES
 from dagwright.plan.answers import normal_answer
 from dagwright.plan.by import By
 from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.compiled import plan_from_json, plan_to_json
 from dagwright.plan.node_acts import RetryNode, SetResult
 from dagwright.plan.requests import Feedback
 from dagwright.plan.run_state import RunState
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.steering import take
+from dagwright.preparation import check_plan, prepare_plan
+from dagwright.tools.builtin import builtin_tools
+from dagwright.tools.environment import ToolEnvironment
 from tests.unit.plan.building import (
     broken,
     check,
@@ -119,7 +124,7 @@ def test_answer_may_hold_nodes_alone() -> None:
         ),
         (
             {"nodes": [node("b"), node("c"), node("b")]},
-            "duplicate_id at /nodes/2/id: 'b' is the id of node 0 and of node 2",
+            "duplicate_id at /nodes/2/id: duplicate node id 'b' (nodes 0 and 2)",
         ),
         ({"nodes": [node("b", "nobody")]}, "unknown_dependency at /nodes/0/depends_on/0"),
         ({"nodes": [node("b", tool="unheard")]}, "unknown_tool at /nodes/0/tool"),
@@ -334,3 +339,46 @@ def test_early_choice_of_other_arguments_counts_when_the_node_fails() -> None:
 
 def test_plan_with_nodes_like_those_of_an_answer_is_valid() -> None:
     assert len(check(plan_of(node("a"), node("ask", human=_ASKING), *_MORE)).nodes) == 4
+
+
+def _run_of(*nodes: dict[str, Any]) -> Scheduler:
+    """Returns a run of a plan that was prepared with the built-in tools."""
+    plan = prepare_plan(check_plan(plan_of(*nodes), builtin_tools(ToolEnvironment(Path())).declarations()), {})
+    scheduler = Scheduler(plan_from_json(json.loads(json.dumps(plan_to_json(plan)))), {})
+    scheduler.begin(0.0)
+    return scheduler
+
+
+_SUM = {"id": "sum", "tool": "calculator", "arguments": {"query": "1 + 1"}}
+
+
+def test_nodes_of_an_answer_may_use_every_tool_of_the_workers() -> None:
+    scheduler = _run_of({"id": "ask", "human": _ASKING})
+    started(scheduler)
+    assert scheduler.answer(Feedback("ask", {"nodes": [_SUM]}), 1.0) is None
+    assert [task.id for task in started(scheduler)] == ["sum"]
+
+
+def test_nodes_of_an_answer_in_a_sub_plan_may_use_them_too() -> None:
+    below = {"nodes": [{"id": "ask", "human": _ASKING}]}
+    (sub_plan,) = [node.sub_plan for node in _run_of({"id": "below", "plan": below}).plan.nodes]
+    assert sub_plan is not None
+    assert "calculator" in sub_plan.tools
+
+
+def test_plan_without_guidance_declares_its_own_tools_alone() -> None:
+    scheduler = _run_of(
+        {**_SUM, "depends_on": ["ask"]}, {"id": "ask", "human": {"type": "CLARIFICATION", "prompt": "?"}}
+    )
+    assert [*scheduler.plan.tools] == ["calculator"]
+
+
+def test_unknown_tool_of_an_answer_is_refused_with_the_tools_that_there_are() -> None:
+    scheduler = _run_of({"id": "ask", "human": _ASKING})
+    started(scheduler)
+    refusal = scheduler.answer(Feedback("ask", {"nodes": [{"id": "x", "tool": "zzz"}]}), 1.0)
+    assert refusal is not None
+    assert "there is no tool 'zzz' (the run knows " in refusal
+    assert " calculator, " in refusal
+    assert "`dagwright feedback` and `dagwright append` bring others with --tools" in refusal
+    assert "name the module" not in refusal

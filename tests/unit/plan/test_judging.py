@@ -7,11 +7,12 @@ import pytest
 
 from dagwright.plan import appending, run_state
 from dagwright.plan.carry import carry_of
+from dagwright.plan.checked_plan import Checked
 from dagwright.plan.judging import growth_of, work_of_nodes
 from dagwright.plan.node_acts import AppendWritten
 from dagwright.plan.requests import JUDGED_AT_ONCE, Feedback
 from dagwright.plan.steering import take
-from dagwright.plan.validation import Checked, check_document
+from dagwright.plan.validation import check_document
 from dagwright.plan.work import MAX_WORK, TOO_MUCH_AT_ONCE, WorkBudget
 from tests.unit.plan.building import node, scheduler_of, started, states
 
@@ -69,9 +70,7 @@ def test_nodes_with_something_wrong_pay_for_the_names_that_they_are_compared_wit
     started(scheduler)
     wrong = AppendWritten([node("x", "nort")])
     told = [take(wrong, scheduler, at=2.0) or "" for _ in range(250)]
-    message = (
-        "unknown_dependency at /nodes/0/depends_on/0: 'x' depends on 'nort', which is no node; did you mean 'north'?"
-    )
+    message = "unknown_dependency at /nodes/0/depends_on/0: 'x' depends on unknown node 'nort' (did you mean 'north'?)"
     assert list(dict.fromkeys(told)) == [message, TOO_MUCH_AT_ONCE]
     assert len(checks) < 80
 

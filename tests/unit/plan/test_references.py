@@ -84,13 +84,18 @@ def _input_hint(name: str) -> str:
     [
         ("{{b.result}}", "there is no node 'b'", None, "b"),
         ("x {{ gone.result.y }}", "there is no node 'gone'", None, "gone"),
-        ("{{a}}", "after the node's id comes .result, .status or .error", None, None),
-        ("{{anything}}", "it is no reference", _input_hint("anything"), None),
-        ("{{ inputs.quarter }}", "it is no reference", _input_hint("quarter"), None),
-        ("{{any thing}}", "it is no reference", "write \\{{ where two braces are meant as text", None),
-        ("{{PLACEHOLDER_}}", "it is no reference", "write \\{{ where two braces are meant as text", None),
-        ("{{secret.}}", "it is no reference", "write \\{{ where two braces are meant as text", None),
-        ("{{a.resulting}}", "after the node's id comes .result, .status or .error", None, None),
+        ("{{a}}", "'a' is a node and not a value", "write {{a.result}}", None),
+        ("{{anything}}", "not a reference", _input_hint("anything"), None),
+        ("{{ inputs.quarter }}", "not a reference", _input_hint("quarter"), None),
+        ("{{any thing}}", "not a reference", "write \\{{ where two braces are meant as text", None),
+        ("{{PLACEHOLDER_}}", "not a reference", "write \\{{ where two braces are meant as text", None),
+        ("{{secret.}}", "not a reference", "write \\{{ where two braces are meant as text", None),
+        (
+            "{{a.resulting}}",
+            "'a' has no field 'resulting'; a node has result, status, error",
+            "did you mean 'result'?",
+            None,
+        ),
     ],
 )
 def test_braces_around_something_else_are_no_reference(

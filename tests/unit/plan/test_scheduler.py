@@ -444,7 +444,15 @@ def test_record_keeps_attempts_times_and_version() -> None:
     started(scheduler, at=5.0)
     scheduler.complete("a", 1, at=9.0, attempt=Attempt(count=3, started_at=8.0, tool_version="v2"))
     record = scheduler.records[0]
-    assert (record.attempts, record.started_at, record.ended_at, record.tool_version) == (3, 8.0, 9.0, "v2")
+    # The time spans all attempts, and not the last one alone.
+    assert (record.attempts, record.started_at, record.ended_at, record.tool_version) == (3, 5.0, 9.0, "v2")
+
+
+def test_only_attempt_began_when_its_worker_says_so() -> None:
+    scheduler = scheduler_of(node("a"))
+    started(scheduler, at=5.0)
+    scheduler.complete("a", 1, at=9.0, attempt=Attempt(count=1, started_at=8.0))
+    assert scheduler.records[0].started_at == 8.0
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,19 @@
 """What a run is told of tools: with its plan, and beside nodes that somebody sends."""
 
 import json
+import re
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from dagwright.plan.agent_cards import AgentCard
 from dagwright.plan.agents import agent_declaration
-from dagwright.plan.compiled import tool_from_json, tool_to_json
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, tool_from_json, tool_to_json
 from dagwright.plan.sent_tools import tool_to_json as sent_tool_to_json
 from dagwright.plan.sent_tools import tools_from_json, tools_to_json
-from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration
+from dagwright.plan.soundness import unsound_part
+from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration, effects_of_call
 from dagwright.plan.worker_cards import WorkerCard
 
 _TOOL = ToolDeclaration(
@@ -25,6 +27,7 @@ _TOOL = ToolDeclaration(
     is_pinned=True,
     is_foreign=True,
     asks_models=True,
+    effects_by={"argument": "mode", "default": "look", "effects": {"look": "read"}},
     undo="u",
     sets="cbu",
     worker=WorkerCard(description="Finds.", requires=("a",), outputs=("b",), goal_type="support", takes_sub_goal=True),
@@ -36,9 +39,12 @@ def test_every_field_of_a_declaration_is_told_or_left_out_on_purpose() -> None:
         "name", "effects", "input_schema",  # each in a form of its own
         "timeout_s",  # the nodes of a compiled plan have them
         "description",  # for people and models
-        "returns",  # for the check before the run
+        "returns", "aliases",  # for the check before the run
+        "secrets",  # for the check before the run, and for the worker
+        "sends_to_hosts",  # for the worker
         "agent",  # its node has what it needs of the card
         "worker",  # a card, told as its JSON
+        "output_schema", "plain_parameters",  # for the check before the run
     }  # fmt: skip
     assert {field.name for field in fields(ToolDeclaration)} == others | set(TOLD_FIELDS)
     plain = ToolDeclaration("t", Effects.IDEMPOTENT)
@@ -66,6 +72,39 @@ def test_an_agent_is_sent_with_its_card_and_what_its_model_reads_of_its_tools() 
     for wrong in wrong_ones:
         with pytest.raises(ValueError, match=next(iter(wrong))):
             tools_from_json(wrong)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"argument": "method", "effects": {"GET": ["read"]}}, "each with one of pure, read, idempotent, write"),
+        ({"argument": "method", "effects": {"GET": "reads"}}, "each with one of pure, read, idempotent, write"),
+        ({"argument": "method", "effects": ["read"]}, "each with one of pure, read, idempotent, write"),
+        ({"argument": 1, "effects": {}}, "expected an object with argument, default and effects"),
+        ({"argument": "method", "effects": {}, "more": 1}, "expected an object with argument, default and effects"),
+    ],
+)
+def test_a_wrong_rule_of_effects_is_reported(rule: dict[str, Any], words: str) -> None:
+    expected = f"the tool 't': effects_by: .*{words}"
+    with pytest.raises(ValueError, match=expected):
+        tools_from_json({"t": {"effects": "write", "effects_by": rule}})
+    wrong = ToolDeclaration("t", effects_by=rule)
+    problem = unsound_part(CompiledPlan((CompiledNode("n", tool="t"),), tools={"t": wrong})) or ""
+    assert re.fullmatch(expected, problem)
+    # A plan of a run that is older than the check.
+    assert effects_of_call(wrong, {"method": "GET"}) is Effects.WRITE
+
+
+def test_a_rule_of_effects_that_is_no_object_is_reported() -> None:
+    plan = CompiledPlan((), tools={"t": ToolDeclaration("t", effects_by=cast(Any, "GET"))})
+    assert "the tool 't': effects_by: expected an object" in (unsound_part(plan) or "")
+    with pytest.raises(ValueError, match="wrong 'effects_by'"):
+        tools_from_json({"t": {"effects_by": "GET"}})
+
+
+def test_effects_of_a_node_that_are_no_text_are_reported() -> None:
+    node = CompiledNode("n", effects=cast(Any, ["read"]))
+    assert "its 'effects' must be" in (unsound_part(CompiledPlan((node,))) or "")
 
 
 def test_a_declaration_of_a_plan_comes_back_with_all_but_what_its_nodes_have() -> None:

@@ -67,6 +67,29 @@ def test_what_comes_early_is_done_in_its_order_when_the_run_has_its_plan() -> No
     ]
 
 
+@pytest.mark.parametrize("is_early", [True, False])
+@pytest.mark.parametrize(("name", "note"), [(wire.CANCEL, "cancelled by ann"), (wire.PAUSE, "paused by ann")])
+def test_message_that_comes_as_update_and_as_signal_leaves_one_note(name: str, note: str, is_early: bool) -> None:
+    run = _Run()
+    if not is_early:
+        run.begin()
+    for through in ("update", "signal"):
+        run.send(name, {"by": "ann"}, through=through)
+    if is_early:
+        run.begin()
+    assert run.told == [(name, note)]
+
+
+def test_other_message_that_is_refused_leaves_a_note_of_its_own() -> None:
+    run = _Run()
+    run.begin()
+    run.send(wire.CANCEL, {"by": "ann"}, through="update")
+    run.send(wire.CANCEL, {"by": "bob"})
+    run.send(wire.CANCEL, {"by": "bob"})
+    refused = ("refused", "cancel: the run is being stopped already")
+    assert run.told == [("cancel", "cancelled by ann"), refused, refused]
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -5,6 +5,7 @@ from typing import Any
 
 from dagwright.plan.by import By
 from dagwright.plan.compilation import compiled_form
+from dagwright.plan.errors import NodeError
 from dagwright.plan.node_acts import SetResult
 from dagwright.plan.requests import Feedback
 from dagwright.plan.scheduler import Scheduler
@@ -157,7 +158,7 @@ def test_result_is_told_with_what_is_behind_it() -> None:
         "tool_version": "v1",
         "effects": "read",
         "attempts": 2,
-        "started_at": "1970-01-01T00:00:06.500Z",
+        "started_at": "1970-01-01T00:00:06.000Z",
         "inputs": {"year": 2026},
         "result": {"ok": True},
     }
@@ -174,6 +175,9 @@ def test_result_is_told_with_what_is_behind_it() -> None:
                 "through": "signal",
                 "at": "1970-01-01T00:00:05.000Z",
                 "note": "sure",
+                "requested_from": "ann",
+                "requested_at": "1970-01-01T00:00:00.000Z",
+                "escalations": [],
             }
         ],
     )
@@ -194,3 +198,10 @@ def test_wide_chains_are_bounded() -> None:
     chain = why(scheduler, "all", calls={})
     assert (len(chain.reasons), chain.left_out) == (200, 101)
     assert chain.reasons[0].message == "waits for n0, n1, n2, n3, n4 and 295 more"
+
+
+def test_code_of_an_error_is_not_repeated() -> None:
+    scheduler = scheduler_of(node("a"))
+    started(scheduler)
+    scheduler.fail("a", NodeError("outcome_unknown", "outcome unknown: its worker died"), at=1.0)
+    assert why(scheduler, "a", calls={}).reasons[0].detail == "outcome unknown: its worker died"

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from dagwright.contracts.beginnings import scheduler_of
 from dagwright.contracts.conversation import TURNS_TOLD
 from dagwright.contracts.goal_pursuit import GoalPursuit
 from dagwright.contracts.goals import Goal, context_from_json, goal_from_json
+from dagwright.contracts.messages import RunInput
 from dagwright.entities.onboarding import onboarding_tools
 from dagwright.llm.strict_schema import StrictSchema
 from dagwright.plan.agent_cards import AgentCard
@@ -471,3 +473,15 @@ def test_plan_is_not_streamed_where_somebody_may_be_asked_first() -> None:
     assert streams()
     assert not streams(policy=Policy(approves_changes=True))
     assert not streams(asks_first=True)
+
+
+def test_run_of_intents_asks_about_changes_that_onboarding_cannot_undo() -> None:
+    tools = {**VERBS, "crm.add": ToolDeclaration("crm.add", Effects.IDEMPOTENT)}
+    plan, _ = prepare_goal("Create Apex.", tools, Asked(profile="intents"))
+
+    def verdicts(policy: Policy | None) -> list[str]:
+        run = scheduler_of(plan, RunInput(compiled=plan, policy=policy), began_at=0.0, inputs={})
+        return [run.policy.verdict(tools[name], dict) for name in ("cbu.ensure", "crm.add")]
+
+    assert verdicts(None) == ["run", "ask"]
+    assert verdicts(Policy(otherwise="ask")) == ["ask", "ask"]

@@ -138,9 +138,9 @@ def test_sub_goals_start_when_their_slots_are_there_and_the_planner_when_all_hav
     question = Question(
         goes_on(PICK, SUM, chain, OTHER), done(all=ref(4, "comparison")), workers={"sg4": {"comparison": "x"}}
     )
-    assert question.run() == [["intention"], ["plan"], ["sg1", "sg2"], ["sg3"], ["sg4"], ["plan#2"], ["answer"]]
+    assert question.run() == [["intention"], ["plan"], ["sg1", "sg2"], ["sg3"], ["sg4"], ["plan#2"]]
     assert question.scheduler.status() is RunStatus.COMPLETED
-    assert question.scheduler.output() == ("answer", None)
+    assert question.scheduler.output() == ("x", None)
 
 
 def test_question_goes_on_in_another_execution_at_any_moment() -> None:
@@ -168,7 +168,6 @@ def test_pending_sub_goals_are_carried_over_until_what_they_wait_for_is_tried_ag
         ["sg1#2"],
         ["sg3"],
         ["plan#4"],
-        ["answer"],
     ]
     assert question.known == {"plan": [], "plan#2": [1, 3, 9], "plan#3": [1, 3, 9, 2], "plan#4": [1, 3, 9, 2]}
     assert '"waits_for": [{"sub_goal": 1, "which": "failed"}]' in question.told["plan#3"]
@@ -294,7 +293,7 @@ def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> N
         {"role": "tool", "name": "sg1", "content": "success"},
         {"role": "tool", "name": "sg9", "content": "success"},
         {"role": "assistant", "name": "plan", "content": "All is there."},
-        {"role": "assistant", "name": "answer", "content": "answer"},
+        {"role": "assistant", "name": "answer", "content": "Which?"},
     ]
 
 
@@ -349,10 +348,65 @@ def test_planner_that_cannot_be_asked_leaves_the_deliverables() -> None:
     question = Question(goes_on(ASK), lost)
     question.run()
     assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "model_unavailable")
-    assert question.scheduler.output() == ("answer", None)
+    assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The work ended early: nobody there", None)
     question = Question(lost)
     question.run()
     assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_unavailable")
+
+
+@pytest.mark.parametrize("hands_on", [False, True])
+def test_answer_is_assembled_from_slots_in_order_without_a_call(*, hands_on: bool) -> None:
+    workers = {"sg1": {"numbers": [3, 4]}, "sg3": {"total": 7}, "sg9": {"clarification": "**Which one?**"}}
+    inputs = {"question": ref(9, "clarification"), "total": ref(3, "total"), "numbers": ref(1, "numbers")}
+    question = Question(goes_on(PICK, SUM, ASK), done("All is there.", **inputs), workers=workers)
+    while not question.scheduler.is_finished:
+        question.step()
+        if hands_on:
+            question.hand_on()
+    assert question.scheduler.status() is RunStatus.COMPLETED
+    assert question.scheduler.number_of("answer") is None
+    text = "**Which one?**\n\ntotal: 7\n\nnumbers:\n\n```json\n[3,4]\n```"
+    assert question.scheduler.output() == (text, None)
+    document = rounds_document(question.scheduler, lambda value, ref: value)
+    assert document is not None
+    assert (document["phase"], document["final_response"]) == ("done", text)
+
+
+def test_single_slot_is_the_answer_as_it_is() -> None:
+    question = Question(goes_on(PICK, ASK), done(all=ref(9, "clarification")), workers={"sg9": {"clarification": "A?"}})
+    question.run()
+    assert question.scheduler.output() == ("A?", None)
+
+
+def test_assembled_answer_names_partial_sources_and_failed_deliverables() -> None:
+    workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no\nway")}
+    second = sub_goal(8, "clarify", "The other one", question="Other?")
+    question = Question(goes_on(PICK, ASK, second), done(all=ref(9, "clarification")), workers=workers)
+    question.run()
+    assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
+    assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The other one: failed: tool_failed: no way", None)
+
+
+def test_assembled_answer_of_a_run_that_stops_says_why() -> None:
+    question = Question(goes_on(ASK), goes_on(OTHER), max_rounds=2)
+    question.run()
+    assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "max_rounds")
+    text, _ = question.scheduler.output()
+    assert text.startswith("Which?\n\nIncomplete:\n- The work ended early: all 2 rounds are used")
+    document = rounds_document(question.scheduler, lambda value, ref: value)
+    assert document is not None
+    assert document["synthesis_inputs"] == {"sg9_clarification": ref(9, "clarification")}
+
+
+def test_run_started_without_the_field_has_a_model_write_its_answer() -> None:
+    question = Question(goes_on(ASK), done(all=ref(9, "clarification")))
+    encoded = plan_to_json(question.plan)
+    del encoded["pursuit"]["synthesis"]
+    question.plan = plan_from_json(encoded)
+    question.scheduler = question._scheduler()
+    question.scheduler.begin(0.0)
+    question.run()
+    assert question.scheduler.output() == ("answer", None)
 
 
 def test_repairs_are_counted_anew_in_each_round() -> None:

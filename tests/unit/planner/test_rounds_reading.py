@@ -208,6 +208,22 @@ def test_what_cannot_be_begun_goes_back_with_its_place(answer: str, code: str, p
     assert (code, place) in problems_of(answer)
 
 
+def test_unknown_worker_hides_no_other_problem_of_the_same_round() -> None:
+    answer = goes_on(
+        {**sub_goal(1, "nosuch"), "inputs": {"a": ref(8, "x")}},
+        sub_goal(2, "add_up"),
+        sub_goal(3, "show", total=ref(9, "total")),
+        # What a sub-goal with an unknown worker puts out is not known, so this is no problem.
+        sub_goal(4, "show", total=ref(1, "total")),
+    )
+    assert problems_of(answer) == [
+        ("unknown_tool", "/sub_goals/0/worker"),
+        ("precondition_missing", "/sub_goals/1/inputs"),
+        ("invalid_reference", "/sub_goals/2/inputs/total/from_sub_goal"),
+        ("invalid_reference", "/sub_goals/0/inputs/a/from_sub_goal"),
+    ]
+
+
 def test_deliverable_is_made_of_what_workers_found_and_not_of_what_the_planner_writes() -> None:
     there = known(1, "pick", name="x")
     values: list[Any] = [{"found": 7}, {}, [], ""]

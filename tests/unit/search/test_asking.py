@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 from opensearchpy import AsyncOpenSearch, exceptions
 
-from dagwright.search.asking import AccessRefused, IndexMissing, NoAnswer, QueryInvalid, ServerHangs, ask, failure_of
+from dagwright.search.asking import AccessRefused, IndexMissing, NoAnswer, QueryInvalid, ServerHangs, ask, ask_error_of
 from dagwright.search.limits import Check, QueryLimits
 from dagwright.search.read_only import read_query
 from dagwright.tools.errors import GiveUp, RetryLater
@@ -70,7 +70,7 @@ BAD_PLACE = told(
     ],
 )
 def test_what_never_works_is_final(error: exceptions.TransportError, kind: type[Exception], words: str) -> None:
-    failure = failure_of(error, "goods-a")
+    failure = ask_error_of(error, "goods-a")
     assert type(failure) is kind
     assert isinstance(failure, GiveUp)
     assert str(failure).startswith(words)
@@ -89,7 +89,7 @@ def test_what_never_works_is_final(error: exceptions.TransportError, kind: type[
     ],
 )
 def test_server_that_is_not_there_is_asked_again(error: exceptions.OpenSearchException) -> None:
-    failure = failure_of(error, "goods-a")
+    failure = ask_error_of(error, "goods-a")
     assert isinstance(failure, RetryLater)
     assert failure.after is not None
     assert failure.after.total_seconds() == 5
@@ -97,7 +97,7 @@ def test_server_that_is_not_there_is_asked_again(error: exceptions.OpenSearchExc
 
 
 def test_server_that_has_no_memory_left_for_all_it_does_is_asked_again_a_few_times() -> None:
-    failure = failure_of(told(429, "circuit_breaking_exception", "[parent] Data too large"), "goods-a")
+    failure = ask_error_of(told(429, "circuit_breaking_exception", "[parent] Data too large"), "goods-a")
     assert type(failure) is NoAnswer
     assert failure.advice == "ask for less, such as fewer groups"
 
@@ -106,9 +106,9 @@ def test_reason_that_says_the_same_twice_is_told_once() -> None:
     once = "failed to parse date field [soon] with format [strict_date]"
     inner = {"type": "illegal_argument_exception", "reason": once}
     cause = {"type": "parse_exception", "reason": f"{once}: [{once}]", "caused_by": inner}
-    failure = failure_of(told(400, "search_phase_execution_exception", "all shards failed", cause=cause), "goods-a")
+    failure = ask_error_of(told(400, "search_phase_execution_exception", "all shards failed", cause=cause), "goods-a")
     assert str(failure) == f"The search server does not take the query: 400: {once}"
-    other = failure_of(told(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a")
+    other = ask_error_of(told(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a")
     assert str(other).endswith("400: [b] is not [a]: [b]")
 
 

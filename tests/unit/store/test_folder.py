@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.store import PayloadMissing, StoreUnavailable, ref_of
+from dagwright.store import PayloadMissing, StoreUnavailable, open_store, ref_of
 from dagwright.store.folder import FolderStore
 from tests.support.eventually import eventually
 
@@ -202,3 +202,40 @@ async def test_removal_that_meets_a_put_leaves_what_was_renewed(
         os.utime(putting.fileno())
     assert await removal is False
     assert await store.get(ref) == b"content"
+
+
+async def test_disk_that_is_not_mounted_any_more_is_not_taken_for_the_store(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    await store.identify()
+    ref = await store.put(b"content")
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    for is_empty_folder in (False, True):
+        if is_empty_folder:
+            # What a mount point is without its disk.
+            (tmp_path / "store").mkdir()
+        for call in (store.put(b"other"), store.get(ref), store.check(), store.identify()):
+            with pytest.raises(StoreUnavailable, match="check that its disk is mounted"):
+                await call
+    (tmp_path / "store").rmdir()
+    (tmp_path / "elsewhere").rename(tmp_path / "store")
+    await store.check()
+    assert await store.get(ref) == b"content"
+
+
+@pytest.mark.parametrize(("is_private", "modes"), [(True, {0o600, 0o700}), (False, {0o644, 0o755})])
+async def test_private_store_is_for_its_owner_and_a_shared_one_follows_the_umask(
+    tmp_path: Path, is_private: bool, modes: set[int]
+) -> None:
+    store = open_store(str(tmp_path / "store"), state_dir=tmp_path if is_private else tmp_path / "state")
+    (tmp_path / "store").mkdir()
+    before = os.umask(0o022)
+    try:
+        await store.put(b"content")
+        await store.remember("a" * 64, b"answer", expires_at=datetime.now(UTC) + timedelta(days=1))
+        await store.identify()
+        await store.claim("one-server")
+    finally:
+        os.umask(before)
+    made = {path.relative_to(tmp_path): path.stat().st_mode & 0o777 for path in (tmp_path / "store").rglob("*")}
+    assert len(made) == 10, made
+    assert set(made.values()) == modes, made

@@ -42,7 +42,7 @@ async def compare(first: str, second: str) -> list[Any]:
     return [found.text, number.output]
 
 
-@tool(effects="read")
+@tool(effects="read", secrets=["TOKEN"])
 def count(words: str) -> Any:
     """Asks one question from a thread."""
     return context().ask_model(words, output=NUMBER).wait().output

@@ -77,10 +77,18 @@ def test_absolute_paths_are_refused_even_inside(tools: Tools, root: Path) -> Non
         tools["read_file"](path=str(root / "a.txt"))
 
 
-def test_links_inside_the_folder_work(tools: Tools, root: Path) -> None:
+def test_links_are_refused_also_inside_the_folder(tools: Tools, root: Path) -> None:
     (root / "a.txt").write_text("x")
     (root / "link").symlink_to("a.txt")
-    assert tools["read_file"](path="link") == "x"
+    (root / "dir").mkdir()
+    (root / "other").symlink_to("dir")
+    with pytest.raises(GiveUp, match="'link' is a symbolic link; the file tools follow none"):
+        tools["read_file"](path="link")
+    for path in ("link", "other/b.txt"):
+        with tool_context(), pytest.raises(GiveUp, match="is a symbolic link"):
+            tools["write_file"](path=path, content="y")
+    assert (root / "a.txt").read_text() == "x"
+    assert list((root / "dir").iterdir()) == []
 
 
 def test_file_of_sixteen_mebibytes_is_read(tools: Tools, root: Path) -> None:
@@ -98,7 +106,7 @@ def test_what_cannot_be_read_is_told(tools: Tools, root: Path) -> None:
         ("folder", "'folder' is not a file"),
         ("bytes", r"not UTF-8 text \(byte 2\); read it as base64"),
         ("large", "has 16,777,217 bytes, over the limit of 16,777,216 for a result; split it"),
-        ("loop", "'loop' cannot be followed"),
+        ("loop", "'loop' is a symbolic link"),
     ):
         with pytest.raises(GiveUp, match=message):
             tools["read_file"](path=path)

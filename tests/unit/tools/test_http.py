@@ -12,13 +12,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from dagwright.tools import GiveUp, NotStarted, RetryLater
-from dagwright.tools.builtin.addresses import AddressRefused, is_public
-from dagwright.tools.builtin.http import decoded, http_tools
+from dagwright.tools.builtin.addresses import AddressRefused
+from dagwright.tools.builtin.http import Call, _answered, decoded, http_tools
+from dagwright.tools.builtin.special_networks import is_public
 from dagwright.tools.builtin.web_search import web_search_tools
 from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.errors import SecretRefused
+from dagwright.tools.secret_bindings import may_send_to
 from dagwright.tools.testing import RecordedCall, tool_context
 
 
@@ -151,23 +155,6 @@ async def test_the_address_of_a_name_is_judged_and_used(service: Service, call: 
     assert service.received[0].headers["Host"] == f"svc.example:{service.port}"
 
 
-async def test_a_name_is_resolved_once_for_judging_and_connecting(
-    service: Service, call: RecordedCall, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers = [["127.0.0.3"], ["127.0.0.1"]]
-
-    async def rebinding(host: str, port: int) -> list[str]:
-        return answers.pop(0)
-
-    monkeypatch.setattr("dagwright.tools.builtin.addresses.is_public", lambda one: str(one) == "127.0.0.3")
-    [request] = http_tools(ToolEnvironment(Path()), rebinding)
-    with pytest.raises(NotStarted):
-        # The first answer passes, so it is what is connected to; nobody listens there.
-        await request(f"http://svc.example:{service.port}/")
-    assert service.received == []
-    assert answers == [["127.0.0.1"]]
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -243,7 +230,7 @@ async def test_endless_redirects_end(service: Service, call: RecordedCall) -> No
             timedelta(days=1),
         ),
         ("GET", Answer(500, b"no"), RetryLater, None),
-        ("PUT", Answer(502, b"no"), RetryLater, None),
+        ("PUT", Answer(502, b"no"), GiveUp, None),
         ("POST", Answer(500, b"no"), GiveUp, None),
         ("PATCH", Answer(503, b"no"), GiveUp, None),
         ("GET", Answer(404, b"nobody here"), GiveUp, None),
@@ -267,9 +254,17 @@ async def test_a_failure_is_tried_again_only_where_that_is_safe(
     assert type(caught.value) is kind
     assert getattr(caught.value, "after", None) == after
     assert str(caught.value).startswith(f"{method} {service.url}/p ")
-    if method in ("POST", "PATCH"):
+    if method != "GET":
         assert call.heartbeats[0] == {"sent": True}
         assert call.heartbeats[-1] == {"sent": kind is not RetryLater}
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+async def test_a_request_that_the_plan_declares_idempotent_is_tried_again(service: Service, method: str) -> None:
+    service.answers = [Answer(502, b"no")]
+    with tool_context(effects="idempotent") as call, pytest.raises(RetryLater):
+        await requests()(service.url, method)
+    assert call.heartbeats == []
 
 
 async def test_a_post_whose_attempt_died_is_not_sent_again(service: Service) -> None:
@@ -279,6 +274,12 @@ async def test_a_post_whose_attempt_died_is_not_sent_again(service: Service) -> 
     ):
         await requests()(service.url, "POST")
     assert service.received == []
+
+
+async def test_excerpt_of_an_answer_ends_before_a_word_that_is_cut(service: Service, call: RecordedCall) -> None:
+    service.answers = [Answer(404, b"no " + b"x" * 390 + b" token=s3cr3t-of-the-call")]
+    with pytest.raises(GiveUp, match=r"answered 404: no x{390}\s*\Z"):
+        await requests()(service.url)
 
 
 async def test_expected_statuses_are_results(service: Service, call: RecordedCall) -> None:
@@ -325,11 +326,31 @@ async def test_the_next_address_is_tried_if_one_does_not_answer(service: Service
         ({"url": "http://a:b:c/"}, "cannot be read"),
         ({"url": "http://example.org", "timeout_s": 301}, "timeout_s is 301"),
         ({"url": "http://example.org", "headers": {"Transfer-Encoding": "x"}}, "belongs to the connection"),
+        ({"url": "http://example.org", "headers": {"transfer_encoding": "x"}}, "belongs to the connection"),
+        ({"url": "http://example.org", "body": {"delete": 1}}, "a GET has no body"),
+        ({"url": "http://example.org", "method": "HEAD", "body": "x"}, "a HEAD has no body"),
+        (
+            {"url": "http://example.org", "headers": {"X-HTTP-Method-Override": "DELETE"}},
+            "would make it another method",
+        ),
+        ({"url": "http://example.org", "headers": {"X-HTTP-Method": "DELETE"}}, "would make it another method"),
+        ({"url": "http://example.org", "headers": {"x_method_override": "PUT"}}, "would make it another method"),
+        (
+            {"url": "http://example.org", "method": "OPTIONS", "headers": {"X-METHOD-OVERRIDE": "PUT"}},
+            "would make it another method",
+        ),
     ],
 )
 async def test_wrong_requests_are_refused(call: RecordedCall, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         await requests()(**arguments)
+
+
+async def test_a_request_that_changes_something_may_override_its_method(service: Service, call: RecordedCall) -> None:
+    service.answers = [Answer(200, b"ok"), Answer(200, b"ok")]
+    await requests()(service.url, "POST", headers={"X-HTTP-Method-Override": "PATCH"}, body={"a": 1})
+    await requests()(service.url, body="")
+    assert [one.headers["X-HTTP-Method-Override"] for one in service.received] == ["PATCH", None]
 
 
 async def test_a_header_with_a_line_break_is_refused(service: Service, call: RecordedCall) -> None:
@@ -443,3 +464,127 @@ async def test_a_search_that_fails_says_what_to_do(
 async def test_a_search_without_a_key_names_the_variable() -> None:
     with pytest.raises(GiveUp, match="set SERPER_API_KEY"):
         await search("http://127.0.0.1:1", key=None)("x")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "is_allowed"),
+    [
+        ((("127.0.0.1",),), True),
+        ((("127.0.0.1", "other.example"), ("127.0.0.1",)), True),
+        ((("127.0.0.1:{port}",),), True),
+        ((("127.0.0.1:1",),), False),
+        ((("other.example",),), False),
+        ((("127.0.0.1",), ("other.example",)), False),
+        (((),), False),
+    ],
+)
+async def test_secrets_are_sent_to_hosts_that_they_are_bound_to(
+    service: Service, patterns: tuple[tuple[str, ...], ...], is_allowed: bool
+) -> None:
+    hosts = tuple(tuple(each.format(port=service.port) for each in bound) for bound in patterns)
+    with tool_context(secret_hosts=hosts):
+        if is_allowed:
+            service.answers = [Answer(200, b"ok")]
+            await requests()(f"http://127.0.0.1:{service.port}/")
+        else:
+            with pytest.raises(SecretRefused, match=r"not bound to the host '127\.0\.0\.1'"):
+                await requests()(f"http://127.0.0.1:{service.port}/")
+
+
+@pytest.mark.parametrize(
+    ("host", "pattern", "expected"),
+    [
+        ("API.example.com", "api.example.com", True),
+        ("a.example.com", "*.example.com", True),
+        ("a.b.example.com", "*.example.com", True),
+        ("example.com", "*.example.com", False),
+        ("badexample.com", "*.example.com", False),
+        ("api.example.com.evil.example", "api.example.com", False),
+        ("::1", "[::1]:443", True),
+        ("::1", "::1", True),
+    ],
+)
+def test_hosts_of_secrets_are_compared_as_names(host: str, pattern: str, expected: bool) -> None:
+    assert may_send_to("https", host, 443, [[pattern]]) is expected
+
+
+@pytest.mark.parametrize(
+    ("url", "pattern", "expected"),
+    [
+        ("http://api.example.com/", "api.example.com", False),
+        ("http://api.example.com/", "*.example.com", False),
+        ("http://api.example.com/", "https://api.example.com", False),
+        ("http://api.example.com:8080/", "api.example.com:8080", False),
+        ("http://10.0.0.1/", "10.0.0.1", False),
+        ("http://127.0.0.1.example.com/", "127.0.0.1.example.com", False),
+        ("http://api.example.com/", "http://api.example.com", True),
+        ("http://api.example.com/", "HTTP://API.example.com/", True),
+        ("http://a.example.com:8080/", "http://*.example.com:8080", True),
+        ("http://a.example.com:8081/", "http://*.example.com:8080", False),
+        ("https://api.example.com/", "http://api.example.com", True),
+        ("https://api.example.com/", "https://api.example.com", True),
+        ("https://api.example.com/", "ftp://api.example.com", False),
+        ("http://localhost:8080/", "localhost", True),
+        ("http://127.0.0.2/", "127.0.0.2", True),
+        ("http://[::1]/", "[::1]", True),
+        ("http://localhost/", "https://localhost", True),
+    ],
+)
+def test_secrets_go_over_plain_http_only_where_the_binding_allows_it(url: str, pattern: str, expected: bool) -> None:
+    parsed = httpx.URL(url)
+    port = parsed.port or (443 if parsed.scheme == "https" else 80)
+    assert may_send_to(parsed.scheme, parsed.host, port, [[pattern]]) is expected
+
+
+async def test_a_secret_bound_to_a_host_is_not_sent_there_in_clear(service: Service) -> None:
+    names = {"svc.example": ["127.0.0.1"]}
+    url = f"http://svc.example:{service.port}/"
+    with (
+        tool_context(secret_hosts=(("svc.example",),)),
+        pytest.raises(SecretRefused, match=r"over https only.*http://svc\.example"),
+    ):
+        await requests(names=names)(url, headers={"X-Token": "secret"})
+    assert service.received == []
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("status", [302, 307])
+@pytest.mark.parametrize("target", ["https://a.example/next", "http://a.example:81/next", "http://b.example/next"])
+async def test_a_redirect_to_another_origin_carries_no_secret(method: str, status: int, target: str) -> None:
+    assert not _with_secret(await _redirected_to(target, status, method))
+
+
+async def test_a_redirect_from_https_to_http_of_the_same_host_carries_no_secret() -> None:
+    [sent] = await _redirected_to("http://a.example/next", 302, "GET", start="https://a.example/")
+    assert not _with_secret([sent])
+
+
+async def test_a_redirect_inside_an_origin_keeps_headers() -> None:
+    [sent] = await _redirected_to("/next", 307, "GET", start="https://a.example/")
+    assert _with_secret([sent])
+
+
+def _with_secret(sent: list[httpx.Request]) -> bool:
+    return any(b"secret" in each.content + repr(each.headers.raw).encode() for each in sent)
+
+
+async def _redirected_to(
+    target: str, status: int, method: str, *, start: str = "http://a.example/"
+) -> list[httpx.Request]:
+    """Return what is sent after a redirect of a request whose headers and body hold a secret; nothing if refused."""
+    sent: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(status, headers={"Location": target}) if len(sent) == 1 else httpx.Response(200)
+
+    address = httpx.URL(start)
+    secret = {"authorization": "Bearer secret", "x-token": "secret"}
+    call = Call(method, address, secret, b"secret", frozenset(), is_repeatable=True)
+    with tool_context():
+        try:
+            await _answered(call, httpx.MockTransport(answer))
+        except GiveUp:
+            assert method == "POST"
+    assert _with_secret(sent[:1])
+    return sent[1:]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.tools import ToolRegistry, ToolsUnreadable, load_tools, queue_name, tool
+from dagwright.tools import ToolRegistry, ToolsUnreadable, load_tools, tool
 
 GOOD = '''
 from __future__ import annotations
@@ -44,15 +44,12 @@ def test_modules_are_found_in_the_base_folder(tmp_path: Path, monkeypatch: pytes
     assert "price" in load_tools(["shop_module_for_test"], base=tmp_path)
 
 
-def test_the_queue_name_follows_origin_and_names_and_not_the_code(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    second.mkdir()
-    in_first = load_tools([written(first, "shop.py", GOOD)], base=first)
-    in_second = load_tools([written(second, "shop.py", GOOD)], base=second)
-    assert queue_name(in_first) == queue_name(load_tools(["shop.py", "shop.py"], base=first))
-    assert queue_name(in_first) != queue_name(in_second)
-    assert queue_name(in_first).startswith("dagwright-")
+def test_alias_that_belongs_to_another_tool_is_refused(tmp_path: Path) -> None:
+    file = written(
+        tmp_path, "twice.py", GOOD + '\n\n@tool(aliases=["price"])\ndef cost(x: int) -> int:\n    return x\n'
+    )
+    with pytest.raises(ToolsUnreadable, match="Tool 'cost': its alias 'price' also belongs to the tool 'price'"):
+        load_tools([file], base=tmp_path)
 
 
 def test_tools_on_a_queue_leave_foreign_activities_where_they_are(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from dagwright.settings import Settings
 from dagwright.tools import (
     RetryLater,
     SubGoal,
+    ToolRegistry,
     ToolSpec,
     ToolsUnreadable,
     WorkerResult,
@@ -25,7 +26,7 @@ from dagwright.tools import (
 from dagwright.tools.errors import InvalidArguments, InvalidResult
 from dagwright.tools.testing import call_worker, tool_context
 from dagwright.toolset import load_toolset
-from tests.unit.tools.test_wrapper import Bench
+from tests.support.function_bench import FunctionBench
 
 
 class Query(pydantic.BaseModel):
@@ -155,7 +156,7 @@ async def test_outputs_that_are_not_exactly_the_declared_slots_are_refused(value
 
 
 async def test_the_activity_of_a_worker_answers_a_worker_result() -> None:
-    result = await Bench(answering({"a": 1, "b": None})).result({})
+    result = await FunctionBench(answering({"a": 1, "b": None})).result({})
     assert result == {
         "sub_goal_id": "n1",
         "status": "success",
@@ -177,7 +178,7 @@ async def test_the_activity_of_a_worker_answers_a_worker_result() -> None:
     ],
 )
 async def test_what_a_worker_raises_is_tried_again_where_that_may_help(error: Any, code: str, is_final: bool) -> None:
-    failure = await Bench(answering(error)).failure({})
+    failure = await FunctionBench(answering(error)).failure({})
     assert (failure.type, failure.non_retryable) == (code, is_final)
 
 
@@ -245,3 +246,14 @@ def test_workers_that_cannot_work_together_are_refused_at_the_start(tmp_path: Pa
     ):
         with pytest.raises(ToolsUnreadable, match=said):
             _load(tmp_path, **files)
+
+
+def test_renamed_worker_is_served_by_its_former_names() -> None:
+    def look_up(name: str) -> dict[str, Any]:
+        """Looks up a name."""
+        return {"found": name}
+
+    made = worker_tool(outputs=["found"], goal_type="support", aliases=["find", "search"])(look_up)
+    assert ToolRegistry.of(made).served_names() == {"look_up", "find", "search"}
+    with pytest.raises(ValueError, match="aliases are its former names"):
+        worker_tool(outputs=["found"], goal_type="support", aliases=["look_up"])(look_up)

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, NoReturn
 
 import httpx
@@ -18,40 +17,10 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
-from activities.call_tool import tool_activities
-from activities.result_cache import ResultCache
-from activities.values import Values
 from dagwright.contracts.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
 from dagwright.logs import add_call
-from dagwright.store import PayloadStore
-from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, ToolRegistry, context, tool
-from dagwright.tools.environment import ToolEnvironment
-from tests.support.activity_bench import ActivityBench
-from tests.support.memory_store import MemoryStore
-
-SECRETS = {"TOKEN": 'p@ss "word" é', "PIN": "12"}
-
-
-class Bench(ActivityBench):
-    """Calls one tool as a worker would."""
-
-    def __init__(self, function: Callable[..., Any], *, store: PayloadStore | None = None) -> None:
-        environment = ToolEnvironment(Path(), secret=SECRETS.get)
-        store = store or MemoryStore()
-        values, cache = Values(store, patience_s=()), ResultCache(store)
-        [activity] = tool_activities(ToolRegistry.of(function), environment, values=values, cache=cache)
-        super().__init__(activity)
-
-    async def result(self, *arguments: Any, **headers: Any) -> Any:
-        return json.loads((await self.payload(*arguments, **headers)).data)
-
-
-def raising(error: BaseException, effects: str = "read") -> Bench:
-    @tool(effects=effects)
-    def failing() -> NoReturn:
-        raise error
-
-    return Bench(failing)
+from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, context, tool
+from tests.support.function_bench import SECRETS, FunctionBench, raising
 
 
 @tool(name="shop.add")
@@ -66,7 +35,7 @@ async def add_async(item_id: int, rest: str = "é") -> dict[str, Any]:
 
 @pytest.mark.parametrize("function", [add, add_async])
 async def test_a_tool_gets_keywords_and_gives_plain_json_with_metadata(function: Callable[..., Any]) -> None:
-    bench = Bench(function)
+    bench = FunctionBench(function)
     payload = await bench.payload({"item-id": 4})
     assert activity._Definition.must_from_callable(bench.activity).name == "shop.add"
     assert payload.data == '{"item":4,"rest":"é"}'.encode()
@@ -84,7 +53,7 @@ async def test_context_tells_key_node_attempt_and_last_heartbeat() -> None:
         call = context()
         return [call.idempotency_key, call.node, call.workflow_id, call.attempt, call.last_heartbeat]
 
-    bench = Bench(look)
+    bench = FunctionBench(look)
     bench.temporal.info = replace(bench.temporal.info, heartbeat_details=[{"page": 3}, {"done": 1}])
     assert await bench.result({}, **{HEADER_IDEMPOTENCY_KEY: "dw1_x"}) == [
         "dw1_x",
@@ -100,7 +69,7 @@ async def test_without_a_header_the_key_is_the_same_for_every_attempt() -> None:
     def key() -> str:
         return context().idempotency_key
 
-    bench = Bench(key)
+    bench = FunctionBench(key)
     first = await bench.result({})
     bench.temporal.info = replace(bench.temporal.info, attempt=3)
     assert await bench.result({}) == first
@@ -118,7 +87,7 @@ async def test_secrets_are_filled_in_and_never_come_back() -> None:
         [["nested", 0, "a"], [{"secret": "TOKEN"}]],
     ]
     arguments = {"header": None, "nested": [{"a": None}]}
-    assert await Bench(echo).result(arguments, **{HEADER_HOLES: holes}) == {
+    assert await FunctionBench(echo).result(arguments, **{HEADER_HOLES: holes}) == {
         "said": "got Bearer ***",
         "list": [True],
         "***": 1,
@@ -132,7 +101,7 @@ async def test_secrets_are_hidden_in_failures_in_every_form() -> None:
         raise RuntimeError(f"{token} {quoted} {json.dumps(token)} pin={pin}")
 
     holes = [[["token"], [{"secret": "TOKEN"}]], [["pin"], [{"secret": "PIN"}]]]
-    failure = await Bench(leak).failure({}, **{HEADER_HOLES: holes})
+    failure = await FunctionBench(leak).failure({}, **{HEADER_HOLES: holes})
     assert failure.message == 'RuntimeError: *** t=*** "***" pin=***'
 
 
@@ -142,9 +111,39 @@ async def test_a_missing_secret_is_final_and_names_the_variable() -> None:
         return header
 
     holes = [[["header"], [{"secret": "NOPE"}]]]
-    failure = await Bench(echo).failure({"header": None}, **{HEADER_HOLES: holes})
+    failure = await FunctionBench(echo).failure({"header": None}, **{HEADER_HOLES: holes})
     assert (failure.type, failure.non_retryable) == ("missing_secret", True)
     assert "DAGWRIGHT_SECRET_NOPE" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "problem"),
+    [
+        ("echo", {}, None),
+        ("other", {}, "The secret 'TOKEN' is not bound to 'other': declare it with @tool"),
+        ("other", {"secrets": ["TOKEN"]}, None),
+        ("other", {"secrets": ["PIN"]}, "is not bound to 'other'"),
+        ("echo", {"secrets": []}, "'echo' takes no secrets"),
+        ("echo", {"effects": "pure"}, "'echo' takes no secrets"),
+    ],
+)
+async def test_a_secret_goes_only_to_tools_that_it_is_bound_to(
+    name: str, fields: dict[str, Any], problem: str | None
+) -> None:
+    calls: list[str] = []
+
+    @tool(**{"name": name, "effects": "read", **fields})
+    def called(token: str) -> None:
+        calls.append(token)
+
+    holes = [[["token"], [{"secret": "TOKEN"}]]]
+    if problem is None:
+        assert await FunctionBench(called).result({"token": None}, **{HEADER_HOLES: holes}) is None
+        assert calls == [SECRETS["TOKEN"]]
+        return
+    failure = await FunctionBench(called).failure({"token": None}, **{HEADER_HOLES: holes})
+    assert (failure.type, failure.non_retryable, calls) == ("secret_refused", True, [])
+    assert problem in failure.message
 
 
 @pytest.mark.parametrize("arguments", [(), ([1],), ({}, {}), (None,), ("x",)])
@@ -152,7 +151,7 @@ async def test_anything_but_one_object_is_refused_for_good(arguments: tuple[Any,
     @tool
     def nothing() -> None: ...
 
-    failure = await Bench(nothing).failure(*arguments)
+    failure = await FunctionBench(nothing).failure(*arguments)
     assert (failure.type, failure.non_retryable) == ("invalid_arguments", True)
     assert failure.message == "Invalid arguments: 'nothing' takes one JSON object"
 
@@ -162,10 +161,10 @@ async def test_wrong_arguments_and_results_are_final() -> None:
     def half(text: str) -> Any:
         return {"at": {text: float("nan")}}
 
-    wrong = await Bench(half).failure({"txt": 1})
+    wrong = await FunctionBench(half).failure({"txt": 1})
     assert (wrong.type, wrong.non_retryable) == ("invalid_arguments", True)
     assert wrong.message == "Invalid arguments: /txt: no such parameter; /text: Field required"
-    result = await Bench(half).failure({"text": "x"})
+    result = await FunctionBench(half).failure({"text": "x"})
     assert (result.type, result.non_retryable) == ("invalid_result", True)
     assert result.message == "The value is not JSON at /at/x: nan is not a JSON number"
 
@@ -176,7 +175,7 @@ async def test_a_result_over_the_limit_is_refused_with_both_sizes(monkeypatch: p
         return "x" * 300_000
 
     monkeypatch.setattr("activities.call_tool.STORED_VALUE_LIMIT_BYTES", 262_144)
-    failure = await Bench(large).failure({})
+    failure = await FunctionBench(large).failure({})
     assert (failure.type, failure.non_retryable) == ("too_large", True)
     assert "300,002 bytes" in failure.message
     assert "262,144" in failure.message
@@ -269,7 +268,7 @@ async def test_async_tools_may_raise_anything_too() -> None:
         async def failing(raised: Any = error) -> NoReturn:
             raise raised
 
-        assert (await Bench(failing).failure({})).type == "tool_failed"
+        assert (await FunctionBench(failing).failure({})).type == "tool_failed"
 
 
 @pytest.mark.parametrize("odd", [float("nan"), "\ud800", object(), {1}], ids=["nan", "half", "object", "set"])
@@ -306,7 +305,7 @@ async def test_messages_and_traces_are_cut_at_whole_characters() -> None:
     def deep() -> None:
         descend(400)
 
-    failure = await Bench(deep).failure({})
+    failure = await FunctionBench(deep).failure({})
     assert len(failure.message.encode()) <= 4096
     assert failure.message.endswith("é…")
     encoded = Failure()
@@ -320,7 +319,7 @@ async def test_endless_recursion_is_a_failure_like_others() -> None:
     def forever() -> Any:
         return forever()
 
-    failure = await Bench(forever).failure({})
+    failure = await FunctionBench(forever).failure({})
     assert failure.message.startswith("RecursionError")
 
 
@@ -332,7 +331,7 @@ async def test_a_cause_is_told_in_the_message() -> None:
         except OSError as error:
             raise GiveUp("cannot save") from error
 
-    assert (await Bench(wrapped).failure({})).message == "cannot save (caused by OSError: disk full)"
+    assert (await FunctionBench(wrapped).failure({})).message == "cannot save (caused by OSError: disk full)"
 
 
 async def test_the_wrapper_heartbeats_and_keeps_what_the_tool_said() -> None:
@@ -345,7 +344,7 @@ async def test_the_wrapper_heartbeats_and_keeps_what_the_tool_said() -> None:
         context().progress(1, 4)
         await beaten.wait()
 
-    bench = Bench(slow)
+    bench = FunctionBench(slow)
     bench.temporal.info = replace(bench.temporal.info, heartbeat_timeout=timedelta(milliseconds=60))
 
     def received(*details: Any) -> None:
@@ -366,7 +365,7 @@ async def test_heartbeats_before_the_tool_speaks_keep_the_last_attempts_details(
     def slow() -> bool:
         return beaten.wait(120)
 
-    bench = Bench(slow)
+    bench = FunctionBench(slow)
     bench.temporal.info = replace(
         bench.temporal.info, heartbeat_timeout=timedelta(milliseconds=30), heartbeat_details=["cursor"]
     )
@@ -392,7 +391,7 @@ async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
             await asyncio.wait_for(cleaned.wait(), 120)
         return "unreachable"
 
-    bench = Bench(slow)
+    bench = FunctionBench(slow)
     running = asyncio.ensure_future(bench.payload({}))
     await started.wait()
     bench.temporal.cancel()
@@ -413,7 +412,7 @@ async def test_an_async_tool_cannot_swallow_a_cancel() -> None:
             return "swallowed"
         return "unreachable"
 
-    bench = Bench(stubborn)
+    bench = FunctionBench(stubborn)
     running = asyncio.ensure_future(bench.payload({}))
     await started.wait()
     bench.temporal.cancel()
@@ -432,7 +431,7 @@ async def test_a_sync_tool_sees_the_cancel_and_is_waited_for() -> None:
         ended.append(context().wait_cancelled(10))
         return "cleaned up"
 
-    bench = Bench(slow)
+    bench = FunctionBench(slow)
     running = asyncio.ensure_future(bench.payload({}))
     await started.wait()
     bench.temporal.cancel()
@@ -450,7 +449,7 @@ async def test_a_sync_tool_that_never_looked_keeps_its_finished_work() -> None:
         loop.call_soon_threadsafe(started.set)
         return "done" if go_on.wait(120) else "never"
 
-    bench = Bench(deaf)
+    bench = FunctionBench(deaf)
     running = asyncio.ensure_future(bench.result({}))
     await started.wait()
     bench.temporal.cancel()
@@ -466,7 +465,7 @@ async def test_a_worker_that_stops_says_so() -> None:
         started.set()
         await asyncio.Event().wait()
 
-    bench = Bench(slow)
+    bench = FunctionBench(slow)
     running = asyncio.ensure_future(bench.failure({}))
     await started.wait()
     bench.temporal.cancel(activity.ActivityCancellationDetails(worker_shutdown=True))
@@ -488,7 +487,7 @@ async def test_log_lines_carry_run_node_and_attempt() -> None:
     before = structlog.get_config()
     structlog.configure(processors=[keep])
     try:
-        await Bench(noisy).result({})
+        await FunctionBench(noisy).result({})
     finally:
         structlog.configure(**before)
     assert seen == [{"event": "inside", "workflow_id": "test", "node_id": "n1", "attempt": 2}]
@@ -504,7 +503,7 @@ async def test_async_tool_that_blocks_is_told_to_whoever_runs_the_worker() -> No
         await asyncio.sleep(0)
         threading.Event().wait(1.5)
 
-    bench = Bench(blocking)
+    bench = FunctionBench(blocking)
     bench.temporal.info = replace(bench.temporal.info, heartbeat_timeout=timedelta(milliseconds=300))
     with structlog.testing.capture_logs() as logs:
         await bench.payload({})

@@ -75,7 +75,7 @@ export async function mount(root, { api, params, go }) {
       if (isLeft) return;
       fill(sessions, data.map((each) => sessionLine(each, session)), data.length === 0 && el("li", { class: "hint" }, "none yet"));
     } catch (error) {
-      say(error.message);
+      if (!isLeft) say(error.message);
     }
   }
 

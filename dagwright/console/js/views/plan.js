@@ -150,8 +150,9 @@ export async function mount(root, { api, params, go }) {
     try {
       const options = { headers: { "Idempotency-Key": newKey() } };
       const run = await api.post("/v1/runs", { plan: text.value, inputs: value ?? {} }, options);
-      say(`The run ${run.run_id} has started.`);
-      go(`#/runs/${encodeURIComponent(run.run_id)}`);
+      const words = `The run ${run.run_id} has started.`;
+      if (isLeft) say(words);
+      else go(`#/runs/${encodeURIComponent(run.run_id)}`, words);
     } catch (error) {
       wrong.textContent = error.message;
       wrong.hidden = false;
@@ -181,7 +182,7 @@ export async function mount(root, { api, params, go }) {
       fill(published, el("option", { value: "" }, names.length ? "choose…" : "none is published"), names.map((name, index) => el("option", { value: name }, plans[index].dagwright.title ?? name)));
       published.disabled = names.length === 0;
     } catch (error) {
-      say(error.message);
+      if (!isLeft) say(error.message);
     }
   }
 

@@ -92,7 +92,7 @@ export async function mount(root, { api, params, go }) {
         graph.drawn();
         timeline.changed();
       } catch (error) {
-        say(error.message);
+        if (!isGone) say(error.message);
       }
       readingMs = performance.now() - begun;
       again = null;

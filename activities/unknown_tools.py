@@ -1,0 +1,58 @@
+"""Holds calls of tools and agents that their worker does not have, until a worker has them.
+
+The queue of a file of tools or agents keeps its name when the file changes, so a call may reach a worker whose version
+of the file has lost the tool, or does not have it yet. The server keeps the call, without using up its attempts, until
+a worker that has the tool lets it go (`dagwright.missing_tools`). This module must not import workflows.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+import structlog
+from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.client import Client
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from activities.stored_agents import AgentMissing
+from dagwright.contracts.wire import ERROR_TOOL_MISSING, PAUSED_AS_MISSING
+from dagwright.parking import pause_call
+from dagwright.plan.model_tools import AGENT_PREFIX
+
+_LOG = structlog.stdlib.get_logger("activities.unknown_tools")
+_NEXT_ATTEMPT = timedelta(seconds=30)
+"""Delay before the next attempt of a call that the server cannot pause."""
+
+DynamicActivity = Callable[[Sequence[RawValue]], Awaitable[RawValue]]
+
+
+def unknown_tool_activity(client: Client, call_stored_agent: DynamicActivity) -> DynamicActivity:
+    """Return the activity for all calls of tools that the worker does not have.
+
+    Args:
+        call_stored_agent: answers the calls of agents that were added to the database; raises `AgentMissing` for
+            others.
+    """
+
+    @activity.defn(dynamic=True)
+    async def call_unknown_tool(arguments: Sequence[RawValue]) -> RawValue:
+        info = activity.info()
+        tool = info.activity_type
+        if tool.startswith(AGENT_PREFIX):
+            with suppress(AgentMissing):
+                return await call_stored_agent(arguments)
+        what = f"agent {tool.removeprefix(AGENT_PREFIX)!r}" if tool.startswith(AGENT_PREFIX) else f"tool {tool!r}"
+        words = (
+            f"{PAUSED_AS_MISSING}: the worker {client.identity} serves the queue {info.task_queue!r} and has no {what}"
+        )
+        run = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
+        try:
+            await pause_call(client, run, info.activity_id, reason=words)
+        except RPCError as error:
+            _LOG.warning("a call of a missing tool cannot be paused, so it is retried", tool=tool, error=str(error))
+        raise ApplicationError(words, type=ERROR_TOOL_MISSING, next_retry_delay=_NEXT_ATTEMPT)
+
+    return call_unknown_tool

@@ -1,0 +1,70 @@
+"""Draining: how long a process that stops lets its calls continue.
+
+All calls have `GRACE_S` to end by themselves. Then calls are cancelled, and Temporal repeats them on another worker,
+but for calls of `write` tools: these must not be repeated, so they continue until their own timeout, or until the limit
+that `DAGWRIGHT_DRAIN_S` sets.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+GRACE_S = 10.0
+
+
+def grace_s(limit_s: float | None) -> float:
+    """Seconds that all calls may continue after a process was requested to stop.
+
+    Args:
+        limit_s: `DAGWRIGHT_DRAIN_S`, if it is set.
+    """
+    return GRACE_S if limit_s is None else min(GRACE_S, limit_s)
+
+
+def drain_s(own_s: float, *, limit_s: float | None) -> float:
+    """Seconds that the call of a `write` tool may continue after the grace period.
+
+    Args:
+        own_s: what is left of its own timeout.
+        limit_s: `DAGWRIGHT_DRAIN_S`, if it is set; counted from the beginning of the grace.
+    """
+    if limit_s is None:
+        return max(0.0, own_s)
+    return max(0.0, min(own_s, limit_s - grace_s(limit_s)))
+
+
+class WritesInFlight:
+    """Counts the calls of `write` tools that this process works on; safe across threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._count = 0
+        self._ended_at = float("-inf")
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count one call for as long as the block lasts."""
+        with self._lock:
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._count -= 1
+                self._ended_at = self._clock()
+
+    @property
+    def count(self) -> int:
+        """Number of calls now."""
+        return self._count
+
+    def quiet_s(self) -> float:
+        """Seconds since the last such call ended: 0 during a call, infinite if there was none."""
+        with self._lock:
+            return 0.0 if self._count else self._clock() - self._ended_at
+
+
+writes_in_flight = WritesInFlight()
+"""One for the process: before it exits, it waits for these calls."""

@@ -1,0 +1,120 @@
+"""Reads the JSON body of a request: after the caller's scopes are known, within its limits, and once.
+
+A body is refused before it is parsed if it holds too many values: 30 MB of empty lists take gigabytes once they are
+objects, and pydantic reports an error for each of them.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+
+from dagwright.contracts.decoding import json_from_bytes
+from dagwright.dialects.json_reader import MAX_DEPTH, depth_of
+from dagwright.gateway.desk import Needs, desk_of
+from dagwright.gateway.errors import ApiError
+
+MOST_FIELDS = 200
+"""Fields of a body: pydantic reports an error for each unknown field."""
+_LARGE_BYTES = 64 * 1024
+"""The depth of a larger body is computed in a thread."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class JsonRequest(Request):
+    """A request whose JSON is parsed by `read_json`, and only there."""
+
+    _value: Any = None
+
+    async def read_json(self, *, most_values: int) -> None:
+        """Read and validate the body.
+
+        Raises:
+            ApiError: it is not JSON that can be stored, has more than `most_values` values, or too many fields.
+        """
+        body = (await self.body()).removeprefix(_BYTE_ORDER_MARK)
+        if not body or "json" not in self.headers.get("content-type", "").lower():
+            # FastAPI reports the content type.
+            return
+        if values_of(body, most=most_values) > most_values:
+            # The bound is not the number: an empty list counts twice.
+            words = f"the body may have at most {most_values:,} JSON values"
+            raise ApiError(413, words, code="request_too_large")
+        self._value = _parsed(body)
+        if isinstance(self._value, dict) and len(self._value) > MOST_FIELDS:
+            words = f"the body has {len(self._value):,} fields; at most {MOST_FIELDS} are accepted"
+            raise ApiError(400, words, code="too_large")
+        deep = depth_of(self._value) if len(body) <= _LARGE_BYTES else await asyncio.to_thread(depth_of, self._value)
+        if deep > MAX_DEPTH:
+            raise _too_deep()
+
+    async def json(self) -> Any:
+        """Return the parsed body."""
+        return self._value
+
+
+class JsonRoute(APIRoute):
+    """A route that checks the scopes of the caller, then the size of the body, and parses it last.
+
+    FastAPI itself reads the body before any dependency of the route runs.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of a request."""
+        answer = super().get_route_handler()
+        needed = [each.dependency for each in self.dependencies if isinstance(each.dependency, Needs)]
+
+        async def handle(request: Request) -> Response:
+            desk = desk_of(request)
+            for each in needed:
+                each(desk, request)
+            read = JsonRequest(request.scope, request.receive)
+            limit = desk.uses.limits.body_limit(request.method, request.url.path)
+            await read.read_json(most_values=limit.max_values)
+            return await answer(read)
+
+        return handle
+
+
+def values_of(body: bytes, *, most: int) -> int:
+    """Return an upper bound for the number of values in a JSON text, without parsing it.
+
+    Each value but the root follows a comma or is the first one of a list or an object. Texts may hold these characters
+    too, so they are left out, but only if the bound is above `most` otherwise.
+    """
+    found = _marks(body)
+    if found <= most:
+        return found
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # A key and a text for each value, and two quotation marks for each of them.
+    if (texts := plain.count(b'"') // 4) > most:
+        return texts
+    return _marks(b"".join(plain.split(b'"')[::2]))
+
+
+def _marks(text: bytes) -> int:
+    return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def _parsed(body: bytes) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ApiError: the text is not JSON, or holds a lone surrogate, a number that is not finite, or deep nesting.
+    """
+    try:
+        return json_from_bytes(body)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        reason = str(error)
+        if "recursion limit" in reason:
+            raise _too_deep() from None
+        raise ApiError(400, f"the body of the request is not valid JSON: {reason:.200}", code="invalid_json") from None
+
+
+def _too_deep() -> ApiError:
+    return ApiError(400, f"the body nests lists and objects more than {MAX_DEPTH} deep", code="too_large")

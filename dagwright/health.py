@@ -1,0 +1,166 @@
+"""Liveness and readiness of a process: `/livez` and `/readyz`, for orchestrators and load balancers.
+
+`/livez` fails if the event loop does not respond: restart the process. `/readyz` fails if something that the process
+needs does not answer, such as Temporal: send it no work, and let it live. The gateway serves both itself; a worker
+serves them from a thread, so that a blocked event loop is reported and not only timed out.
+"""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+T = TypeVar("T")
+
+LIVEZ, READYZ = "/livez", "/readyz"
+LOOP_TIMEOUT_S = 5.0
+"""A process whose event loop makes no step for so long is stuck; on a loaded machine a step may wait for 3 s."""
+CHECK_TIMEOUT_S = 2.5
+FRESH_S = 1.0
+"""A result is reused for so long: however often it is asked for, nothing is asked more often."""
+RETRY_AFTER_S = 2
+DRAINING = "draining"
+"""Status of a process that was requested to stop and waits for what runs."""
+_LEAVING_S = 2.0
+
+_LOG = structlog.stdlib.get_logger("health")
+
+Check = Callable[[], Awaitable[object]]
+"""Raises if what it checks does not work."""
+
+
+class Readiness:
+    """Runs the checks of a process; belongs to one event loop.
+
+    Args:
+        checks: name -> check.
+        stopped: set when the process starts to drain.
+    """
+
+    def __init__(self, checks: Mapping[str, Check], *, stopped: asyncio.Event | None = None) -> None:
+        self._stopped = stopped
+        self._checks = checks
+        self._turn = asyncio.Lock()
+        self._checked_at = float("-inf")
+        self._problems: dict[str, str] = {}
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the process takes no new work and waits for what runs."""
+        return self._stopped is not None and self._stopped.is_set()
+
+    async def problems(self) -> Mapping[str, str]:
+        """Failed checks: name of the check -> reason."""
+        async with self._turn:
+            if time.monotonic() - self._checked_at >= FRESH_S:
+                found = await asyncio.gather(*map(_problem, self._checks.values()))
+                problems = {name: words for name, words in zip(self._checks, found, strict=True) if words is not None}
+                self._log_changes(problems)
+                self._problems, self._checked_at = problems, time.monotonic()
+            return self._problems
+
+    async def response(self) -> JSONResponse:
+        """Return the response of `/readyz`; reasons are in the log alone, because the caller needs no key."""
+        headers = {"Retry-After": str(RETRY_AFTER_S)}
+        if self.is_draining:
+            return JSONResponse({"status": DRAINING}, status_code=503, headers=headers)
+        problems = await self.problems()
+        checks = {name: "failed" if name in problems else "ok" for name in self._checks}
+        if not problems:
+            return JSONResponse({"status": "ok", "checks": checks})
+        return JSONResponse({"status": "unavailable", "checks": checks}, status_code=503, headers=headers)
+
+    def _log_changes(self, problems: Mapping[str, str]) -> None:
+        for name in self._checks:
+            if name in problems and name not in self._problems:
+                _LOG.warning("not ready", check=name, reason=problems[name])
+            elif name in self._problems and name not in problems:
+                _LOG.info("ready again", check=name)
+
+
+async def _problem(check: Check) -> str | None:
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT_S):
+            await check()
+    except TimeoutError:
+        return f"no answer within {CHECK_TIMEOUT_S:g} s"
+    # The edge of the probe: whatever a check raises is the reason that it reports.
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return None
+
+
+@asynccontextmanager
+async def serving_health(listener: socket.socket, readiness: Readiness) -> AsyncIterator[None]:
+    """Serve `/livez` and `/readyz` of the running event loop from a thread, for as long as the block lasts.
+
+    Args:
+        listener: an open socket; it is closed at the end.
+    """
+    config = uvicorn.Config(
+        _app(asyncio.get_running_loop(), readiness),
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=round(_LEAVING_S),
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=asyncio.run, args=(server.serve([listener]),), name="health", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        # Not forever: what is left of it ends with the process.
+        await asyncio.to_thread(thread.join, _LEAVING_S + 1)
+        listener.close()
+
+
+def _app(loop: asyncio.AbstractEventLoop, readiness: Readiness) -> Starlette:
+    """Return an application that runs on another event loop than the one it reports on."""
+
+    async def livez(_: Request) -> JSONResponse:
+        try:
+            await _on(loop, asyncio.sleep(0))
+        except TimeoutError:
+            return _stuck()
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(_: Request) -> JSONResponse:
+        try:
+            return await _on(loop, readiness.response())
+        except TimeoutError:
+            return _stuck()
+
+    return Starlette(routes=[Route(LIVEZ, livez), Route(READYZ, readyz)])
+
+
+async def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Run something on another event loop and return its result.
+
+    Raises:
+        TimeoutError: that loop does not respond, or stops.
+    """
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop)), LOOP_TIMEOUT_S)
+    except RuntimeError as error:
+        work.close()
+        raise TimeoutError from error
+
+
+def _stuck() -> JSONResponse:
+    words = f"the event loop has not responded for {LOOP_TIMEOUT_S:g} s"
+    return JSONResponse({"status": "stuck", "message": words}, status_code=503)

@@ -1,0 +1,90 @@
+"""Which JSON types a value of a schema may have, and which an argument may take: never fewer than there are.
+
+Arguments of tools are validated by pydantic in its lax mode, which converts some types; what it may convert counts as
+accepted. Whatever a schema says that is not understood here allows every type.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+JsonTypes = frozenset[str]
+ALL: JsonTypes = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_MOST_STEPS = 50
+"""References followed in one schema, which may lead in a circle."""
+_SCALARS: JsonTypes = frozenset({"boolean", "integer", "number", "string"})
+_CONVERTED: Mapping[str, JsonTypes] = {"boolean": _SCALARS, "integer": _SCALARS, "number": _SCALARS}
+"""Type of a parameter -> what pydantic's lax mode may convert to it."""
+
+
+class _Part:
+    """A part of a schema, with the whole in which its references lead somewhere."""
+
+    def __init__(self, schema: Any, root: Mapping[str, Any]) -> None:
+        self.schema, self.root = _resolved(schema, root), root
+
+
+def schema_at(schema: Any, root: Mapping[str, Any], path: Sequence[str | int]) -> Any:
+    """Return the part of a schema for a place in its values; `True` if that is unknown.
+
+    Args:
+        root: in which references lead somewhere.
+    """
+    part = _Part(schema, root)
+    for step in path:
+        found: Any = True
+        if isinstance(part.schema, Mapping) and part.schema.keys().isdisjoint(_COMBINED):
+            properties, items = part.schema.get("properties"), part.schema.get("items")
+            if isinstance(step, str) and isinstance(properties, Mapping):
+                found = properties.get(step, True)
+            elif isinstance(step, int) and isinstance(items, Mapping) and "prefixItems" not in part.schema:
+                found = items
+        part = _Part(found, root)
+    return part
+
+
+_COMBINED = ("anyOf", "oneOf", "allOf", "not", "if", "patternProperties")
+
+
+def _resolved(schema: Any, root: Mapping[str, Any]) -> Any:
+    for _ in range(_MOST_STEPS):
+        if not isinstance(schema, Mapping) or "$ref" not in schema:
+            return schema
+        name = str(schema["$ref"]).removeprefix("#/$defs/")
+        definitions = root.get("$defs")
+        schema = definitions.get(name, True) if isinstance(definitions, Mapping) else True
+    return True
+
+
+def types_made(schema: Any) -> JsonTypes:
+    """Return the types that a value of a schema may have."""
+    return _types(schema if isinstance(schema, _Part) else _Part(schema, schema), accepts=False)
+
+
+def types_accepted(schema: Any) -> JsonTypes:
+    """Return the types that a parameter of a schema may take, with those that may be converted to it."""
+    return _types(schema if isinstance(schema, _Part) else _Part(schema, schema), accepts=True)
+
+
+def _types(part: _Part, *, accepts: bool, depth: int = 0) -> JsonTypes:
+    schema = part.schema
+    if not isinstance(schema, Mapping) or depth > _MOST_STEPS:
+        return ALL
+    choices = schema.get("anyOf", schema.get("oneOf"))
+    if isinstance(choices, list):
+        each = [_types(_Part(choice, part.root), accepts=accepts, depth=depth + 1) for choice in choices]
+        return frozenset().union(*each) or ALL
+    written = schema.get("type")
+    names = [written] if isinstance(written, str) else written
+    if not isinstance(names, list) or not names or not ALL.issuperset(names):
+        return ALL
+    if accepts and ("enum" in schema or "const" in schema):
+        return ALL
+    if not accepts:
+        # A whole number is a number too.
+        return frozenset(names) | (frozenset({"integer"}) if "number" in names else frozenset())
+    # A date, a time or a duration may be given as a number.
+    is_formatted = "format" in schema
+    found: set[str] = set()
+    for name in names:
+        found |= _SCALARS if name == "string" and is_formatted else _CONVERTED.get(name, frozenset({name}))
+    return frozenset(found)

@@ -1,0 +1,66 @@
+"""Folders and files that only their owner may read: the state folder and everything in it.
+
+Histories hold the arguments and results of all runs, so other users of the machine must not read them. The folder alone
+(mode 0700) keeps them out; files get mode 0600 as well, for the case that the folder is opened later.
+"""
+
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+UMASK = 0o077
+"""For processes that write only into the state folder, such as the Temporal server."""
+_OTHERS = 0o077
+
+
+def make_private_folder(folder: Path) -> bool:
+    """Create a folder with mode 0700, or remove the access of others to it; return whether others have none.
+
+    A folder of another user, and one that all users share (sticky bit, as `/tmp`), keeps its mode.
+
+    Raises:
+        OSError: the folder cannot be created.
+    """
+    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    return _restrict(folder, FOLDER_MODE)
+
+
+def make_files_private(folders: Iterable[Path]) -> None:
+    """Set mode 0600 for the files directly in some folders; folders, links and files of other users are left out."""
+    for path in [path for folder in folders if folder.is_dir() for path in folder.iterdir()]:
+        # Lock files of other commands come and go.
+        with suppress(FileNotFoundError):
+            if stat.S_ISREG(path.lstat().st_mode):
+                _restrict(path, FILE_MODE)
+
+
+def private_opener(path: str, flags: int) -> int:
+    """Open a file for `open(…, opener=private_opener)`, with mode 0600 if it is created."""
+    return os.open(path, flags, FILE_MODE)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a text file that only its owner may read.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with open(path, "w", encoding="utf-8", opener=private_opener) as file:
+        file.write(text)
+
+
+def _restrict(path: Path, mode: int) -> bool:
+    found = path.stat().st_mode
+    if not found & _OTHERS:
+        return True
+    if found & stat.S_ISVTX:
+        return False
+    try:
+        path.chmod(mode)
+    except PermissionError:
+        return False
+    return True

@@ -1,0 +1,64 @@
+"""Who polls a task queue, and which workers were processes of this machine."""
+
+import os
+import socket
+from datetime import UTC, datetime, timedelta
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+
+_FRESH = timedelta(seconds=90)
+"""A poll lasts up to a minute, so a worker that polls was seen within that time and a little more."""
+
+
+async def is_polling(client: Client, task_queue: str) -> bool:
+    """Return whether the worker of a client has polled a queue for workflow tasks within the last 90 s.
+
+    Raises:
+        RPCError: the server does not answer.
+    """
+    return client.identity in await _identities(client, task_queue)
+
+
+async def has_pollers(client: Client, task_queue: str) -> bool:
+    """Return whether a live worker has polled a queue for workflow tasks within the last 90 s.
+
+    Raises:
+        RPCError: the server does not answer.
+    """
+    return not all(map(is_dead_here, await _identities(client, task_queue)))
+
+
+async def _identities(client: Client, task_queue: str) -> list[str]:
+    described = await client.workflow_service.describe_task_queue(
+        DescribeTaskQueueRequest(
+            namespace=client.namespace,
+            task_queue=TaskQueue(name=task_queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        ),
+        timeout=timedelta(seconds=5),
+    )
+    now = datetime.now(UTC)
+    return [
+        poller.identity for poller in described.pollers if now - poller.last_access_time.ToDatetime(tzinfo=UTC) < _FRESH
+    ]
+
+
+def is_dead_here(identity: str) -> bool:
+    """Return whether a worker was a process of this machine and is gone: the server lists a killed one for minutes.
+
+    Args:
+        identity: the SDK's default, `<pid>@<host>`; nothing is known of other machines.
+    """
+    pid, _, host = identity.partition("@")
+    if host != socket.gethostname() or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

@@ -1,0 +1,125 @@
+"""Which payload store the workers of a task queue use: published on the server by the first worker.
+
+Workers with different stores would lose each other's values, and runs would fail when they meet one. So a worker
+compares the ID of its store with the published one and refuses to start with another. As for a parked tool, the note
+is an open workflow that no worker polls: starting it is atomic, and every worker sees it at once.
+"""
+
+from dataclasses import dataclass
+
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.contracts import wire
+from dagwright.note_workflows import end_note, note_id, read_note, start_note
+from dagwright.store import OtherStore, PayloadStore
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedStore:
+    """The store that the workers of a task queue use.
+
+    Args:
+        store_id: its ID.
+        location: where the worker that published it finds it.
+    """
+
+    store_id: str
+    location: str
+
+
+async def publish_store(client: Client, store: PayloadStore, *, task_queue: str) -> None:
+    """Publish the store of a worker, or compare it with the published one.
+
+    Raises:
+        OtherStore: the workers of the queue use another store.
+        StoreUnavailable: the store does not answer.
+    """
+    mine = PublishedStore(await store.identify(), store.location)
+    # The note may be ended manually between the two calls: then this worker is the first one.
+    for _ in range(2):
+        if await _start_note(client, mine, task_queue=task_queue):
+            return
+        if (published := await published_store(client, task_queue)) is not None:
+            _refuse_other(mine, published, client.namespace, task_queue)
+            return
+
+
+async def check_store(client: Client, store: PayloadStore, *, task_queue: str) -> None:
+    """Compare the store of a process that starts runs with the published one, if there is one.
+
+    Raises:
+        OtherStore: the workers of the queue use another store.
+        StoreUnavailable: the store does not answer.
+    """
+    published = await published_store(client, task_queue)
+    if published is not None:
+        _refuse_other(PublishedStore(await store.identify(), store.location), published, client.namespace, task_queue)
+
+
+async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -> PublishedStore | None:
+    """Publish a store in place of the published one; return that, `None` if there was none.
+
+    Raises:
+        RPCError: the server refuses.
+        StoreUnavailable: the store does not answer.
+    """
+    mine = PublishedStore(await store.identify(), store.location)
+    before = await published_store(client, task_queue)
+    if before is not None:
+        await end_note(client, _note_id(task_queue), reason=f"replaced by {mine.location}")
+    await _start_note(client, mine, task_queue=task_queue)
+    return before
+
+
+async def published_store(client: Client, task_queue: str) -> PublishedStore | None:
+    """Return the published store of a task queue; `None` if there is none, or this client may not see it."""
+    try:
+        note = await read_note(client, _note_id(task_queue))
+    except RPCError as error:
+        if error.status is RPCStatusCode.PERMISSION_DENIED:
+            return None
+        raise
+    if note is None:
+        return None
+    memo = await note.memo()
+    return PublishedStore(str(memo.get(wire.MEMO_STORE_ID, "")), str(memo.get(wire.MEMO_STORE_LOCATION, "")))
+
+
+async def _start_note(client: Client, store: PublishedStore, *, task_queue: str) -> bool:
+    """Publish a store unless one is published; return whether the note is there now through this call."""
+    try:
+        return await start_note(
+            client,
+            wire.NOTE_PAYLOAD_STORE,
+            _note_id(task_queue),
+            memo={wire.MEMO_STORE_ID: store.store_id, wire.MEMO_STORE_LOCATION: store.location},
+            summary=f"the payload store of task queue {task_queue}: {store.location}",
+            details="This is a note that no worker polls. `dagwright store adopt` replaces it.",
+        )
+    except RPCError as error:
+        if error.status is not RPCStatusCode.PERMISSION_DENIED:
+            raise
+        # A key that may start no workflow of this type: the stores are not compared then.
+        return True
+
+
+def _refuse_other(mine: PublishedStore, published: PublishedStore, namespace: str, task_queue: str) -> None:
+    if mine.store_id == published.store_id:
+        return
+    adopt = "to use this one without the values of the other, run `dagwright store adopt --yes`"
+    if mine.location == published.location:
+        raise OtherStore(
+            f"the payload store {mine.location} has another ID than it had: its values were removed, or its disk is "
+            f"not mounted (ID {mine.store_id[:12]}, and it was {published.store_id[:12]}): restore it; {adopt}"
+        )
+    raise OtherStore(
+        f"the workers of task queue {task_queue!r} in namespace {namespace!r} use the payload store "
+        f"{published.location} (ID {published.store_id[:12]}), and this process has {mine.location} "
+        f"(ID {mine.store_id[:12]}): set DAGWRIGHT_PAYLOAD_STORE to the same store; to move a store, copy it with its "
+        f"file `store-id`; {adopt}"
+    )
+
+
+def _note_id(task_queue: str) -> str:
+    return note_id(wire.ID_PAYLOAD_STORE, task_queue)

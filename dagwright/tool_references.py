@@ -1,0 +1,69 @@
+"""How `--tools`, `--agents` and `--tools-queue` stand among the references that a run remembers.
+
+A reference holds in every folder and every process, so that another command can load the same tools. This module
+imports nothing heavy: the command line needs it for its help.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+SERVERS_SUFFIX = ".json"
+"""Ending of a value of `--tools` that is a file of MCP servers."""
+
+_AGENTS = "agents:"
+"""Prefix of a file of agents, where files of agents stand among modules of tools."""
+_QUEUE = "queue:"
+
+
+def absolute_path(file: str) -> Path:
+    """Return the absolute path of a file, with its symbolic links.
+
+    Links stay because the queue of the tools is named after the path: `current/tools.py` of a folder of releases has to
+    keep its name when the link moves to the next release.
+    """
+    return Path(os.path.abspath(file))  # noqa: PTH100 - `resolve` follows links
+
+
+def is_path(reference: str) -> bool:
+    """Return whether a value of `--tools` is a file rather than a module."""
+    return reference.endswith((".py", SERVERS_SUFFIX)) or "/" in reference or "\\" in reference
+
+
+def agents_reference(file: str) -> str:
+    """Reference of a run for a value of `--agents`."""
+    return f"{_AGENTS}{absolute_path(file)}"
+
+
+def file_of_reference(reference: str) -> str | None:
+    """Return the file of agents that a reference names; `None` if it names something else."""
+    return reference.removeprefix(_AGENTS) if reference.startswith(_AGENTS) else None
+
+
+def queue_reference(name: str) -> str:
+    """Reference of a run for the value of `--tools-queue`."""
+    return f"{_QUEUE}{name}"
+
+
+def queue_of_reference(reference: str) -> str | None:
+    """Return the queue that a reference names; `None` if it names something else."""
+    return reference.removeprefix(_QUEUE) if reference.startswith(_QUEUE) else None
+
+
+def chosen_queue(references: Sequence[str]) -> str | None:
+    """Return the queue of `--tools-queue` among references, the last one if there are several."""
+    return next(filter(None, map(queue_of_reference, reversed(references))), None)
+
+
+def options_of_references(references: Sequence[str]) -> list[str]:
+    """Return the command-line options that load the same tools and agents on the same queues."""
+    options: list[str] = []
+    for reference in references:
+        agents, queue = file_of_reference(reference), queue_of_reference(reference)
+        if queue is not None:
+            options += ["--tools-queue", queue]
+        elif agents is not None:
+            options += ["--agents", agents]
+        else:
+            options += ["--tools", reference]
+    return options

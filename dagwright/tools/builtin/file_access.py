@@ -1,0 +1,301 @@
+"""Access to files below the files folder: every path of a file tool goes through `FileAccess`.
+
+A path is opened one component at a time, each relative to the open folder before it and without following links, so
+nothing that changes meanwhile leads elsewhere. Refused are names that begin with a dot, links, what
+`dagwright.tools.protected_paths` protects, and, for writing, what Python would import. In a run that was started with
+an API key the root is a folder of the owner of the key.
+
+A file with several names (hard links) may be one of another owner, or of the state folder, and its other names cannot
+be found. So it is refused in every run: a rule for runs with an owner alone would leave the state folder open.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from dagwright.contracts.owners import ALL_OWNERS, is_owner_name
+from dagwright.tools.context import context, current_owner
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.errors import GiveUp
+from dagwright.tools.protected_paths import PathGuard
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""A pipe must not block the call; it is refused once it is open."""
+_DRAFT = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Without `O_TRUNC`: the file is truncated after a check that it has no other hard link."""
+
+PATH_LIMIT = 1_000
+"""Characters of a path: each component is opened by itself, inside the one before it."""
+_NAME_LIMIT_BYTES = 255
+"""Bytes of one component, the limit of common file systems."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or folder that a folder holds.
+
+    Args:
+        size_bytes: of a file, 0 for a folder.
+    """
+
+    name: str
+    is_folder: bool
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFolder:
+    """An open folder below the root.
+
+    Args:
+        descriptor: of the folder; valid inside the block that opened it.
+        path: absolute.
+        relative: from the root, as results name it.
+    """
+
+    descriptor: int
+    path: Path
+    relative: PurePosixPath
+    guard: PathGuard
+
+    def entries(self) -> list[Entry]:
+        """Return the files and folders by name, without links, hidden and protected ones."""
+        with os.scandir(self.descriptor) as found:
+            names = sorted(entry.name for entry in found if not entry.name.startswith("."))
+        return [entry for entry in map(self._entry, names) if entry is not None]
+
+    def _entry(self, name: str) -> Entry | None:
+        try:
+            status = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        except OSError:
+            return None
+        is_folder = stat.S_ISDIR(status.st_mode)
+        is_own = is_folder or (stat.S_ISREG(status.st_mode) and not _has_other_names(status))
+        if not is_own or self.guard.protects(self.path / name, status):
+            return None
+        return Entry(name, is_folder, 0 if is_folder else status.st_size)
+
+    @contextmanager
+    def folder(self, name: str) -> Iterator["OpenFolder"]:
+        """Open a folder in it.
+
+        Raises:
+            GiveUp: the folder is refused.
+            OSError: it cannot be opened.
+        """
+        self._refuse_link(name)
+        descriptor = os.open(name, _FOLDER, dir_fd=self.descriptor)
+        try:
+            opened = OpenFolder(descriptor, self.path / name, self.relative / name, self.guard)
+            _refuse_protected(self.guard, opened.path, os.fstat(descriptor), shown=opened.relative)
+            yield opened
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def file(self, name: str) -> Iterator[BinaryIO]:
+        """Open a regular file in it for reading.
+
+        Raises:
+            GiveUp: the file is refused.
+            OSError: it cannot be opened.
+        """
+        self._refuse_link(name)
+        with os.fdopen(os.open(name, _FILE, dir_fd=self.descriptor), "rb") as file:
+            status = os.fstat(file.fileno())
+            _refuse_protected(self.guard, self.path / name, status, shown=self.relative / name)
+            if not stat.S_ISREG(status.st_mode):
+                raise IsADirectoryError(name)
+            self._refuse_hard_link(name, status)
+            yield file
+
+    def replace_file(self, name: str, content: bytes) -> None:
+        """Write a file as a whole; a reader sees the old or the new content.
+
+        Raises:
+            GiveUp: the file is refused.
+        """
+        self._refuse_link(name)
+        status = self._status(name)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            raise GiveUp(f"{name!r} is a folder")
+        path, shown = self.path / name, self.relative / name
+        _refuse_protected(self.guard, path, status, shown=shown)
+        self._refuse_hard_link(name, status)
+        if self.guard.is_code(path):
+            raise GiveUp(
+                f"{str(shown)!r} would be a file that Python can import; write it outside of the folders with code "
+                "(DAGWRIGHT_FILES_ROOT on the worker), or with another ending"
+            )
+        # Named by the effect: an attempt that follows a crash overwrites the leftover instead of adding one.
+        mark = hashlib.sha256(f"{context().idempotency_key}/{name}".encode()).hexdigest()[:16]
+        draft = f".{mark}.draft"
+        try:
+            with os.fdopen(os.open(draft, _DRAFT, 0o666, dir_fd=self.descriptor), "wb") as file:
+                self._refuse_hard_link(draft, os.fstat(file.fileno()))
+                file.truncate()
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        finally:
+            if self._status(draft) is not None:
+                os.unlink(draft, dir_fd=self.descriptor)
+
+    def make_folder(self, name: str) -> None:
+        """Create a folder in it unless it is there."""
+        _refuse_protected(self.guard, self.path / name, self._status(name), shown=self.relative / name)
+        try:
+            os.mkdir(name, dir_fd=self.descriptor)
+        except FileExistsError:
+            return
+
+    def _refuse_link(self, name: str) -> None:
+        status = self._status(name)
+        if status is not None and stat.S_ISLNK(status.st_mode):
+            raise GiveUp(f"{str(self.relative / name)!r} is a symbolic link; the file tools follow none")
+
+    def _refuse_hard_link(self, name: str, status: os.stat_result | None) -> None:
+        if status is not None and _has_other_names(status):
+            raise GiveUp(
+                f"{str(self.relative / name)!r} has several names (hard links), of which some may lie outside of the "
+                "files folder; the file tools refuse it, so copy it"
+            )
+
+    def _status(self, name: str) -> os.stat_result | None:
+        try:
+            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+
+def _has_other_names(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+
+
+class FileAccess:
+    """The files that the current call may use."""
+
+    def __init__(self, environment: ToolEnvironment) -> None:
+        self._environment = environment
+
+    @contextmanager
+    def folder(self, path: str, *, create: bool = False) -> Iterator[OpenFolder]:
+        """Open a folder.
+
+        Args:
+            path: relative to the root.
+            create: whether missing folders are made.
+
+        Raises:
+            GiveUp: the path is refused.
+            OSError: it cannot be opened.
+        """
+        with self._opened(parts_of(path), create=create) as opened:
+            yield opened
+
+    @contextmanager
+    def parent(self, path: str, *, create: bool = False) -> Iterator[tuple[OpenFolder, str]]:
+        """Open the folder of a file; yield it with the name of the file. Raises as `folder`."""
+        parts = parts_of(path)
+        if not parts:
+            raise IsADirectoryError(path)
+        with self._opened(parts[:-1], create=create) as opened:
+            yield opened, parts[-1]
+
+    @contextmanager
+    def _opened(self, parts: Sequence[str], *, create: bool) -> Iterator[OpenFolder]:
+        with self._root(create=create) as root, _descended(root, parts, create=create) as opened:
+            yield opened
+
+    @contextmanager
+    def _root(self, *, create: bool) -> Iterator[OpenFolder]:
+        owner = current_owner()
+        if owner is not None and not self._environment.files_root_is_explicit:
+            raise GiveUp(
+                "The run was started with an API key, and for such runs the file tools need a folder of their own: set "
+                "DAGWRIGHT_FILES_ROOT on the worker; each owner gets a folder in it"
+            )
+        # The memo of a run may hold any text.
+        if owner is not None and owner != ALL_OWNERS and not is_owner_name(owner):
+            raise GiveUp(f"The run belongs to {owner!r:.80}, which cannot be the name of a folder")
+        real = self._environment.files_root.resolve()
+        guard = self._environment.protected.guard()
+        if guard.protects_root(real):
+            raise GiveUp(
+                "The files folder lies in a folder of Dagwright (state, plans or payloads), which the file tools "
+                "refuse; set DAGWRIGHT_FILES_ROOT on the worker to another folder"
+            )
+        if create or owner is not None:
+            real.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            root = OpenFolder(descriptor, real, PurePosixPath(), guard)
+            if owner is None or owner == ALL_OWNERS:
+                yield root
+                return
+            root.make_folder(owner)
+            with root.folder(owner) as own:
+                yield OpenFolder(own.descriptor, own.path, PurePosixPath(), guard)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def _descended(folder: OpenFolder, parts: Sequence[str], *, create: bool) -> Iterator[OpenFolder]:
+    if not parts:
+        yield folder
+        return
+    if create:
+        folder.make_folder(parts[0])
+    with folder.folder(parts[0]) as inner, _descended(inner, parts[1:], create=create) as opened:
+        yield opened
+
+
+def parts_of(path: str) -> list[str]:
+    """Return the components of a path below the root; none for the root itself.
+
+    Raises:
+        GiveUp: the path is absolute, leads out of the root, or names something hidden.
+    """
+    if "\0" in path or not path.strip():
+        raise GiveUp(f"{path!r} is not a path")
+    if Path(path).is_absolute():
+        raise GiveUp(f"{path!r} is outside the files folder; give a path relative to it")
+    if len(path) > PATH_LIMIT or not _is_encodable(path):
+        raise GiveUp(f"{path[:60]!r} is not a path: it has at most {PATH_LIMIT} characters of valid Unicode")
+    parts: list[str] = []
+    for part in PurePosixPath(path).parts:
+        if part != "..":
+            parts.append(part)
+        elif parts:
+            parts.pop()
+        else:
+            raise GiveUp(f"{path!r} is outside the files folder; give a path relative to it")
+    hidden = next((part for part in parts if part.startswith(".")), None)
+    if hidden is not None:
+        raise GiveUp(f"{path!r}: the file tools refuse names that begin with a dot, such as {hidden!r}")
+    if any(len(part.encode()) > _NAME_LIMIT_BYTES for part in parts):
+        raise GiveUp(f"{path[:60]!r} is not a path: a name has at most {_NAME_LIMIT_BYTES} bytes")
+    return parts
+
+
+def _is_encodable(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _refuse_protected(guard: PathGuard, path: Path, status: os.stat_result | None, *, shown: PurePosixPath) -> None:
+    if guard.protects(path, status):
+        raise GiveUp(
+            f"{str(shown)!r} belongs to Dagwright (state, keys, plans, tools or agents); the file tools refuse it"
+        )

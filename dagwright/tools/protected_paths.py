@@ -1,0 +1,126 @@
+"""Which files and folders the file tools refuse, whatever their root is: keys, histories, plans and code of Dagwright.
+
+Paths are compared by name, without regard to case and Unicode form, and by device and inode: another spelling, a bind
+mount or a hard link of a protected file is protected too. This module must not import the settings.
+"""
+
+import importlib.machinery
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_CODE_SUFFIXES = (*importlib.machinery.all_suffixes(), ".pth", ".pyw", ".pyd", ".egg-link")
+"""What Python imports or reads by itself from a folder on its path."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectedPaths:
+    """Files and folders that no file tool opens, lists or writes.
+
+    Args:
+        places: files and folders, absolute; a folder is protected with everything in it.
+        modules: names of modules with tools; their files are protected as soon as they are imported.
+        code_folders: folders in and below which no importable file is written, beside those that Python imports from.
+        record: JSON list of more places, which other processes of the state folder keep; `None` if there is none.
+    """
+
+    places: tuple[Path, ...] = ()
+    modules: tuple[str, ...] = ()
+    code_folders: tuple[Path, ...] = ()
+    record: Path | None = None
+
+    def guard(self) -> "PathGuard":
+        """Return the rules as the file system is now."""
+        files = [*self.module_files(), *recorded_places(self.record)]
+        beside = [file.parent for file in files if file.suffix == ".py"]
+        return PathGuard(
+            [*self.places, *files], [*self.code_folders, *beside, *(Path(entry or ".") for entry in sys.path)]
+        )
+
+    def module_files(self) -> list[Path]:
+        """Return the files of the modules that are imported by now, absolute."""
+        files = (getattr(sys.modules.get(name), "__file__", None) for name in self.modules)
+        return [Path(file).absolute() for file in files if file]
+
+
+NOTHING_PROTECTED = ProtectedPaths()
+
+
+class PathGuard:
+    """Judges paths during one call."""
+
+    def __init__(self, places: Iterable[Path], code_folders: Iterable[Path]) -> None:
+        self._places = _Marks(places)
+        self._code_folders = list(code_folders)
+
+    def protects(self, path: Path, status: os.stat_result | None = None) -> bool:
+        """Return whether a path is a protected file or folder itself.
+
+        Args:
+            path: absolute, without links.
+            status: of the open file or folder; `None` if it does not exist.
+        """
+        return self._places.have(path, status)
+
+    def protects_root(self, root: Path) -> bool:
+        """Return whether a folder is a protected one or lies in one."""
+        return any(self.protects(each, _status(each)) for each in (root, *root.parents))
+
+    def is_code(self, path: Path) -> bool:
+        """Return whether Python may import what is written to a path."""
+        if not unicodedata.normalize("NFKC", path.name).casefold().endswith(_CODE_SUFFIXES):
+            return False
+        marks = _Marks(self._code_folders)
+        return any(marks.have(each, _status(each)) for each in path.parents)
+
+
+class _Marks:
+    """Names and identities of some paths."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._names: set[str] = set()
+        self._identities: set[tuple[int, int]] = set()
+        for path in paths:
+            self._names |= set(_names_of(path))
+            if (status := _status(path)) is not None:
+                self._identities.add((status.st_dev, status.st_ino))
+
+    def have(self, path: Path, status: os.stat_result | None) -> bool:
+        if status is not None and (status.st_dev, status.st_ino) in self._identities:
+            return True
+        return _folded(path) in self._names
+
+
+def _names_of(path: Path) -> Iterator[str]:
+    yield _folded(Path(os.path.abspath(path)))  # noqa: PTH100 - `..` goes, links stay
+    try:
+        # Where only the last part is missing, its folder may be known by another name.
+        yield _folded(path.resolve())
+    except (OSError, RuntimeError):
+        return
+
+
+def _folded(path: Path) -> str:
+    return unicodedata.normalize("NFKC", str(path)).casefold()
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except (OSError, ValueError):
+        return None
+
+
+def recorded_places(record: Path | None) -> list[Path]:
+    """Return the places that processes have recorded; none if the file is missing or invalid."""
+    if record is None:
+        return []
+    try:
+        listed = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return [Path(each) for each in listed if isinstance(each, str)] if isinstance(listed, list) else []

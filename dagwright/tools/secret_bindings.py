@@ -1,0 +1,94 @@
+"""Which tools, and which hosts, a secret may be given to.
+
+A secret goes to a tool that declares it in code (`@tool(secrets=[...])`), or that a setting names. Tools that are
+`pure` or declare an empty list never get one: their results would carry it to wherever the plan sends them.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from dagwright.plan.tools import ToolDeclaration
+
+
+@dataclass(frozen=True, slots=True)
+class SecretBinding:
+    """What the settings bind a secret to.
+
+    Args:
+        tools: names of tools, or patterns such as `shop.*`.
+        hosts: names of hosts that `http_request` may send it to, with a port if only that one is meant; `*.example.com`
+            is every host below that domain. Plain HTTP is for loopback hosts, and for those written `http://host`.
+    """
+
+    tools: Sequence[str] = ()
+    hosts: Sequence[str] = ()
+
+
+BindingOf = Callable[[str], SecretBinding]
+
+
+def unbound(name: str) -> SecretBinding:  # noqa: ARG001 - the signature of a source of bindings
+    """Bind no secret to anything."""
+    return SecretBinding()
+
+
+def problem_of_secret(tool: ToolDeclaration, name: str, binding: SecretBinding) -> str | None:
+    """Check that a tool may get a secret; returns the reason if it may not, or `None`."""
+    if tool.never_takes_secrets:
+        return f"{tool.name!r} takes no secrets: its results would carry {name!r} on"
+    if name in (tool.secrets or ()):
+        return None
+    variable = f"DAGWRIGHT_SECRET_{name}"
+    if tool.sends_to_hosts:
+        if binding.hosts:
+            return None
+        return f"the secret {name!r} is bound to no host: name the hosts in {variable}_HOSTS on the worker"
+    if any(fnmatchcase(tool.name, pattern) for pattern in binding.tools):
+        return None
+    return (
+        f"the secret {name!r} is not bound to {tool.name!r}: declare it with @tool(secrets=[{name!r}]), or name the "
+        f"tool in {variable}_TOOLS on the worker"
+    )
+
+
+def hosts_of_secrets(names: Iterable[str], binding_of: BindingOf) -> tuple[tuple[str, ...], ...]:
+    """Return the hosts of each secret of a call; a request goes only where all of them may go."""
+    return tuple(tuple(binding_of(name).hosts) for name in names)
+
+
+def may_send_to(scheme: str, host: str, port: int | None, hosts: Iterable[Sequence[str]]) -> bool:
+    """Return whether a request with secrets may go to a host.
+
+    Args:
+        scheme: of the request, `http` or `https`.
+        hosts: of each of its secrets.
+    """
+    return all(any(_fits(scheme, host.lower(), port, pattern.lower()) for pattern in patterns) for patterns in hosts)
+
+
+def _fits(scheme: str, host: str, port: int | None, pattern: str) -> bool:
+    allowed, separator, rest = pattern.rpartition("://")
+    if separator and allowed not in ("http", "https"):
+        return False
+    if scheme != "https" and allowed != "http" and not _is_loopback(host):
+        return False
+    return _is_same_host(host, port, rest.removesuffix("/"))
+
+
+def _is_same_host(host: str, port: int | None, pattern: str) -> bool:
+    name, colon, number = pattern.rpartition(":")
+    if colon and number.isdecimal() and not name.endswith(":"):
+        pattern = name
+        if str(port) != number:
+            return False
+    pattern = pattern.strip("[]")
+    return host.endswith(pattern[1:]) and host != pattern[2:] if pattern.startswith("*.") else host == pattern
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,218 @@
+"""Run the tests in stages, those that fail fastest first, and report durations, the slowest files and all failures.
+
+`python scripts/run_tests.py [--stages NAMES] [--minutes N] [PATHS]`: stages are fast, server, alone and foreign. A
+failed stage does not stop the next one. The environment variable PROCESSES sets the processes of the stage `server`.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parents[1]
+REPORTS = ROOT / ".pytest_cache" / "reports"
+
+FOREIGN = ("java", "postgres", "chromium", "node", "litellm", "search")
+"""Markers of tests that need programs beside Python, make and a Temporal server."""
+
+MAX_RETRIED = 3
+"""Of a stage: more failures are not retried, a change broke something."""
+SLOWEST_FILES = 10
+GRACE_S = 60
+"""For pytest to print its summary and to end its servers after an interrupt."""
+NOTHING_COLLECTED = 5
+GAVE_UP = -1
+_BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
+"""A file stays in one process: its tests may share what they made. Files are dealt out in the given order."""
+
+_CORES = os.cpu_count() or 2
+_MARKERS_OF_FILE = re.compile(r"^pytestmark = .*$", re.MULTILINE)
+
+
+@dataclass
+class Stage:
+    """A part of the tests: which markers, how many processes, and how it went."""
+
+    name: str
+    expression: str
+    processes: int
+    duration_s: float = 0.0
+    exit_code: int | None = None
+    failed: list[str] = field(default_factory=list)
+    retried: list[str] = field(default_factory=list)
+    """Tests that failed first and passed when retried."""
+    files: dict[str, float] = field(default_factory=dict)
+    """File -> seconds of its tests."""
+
+
+def all_stages() -> dict[str, Stage]:
+    """Return the stages in the order in which they run."""
+    foreign = " or ".join(FOREIGN)
+    # Server tests wait for servers and processes most of the time.
+    waiting = int(os.environ.get("PROCESSES", 2 * _CORES))
+    stages = (
+        Stage("fast", f"not (server or slow or alone or {foreign})", _CORES),
+        Stage("server", f"(server or slow) and not (alone or {foreign})", waiting),
+        Stage("alone", f"alone and not ({foreign})", 0),
+        Stage("foreign", foreign, _CORES),
+    )
+    return {stage.name: stage for stage in stages}
+
+
+def files_of(stage: Stage, paths: list[str]) -> Iterator[str]:
+    """Yield the files that may have tests of a stage: importing the others would take most of a short stage."""
+    for path in paths:
+        named = ROOT / path.partition("::")[0]
+        found = [named] if named.is_file() else sorted(named.rglob("test_*.py"))
+        for file in found:
+            if _may_belong(stage.name, file):
+                yield path if "::" in path else file.relative_to(ROOT).as_posix()
+
+
+def _may_belong(stage: str, file: Path) -> bool:
+    text = file.read_text(encoding="utf-8")
+    if stage == "fast":
+        of_file = " ".join(_MARKERS_OF_FILE.findall(text))
+        return not re.search(rf"mark\.(server|slow|alone|{'|'.join(FOREIGN)})\b", of_file)
+    # Parameters of fixtures have markers too.
+    fixtures = file.with_name("conftest.py")
+    text += fixtures.read_text(encoding="utf-8") if fixtures.exists() else ""
+    wanted = {"server": "server|slow", "alone": "alone", "foreign": "|".join(FOREIGN)}[stage]
+    return re.search(rf"mark\.({wanted})\b", text) is not None
+
+
+def _longest_first(file: str) -> tuple[bool, int]:
+    """Return a sort key: files with slow tests first, then large files, so that no long file is left at the end."""
+    path = ROOT / file.partition("::")[0]
+    return "mark.slow" not in path.read_text(encoding="utf-8"), -path.stat().st_size
+
+
+def run(stage: Stage, paths: list[str], ends_at: float) -> None:
+    """Run a stage until its end, or until the time is over."""
+    files = sorted(files_of(stage, paths), key=_longest_first)
+    if stage.name == "foreign" and files and not install_programs():
+        stage.exit_code = 1
+        return
+    print(f"\n=== stage {stage.name}: {len(files)} files, {max(stage.processes, 1)} processes", flush=True)
+    started = time.monotonic()
+    options = ["--numprocesses", str(stage.processes), *_BY_FILE] if stage.processes else []
+    stage.exit_code = _pytest(stage, [*options, *files], ends_at) if files else 0
+    if stage.exit_code == NOTHING_COLLECTED:
+        stage.exit_code = 0
+    if 0 < len(stage.failed) <= MAX_RETRIED and stage.exit_code == 1:
+        _retry(stage, ends_at)
+    stage.duration_s = time.monotonic() - started
+
+
+def _retry(stage: Stage, ends_at: float) -> None:
+    """Run the failed tests of a stage once more, and store those that pass now."""
+    first, stage.failed = stage.failed, []
+    print(f"\n=== stage {stage.name}: failed tests once more", flush=True)
+    stage.exit_code = _pytest(stage, first, ends_at)
+    if stage.exit_code in (0, 1):
+        stage.retried = [name for name in first if name not in stage.failed]
+
+
+def _pytest(stage: Stage, arguments: list[str], ends_at: float) -> int:
+    report = REPORTS / f"{stage.name}.xml"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-m", stage.expression, "--junitxml", str(report)]
+    process = subprocess.Popen([*command, "-o", "junit_family=xunit1", *arguments], cwd=ROOT, start_new_session=True)
+    code = _ended(process, ends_at)
+    if report.exists():
+        _read(report, stage)
+    return code
+
+
+def _ended(process: subprocess.Popen[bytes], ends_at: float) -> int:
+    """Wait for pytest; interrupt it when the time is over, so that it prints what it has."""
+    try:
+        return process.wait(timeout=max(0.0, ends_at - time.time()))
+    except subprocess.TimeoutExpired:
+        print("\n=== the time for tests is over: interrupting", flush=True)
+    except KeyboardInterrupt:
+        print("\n=== interrupted", flush=True)
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(timeout=GRACE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return GAVE_UP
+
+
+def _read(report: Path, stage: Stage) -> None:
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        file, name = case.get("file", ""), case.get("name", "")
+        if file:
+            stage.files[file] = stage.files.get(file, 0.0) + float(case.get("time", 0))
+        if case.find("failure") is not None or case.find("error") is not None:
+            stage.failed.append(f"{file}::{name}")
+
+
+def install_programs() -> bool:
+    """Install what the stage `foreign` needs, put it on the path, and return whether that went well."""
+    found = subprocess.run(["scripts/test-needs"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    os.environ["PATH"] = found.stdout.strip() or os.environ["PATH"]
+    return found.returncode == 0
+
+
+def summarize(stages: list[Stage]) -> None:
+    """Print durations, slowest files and failures of all stages."""
+    print("\n=== stages")
+    for stage in stages:
+        result = "not run" if stage.exit_code is None else "passed" if stage.exit_code == 0 else "failed"
+        print(f"{stage.name:<8} {stage.duration_s:6.0f} s  {result}")
+    files = sorted(((seconds, file) for stage in stages for file, seconds in stage.files.items()), reverse=True)
+    print(f"=== slowest files, of {sum(seconds for seconds, _ in files):.0f} test-seconds")
+    for seconds, file in files[:SLOWEST_FILES]:
+        print(f"{seconds:6.0f} s  {file}")
+    if not any(stage.name == "foreign" for stage in stages):
+        print(f"=== left out: tests that need {', '.join(FOREIGN)} (make test-all runs them)")
+    retried = [name for stage in stages for name in stage.retried]
+    if retried:
+        print(f"=== {len(retried)} passed when retried (a defect of the test or of the code)", *retried, sep="\n")
+    failed = [name for stage in stages for name in stage.failed]
+    if failed:
+        print(f"=== {len(failed)} failed", *failed, sep="\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Run the stages and return the exit code: 0 if every stage ran and passed."""
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.default_int_handler)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stages", default="fast,server,alone", help="names, separated by commas")
+    parser.add_argument("--minutes", type=float, default=75, help="give up after this time, with a summary")
+    parser.add_argument("paths", nargs="*", default=["tests"])
+    options = parser.parse_args()
+    for path in options.paths:
+        if not (ROOT / path.partition("::")[0]).exists():
+            parser.error(f"no such file: {path}")
+    known = all_stages()
+    names = options.stages.split(",")
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"no such stage: {unknown[0]}; stages are {', '.join(known)}")
+    shutil.rmtree(REPORTS, ignore_errors=True)
+    REPORTS.mkdir(parents=True)
+    ends_at = time.time() + 60 * options.minutes
+    stages = [known[name] for name in names]
+    for stage in stages:
+        run(stage, options.paths, ends_at)
+        if stage.exit_code == GAVE_UP:
+            break
+    summarize(stages)
+    return 0 if all(stage.exit_code == 0 for stage in stages) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

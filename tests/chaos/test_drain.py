@@ -1,0 +1,43 @@
+"""A worker that is told to stop while a `write` runs, beside another worker."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.support.chaos import ROOT, FaultPoints, result_within, start_run, worker_process
+from tests.support.chaos_tools import attempts_of
+from tests.support.eventually import eventually
+from tests.support.runs import bare, done
+from tests.support.server import LiveServer
+
+pytestmark = pytest.mark.server
+
+_PLAN = {
+    "nodes": [
+        {"id": "w", "tool": "write_then_hold", "arguments": {"name": "w"}, "timeout": "5m"},
+        {"id": "after", "tool": "long_text", "arguments": {"name": "{{w.result}}"}},
+    ],
+    "output": "{{w.result}}",
+}
+
+
+async def test_write_that_outlasts_the_grace_of_its_worker_completes(
+    own_server: LiveServer, folder: Path, points: FaultPoints
+) -> None:
+    brief = ROOT / "tests" / "support" / "brief_worker.py"
+    points.hold("w")
+    async with worker_process(own_server.address, folder, program=brief) as stopping:
+        handle = await start_run(await own_server.start(), _PLAN, workflow_id="drained")
+        await points.reached("w")
+        async with worker_process(own_server.address, folder) as other:
+            await eventually(lambda: other.log.count('"worker started"') == 2)
+            stopped = asyncio.create_task(stopping.stop())
+            # Only then is the call past the time that every call has.
+            await eventually(lambda: "write continues while the worker stops" in stopping.log)
+            points.release("w")
+            document = await result_within(handle, 60)
+            await stopped
+    assert (document["status"], document["output"]) == ("completed", "w")
+    assert bare(document)["nodes"]["w"] == done("w")
+    assert len(attempts_of(folder)) == 1

@@ -1,0 +1,50 @@
+"""The health endpoints of a worker while its Temporal server goes away and comes back."""
+
+import asyncio
+import socket
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.chaos import ROOT, worker_process
+from tests.support.eventually import eventually
+from tests.support.server import LiveServer
+
+pytestmark = pytest.mark.server
+
+
+async def test_outage_of_temporal_affects_readiness_and_not_liveness(own_server: LiveServer, folder: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = {"DAGWRIGHT_HEALTH_ADDRESS": f"127.0.0.1:{port}"}
+    async with (
+        worker_process(own_server.address, folder, environment=address),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as http,
+    ):
+
+        async def status(path: str) -> int:
+            try:
+                return (await http.get(path)).status_code
+            except httpx.TransportError:
+                return 0
+
+        async def is_ready() -> bool:
+            return await status("/readyz") == 200
+
+        async def is_unready() -> bool:
+            return await status("/readyz") == 503
+
+        await eventually(is_ready)
+        probe = [sys.executable, "-I", "-S", str(ROOT / "docker" / "probe.py"), str(port), "/readyz"]
+        probed = [await asyncio.create_subprocess_exec(*probe) for _ in range(20)]
+        assert {await each.wait() for each in probed} == {0}
+
+        await own_server.kill()
+        await eventually(is_unready)
+        assert await status("/livez") == 200
+
+        await own_server.start()
+        await eventually(is_ready)

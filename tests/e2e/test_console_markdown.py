@@ -1,0 +1,116 @@
+"""The console renders Markdown of answers and questions, and nothing in it runs, loads or leads to a script."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.support.browser import complaints, opened
+from tests.support.gateway import gateway
+from tests.support.server import LiveServer
+
+pytestmark = [pytest.mark.server, pytest.mark.chromium]
+
+expect.set_options(timeout=60_000)
+
+SAID = """# Report
+
+The total is **42**, see [the source](https://example.com/a?b=1&c=2).
+
+| item | price |
+|---|---:|
+| tea | 3 |
+
+```python
+print("<b>42</b>")
+```
+"""
+HOSTILE = """<script>window.hacked = 1</script>
+<img src="https://tracker.example/a.gif" onerror="window.hacked = 2">
+<a href="javascript:window.hacked = 3">one</a>
+
+![pixel](https://tracker.example/b.gif) and ![inline](data:image/gif;base64,R0lGODlhAQABAAAAACw=)
+
+[two](javascript:window.hacked=4) [three](JaVaScRiPt&colon;window.hacked=5) [four](data:text/html,x) [five](/v1/runs)
+
+<https://example.com/"onmouseover="window.hacked=6> [six](https://example.com "a\\" onclick=\\"window.hacked=7")
+
+<style>body { display: none }</style><iframe src="https://tracker.example/"></iframe><form action="https://x.example">
+"""
+ECHO = {
+    "plan": 1,
+    "title": "Repeat a text",
+    "inputs": {"words": {"type": "string"}},
+    "nodes": [
+        {"id": "check", "human": {"type": "CLARIFICATION", "prompt": "Is `this` **right**?\n\n{{PLACEHOLDER_words}}"}},
+    ],
+    "output": "{{check.result.text}}",
+}
+
+
+async def _ask(page: Page, words: str) -> None:
+    await page.get_by_label("For", exact=True).select_option("plan/echo")
+    await page.get_by_label("Request", exact=True).fill(words)
+    await page.get_by_role("button", name="Send").click()
+
+
+async def _assert_harmless(page: Page) -> None:
+    assert await page.evaluate("window.hacked") is None
+    place = page.locator("main")
+    dangerous = "script, img, iframe, style, form[action], [onerror], [onclick], [onmouseover], [style]"
+    await expect(place.locator(dangerous)).to_have_count(0)
+    links = await place.locator(".markdown a").evaluate_all("all => all.map(a => [a.getAttribute('href'), a.rel])")
+    assert {href for href, _ in links if href is not None} <= {
+        "https://tracker.example/b.gif",
+        "https://example.com/%22onmouseover=%22window.hacked=6",
+        "https://example.com",
+        "https://tracker.example/a.gif",
+        "https://tracker.example/",
+        "https://x.example",
+    }
+    assert all("noopener" in rel for href, rel in links if href is not None)
+
+
+async def test_answers_and_questions_are_rendered_and_hostile_markdown_is_harmless(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    async with (
+        gateway(server, folder=tmp_path, plans={"echo": ECHO}) as live,
+        opened(chromium, f"{live.url}/console/#/chat") as page,
+    ):
+        elsewhere: list[str] = []
+        page.on("request", lambda asked: None if asked.url.startswith(live.url) else elsewhere.append(asked.url))
+        await _ask(page, HOSTILE)
+        card = page.locator('[data-request="check"]')
+        await expect(card.get_by_role("heading")).to_have_text("Is this right?")
+        await expect(card.get_by_role("heading").locator("strong")).to_have_text("right")
+        await expect(card).to_contain_text("<script>window.hacked = 1</script>")
+        await _assert_harmless(page)
+
+        await card.get_by_label("Answer", exact=True).fill(HOSTILE)
+        await card.get_by_role("button", name="Answer").click()
+        answer = page.locator(".said-by-run .answer-text")
+        await expect(answer).to_contain_text("<script>window.hacked = 1</script>")
+        await expect(answer.get_by_role("link", name="pixel")).to_have_attribute(
+            "href", "https://tracker.example/b.gif"
+        )
+        await _assert_harmless(page)
+
+        await expect(page.get_by_role("button", name="Send")).to_be_enabled()
+        await _ask(page, "What does it cost?")
+        await card.last.get_by_label("Answer", exact=True).fill(SAID)
+        await card.last.get_by_role("button", name="Answer").click()
+        await expect(answer).to_have_count(2)
+        last = answer.last
+        await expect(last.get_by_role("heading", level=3)).to_have_text("Report")
+        await expect(last.locator("strong")).to_have_text("42")
+        link = last.get_by_role("link", name="the source")
+        assert [await link.get_attribute(name) for name in ("href", "rel", "target")] == [
+            "https://example.com/a?b=1&c=2",
+            "noopener noreferrer nofollow",
+            "_blank",
+        ]
+        await expect(last.locator("td").last).to_have_attribute("align", "right")
+        await expect(last.locator("pre")).to_have_text('print("<b>42</b>")')
+        assert await complaints(page) == []
+        assert elsewhere == []

@@ -1,0 +1,66 @@
+"""What the console shows belongs to the page that is open: dialogs and status texts end with a navigation."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.e2e.conftest import calculation, pause
+from tests.support.browser import opened
+from tests.support.gateway import gateway
+from tests.support.server import LiveServer
+
+pytestmark = [pytest.mark.server, pytest.mark.chromium]
+
+expect.set_options(timeout=60_000)
+
+LONG = {"plan": 1, "nodes": [pause("long", "1h")]}
+SHORT = {"plan": 1, "nodes": [calculation("sum", "1 + 1")]}
+
+
+async def test_navigation_closes_dialogs_and_removes_status_texts(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        first = await live.start({**LONG, "title": "The first run"})
+        second = await live.start({**LONG, "title": "The second run"})
+        ended = await live.start(SHORT)
+        async with opened(chromium, f"{live.url}/console/#/runs/{first}") as page:
+            dialog = page.get_by_role("dialog")
+            heading = page.get_by_role("heading", level=1)
+            cancel = page.get_by_role("button", name="Cancel the run")
+            await expect(heading).to_have_text("The first run")
+            await page.goto(f"{live.url}/console/#/runs/{second}")
+            await expect(heading).to_have_text("The second run")
+            await cancel.click()
+            await expect(dialog).to_contain_text("The second run")
+            await expect(dialog).to_contain_text(second)
+            await page.go_back()
+            await expect(heading).to_have_text("The first run")
+            await expect(dialog).to_have_count(0)
+
+            # A dialog that first reads something must not open on the page that came meanwhile.
+            async with page.expect_response("**/limits"):
+                await page.route("**/limits", lambda route: route.continue_())
+                await page.get_by_role("button", name="Limits").click()
+                await page.evaluate(f"location.hash = '#/runs/{second}'")
+            await expect(heading).to_have_text("The second run")
+            await cancel.click()
+            await expect(dialog).to_have_count(1)
+            await page.go_forward()
+            await page.go_back()
+            await expect(dialog).to_have_count(0)
+
+            await page.goto(f"{live.url}/console/#/runs/{ended}")
+            status = page.locator("#said")
+            await page.get_by_role("button", name="Fork").click()
+            await dialog.get_by_role("button", name="Show the difference").click()
+            await expect(dialog.get_by_role("heading", level=3)).to_be_visible()
+            await dialog.get_by_role("button", name="Start the fork").click()
+            await page.wait_for_url("**/#/runs/*-fork-*")
+            await expect(status).to_contain_text("The run is completed")
+            await page.get_by_role("link", name="Chat").click()
+            await expect(page.get_by_role("heading", level=1)).to_have_text("New chat")
+            await expect(status).to_be_empty()
+        statuses = [(await live.http.get(f"/v1/runs/{run}")).json()["status"] for run in (first, second)]
+    assert statuses == ["running", "running"]

@@ -1,0 +1,165 @@
+"""A program that forks a process for each request, with the modules of Dagwright imported.
+
+Importing them takes two to four seconds of CPU, which tests would pay for each command. A forked process is a real
+process: it has its own environment, folder, standard streams, signals and exit code. `tests.support.programs` is the
+client of this program. Nothing here may start a thread or an event loop: a fork would copy them broken.
+
+Usage: python fork_server.py LISTENING_SOCKET. The server ends when its standard input is closed.
+"""
+
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import selectors
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = str(Path(__file__).parents[2])
+LENGTH_BYTES: Final = 8
+"""A request is its length, then a JSON object; the descriptors of its standard streams come with the length."""
+_PACKAGES: Final = ("dagwright.cli", "dagwright.gateway")
+_MODULES: Final = ("worker", "uvloop", "cel")
+
+
+def _import_modules() -> None:
+    for name in _PACKAGES:
+        package = importlib.import_module(name)
+        for found in pkgutil.walk_packages(package.__path__, f"{name}."):
+            importlib.import_module(found.name)
+    for name in _MODULES:
+        importlib.import_module(name)
+    # The first schemas of tools and the first condition make pydantic and CEL load more. No database is opened.
+    importlib.import_module("dagwright.entities.onboarding").onboarding_tools("sqlite://")
+    importlib.import_module("dagwright.plan.cel_program").compile_cel("true")
+
+
+class _ForkServer:
+    """Accepts requests and reports, to each client, the process id and then the exit code of its process."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._clients: dict[int, socket.socket] = {}
+        self._child_ended, self._wakeup = socket.socketpair()
+        for end in (self._child_ended, self._wakeup):
+            end.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+
+    def serve(self) -> dict[str, Any] | None:
+        """Serve until standard input is closed.
+
+        Returns: the request, in a forked process; None in the server at its end.
+        """
+        signal.set_wakeup_fd(self._wakeup.fileno())
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for source in (self._listener, self._child_ended, 0):
+            self._selector.register(source, selectors.EVENT_READ)
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj == 0:
+                    return None
+                if key.fileobj is self._child_ended:
+                    self._report_ended()
+                elif (request := self._fork()) is not None:
+                    return request
+
+    def _fork(self) -> dict[str, Any] | None:
+        client, _ = self._listener.accept()
+        head, streams, _, _ = socket.recv_fds(client, LENGTH_BYTES, 3)
+        try:
+            request: dict[str, Any] = json.loads(_received(client, int.from_bytes(head, "big")))
+        except (EOFError, ValueError):
+            # The client is gone: a test was ended.
+            for stream in (client.detach(), *streams):
+                os.close(stream)
+            return None
+        pid = os.fork()
+        if pid:
+            self._clients[pid] = client
+            with suppress(OSError):
+                client.sendall(b"%d\n" % pid)
+        else:
+            client.close()
+            self._leave_to_parent()
+            for target, stream in enumerate(streams):
+                os.dup2(stream, target, inheritable=True)
+        for stream in streams:
+            os.close(stream)
+        return None if pid else request
+
+    def _leave_to_parent(self) -> None:
+        """Close what belongs to the server, and handle signals as a new interpreter does."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._selector.close()
+        for owned in (self._listener, self._child_ended, self._wakeup, *self._clients.values()):
+            owned.close()
+
+    def _report_ended(self) -> None:
+        with suppress(BlockingIOError):
+            self._child_ended.recv(4096)
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                with self._clients.pop(ended[0]) as client, suppress(OSError):
+                    client.sendall(b"%d\n" % os.waitstatus_to_exitcode(ended[1]))
+
+
+def _received(client: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = client.recv(size - len(parts))
+        if not part:
+            raise EOFError("the client closed the connection in the middle of a request")
+        parts += part
+    return bytes(parts)
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Give this process the environment, folder, terminal and module path of a new interpreter."""
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    if request["has_terminal"]:
+        take_terminal()
+    sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]  # it is the interpreter's own
+    program = request["program"]
+    first = request["folder"] if program[0] == "-m" else str(Path(program[0]).parent)
+    more = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:1] = [first, *more]
+    sys.argv = [*program[-1:], *request["arguments"]]
+
+
+def take_terminal() -> None:
+    """Start a session whose terminal is standard input: Ctrl-C there interrupts this process."""
+    import fcntl  # noqa: PLC0415 - see the module
+    import termios  # noqa: PLC0415
+
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def main() -> None:
+    """Serve requests; in a forked process run its program."""
+    sys.path[0] = ROOT
+    _import_modules()
+    gc.freeze()
+    request = _ForkServer(socket.socket(fileno=int(sys.argv[1]))).serve()
+    if request is None:
+        return
+    _become(request)
+    if request["program"][0] == "-m":
+        runpy.run_module(request["program"][1], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(request["program"][0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

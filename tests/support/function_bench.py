@@ -1,0 +1,52 @@
+"""Functions called as a worker calls a tool, with secrets, without a server and without a model."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from activities.call_tool import tool_activities
+from activities.result_cache import ResultCache
+from activities.values import Values
+from dagwright.store import PayloadStore
+from dagwright.tools import ToolRegistry, tool
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.secret_bindings import SecretBinding
+from tests.support.activity_bench import ActivityBench
+from tests.support.memory_store import MemoryStore
+
+SECRETS = {"TOKEN": 'p@ss "word" é', "PIN": "12"}
+BINDINGS = {
+    "TOKEN": SecretBinding(tools=("echo", "leak")),
+    "PIN": SecretBinding(tools=("l*",)),
+    "NOPE": SecretBinding(tools=("*",)),
+}
+
+
+class FunctionBench(ActivityBench):
+    """Calls one function as a worker calls a tool."""
+
+    def __init__(
+        self, function: Callable[..., Any], *, store: PayloadStore | None = None, drain_limit_s: float | None = None
+    ) -> None:
+        environment = ToolEnvironment(
+            Path(), secret=SECRETS.get, binding_of=BINDINGS.__getitem__, drain_limit_s=drain_limit_s
+        )
+        store = store or MemoryStore()
+        values, cache = Values(store, patience_s=()), ResultCache(store)
+        [activity] = tool_activities(ToolRegistry.of(function), environment, values=values, cache=cache)
+        super().__init__(activity)
+
+    async def result(self, *arguments: Any, **headers: Any) -> Any:
+        """Return the result as JSON."""
+        return json.loads((await self.payload(*arguments, **headers)).data)
+
+
+def raising(error: BaseException, effects: str = "read") -> FunctionBench:
+    """Make a tool that fails with an error."""
+
+    @tool(effects=effects)
+    def failing() -> NoReturn:
+        raise error
+
+    return FunctionBench(failing)

@@ -1,0 +1,52 @@
+"""Report failures of tests when they happen: a run that is killed prints no summary."""
+
+import pytest
+
+
+class LiveReport:
+    """Plugin of the process that prints: one line per failure, and the tests that an interrupt stopped.
+
+    Args:
+        terminal: where the lines go.
+    """
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+        self._running: dict[str, None] = {}
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note a test that begins."""
+        self._running[nodeid] = None
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Note a test that ended."""
+        self._running.pop(nodeid, None)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Print the name and the error of a failed test."""
+        if report.failed:
+            self._print(f"FAILED {report.nodeid} ({report.when}): {error_line(report)}")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Print the name and the error of a file that cannot be collected."""
+        if report.failed:
+            self._print(f"FAILED {report.nodeid} (collection): {error_line(report)}")
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Print the tests that were running."""
+        for nodeid in self._running:
+            self._print(f"INTERRUPTED {nodeid}")
+
+    def _print(self, line: str) -> None:
+        # With several processes the start of a progress line is unknown.
+        self._terminal.write_line(f"\n{line}")
+        self._terminal.flush()
+
+
+def error_line(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return the first line of the error, or the last line of a report without one."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        return str(crash.message).partition("\n")[0]
+    lines = report.longreprtext.strip().splitlines()
+    return lines[-1] if lines else "no error text"

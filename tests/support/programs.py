@@ -1,0 +1,223 @@
+"""Processes of Dagwright's programs: forked from a process with the modules imported, or started by a new interpreter.
+
+The forked ones cost hundredths of a second of CPU instead of seconds (`tests.support.fork_server`).
+"""
+
+import asyncio
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from asyncio import StreamReader, StreamWriter
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from tests.support.fork_server import LENGTH_BYTES, take_terminal
+
+ROOT: Final = Path(__file__).parents[2]
+_SERVER: Final = ROOT / "tests" / "support" / "fork_server.py"
+_READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ")
+"""Variables that the interpreter reads when it starts; a forked process has those of this process."""
+
+
+class Forked:
+    """A process of the fork server, with the methods of `asyncio.subprocess.Process`."""
+
+    def __init__(self, pid: int, status: StreamReader, connection: StreamWriter) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdin: StreamWriter | None = None
+        self.stdout: StreamReader | None = None
+        self.stderr: StreamReader | None = None
+        self._status = status
+        self._connection = connection
+        self._ended = asyncio.create_task(self._read_status())
+
+    async def wait(self) -> int:
+        """Wait for the end of the process and return its exit code, or the negative number of the signal."""
+        return await asyncio.shield(self._ended)
+
+    async def communicate(self, text: bytes | None = None) -> tuple[bytes, bytes]:
+        """Write `text` to standard input, read everything and wait for the end."""
+        _, stdout, stderr, _ = await asyncio.gather(
+            self._write(text), _read(self.stdout), _read(self.stderr), self.wait()
+        )
+        return stdout, stderr
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal unless the process has ended."""
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    async def _write(self, text: bytes | None) -> None:
+        if self.stdin is None:
+            return
+        with suppress(BrokenPipeError, ConnectionResetError):
+            if text:
+                self.stdin.write(text)
+                await self.stdin.drain()
+        self.stdin.close()
+
+    async def _read_status(self) -> int:
+        line = await self._status.readline()
+        self._connection.close()
+        assert line, "the fork server has ended"
+        self.returncode = int(line)
+        return self.returncode
+
+
+async def _read(stream: StreamReader | None) -> bytes:
+    return b"" if stream is None else await stream.read()
+
+
+Running: TypeAlias = Process | Forked
+"""A process, however it was started."""
+
+
+async def start_program(
+    program: Sequence[str],
+    arguments: Sequence[str],
+    *,
+    folder: Path,
+    environment: Mapping[str, str],
+    stdin: Any = DEVNULL,
+    stdout: Any = PIPE,
+    stderr: Any = PIPE,
+    has_terminal: bool = False,
+    is_fresh: bool = False,
+) -> Running:
+    """Start a program of this repository.
+
+    Args:
+        program: `(script,)` or `("-m", module)`; a script is relative to the repository.
+        stdin: as for `asyncio.create_subprocess_exec`, as are `stdout` and `stderr`.
+        has_terminal: whether standard input is to be the terminal of the process.
+        is_fresh: start a new interpreter.
+    """
+    found = [str(ROOT / part) if part.endswith(".py") else part for part in program]
+    if is_fresh or _has_own_interpreter_settings(environment):
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, *found, *arguments),
+            cwd=folder,
+            env=environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            preexec_fn=take_terminal if has_terminal else None,
+        )
+    return await _fork(
+        {
+            "program": found,
+            "arguments": arguments,
+            "folder": str(folder),
+            "environment": dict(environment),
+            "has_terminal": has_terminal,
+        },
+        streams=(stdin, stdout, stderr),
+    )
+
+
+def _has_own_interpreter_settings(environment: Mapping[str, str]) -> bool:
+    def settings(variables: Mapping[str, str]) -> dict[str, str]:
+        named = {name: value for name, value in variables.items() if name.startswith(_READ_AT_START)}
+        return {name: value for name, value in named.items() if name != "PYTHONPATH"}
+
+    return settings(environment) != settings(os.environ)
+
+
+async def _fork(request: Mapping[str, Any], *, streams: tuple[Any, Any, Any]) -> Forked:
+    theirs: list[int] = []
+    ours: list[int | None] = []
+    try:
+        for number, stream in enumerate(streams):
+            their_end, our_end = _ends(stream, is_input=number == 0)
+            theirs.append(their_end)
+            ours.append(our_end)
+        connection = socket.socket(socket.AF_UNIX)
+        connection.setblocking(False)
+        connection.connect(_fork_server())
+        message = json.dumps(request).encode()
+        socket.send_fds(connection, [len(message).to_bytes(LENGTH_BYTES, "big")], theirs)
+        reader, writer = await asyncio.open_unix_connection(sock=connection)
+        writer.write(message)
+        pid = await reader.readline()
+        assert pid, "the fork server has ended"
+    finally:
+        for descriptor in theirs:
+            os.close(descriptor)
+    forked = Forked(int(pid), reader, writer)
+    stdin, stdout, stderr = ours
+    forked.stdin = None if stdin is None else await _writer(stdin)
+    forked.stdout = None if stdout is None else await _reader(stdout)
+    forked.stderr = None if stderr is None else await _reader(stderr)
+    return forked
+
+
+def _ends(stream: Any, *, is_input: bool) -> tuple[int, int | None]:
+    """Return the descriptor for the process, and ours if the stream is a pipe."""
+    if stream == DEVNULL:
+        return os.open(os.devnull, os.O_RDWR), None
+    if stream != PIPE:
+        return os.dup(stream if isinstance(stream, int) else stream.fileno()), None
+    reading, writing = os.pipe()
+    return (reading, writing) if is_input else (writing, reading)
+
+
+async def _reader(descriptor: int) -> StreamReader:
+    reader = StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
+    )
+    return reader
+
+
+async def _writer(descriptor: int) -> StreamWriter:
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(descriptor, "wb", 0)
+    )
+    return StreamWriter(transport, protocol, None, loop)
+
+
+@cache
+def _fork_server() -> str:
+    """Start the server of this process, which ends with it, and return its address."""
+    folder = tempfile.mkdtemp(prefix="fork-server-")
+    address = f"{folder}/socket"
+    with socket.socket(socket.AF_UNIX) as listener, Path(folder, "log").open("wb") as log:
+        listener.bind(address)
+        listener.listen(64)
+        server = subprocess.Popen(
+            [sys.executable, str(_SERVER), str(listener.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            pass_fds=[listener.fileno()],
+            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        )
+    atexit.register(_end, server, Path(folder))
+    return address
+
+
+def _end(server: "subprocess.Popen[bytes]", folder: Path) -> None:
+    server.communicate()
+    for path in (folder / "socket", folder / "log"):
+        path.unlink(missing_ok=True)
+    folder.rmdir()

@@ -1,0 +1,19 @@
+"""Templates of a folder in which every file can be used."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.templates import TemplateFolder, Templates, TemplatesUnreadable
+
+
+def load_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> Templates:
+    """Return the templates of a folder in which every file can be used.
+
+    Raises:
+        TemplatesUnreadable: with every problem.
+    """
+    published = TemplateFolder(folder, tools).read()
+    if published.problems:
+        raise TemplatesUnreadable("; ".join(published.lines))
+    return published.templates

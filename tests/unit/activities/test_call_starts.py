@@ -1,0 +1,213 @@
+"""The record that a `write` was called: the server has it before the tool is called, and what the next attempt does."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutError, TimeoutType
+from temporalio.testing import ActivityEnvironment
+
+from activities.call_starts import CallStarts, CallStopped
+from activities.call_tool import CallGuards, tool_activities
+from activities.parked_calls import ParkedCalls
+from activities.result_cache import ResultCache
+from activities.values import Values
+from dagwright.contracts.messages import RunInput, run_input_from_json, run_input_to_json
+from dagwright.contracts.outcomes import read_failure, take_failure
+from dagwright.contracts.usage import started_attempt
+from dagwright.contracts.wire import HEADER_ATTEMPTS
+from dagwright.parking import Parked
+from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.settings import Settings
+from dagwright.store import open_store
+from dagwright.tools import NotStarted, ToolRegistry, tool
+from dagwright.toolset import load_toolset
+from tests.support.activity_bench import ActivityBench
+from tests.unit.plan.building import compiled, node, plan_of, started
+
+
+class Recorder:
+    """Stands in for `CallStarts`."""
+
+    def __init__(self, events: list[str], *, stops: bool = False) -> None:
+        self._events, self._stops = events, stops
+
+    async def record(self, task_token: bytes, details: Sequence[Any]) -> None:
+        assert task_token
+        if self._stops:
+            raise CallStopped("no")
+        attempt = started_attempt(details)
+        self._events.append("cleared" if attempt is None else f"recorded {attempt}")
+
+
+async def _call(
+    folder: Path,
+    events: list[str],
+    *,
+    before: Sequence[Any] = (),
+    attempt: int = 1,
+    fails: bool = False,
+    stops: bool = False,
+    allowed: int | None = None,
+    parked: ParkedCalls | None = None,
+    effects: str = "write",
+) -> Any:
+    @tool(effects=effects)
+    async def mail() -> str:
+        """Sends."""
+        events.append("called")
+        if fails:
+            raise NotStarted("refused")
+        return "sent"
+
+    store = open_store(str(folder))
+    guards = CallGuards(parked, cast(CallStarts, Recorder(events, stops=stops)))
+    environment = load_toolset(Settings(state_dir=folder)).environment
+    registry = ToolRegistry.of(mail)
+    [call] = tool_activities(registry, environment, values=Values(store), cache=ResultCache(store), guards=guards)
+    bench = ActivityBench(call)
+    bench.temporal.info = replace(
+        ActivityEnvironment.default_info(), heartbeat_details=list(before), attempt=attempt, task_token=b"t"
+    )
+    bench.temporal.on_heartbeat = lambda *details: None
+    headers = {} if allowed is None else {HEADER_ATTEMPTS: allowed}
+    return await bench.payload({}, **headers)
+
+
+async def test_tool_is_called_after_its_start_was_recorded(tmp_path: Path) -> None:
+    events: list[str] = []
+    await _call(tmp_path, events)
+    assert events == ["recorded 1", "called"]
+
+
+async def test_start_is_recorded_if_only_the_plan_takes_the_tool_for_a_write(tmp_path: Path) -> None:
+    events: list[str] = []
+    await _call(tmp_path, events, effects="idempotent", allowed=3)
+    await _call(tmp_path, events, effects="idempotent")
+    assert events == ["recorded 1", "called", "called"]
+
+
+async def test_attempt_after_a_recorded_start_calls_nothing(tmp_path: Path) -> None:
+    events: list[str] = []
+    with pytest.raises(ApplicationError) as failure:
+        await _call(tmp_path, events, before=[None, None, {"started": 1}], attempt=2)
+    assert (failure.value.type, failure.value.non_retryable, events) == ("outcome_unknown", True, [])
+    assert failure.value.details[0]["attempt"] == 1
+
+
+async def test_attempt_after_one_that_was_not_started_calls_the_tool(tmp_path: Path) -> None:
+    events: list[str] = []
+    await _call(tmp_path, events, before=["kept"], attempt=2)
+    assert events == ["recorded 2", "called"]
+
+
+async def test_failure_before_the_change_removes_the_record(tmp_path: Path) -> None:
+    events: list[str] = []
+    with pytest.raises(ApplicationError) as failure:
+        await _call(tmp_path, events, fails=True)
+    assert (failure.value.type, failure.value.non_retryable) == ("not_started", False)
+    assert events == ["recorded 1", "called", "cleared"]
+
+
+async def test_call_that_the_server_stops_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("activities.call_tool._CANCEL_WAIT_S", 0.0)
+    events: list[str] = []
+    with pytest.raises(ApplicationError, match="mail was not called") as failure:
+        await _call(tmp_path, events, stops=True, allowed=1)
+    # The server may have paused it, and can hold it back only if it may be retried.
+    assert (failure.value.type, failure.value.non_retryable, events) == ("not_started", False, [])
+
+
+class Parking:
+    """Stands in for `ParkedCalls` of a tool that is parked."""
+
+    async def hold_back(self, tool: str) -> Parked:
+        return Parked(tool, 0.0)
+
+
+async def test_call_of_a_parked_write_can_be_held_back_although_it_has_one_attempt(tmp_path: Path) -> None:
+    events: list[str] = []
+    with pytest.raises(ApplicationError) as failure:
+        await _call(tmp_path, events, allowed=1, parked=cast(ParkedCalls, Parking()))
+    assert (failure.value.type, failure.value.non_retryable, events) == ("tool_parked", False, [])
+
+
+@pytest.mark.parametrize(
+    ("before", "attempt", "is_final"),
+    [
+        ([], 1, False),
+        # Two workers died before they called the tool.
+        ([], 3, False),
+        ([None, None, {"calls": [1, 1]}], 2, False),
+        ([None, None, {"calls": [2, 4]}], 5, True),
+        # The server has reset the attempts, as after a pause.
+        ([None, None, {"calls": [2, 2]}], 1, False),
+    ],
+)
+async def test_only_attempts_that_called_the_tool_count(
+    tmp_path: Path, *, before: list[Any], attempt: int, is_final: bool
+) -> None:
+    with pytest.raises(ApplicationError) as failure:
+        await _call(tmp_path, [], before=before, attempt=attempt, fails=True, allowed=3)
+    assert (failure.value.type, failure.value.non_retryable) == ("not_started", is_final)
+
+
+def _lost(kind: TimeoutType, details: list[Any], state: RetryState) -> ActivityError:
+    error = ActivityError(
+        "lost",
+        scheduled_event_id=1,
+        started_event_id=2,
+        identity="",
+        activity_type="mail",
+        activity_id="w",
+        retry_state=state,
+    )
+    error.__cause__ = TimeoutError("lost", type=kind, last_heartbeat_details=details)
+    return error
+
+
+_CALLED = [None, None, {"started": 3}]
+
+
+@pytest.mark.parametrize("reads_starts", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "details", "state", "code", "earlier"),
+    [
+        (TimeoutType.HEARTBEAT, [], RetryState.MAXIMUM_ATTEMPTS_REACHED, "not_started", "not_started"),
+        (TimeoutType.HEARTBEAT, _CALLED, RetryState.MAXIMUM_ATTEMPTS_REACHED, "outcome_unknown", "outcome_unknown"),
+        (TimeoutType.HEARTBEAT, [], RetryState.CANCEL_REQUESTED, "not_started", "outcome_unknown"),
+        (TimeoutType.START_TO_CLOSE, [], RetryState.NON_RETRYABLE_FAILURE, "not_started", "outcome_unknown"),
+        (TimeoutType.START_TO_CLOSE, _CALLED, RetryState.NON_RETRYABLE_FAILURE, "outcome_unknown", "outcome_unknown"),
+    ],
+)
+def test_lost_write_is_unknown_only_if_it_may_have_begun(
+    kind: TimeoutType, details: list[Any], state: RetryState, code: str, earlier: str, *, reads_starts: bool
+) -> None:
+    called = CompiledNode("w", tool="mail")
+    failure, _ = read_failure(_lost(kind, details, state), called, Effects.WRITE, reads_starts=reads_starts)
+    expected = code if reads_starts else earlier
+    assert (failure.code, failure.retryable) == (expected, expected == "not_started")
+
+
+@pytest.mark.parametrize("is_foreign", [False, True])
+def test_start_of_a_foreign_write_is_recorded_by_nobody(*, is_foreign: bool) -> None:
+    mail = ToolDeclaration("mail", Effects.WRITE, task_queue="theirs" if is_foreign else None, is_foreign=is_foreign)
+    scheduler = Scheduler(compiled(plan_of(node("w", tool="mail")), tools={"mail": mail}), {})
+    scheduler.changes.reads_starts = True
+    scheduler.begin(0.0)
+    assert [task.id for task in started(scheduler)] == ["w"]
+    error = _lost(TimeoutType.START_TO_CLOSE, [], RetryState.NON_RETRYABLE_FAILURE)
+    failure = take_failure(scheduler, "w", error, at=1.0)
+    assert failure is not None
+    assert failure.code == ("outcome_unknown" if is_foreign else "not_started")
+
+
+def test_input_of_an_earlier_version_reads_no_starts() -> None:
+    encoded = run_input_to_json(RunInput(plan={}))
+    assert run_input_from_json(encoded).reads_starts
+    del encoded["reads_starts"]
+    assert not run_input_from_json(encoded).reads_starts

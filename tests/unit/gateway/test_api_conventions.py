@@ -1,0 +1,114 @@
+"""What holds for every operation of the API: names, ids of requests, errors of failed runs, metadata."""
+
+import re
+from typing import Any
+
+import pytest
+
+from dagwright.contracts import wire
+from dagwright.contracts.failures import run_error_of
+from dagwright.gateway.bodies import metadata_of, wishes_of
+from dagwright.gateway.errors import ApiError
+from dagwright.run_lists import RunFilter
+from tests.unit.gateway.conftest import Apart
+from tests.unit.gateway.test_document import DOCUMENT, OPERATIONS
+
+
+def test_operations_have_names_that_a_generated_client_can_use() -> None:
+    names = [operation["operationId"] for operation in OPERATIONS.values()]
+    assert [name for name in names if not re.fullmatch(r"[a-z]+([A-Z][a-z]+)+", name)] == []
+    assert len({*names}) == len(names)
+
+
+def test_events_and_nodes_have_schemas() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    (content,) = OPERATIONS["GET /v1/runs/{run_id}/events"]["responses"]["200"]["content"].values()
+    found = {}
+    for event in content["itemSchema"]["oneOf"]:
+        reference = event["properties"]["data"]["contentSchema"]["$ref"]
+        found[event["properties"]["event"]["const"]] = reference.rpartition("/")[2]
+    assert found == {"nodes": "NodesEvent", "run": "RunEvent", "end": "EndEvent", "error": "ErrorEvent"}
+    assert {*found.values(), "ChangedNode", "CompletionChunk", "ResponseEvent"} <= {*schemas}
+    nodes = schemas["RunDocument"]["properties"]["nodes"]
+    assert nodes["additionalProperties"] == {"$ref": "#/components/schemas/NodeFacts"}
+    assert {"status", "attempts", "result", "error", "lineage"} <= {*schemas["NodeFacts"]["properties"]}
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/runs", "/v1/nothing", "/console/"])
+async def test_answer_has_the_id_of_its_request(away: Apart, path: str) -> None:
+    http, _, _ = away
+    own = (await http.get(path, headers={"X-Request-Id": "order-4711:1"})).headers["x-request-id"]
+    others = [(await http.get(path)).headers["x-request-id"] for _ in range(2)]
+    odd = (await http.get(path, headers={"X-Request-Id": "a b" * 100})).headers["x-request-id"]
+    assert own == "order-4711:1"
+    assert all(re.fullmatch("req_[0-9a-f]{32}", each) for each in (*others, odd))
+    assert len({*others, odd}) == 3
+
+
+def _node(status: str, message: str | None = None) -> dict[str, Any]:
+    return {"status": status, "error": None if message is None else {"code": "tool_failed", "message": message}}
+
+
+@pytest.mark.parametrize(
+    ("document", "error"),
+    [
+        ({"status": "completed", "error": None, "nodes": {"a": _node("completed")}}, None),
+        (
+            {"status": "failed", "error": {"code": "deadline", "message": "20m are over"}, "nodes": {}},
+            {"code": "deadline", "message": "20m are over", "node": None},
+        ),
+        (
+            {"status": "failed", "error": None, "nodes": {"a": _node("completed"), "b": _node("failed", "no")}},
+            {"code": "node_failed", "message": "'b' failed: no", "node": "b"},
+        ),
+        (
+            {"status": "failed", "error": None, "nodes": {name: _node("failed", name * 2) for name in "ab"}},
+            {"code": "node_failed", "message": "'a' failed: aa; 1 more failed", "node": "a"},
+        ),
+        (
+            {
+                "status": "failed",
+                "error": {"code": "node_failed", "message": "3 nodes failed", "node": None},
+                "nodes": {"a": _node("failed", "no")},
+                "nodes_ref": {"ref": "regions", "counts": {"failed": 2}},
+            },
+            {"code": "node_failed", "message": "'a' failed: no; 2 more failed", "node": "a"},
+        ),
+        (
+            {"status": "failed", "error": None, "nodes": {}, "nodes_ref": {"ref": "history", "counts": {"failed": 3}}},
+            {"code": "node_failed", "message": "3 nodes failed", "node": None},
+        ),
+        (
+            {"status": "failed", "error": None, "nodes": {"a": _node("skipped")}},
+            {
+                "code": "nothing_completed",
+                "message": "no node that the plan is for was completed",
+                "node": None,
+            },
+        ),
+    ],
+)
+def test_failed_run_has_an_error_with_a_code_a_message_and_a_node(
+    document: dict[str, Any], error: dict[str, Any] | None
+) -> None:
+    assert run_error_of(document) == error
+
+
+def test_list_is_filtered_by_all_metadata_that_is_given() -> None:
+    memo = {wire.MEMO_TAGS: {"order": "4711", "team": "blue"}}
+    found = [RunFilter(tags=tags).takes("run-1", memo) for tags in ({}, {"order": "4711"}, memo[wire.MEMO_TAGS])]
+    none = [RunFilter(tags=tags).takes("run-1", memo) for tags in ({"order": "1"}, {"order": "4711", "x": "y"})]
+    assert (found, none) == ([True] * 3, [False] * 2)
+
+
+def test_metadata_of_a_run_has_no_fields_of_the_gateway() -> None:
+    wishes = wishes_of({"metadata": {"session_id": "main", "order": "4711"}}, {})
+    assert (wishes.session, wishes.metadata) == ("main", {"order": "4711"})
+
+
+@pytest.mark.parametrize("metadata", [{"a b": "1"}, {"a": 1}, {"a": "x" * 300}, {str(n): "" for n in range(21)}])
+def test_metadata_that_a_run_cannot_have_is_refused(metadata: dict[str, Any]) -> None:
+    with pytest.raises(ApiError, match=r"^metadata: ") as refused:
+        metadata_of(metadata)
+    assert (refused.value.status, refused.value.param) == (400, "metadata")
+    assert "tag" not in str(refused.value)

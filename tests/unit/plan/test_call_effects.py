@@ -1,0 +1,211 @@
+"""Effects of calls: by the arguments, by what the author declares, and never by what a model declares."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.entities.onboarding import onboarding_tools
+from dagwright.plan.compilation import compile_plan
+from dagwright.plan.compiled import plan_from_json, plan_to_json, tool_of
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.model_policy import intents_policy, model_policy, named_files
+from dagwright.plan.policy import Policy, Rule, policy_from_json
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.preparation import check_plan
+from dagwright.tools import ToolRegistry
+from dagwright.tools.builtin import builtin_tools
+from dagwright.tools.environment import ToolEnvironment
+
+TOOLS = builtin_tools(ToolEnvironment(Path())).declarations()
+VERBS = ToolRegistry.of(*onboarding_tools("sqlite://")).declarations().values()
+URL = "https://example.com/"
+
+
+def effects(arguments: dict[str, Any], **fields: Any) -> str:
+    first = {"id": "a", "tool": "render_template", "arguments": {"template": "POST", "values": {}}}
+    node = {"id": "n", "tool": "http_request", "arguments": {"url": URL, **arguments}, **fields}
+    compiled = compile_plan(check_plan({"plan": 1, "nodes": [first, node]}, TOOLS))
+    read = plan_from_json(plan_to_json(compiled))
+    found = tool_of(read.nodes[1], read.tools).effects.value
+    assert found == tool_of(compiled.nodes[1], compiled.tools).effects.value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, "read"),
+        ({"method": "GET"}, "read"),
+        ({"method": "HEAD"}, "read"),
+        ({"method": "OPTIONS"}, "read"),
+        ({"method": "POST"}, "write"),
+        ({"method": "PUT"}, "write"),
+        ({"method": "PATCH"}, "write"),
+        ({"method": "DELETE"}, "write"),
+        ({"method": "{{a.result}}"}, "write"),
+        ({"url": "{{a.result}}"}, "read"),
+    ],
+)
+def test_a_request_reads_or_writes_by_its_method(arguments: dict[str, Any], expected: str) -> None:
+    assert effects(arguments) == expected
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "POST"])
+def test_the_author_may_declare_a_request_idempotent(method: str) -> None:
+    assert effects({"method": method}, effects="idempotent") == "idempotent"
+
+
+def test_a_request_that_reads_stays_one_and_may_have_a_cache() -> None:
+    assert effects({}, effects="idempotent", cache={"ttl": "1h"}) == "read"
+    with pytest.raises(PlanInvalid, match="its effects are 'write'"):
+        effects({"method": "POST"}, cache={"ttl": "1h"})
+
+
+def test_other_tools_declare_their_effects_themselves() -> None:
+    node = {"id": "n", "tool": "write_file", "arguments": {"path": "a", "content": ""}, "effects": "idempotent"}
+    with pytest.raises(PlanInvalid, match="the effects of 'write_file' do not depend on its arguments"):
+        check_plan({"plan": 1, "nodes": [node]}, TOOLS)
+
+
+def verdict(policy: Policy, tool: str, arguments: dict[str, Any]) -> str:
+    return policy.verdict(TOOLS[tool], lambda: arguments)
+
+
+def test_calls_of_a_model_that_change_something_or_read_what_nobody_named_ask() -> None:
+    policy = model_policy("Summarize notes/plan.md and 'old report' in data/, and tell who wrote it.")
+    for tool in ("read_file", "write_file", "search_files"):
+        for path in ("notes/plan.md", "old report", "data", "notes/other.md", "notes", "."):
+            expected = "ask" if tool == "write_file" or path in ("notes/other.md", "notes", ".") else "run"
+            assert verdict(policy, tool, {"path": path, "content": "", "text": "x"}) == expected, (tool, path)
+    for path in ("data/a/b.csv", "./data/a.csv"):
+        assert verdict(policy, "read_file", {"path": path}) == "run"
+    for path in ("data/../secrets.csv", "other/data/a.csv", "data2/a.csv"):
+        assert verdict(policy, "read_file", {"path": path}) == "ask"
+    assert verdict(policy, "search_files", {"text": "x"}) == "ask"
+    assert verdict(policy, "search_files", {"pattern": "*.md"}) == "run"
+    assert verdict(policy, "list_files", {}) == "run"
+    assert verdict(policy, "http_request", {"url": URL}) == "ask"
+    assert policy_is_asked_by_effects(policy)
+
+
+@pytest.mark.parametrize(
+    ("request_words", "is_named"),
+    [
+        ("Read data/.", True),
+        ("Read (data/), then stop", True),
+        ("Read `data/`!", True),
+        ("Read \u201cdata/\u201d, and more", True),
+        ("Lies \u00abdata/\u00bb und \u201edata/\u201c", True),
+        ("Read 'data'/ and all", True),
+        ("data/\u3001\u300cx\u300d", True),
+        ("Read ./data/", True),
+        ("Read mydata/ and 'data'", False),
+        ("Read mydata/x.txt and `data`", False),
+        ("Read data/a.txt and 'data'", False),
+        ("Read old/data/ and 'data'", False),
+        ("Read data-2/ and 'data'", False),
+        ("Read 'data'/b.txt", False),
+        ("Read data and data/ and 'data'", True),
+        ("Compare data/old with 'data'.", False),
+    ],
+)
+def test_a_folder_is_named_by_whole_components(request_words: str, is_named: bool) -> None:
+    assert verdict(model_policy(request_words), "read_file", {"path": "data/a.csv"}) == ("run" if is_named else "ask")
+
+
+@pytest.mark.parametrize(
+    "folder", ["donne\u0301es", "donn\u00e9es", "\u0930\u093f\u092a\u094b\u0930\u094d\u091f", "\u30c7\u30fc\u30bf"]
+)
+def test_names_of_folders_may_be_of_any_language(folder: str) -> None:
+    policy = policy_from_json(model_policy(f"Read {folder}/ please").to_json())
+    assert [verdict(policy, "read_file", {"path": f"{each}/a"}) for each in (folder, "x" + folder)] == ["run", "ask"]
+
+
+@pytest.mark.parametrize(
+    ("request_words", "url", "expected"),
+    [
+        ("What is new?", "https://evil.example/?d=1", "ask"),
+        ("Read https://news.example/today.", "https://news.example/", "run"),
+        ("Read https://news.example.", "https://news.example/x?q=1#y", "run"),
+        ("Read (https://news.example:8443/x)", "https://news.example:8443/", "run"),
+        ("Read https://news.example:8443/", "https://news.example:9443/", "ask"),
+        ("Read https://news.example:8443/", "https://news.example/", "ask"),
+        ("Read https://news.example/", "https://news.example:443/", "run"),
+        ("Read https://news.example/", "https://news.example:8443/", "ask"),
+        ("Read http://127.0.0.1:8080/", "http://127.0.0.1:6379/", "ask"),
+        ("Read http://news.example/", "http://news.example:80/", "run"),
+        ("Read HTTPS://News.Example/", "https://news.example", "run"),
+        ("Read https://NEWS.example/", "HTTPS://NEWS.Example/", "run"),
+        ("Read www.news.example, then stop", "https://www.news.example/", "run"),
+        ("Read https://news.example/", "http://news.example/", "ask"),
+        ("Read http://news.example/", "https://news.example/", "run"),
+        ("Read https://news.example/", "https://news.example.evil.example/", "ask"),
+        ("Read https://news.example/", "https://news.example@evil.example/", "ask"),
+        ("Read https://news.example/", "https://news.example:80@evil.example/", "ask"),
+        ("Read https://news.example/", "https://newsXexample/", "ask"),
+        ("Read https://news.example/", "https://evil.example/https://news.example/", "ask"),
+        ("Read https://ann:pw@news.example/", "https://ann/", "ask"),
+        ("Read x.www.news.example", "https://www.news.example/", "ask"),
+        ("Summarize notes.md and archive.zip/a", "https://notes.md/?d=1", "ask"),
+    ],
+)
+def test_a_model_may_read_from_hosts_that_the_request_names(request_words: str, url: str, expected: str) -> None:
+    policy = policy_from_json(model_policy(request_words).to_json())
+    request = TOOLS["http_request"]
+    read, write = (replace(request, effects=effects) for effects in (Effects.READ, Effects.WRITE))
+    assert policy.verdict(read, lambda: {"url": url}) == expected
+    assert policy.verdict(write, lambda: {"url": url, "method": "POST"}) == "ask"
+
+
+def policy_is_asked_by_effects(policy: Policy) -> bool:
+    found = [rule for rule in policy.rules if rule.effects is not None and rule.tool is None]
+    return found == [Rule("ask", effects=(Effects.IDEMPOTENT.value, Effects.WRITE.value))]
+
+
+@pytest.mark.parametrize(
+    ("request_words", "expected"),
+    [
+        ("Read ./a/b.txt.", ["a/b.txt", "./a/b.txt"]),
+        ("What is in `secret file`?", ["secret file"]),
+        ("Read ../x and a/../b", []),
+        ("Add 1.5 and 2", ["1.5"]),
+        ("Hello.", []),
+    ],
+)
+def test_files_are_named_by_quotes_dots_and_slashes(request_words: str, expected: list[str]) -> None:
+    assert list(dict.fromkeys(named_files(request_words))) == expected
+
+
+def test_the_policy_of_a_request_can_be_read_whatever_the_request_names() -> None:
+    policy = model_policy(
+        "Look at a-b~c@d%e=f+g.h/ and at é/ü/ and 'x y'/ and " + " ".join(f"f{n}/a.txt" for n in range(300))
+    )
+    assert policy_from_json(policy.to_json()) == policy
+    assert verdict(policy, "read_file", {"path": "a-b~c@d%e=f+g.h/i"}) == "run"
+    assert verdict(policy, "read_file", {"path": "a-b~c@d%e=ffgxh/i"}) == "ask"
+
+
+def test_intents_run_verbs_that_onboarding_undoes_and_ask_about_all_other_changes() -> None:
+    policy = policy_from_json(intents_policy("Create Apex.").to_json())
+    own = [
+        ToolDeclaration("crm.add", Effects.IDEMPOTENT),
+        ToolDeclaration("seat.take", Effects.IDEMPOTENT, undo="seat.free"),
+        ToolDeclaration("seat.sell", Effects.WRITE, undo="seat.free"),
+        ToolDeclaration("mail.send", Effects.WRITE),
+    ]
+    assert [policy.verdict(tool, dict) for tool in own] == ["ask"] * len(own)
+    verbs = [tool for tool in VERBS if tool.undo is not None]
+    assert len(verbs) >= 9
+    assert {policy.verdict(tool, dict) for tool in verbs} == {"run"}
+    assert policy.verdict(ToolDeclaration("crm.find", Effects.READ), dict) == "run"
+
+
+def test_a_rule_can_be_about_the_tool_that_undoes_a_call() -> None:
+    policy = policy_from_json({"rules": [{"undo": "*", "then": "run"}, {"effects": ["idempotent"], "then": "ask"}]})
+    assert policy_from_json(policy.to_json()) == policy
+    undone, final = (ToolDeclaration("make", Effects.IDEMPOTENT, undo=undo) for undo in ("unmake", None))
+    assert [policy.verdict(tool, dict) for tool in (undone, final)] == ["run", "ask"]
+    with pytest.raises(ValueError, match=r"rules\[0\]\.undo: expected the name of a tool"):
+        policy_from_json({"rules": [{"undo": 7, "then": "run"}]})

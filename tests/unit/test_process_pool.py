@@ -1,0 +1,111 @@
+"""Functions in processes of their own: results, errors, and processes that are killed."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.process_pool import MEMORY_BYTES, ProcessLost, ProcessPool
+from tests.support.eventually import eventually
+
+
+def _pid_after(path: str, seconds: float) -> int:
+    Path(path).write_text(str(os.getpid()), encoding="ascii")
+    print("printed")  # noqa: T201 - must not get among the results
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def _refuse() -> None:
+    raise PlanInvalid([Problem("cycle", "no", "/nodes")], document={"nodes": 1})
+
+
+def _exit() -> None:
+    os._exit(3)
+
+
+def _take_memory() -> int:
+    return len(bytearray(MEMORY_BYTES))
+
+
+def _exit_unless_new(path: str) -> int:
+    file = Path(path)
+    with file.open("a", encoding="ascii") as calls:
+        calls.write(f"{os.getpid()}\n")
+    if len(file.read_text(encoding="ascii").splitlines()) == 1:
+        os._exit(3)
+    return os.getpid()
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[ProcessPool]:
+    made = ProcessPool(timeout_s=30.0, size=1)
+    yield made
+    await made.close()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_process_is_reused_and_ends_with_the_pool(pool: ProcessPool, tmp_path: Path) -> None:
+    first = await pool.run(_pid_after, str(tmp_path / "pid"), 0.0)
+    second = await pool.run(_pid_after, str(tmp_path / "pid"), 0.0)
+    assert (first == second, first != os.getpid(), _is_alive(first)) == (True, True, True)
+    await pool.close()
+    assert not _is_alive(first)
+
+
+async def test_error_of_a_function_is_raised_and_a_lost_process_is_replaced(pool: ProcessPool, tmp_path: Path) -> None:
+    with pytest.raises(PlanInvalid) as invalid:
+        await pool.run(_refuse)
+    assert (invalid.value.problems, invalid.value.document) == ((Problem("cycle", "no", "/nodes"),), {"nodes": 1})
+    with pytest.raises(ProcessLost):
+        await pool.run(_exit)
+    assert await pool.run(_pid_after, str(tmp_path / "pid"), 0.0)
+
+
+async def test_idle_process_that_has_ended_is_replaced(pool: ProcessPool) -> None:
+    first = await pool.run(os.getpid)
+    (idle,) = pool._idle
+    os.kill(first, signal.SIGKILL)
+    await idle.wait()
+    assert await pool.run(os.getpid) != first
+
+
+async def test_function_is_repeated_once_when_its_reused_process_ends(pool: ProcessPool, tmp_path: Path) -> None:
+    first = await pool.run(os.getpid)
+    calls = tmp_path / "calls"
+    assert await pool.run(_exit_unless_new, str(calls)) != first
+    assert [int(pid) == first for pid in calls.read_text().splitlines()] == [True, False]
+
+
+async def test_memory_of_a_process_is_limited(pool: ProcessPool) -> None:
+    with pytest.raises(ProcessLost):
+        await pool.run(_take_memory)
+    assert await pool.run(os.getpid)
+
+
+async def test_process_is_killed_when_its_caller_is_cancelled_or_waits_too_long(
+    pool: ProcessPool, tmp_path: Path
+) -> None:
+    file = tmp_path / "pid"
+    for is_cancelled in (True, False):
+        pool.timeout_s = 30.0 if is_cancelled else 3.0
+        running = asyncio.create_task(pool.run(_pid_after, str(file), 60.0))
+        await eventually(lambda: file.exists() and bool(file.read_text()))
+        if is_cancelled:
+            running.cancel()
+        with pytest.raises(asyncio.CancelledError if is_cancelled else TimeoutError):
+            await running
+        assert not _is_alive(int(file.read_text()))
+        file.unlink()

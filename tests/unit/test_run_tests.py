@@ -1,0 +1,76 @@
+"""The stages of `make test`: every test is in exactly one, and each stage takes every file that may have its tests."""
+
+from itertools import chain, combinations
+from pathlib import Path
+
+import pytest
+from _pytest.mark.expression import Expression
+
+from scripts import run_tests
+from scripts.run_tests import FOREIGN, Stage, all_stages, files_of, summarize
+
+_MARKERS = ("server", "slow", "alone", *FOREIGN)
+
+
+def test_every_test_is_in_one_stage() -> None:
+    stages = all_stages().values()
+    for marks in chain.from_iterable(combinations(_MARKERS, size) for size in range(4)):
+        found = [stage.name for stage in stages if _takes(stage, marks)]
+        assert len(found) == 1, (marks, found)
+
+
+def _takes(stage: Stage, marks: tuple[str, ...]) -> bool:
+    def is_marked(name: str, /, **_: str | int | bool | None) -> bool:
+        return name in marks
+
+    return Expression.compile(stage.expression).evaluate(is_marked)
+
+
+@pytest.mark.parametrize(
+    ("text", "stages"),
+    [
+        ("def test_it(): ...", ["fast"]),
+        ("pytestmark = pytest.mark.server", ["server"]),
+        ("pytestmark = [pytest.mark.server, pytest.mark.alone]", ["server", "alone"]),
+        ("@pytest.mark.server\ndef test_it(): ...", ["fast", "server"]),
+        ("pytestmark = pytest.mark.java", ["foreign"]),
+    ],
+)
+def test_stage_takes_the_files_that_may_have_its_tests(
+    text: str, stages: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tests, "ROOT", tmp_path)
+    (tmp_path / "test_it.py").write_text(text, encoding="utf-8")
+    found = [stage.name for stage in all_stages().values() if list(files_of(stage, ["."]))]
+    assert found == stages
+    named = [stage.name for stage in all_stages().values() if list(files_of(stage, ["test_it.py::test_it"]))]
+    assert named == stages
+
+
+@pytest.mark.parametrize("argument", ["tests/no_such_file.py", "--stages=fast,sever"])
+def test_unknown_path_or_stage_is_refused(argument: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["run_tests.py", argument])
+    with pytest.raises(SystemExit) as refused:
+        run_tests.main()
+    assert refused.value.code == 2
+
+
+def test_summary_has_the_durations_the_slowest_files_and_the_failures(capsys: pytest.CaptureFixture[str]) -> None:
+    fast, server = Stage("fast", "", 2), Stage("server", "", 4)
+    fast.exit_code, fast.duration_s = 1, 12.0
+    fast.failed.append("tests/test_a.py::test_b")
+    fast.files.update({"tests/test_a.py": 3})
+    server.retried.append("tests/test_b.py::test_c")
+    summarize([fast, server])
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "=== stages",
+        "fast         12 s  failed",
+        "server        0 s  not run",
+        "=== slowest files, of 3 test-seconds",
+        "     3 s  tests/test_a.py",
+        "=== left out: tests that need java, postgres, chromium, node, litellm, search (make test-all runs them)",
+        "=== 1 passed when retried (a defect of the test or of the code)",
+        "tests/test_b.py::test_c",
+        "=== 1 failed",
+        "tests/test_a.py::test_b",
+    ]

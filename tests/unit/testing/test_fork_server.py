@@ -1,0 +1,78 @@
+"""A forked process of the tests behaves as one of a new interpreter does."""
+
+import json
+import os
+import signal
+from asyncio.subprocess import PIPE
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.programs import start_program
+
+_REPORT = """\
+import json, os, signal, sys, threading
+print(json.dumps({
+    "arguments": sys.argv,
+    "environment": dict(os.environ),
+    "folder": os.getcwd(),
+    "name": __name__,
+    "path": sys.path[:3],
+    "text": sys.stdin.read(),
+    "threads": threading.active_count(),
+    "interrupts": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+    "descriptors": len([name for name in os.listdir("/proc/self/fd")]) - 1,
+}), flush=True)
+print("to stderr", file=sys.stderr)
+raise SystemExit(3)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "report.py"
+    path.write_text(_REPORT, encoding="utf-8")
+    return path
+
+
+async def _report(script: Path, *, is_fresh: bool) -> tuple[Any, str, int | None]:
+    environment = {**os.environ, "PYTHONPATH": "/first:/second", "ONLY": "here"}
+    process = await start_program(
+        (str(script),),
+        ("a", "b c"),
+        folder=script.parent,
+        environment=environment,
+        stdin=PIPE,
+        is_fresh=is_fresh,
+    )
+    stdout, stderr = await process.communicate(b"typed")
+    return json.loads(stdout), stderr.decode(), process.returncode
+
+
+async def test_forked_process_reports_what_a_fresh_one_does(script: Path) -> None:
+    forked = await _report(script, is_fresh=False)
+    assert forked == await _report(script, is_fresh=True)
+    report, stderr, code = forked
+    assert (report["arguments"][1:], report["text"], report["threads"]) == (["a", "b c"], "typed", 1)
+    assert (report["environment"]["ONLY"], stderr, code) == ("here", "to stderr\n", 3)
+
+
+async def test_killed_process_has_the_number_of_its_signal(tmp_path: Path) -> None:
+    script = tmp_path / "sleeping.py"
+    script.write_text("import time\nprint('here', flush=True)\ntime.sleep(600)\n", encoding="utf-8")
+    process = await start_program((str(script),), (), folder=tmp_path, environment=os.environ)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"here\n"
+    process.send_signal(signal.SIGTERM)
+    await process.communicate()
+    assert (await process.wait(), process.returncode) == (-signal.SIGTERM, -signal.SIGTERM)
+
+
+@pytest.mark.parametrize("is_fresh", [False, True])
+async def test_variables_of_the_interpreter_are_obeyed(tmp_path: Path, is_fresh: bool) -> None:
+    script = tmp_path / "encoding.py"
+    script.write_text("import sys\nprint(sys.stdout.encoding)\n", encoding="utf-8")
+    environment = {**os.environ, "PYTHONIOENCODING": "iso8859-1"}
+    process = await start_program((str(script),), (), folder=tmp_path, environment=environment, is_fresh=is_fresh)
+    assert (await process.communicate())[0] == b"iso8859-1\n"

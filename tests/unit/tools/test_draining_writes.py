@@ -1,0 +1,67 @@
+"""A `write` while its worker stops, without a server."""
+
+import asyncio
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from temporalio import activity
+
+from dagwright.drain import drain_s, grace_s, writes_in_flight
+from dagwright.tools import tool
+from tests.support.function_bench import FunctionBench
+
+_SHUTDOWN = activity.ActivityCancellationDetails(worker_shutdown=True)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_write_continues_while_its_worker_stops(is_async: bool) -> None:
+    started, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @tool(effects="write")
+    def slow() -> str:
+        loop.call_soon_threadsafe(started.set)
+        return "done" if go_on.wait(120) else "never"
+
+    @tool(effects="write", name="slow")
+    async def slow_async() -> str:
+        started.set()
+        return "done" if await asyncio.to_thread(go_on.wait, 120) else "never"
+
+    bench = FunctionBench(slow_async if is_async else slow)
+    bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=60))
+    running = asyncio.ensure_future(bench.result({}))
+    await started.wait()
+    assert writes_in_flight.count == 1
+    bench.temporal.cancel(_SHUTDOWN)
+    loop.call_later(0.01, go_on.set)
+    assert await running == "done"
+    assert writes_in_flight.count == 0
+
+
+@pytest.mark.parametrize(("own_s", "limit_s"), [(0.05, None), (60.0, 0.0)])
+async def test_a_write_is_stopped_at_its_own_timeout_or_at_the_limit_of_the_worker(
+    own_s: float, limit_s: float | None
+) -> None:
+    started = asyncio.Event()
+
+    @tool(effects="write")
+    async def slow() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    bench = FunctionBench(slow, drain_limit_s=limit_s)
+    bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=own_s))
+    running = asyncio.ensure_future(bench.failure({}))
+    await started.wait()
+    bench.temporal.cancel(_SHUTDOWN)
+    failure = await running
+    assert (failure.type, failure.non_retryable) == ("worker_stopped", True)
+
+
+def test_drain_limit_counts_from_the_beginning_of_the_grace() -> None:
+    assert [grace_s(limit_s) for limit_s in (None, 4.0, 30.0)] == [10.0, 4.0, 10.0]
+    assert [drain_s(60.0, limit_s=limit_s) for limit_s in (None, 4.0, 30.0, 300.0)] == [60.0, 0.0, 20.0, 60.0]
+    assert drain_s(-1.0, limit_s=None) == 0.0

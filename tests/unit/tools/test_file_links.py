@@ -1,0 +1,148 @@
+"""Links that lead out of the files folder: names that lie there, and names that are swapped while a path is opened."""
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.tools import GiveUp
+from dagwright.tools.builtin.file_search import file_search_tools
+from dagwright.tools.builtin.files import file_tools
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.testing import tool_context
+
+Tools = dict[str, Callable[..., Any]]
+SECRET = "other owner's secret"
+RACE_S = 2.0
+_HERE = -100
+"""`AT_FDCWD` of Linux."""
+_EXCHANGE = 2
+"""`RENAME_EXCHANGE` of Linux: both names stay there all the time."""
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "a.txt").write_text(SECRET)
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "files"
+    (root / "dir").mkdir(parents=True)
+    (root / "dir" / "a.txt").write_text("own")
+    return root
+
+
+@pytest.fixture
+def tools(root: Path) -> Tools:
+    environment = ToolEnvironment(root)
+    return {each.__name__: each for each in (*file_tools(environment), *file_search_tools(environment))}
+
+
+def call(tools: Tools, name: str, **arguments: Any) -> Any:
+    with tool_context(idempotency_key="key-1"):
+        return tools[name](**arguments)
+
+
+def test_a_hard_link_is_neither_read_nor_written_nor_found(tools: Tools, root: Path, outside: Path) -> None:
+    os.link(outside / "a.txt", root / "dir" / "b.txt")
+    words = r"'dir/b\.txt' has several names \(hard links\)"
+    with pytest.raises(GiveUp, match=words):
+        call(tools, "read_file", path="dir/b.txt")
+    with pytest.raises(GiveUp, match=words):
+        call(tools, "write_file", path="dir/b.txt", content="x")
+    assert (outside / "a.txt").read_text() == SECRET
+    assert [each["name"] for each in call(tools, "list_files", folder="dir")["files"]] == ["a.txt"]
+    assert [each["name"] for each in call(tools, "list_directory", path="dir")["entries"]] == ["a.txt"]
+    assert call(tools, "search_files", text="secret")["matches"] == []
+    (outside / "a.txt").unlink()
+    assert call(tools, "read_file", path="dir/b.txt") == SECRET
+
+
+def test_a_leftover_draft_that_is_a_link_is_not_written_through(tools: Tools, root: Path, outside: Path) -> None:
+    drafts: list[str] = []
+    with swapped_replace(drafts):
+        call(tools, "write_file", path="new.txt", content="x")
+    for link in (os.link, os.symlink):
+        link(outside / "a.txt", root / drafts[0])
+        with pytest.raises((GiveUp, OSError)):
+            call(tools, "write_file", path="new.txt", content="y")
+        assert (outside / "a.txt").read_text() == SECRET
+        (root / drafts[0]).unlink(missing_ok=True)
+
+
+@contextmanager
+def swapped_replace(drafts: list[str]) -> Iterator[None]:
+    """Note the names of drafts."""
+    replace = os.replace
+
+    def noting(source: str, target: str, **folders: Any) -> None:
+        drafts.append(source)
+        replace(source, target, **folders)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", noting)
+        yield
+
+
+@contextmanager
+def swapping(place: Path, target: Path) -> Iterator[None]:
+    """Make a name now what it is, now a link to somewhere else, as fast as a thread can."""
+    link = place.with_name(".link")
+    link.symlink_to(target)
+    names = [str(place).encode(), str(link).encode()]
+    exchange = partial(ctypes.CDLL(None, use_errno=True).renameat2, _HERE, names[0], _HERE, names[1], _EXCHANGE)
+    is_over = threading.Event()
+    failures: list[int] = []
+
+    def swap() -> None:
+        while not is_over.is_set():
+            if exchange() != 0:
+                failures.append(ctypes.get_errno())
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+    assert failures == []
+
+
+@pytest.mark.parametrize("swapped", ["dir", "dir/a.txt"])
+def test_a_name_that_is_swapped_for_a_link_never_leads_outside(
+    tools: Tools, root: Path, outside: Path, swapped: str
+) -> None:
+    seen: list[Any] = []
+    ends = {"ok": 0, "refused": 0}
+    until = time.monotonic() + RACE_S
+    with swapping(root / swapped, outside if swapped == "dir" else outside / "a.txt"):
+        while time.monotonic() < until:
+            for name, arguments in (
+                ("read_file", {"path": "dir/a.txt"}),
+                ("write_file", {"path": "dir/new.txt", "content": "new"}),
+                ("search_files", {"text": "secret"}),
+                ("list_directory", {"path": "dir"}),
+            ):
+                try:
+                    found = call(tools, name, **arguments)
+                    ends["ok"] += 1
+                except (GiveUp, OSError):
+                    ends["refused"] += 1
+                    continue
+                seen += [found] if name == "read_file" else found.get("matches", ())
+    assert set(map(str, seen)) == {"own"}
+    assert [path.name for path in outside.iterdir()] == ["a.txt"]
+    assert (outside / "a.txt").read_text() == SECRET
+    assert min(ends.values()) > 20, ends

@@ -1,0 +1,227 @@
+"""What the file tools refuse whatever their root is, and whose files they use in a run with an owner."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.file_protection import record_protected
+from dagwright.settings import Settings
+from dagwright.tool_references import queue_reference
+from dagwright.tools import GiveUp
+from dagwright.tools.builtin.file_search import file_search_tools
+from dagwright.tools.builtin.files import file_tools
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.loading import load_tools
+from dagwright.tools.testing import tool_context
+from dagwright.toolset import environment_of, references_of
+
+Tools = dict[str, Callable[..., Any]]
+
+
+def tools_in(environment: ToolEnvironment) -> Tools:
+    return {each.__name__: each for each in (*file_tools(environment), *file_search_tools(environment))}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with all that belongs to Dagwright in it, which is the root by default."""
+    project = tmp_path / "project"
+    for folder in ("state", ".dagwright", "plans", "keys", "lib", "data", "blobs"):
+        (project / folder).mkdir(parents=True)
+    for file in ("state/temporal.db", "plans/a.yaml", "keys/keys.json", "my_tools.py", "agents.yaml", "mcp.json"):
+        (project / file).write_text("before")
+    for file in (".env", "lib/helper.py", "data/a.txt", "parties.db", "prices.yaml"):
+        (project / file).write_text("before")
+    monkeypatch.chdir(project)
+    return project
+
+
+@pytest.fixture
+def settings(project: Path) -> Settings:
+    return Settings(
+        state_dir=project / "state",
+        plans=project / "plans",
+        api_keys=project / "keys" / "keys.json",
+        database_url=f"sqlite:///{project}/parties.db",
+        prices=project / "prices.yaml",
+        payload_store=str(project / "blobs"),
+    )
+
+
+@pytest.fixture
+def tools(settings: Settings) -> Tools:
+    return tools_in(environment_of(settings, references_of(["my_tools.py", "mcp.json"], ["agents.yaml"])))
+
+
+PROTECTED = (
+    *("state/temporal.db", "state/new.json", "state/deeper/x", "STATE/temporal.db", "data/../state/temporal.db"),
+    *(".dagwright/api-keys.json", "./.dagwright/x", ".env", "data/.hidden", "plans/a.yaml", "plans/new.yaml"),
+    *("Plans/new.yaml", "keys/keys.json", "keys/KEYS.json", "my_tools.py", "agents.yaml", "mcp.json", "MCP.JSON"),
+    *("parties.db", "parties.db-wal", "prices.yaml", "blobs/ab/cd", "hard.txt", "linked/keys.json"),
+)
+
+
+@pytest.mark.parametrize("path", PROTECTED)
+def test_what_belongs_to_dagwright_is_neither_read_nor_written(tools: Tools, project: Path, path: str) -> None:
+    os.link(project / "keys" / "keys.json", project / "hard.txt")
+    (project / "linked").symlink_to(project / "keys")
+    with tool_context():
+        with pytest.raises(GiveUp):
+            tools["write_file"](path=path, content="after")
+        with pytest.raises(GiveUp):
+            tools["read_file"](path=path)
+    kept = [each for each in project.rglob("*") if each.is_file()]
+    assert all(each.read_text() == "before" for each in kept)
+    assert len(kept) == 12
+
+
+def test_a_key_file_that_is_not_there_yet_cannot_be_written(tools: Tools, project: Path) -> None:
+    (project / "keys" / "keys.json").unlink()
+    with tool_context(), pytest.raises(GiveUp, match=r"'keys/keys\.json' belongs to Dagwright"):
+        tools["write_file"](path="keys/keys.json", content="{}")
+
+
+@pytest.mark.parametrize("path", ["other.py", "lib/helper.py", "lib/x.PY", "x.pth", "data/new.so", "new/deep.pyc"])
+def test_nothing_is_written_that_python_could_import(tools: Tools, path: str) -> None:
+    with tool_context(), pytest.raises(GiveUp, match="Python can import"):
+        tools["write_file"](path=path, content="after")
+
+
+def test_python_files_are_read_and_written_outside_of_folders_with_code(settings: Settings, tmp_path: Path) -> None:
+    tools = tools_in(environment_of(settings.model_copy(update={"files_root": tmp_path / "files"})))
+    with tool_context():
+        tools["write_file"](path="a/made.py", content="x = 1")
+    assert tools["read_file"](path="a/made.py") == "x = 1"
+
+
+def test_what_is_refused_is_not_listed_and_not_found(tools: Tools) -> None:
+    names = [entry["name"] for entry in tools["list_directory"]()["entries"]]
+    assert names == ["data", "keys", "lib"]
+    with tool_context():
+        found = tools["search_files"](text="before")["matches"]
+    assert [match["path"] for match in found] == ["data/a.txt", "lib/helper.py"]
+    for folder in ("state", "plans", ".dagwright"):
+        for name, argument in (("list_files", "folder"), ("list_directory", "path"), ("search_files", "path")):
+            with tool_context(), pytest.raises(GiveUp):
+                tools[name](**{argument: folder})
+
+
+def test_a_root_inside_the_state_folder_is_refused(settings: Settings) -> None:
+    inside = settings.model_copy(update={"files_root": settings.state_dir / "files"})
+    with tool_context(), pytest.raises(GiveUp, match="The files folder lies in a folder of Dagwright"):
+        tools_in(environment_of(inside))["write_file"](path="a.txt", content="x")
+
+
+def test_files_of_other_commands_of_the_state_folder_are_refused(settings: Settings, project: Path) -> None:
+    other = settings.model_copy(update={"plans": project / "data"})
+    bare = tools_in(environment_of(settings))
+    assert bare["read_file"](path="data/a.txt") == "before"
+    record_protected(settings, environment_of(other, references_of(["lib/helper.py"], [])).protected)
+    for path in ("data/a.txt", "lib/helper.py"):
+        with pytest.raises(GiveUp, match="belongs to Dagwright"):
+            bare["read_file"](path=path)
+
+
+def test_modules_with_tools_of_other_commands_are_refused(
+    settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "data" / "shop").mkdir()
+    file = project / "data" / "shop" / "tools.py"
+    file.write_text("from dagwright.tools import tool\n\n@tool(effects='pure')\ndef sell() -> int:\n    return 1\n")
+    monkeypatch.syspath_prepend(str(project / "data"))
+    load_tools(["shop.tools"])
+    try:
+        record_protected(settings, environment_of(settings, references_of(["shop.tools"], [])).protected)
+    finally:
+        for name in ("shop.tools", "shop"):
+            sys.modules.pop(name)
+    # A worker with another path for modules, which never imports them.
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(project / "data")])
+    monkeypatch.chdir(project / "lib")
+    bare = tools_in(environment_of(settings.model_copy(update={"files_root": project})))
+    with tool_context():
+        for path in ("data/shop/tools.py", "DATA/shop/tools.py"):
+            with pytest.raises(GiveUp):
+                bare["read_file"](path=path)
+        with pytest.raises(GiveUp, match="Python can import"):
+            bare["write_file"](path="data/shop/more.py", content="x")
+        assert bare["read_file"](path="data/a.txt") == "before"
+
+
+def test_files_that_open_the_temporal_server_are_refused(
+    settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = '[profile.default.tls]\nclient_key_path = "data/named.key"\n[profile.other]\ntls = 1\n'
+    files = {"temporal.toml": config, **dict.fromkeys(("data/named.key", "a.key", "a.crt", "ca.pem"), "before")}
+    for path, content in files.items():
+        (project / path).write_text(content)
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", "temporal.toml")
+    monkeypatch.setenv("TEMPORAL_TLS_CLIENT_KEY_PATH", "a.key")
+    monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(project / "a.crt"))
+    monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", "ca.pem")
+    tools = tools_in(environment_of(settings))
+    for path in files:
+        with pytest.raises(GiveUp, match="belongs to Dagwright"):
+            tools["read_file"](path=path)
+
+
+@pytest.mark.parametrize("content", ["profile = 1", "[profile", "profile = [1]", "\0"])
+def test_a_wrong_configuration_of_temporal_is_protected_itself(
+    settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    (project / "temporal.toml").write_text(content)
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", "temporal.toml")
+    with pytest.raises(GiveUp, match="belongs to Dagwright"):
+        tools_in(environment_of(settings))["read_file"](path="temporal.toml")
+
+
+def test_queues_are_not_files(settings: Settings) -> None:
+    plain, queued = (environment_of(settings, each).protected for each in ((), (queue_reference("a/b.py"),)))
+    assert (queued.places, queued.modules) == (plain.places, ())
+
+
+def test_a_pipe_is_not_a_file(tools: Tools, project: Path) -> None:
+    os.mkfifo(project / "pipe")
+    with pytest.raises(GiveUp, match="'pipe' is not a file"):
+        tools["read_file"](path="pipe")
+
+
+@pytest.mark.parametrize("path", ["x" * 300, "x/" * 900, "\ud800"])
+def test_odd_paths_are_refused(tools: Tools, path: str) -> None:
+    with tool_context(), pytest.raises(GiveUp):
+        tools["read_file"](path=path)
+    with tool_context(), pytest.raises(GiveUp):
+        tools["write_file"](path=path, content="x")
+
+
+def test_each_owner_of_keys_has_a_folder_of_its_own(settings: Settings, tmp_path: Path) -> None:
+    root = tmp_path / "files"
+    tools = tools_in(environment_of(Settings(state_dir=settings.state_dir, files_root=root)))
+    for owner in ("ann", "bob"):
+        with tool_context(owner=owner):
+            tools["write_file"](path="a/mine.txt", content=owner)
+            assert tools["list_directory"]()["entries"] == [{"name": "a", "path": "a", "type": "folder"}]
+            with pytest.raises(GiveUp, match="outside the files folder"):
+                tools["read_file"](path="../ann/a/mine.txt")
+    assert (root / "ann" / "a" / "mine.txt").read_text() == "ann"
+    with tool_context(owner="*"):
+        assert tools["read_file"](path="bob/a/mine.txt") == "bob"
+    for owner in ("", "..", "a/b", ".ann"):
+        with tool_context(owner=owner), pytest.raises(GiveUp, match="cannot be the name of a folder"):
+            tools["read_file"](path="bob/a/mine.txt")
+
+
+def test_a_run_with_an_owner_needs_a_root_that_somebody_has_named(tools: Tools) -> None:
+    for name, arguments in (
+        ("read_file", {"path": "data/a.txt"}),
+        ("write_file", {"path": "x", "content": ""}),
+        ("list_files", {}),
+        ("list_directory", {}),
+        ("search_files", {}),
+    ):
+        with tool_context(owner="ann"), pytest.raises(GiveUp, match="set DAGWRIGHT_FILES_ROOT on the worker"):
+            tools[name](**arguments)

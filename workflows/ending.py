@@ -1,0 +1,68 @@
+"""How a cancelled run ends: as Canceled in Temporal, with its result document in the history before that.
+
+Replay: runs of versions before ended as Completed when they were cancelled by a signal; the patch marker
+`ENDS_CANCELED` separates the two kinds.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import pydantic_core
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError
+
+from dagwright.contracts import wire
+from workflows.calls import json_payload
+
+ENDS_CANCELED = "ends-canceled"
+
+_RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=5)
+
+T = TypeVar("T")
+
+
+async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
+    """Await something to its end, also if the run is cancelled meanwhile: it has ended already."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        return await task
+
+
+async def end_canceled(document: Mapping[str, Any], *, reason: str | None) -> bool:
+    """Record the document of a cancelled run, and wait until its cancellation has been requested.
+
+    Args:
+        reason: why it is cancelled; `None` if the cancellation was requested through Temporal.
+
+    Returns:
+        Whether the run can end as Canceled; if not, it has to return its document.
+    """
+    message = {"document": document, **({"reason": reason} if reason is not None else {})}
+    try:
+        await undisturbed(_record(pydantic_core.to_json(message)))
+    except ActivityError as error:
+        workflow.logger.warning("the run cannot end as Canceled", extra={"reason": str(error.cause)})
+        return workflow.cancellation_reason() is not None
+    while workflow.cancellation_reason() is None:
+        # The request itself interrupts the waiting.
+        with suppress(asyncio.CancelledError):
+            await workflow.wait_condition(lambda: workflow.cancellation_reason() is not None)
+    return True
+
+
+async def _record(message: bytes) -> None:
+    await workflow.execute_local_activity(
+        wire.ACTIVITY_END_CANCELLED,
+        RawValue(json_payload(message)),
+        activity_id=wire.ID_END_CANCELLED,
+        result_type=RawValue,
+        start_to_close_timeout=timedelta(seconds=30),
+        retry_policy=_RETRY,
+        summary="ending as cancelled",
+    )
