@@ -296,7 +296,8 @@ async def test_worker_killed_again_and_again_pays_for_no_recorded_answer_twice(
         handle = await start_goal(await own_server.start(), "Write three texts.", "long_text")
         async with serving(own_server, folder, model) as worker:
             length = 0
-            while kills < KILLS and await grows_past(handle, length + 5):
+            # On a busy machine the history grows by tasks that time out: kill on until an answer was recorded.
+            while (kills < KILLS or "plan" not in recorded) and await grows_past(handle, length + 5):
                 await worker.kill()
                 kills += 1
                 length, ended = await ended_activities(handle)
@@ -306,7 +307,7 @@ async def test_worker_killed_again_and_again_pays_for_no_recorded_answer_twice(
                 await worker.start()
             document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "Three texts.")
-    assert kills == KILLS
+    assert kills >= KILLS
     paid = Counter(str(received.metadata["node"]) for received in model.calls)
     assert {name: paid[name] for name in recorded} == recorded
     assert {*recorded} >= {"plan"}

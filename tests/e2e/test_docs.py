@@ -51,12 +51,19 @@ def of_language(*languages: str) -> list[Block]:
     return [block for block in BLOCKS if block.language in languages]
 
 
+@pytest.fixture(scope="module")
+async def other_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
+    """The server of another folder. Workers of other tests have not published their payload store there."""
+    async with live_server(tmp_path_factory.mktemp("other")) as server:
+        yield server
+
+
 @pytest.fixture
-async def clone(tmp_path: Path, server: LiveServer) -> AsyncIterator[Clone]:
+async def clone(tmp_path: Path, other_server: LiveServer) -> AsyncIterator[Clone]:
     """A clone whose server runs already, so that not each command has to start and end one."""
     folder = tmp_path / "clone"
     folder.mkdir()
-    made = Clone(folder, address=server.address)
+    made = Clone(folder, address=other_server.address)
     async with live_server(state_of(folder)):
         yield made
         made.close()

@@ -58,7 +58,6 @@ async def test_question_goes_on_after_a_minute_without_a_server_and_a_first_answ
         "Show shipments to Houston.",
         one_round(generated, runs_generated(2, 1), shows(3, 2)),
         done(table=ref(3, "formatted_results")),
-        "Here they are.",
         worker_says("sg1", query(body), released=answered_now),
     )
     async with gate_to(search.address) as gate:
