@@ -15,6 +15,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 _RETRY_PAUSE_S = 0.5
+MAX_OPEN_RECORDS = 2
+"""Calls of a worker that wait for the server's acknowledgement of their record at once.
+
+If the worker dies, at most so many writes have a record although their tools were not called.
+"""
 _PASSING = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.DEADLINE_EXCEEDED,
@@ -33,10 +38,14 @@ class CallStarts:
 
     Args:
         client: of the worker.
+
+    Attributes:
+        turns: held by a call from before its record is sent until the tool is called.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.turns = asyncio.Semaphore(MAX_OPEN_RECORDS)
 
     async def record(self, task_token: bytes, details: Sequence[Any]) -> None:
         """Record the details of a heartbeat; return as soon as the server has them, however long it is unavailable.

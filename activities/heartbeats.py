@@ -109,12 +109,17 @@ class Heartbeats:
         """
         if self._starts is None:
             return
+        # Heartbeats go on while the call waits for its turn.
+        async with self._starts.turns:
+            await self._record_start(self._starts)
+
+    async def _record_start(self, starts: CallStarts) -> None:
         if self._beating is not None:
             await self._beating
         before, self._calls = self._calls, (self._calls[0] + 1, self._info.attempt)
         self._started, self._is_recording = self._info.attempt, True
         try:
-            await self._starts.record(self._info.task_token, self._heartbeat_details())
+            await starts.record(self._info.task_token, self._heartbeat_details())
         except (CallStopped, asyncio.CancelledError) as stopped:
             self._started, self._calls, self._is_recording = None, before, False
             if isinstance(stopped, CallStopped):

@@ -1,16 +1,20 @@
 """The record that a `write` was called: the server has it before the tool is called, and what the next attempt does."""
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from temporalio.client import Client
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutError, TimeoutType
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_starts import CallStarts, CallStopped
+from activities.call_starts import MAX_OPEN_RECORDS, CallStarts, CallStopped
 from activities.call_tool import CallGuards, tool_activities
+from activities.heartbeats import Heartbeats
 from activities.parked_calls import ParkedCalls
 from activities.result_cache import ResultCache
 from activities.values import Values
@@ -32,6 +36,8 @@ from tests.unit.plan.building import compiled, node, plan_of, started
 
 class Recorder:
     """Stands in for `CallStarts`."""
+
+    turns = nullcontext()
 
     def __init__(self, events: list[str], *, stops: bool = False) -> None:
         self._events, self._stops = events, stops
@@ -120,6 +126,34 @@ async def test_call_that_the_server_stops_is_not_made(tmp_path: Path, monkeypatc
         await _call(tmp_path, events, stops=True, allowed=1)
     # The server may have paused it, and can hold it back only if it may be retried.
     assert (failure.value.type, failure.value.non_retryable, events) == ("not_started", False, [])
+
+
+class Server:
+    """Stands in for the client of a worker; heartbeats take a moment."""
+
+    def __init__(self) -> None:
+        self.recorded = 0
+
+    def get_async_activity_handle(self, **_: Any) -> "Server":
+        return self
+
+    async def heartbeat(self, *_: Any, **__: Any) -> None:
+        self.recorded += 1
+        await asyncio.sleep(0.001)
+
+
+async def test_few_calls_that_start_together_are_recorded_and_not_yet_called() -> None:
+    server, called, most = Server(), 0, 0
+    starts = CallStarts(cast(Client, server))
+
+    async def call() -> None:
+        nonlocal called, most
+        await Heartbeats(ActivityEnvironment.default_info(), starts=starts).record_start()
+        most = max(most, server.recorded - called)
+        called += 1
+
+    await asyncio.gather(*(call() for _ in range(20)))
+    assert (called, most) == (20, MAX_OPEN_RECORDS)
 
 
 class Parking:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -88,6 +89,8 @@ def test_answers_of_a_process_share_so_many_heartbeats(writing: int, pause_s: fl
 class _ServerAway:
     """Stands in for `CallStarts` while the server does not answer."""
 
+    turns = nullcontext()
+
     async def record(self, task_token: bytes, details: Sequence[Any]) -> None:
         assert started_attempt(details) == 1, task_token
         await asyncio.Event().wait()
@@ -115,6 +118,8 @@ async def test_start_that_the_server_may_not_have_is_in_no_heartbeat() -> None:
 
 class _Recorder:
     """Stands in for `CallStarts`."""
+
+    turns = nullcontext()
 
     def __init__(self) -> None:
         self.recorded: list[int | None] = []
