@@ -1,14 +1,20 @@
 """Questions about shipments while something is missing: the server, an index, or whatever a query was to find."""
 
 import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client
 
+from dagwright.search import asking
+from dagwright.search import client as search_client
+from dagwright.settings import Settings
 from dagwright.tools import load_tools
 from tests.support.eventually import eventually
+from tests.support.gates import gate_to
 from tests.support.goals import ended
 from tests.support.maritime_runs import (
     SCRIPTS,
@@ -146,3 +152,79 @@ async def test_question_goes_on_when_the_search_server_goes_away_while_a_worker_
     assert (asked_by("sg1"), asked_by("sg2")) == (1, 1)
     assert slot(found, "sg3", "hit_count") == expected
     assert (found["status"], f"1 of {expected:,} are shown" in found["output"]) == ("completed", True)
+
+
+OUTAGE_ATTEMPTS = int(timedelta(minutes=1) / asking.RETRY_AFTER) + 1
+"""Attempts that find no server during an outage of a minute."""
+SHORT_RETRY_AFTER = timedelta(milliseconds=500)
+SHORT_TIMEOUT_S = 3.0
+"""Within which a search server on this machine answers even if other tests keep the machine busy."""
+
+
+@dataclass(frozen=True)
+class GatedMaritime(Maritime):
+    """Shipments on a search server that is reached through a gate.
+
+    Args:
+        address: of the gate.
+    """
+
+    address: str
+
+    def settings(self, settings: Settings) -> Settings:
+        return Maritime.settings(self, settings).model_copy(update={"opensearch_url": self.address})
+
+
+async def test_question_goes_on_after_the_attempts_of_a_minute_without_a_server_and_one_answer_that_times_out(
+    client: Client, tmp_path: Path, search: LiveSearch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "RETRY_AFTER", SHORT_RETRY_AFTER)
+    monkeypatch.setattr(search_client, "_TIMEOUT_S", SHORT_TIMEOUT_S)
+    loaded = await load_maritime(search, "minute", documents=2_000)
+    expected = sum(each["destination_port_code"] == "USHOU" for each in loaded.shipments())
+    answered_now = asyncio.Event()
+    body = {"query": {"bool": {"filter": [TO_HOUSTON]}}, "size": 1}
+    generated = sub_goal(
+        1,
+        "es_query_gen",
+        "the query",
+        analysis_result={"intent_type": "search", "question": "shipments to Houston"},
+        metadata_results={"index": loaded.indices.shipments},
+    )
+    script = (
+        "Show shipments to Houston.",
+        one_round(generated, runs_generated(2, 1), shows(3, 2)),
+        done(table=ref(3, "formatted_results")),
+        worker_says("sg1", query(body), released=answered_now),
+    )
+    async with gate_to(search.address) as gate:
+        gated = GatedMaritime(loaded.search, loaded.indices, loaded.data, gate.address)
+        async with maritime_runs(client, tmp_path, gated, *script) as (server, runs):
+            handle = await start(runs, "Show shipments to Houston")
+
+            def asked() -> int:
+                return sum(call.metadata.get("node") == "sg1" for call in server.calls)
+
+            async def was_away_for_a_minute() -> bool:
+                [call] = (await handle.describe()).raw_description.pending_activities or [None]
+                if call is None or not call.HasField("next_attempt_schedule_time"):
+                    return False
+                assert "does not answer" in call.last_failure.message
+                # The next attempt is counted already.
+                return call.attempt > OUTAGE_ATTEMPTS
+
+            # It has read the fields of the index, and its query is to be judged as soon as it is written.
+            await eventually(lambda: asked() == 1)
+            await gate.close()
+            answered_now.set()
+            await eventually(was_away_for_a_minute)
+            gate.silent = 1
+            await gate.open()
+            await ended(runs, handle)
+            found = await runs.restored(handle, full=True)
+    assert results_of(found)[0] == [(1, "success"), (2, "success"), (3, "success")]
+    # Those for which it was away, the one that it left without an answer, and the last.
+    assert found["nodes"]["sg1"]["attempts"] >= OUTAGE_ATTEMPTS + 2
+    assert (asked(), gate.silent) == (1, 0)
+    assert slot(found, "sg2", "hit_count") == expected
+    assert found["status"] == "completed"
