@@ -25,7 +25,7 @@ ROOT: Final = str(Path(__file__).parents[2])
 LENGTH_BYTES: Final = 8
 """A request is its length, then a JSON object; the descriptors of its standard streams come with the length."""
 _PACKAGES: Final = ("dagwright.cli", "dagwright.gateway")
-_MODULES: Final = ("worker", "uvloop", "cel")
+_MODULES: Final = ("worker", "uvloop", "cel", "anyio._backends._asyncio", "alembic.command", "alembic.config")
 
 
 def _import_modules() -> None:
@@ -35,9 +35,10 @@ def _import_modules() -> None:
             importlib.import_module(found.name)
     for name in _MODULES:
         importlib.import_module(name)
-    # The first schemas of tools and the first condition make pydantic and CEL load more. No database is opened.
+    # The first schemas of tools, the first condition and the first call of a model load more. Nothing is opened.
     importlib.import_module("dagwright.entities.onboarding").onboarding_tools("sqlite://")
     importlib.import_module("dagwright.plan.cel_program").compile_cel("true")
+    importlib.import_module("dagwright.llm.transport").Transport("http://127.0.0.1", "", answer_s=1, connect_s=1)
 
 
 class _ForkServer:
