@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from dagwright.contracts import wire
 from dagwright.feed import RunFeed
 from tests.support.chaos import (
     HELD_STARTER,
+    ROOT,
     FaultPoints,
     WorkerProcess,
     effect,
@@ -24,6 +23,7 @@ from tests.support.chaos import (
 from tests.support.chaos_tools import attempts_of, effects_of
 from tests.support.eventually import eventually
 from tests.support.held_starter import READ, STARTED
+from tests.support.programs import Running, start_program
 from tests.support.runs import Handle, assert_clean, assert_replays
 from tests.support.server import LiveServer
 
@@ -52,18 +52,14 @@ class Forker:
         self._folder = folder
         self._run = run
 
-    async def start(self) -> Process:
+    async def start(self) -> Running:
         """Starts the command."""
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(HELD_STARTER),
-            *("fork", self._run, "--yes", "--json"),
+        return await start_program(
+            (str(HELD_STARTER),),
+            ("fork", self._run, "--yes", "--json"),
             # Where its worker runs too: a command from another folder is refused beside it.
-            cwd=HELD_STARTER.parents[2],
-            env=environment_of(self._server.address, self._folder),
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
+            folder=ROOT,
+            environment=environment_of(self._server.address, self._folder),
         )
 
     async def __call__(self) -> dict[str, Any]:
@@ -71,7 +67,7 @@ class Forker:
         return await said(await self.start())
 
 
-async def said(process: Process) -> dict[str, Any]:
+async def said(process: Running) -> dict[str, Any]:
     """Returns what a command said that did what it was told to."""
     stdout, stderr = await asyncio.wait_for(process.communicate(), 240)
     assert process.returncode == 0, stderr.decode()
@@ -80,7 +76,7 @@ async def said(process: Process) -> dict[str, Any]:
     return found
 
 
-async def _kill(process: Process) -> None:
+async def _kill(process: Running) -> None:
     process.kill()
     await process.communicate()
 
