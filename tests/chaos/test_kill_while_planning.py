@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from dagwright.contracts import wire
-from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.contracts.messages import RunInput
 from dagwright.planner import Asked, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, slow, text
 from dagwright.toolset import load_toolset
-from tests.support.chaos import TOOLS, FaultPoints, result_within, worker_process
+from tests.support.chaos import TOOLS, FaultPoints, result_within, start_workflow, worker_process
 from tests.support.goals import call, written
 from tests.support.runs import assert_clean, assert_replays
 from tests.support.server import LiveServer
@@ -36,11 +36,11 @@ async def test_next_attempt_is_told_what_was_started_and_finishes_the_plan(
     async with ModelServer(stopped, rest, "Done.") as server:
         environment = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
         async with worker_process(own_server.address, folder, environment=environment) as worker:
-            handle = await (await own_server.start()).start_workflow(
-                wire.WORKFLOW_PURSUE_GOAL,
-                run_input_to_json(RunInput(compiled=begun)),
-                id="killed-while-planning",
-                task_queue=wire.DEFAULT_TASK_QUEUE,
+            handle = await start_workflow(
+                await own_server.start(),
+                RunInput(compiled=begun),
+                workflow_id="killed-while-planning",
+                workflow_type=wire.WORKFLOW_PURSUE_GOAL,
             )
             await points.reached("a")
             await worker.kill()

@@ -10,14 +10,22 @@ from pathlib import Path
 import pytest
 
 from dagwright.contracts import wire
-from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.contracts.messages import RunInput
 from dagwright.contracts.rounds import RoundsLimits
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.planner import RoundsAsked, prepare_rounds
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, step
 from dagwright.toolset import load_toolset
-from tests.support.chaos import QUICK_WORKER, TOOLS, FaultPoints, restart, result_within, worker_process
+from tests.support.chaos import (
+    QUICK_WORKER,
+    TOOLS,
+    FaultPoints,
+    restart,
+    result_within,
+    start_workflow,
+    worker_process,
+)
 from tests.support.chaos_tools import calls_of
 from tests.support.eventually import eventually
 from tests.support.goals import purposes
@@ -46,11 +54,11 @@ def _environment(model: ModelServer) -> dict[str, str]:
 
 async def _start(server: LiveServer, folder: Path, *, workflow_id: str, worker_timeout_s: float = 60.0) -> Handle:
     question = _question(folder, RoundsLimits(worker_timeout_s=worker_timeout_s, synthesis="model"))
-    return await (await server.start()).start_workflow(
-        wire.WORKFLOW_PURSUE_GOAL,
-        run_input_to_json(RunInput(compiled=question)),
-        id=workflow_id,
-        task_queue=wire.DEFAULT_TASK_QUEUE,
+    return await start_workflow(
+        await server.start(),
+        RunInput(compiled=question),
+        workflow_id=workflow_id,
+        workflow_type=wire.WORKFLOW_PURSUE_GOAL,
     )
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts import wire
-from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.contracts.messages import RunInput
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.entities.models import Effect
@@ -22,7 +21,7 @@ from dagwright.plan.compiled import CompiledPlan, RetryRule
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.toolset import load_toolset
-from tests.support.chaos import ROOT, FaultPoints, result_within, worker_process
+from tests.support.chaos import ROOT, FaultPoints, result_within, start_workflow, worker_process
 from tests.support.eventually import eventually
 from tests.support.onboarding import FULL, PARTIES, intent, rows_since, seed
 from tests.support.onboarding_worker import AFTER, BEFORE, INSIDE
@@ -71,12 +70,7 @@ def tried_often(plan: Any, settings: Settings) -> CompiledPlan:
 
 async def start(client: Client, plan: CompiledPlan, *, workflow_id: str, **options: Any) -> Handle:
     """Starts a compiled plan."""
-    return await client.start_workflow(
-        wire.WORKFLOW_RUN_PLAN,
-        run_input_to_json(RunInput(compiled=plan, **options)),
-        id=workflow_id,
-        task_queue=wire.DEFAULT_TASK_QUEUE,
-    )
+    return await start_workflow(client, RunInput(compiled=plan, **options), workflow_id=workflow_id)
 
 
 async def test_worker_killed_in_or_after_the_transaction_of_each_intent(

@@ -15,14 +15,22 @@ from temporalio.client import Client, WorkflowExecutionStatus
 
 from dagwright.contracts import model_nodes, wire
 from dagwright.contracts.agent_spec import AgentSpec, agent_plan
-from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.contracts.messages import RunInput
 from dagwright.plan.policy import Policy, Rule
 from dagwright.planner import Asked, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import ANY_NUMBER, ModelServer, Step, step, tool_call, tool_calls
 from dagwright.toolset import load_toolset
 from tests.support.answer_texts import PIECE, Reader, held, texts_of
-from tests.support.chaos import QUICK_WORKER, TOOLS, FaultPoints, WorkerProcess, result_within, worker_process
+from tests.support.chaos import (
+    QUICK_WORKER,
+    TOOLS,
+    FaultPoints,
+    WorkerProcess,
+    result_within,
+    start_workflow,
+    worker_process,
+)
 from tests.support.chaos_tools import effects_of
 from tests.support.eventually import eventually
 from tests.support.goals import call, written
@@ -34,7 +42,7 @@ from tests.support.server import LiveServer
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 KILLS = 2
-"""Of one run, wherever they hit it: each costs the ten seconds in which the server waits for a worker that it knows."""
+"""Of one run, wherever they hit it: one in a workflow task costs the timeout of that task."""
 _LOST = "said to a worker that is gone"
 _RETRIES = {"retry": {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}, "heartbeat": "1s"}
 
@@ -91,8 +99,7 @@ async def start_agent(client: Client, objective: str, *tools: str) -> Handle:
 
 
 async def _start(client: Client, kind: str, run_input: RunInput) -> Handle:
-    name = f"killed-{uuid4().hex}"
-    return await client.start_workflow(kind, run_input_to_json(run_input), id=name, task_queue=wire.DEFAULT_TASK_QUEUE)
+    return await start_workflow(client, run_input, workflow_id=f"killed-{uuid4().hex}", workflow_type=kind)
 
 
 async def assert_whole(handle: Handle) -> None:

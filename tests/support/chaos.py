@@ -6,12 +6,14 @@ import random
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client
 
 from dagwright.contracts import wire
+from dagwright.contracts.limits import WORKFLOW_TASK_S
 from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.plan_pages import made_to_travel
 from dagwright.preparation import check_plan, prepare_plan
@@ -191,16 +193,27 @@ class FaultPoints:
         (self._folder / f"reached-{name}").unlink(missing_ok=True)
 
 
+async def start_workflow(
+    client: Client, run_input: RunInput, *, workflow_id: str, workflow_type: str = wire.WORKFLOW_RUN_PLAN
+) -> Handle:
+    """Start a workflow with the workflow task timeout of the command line.
+
+    The server's own timeout is 10 s, which a run waits for if its worker is killed in a workflow task.
+    """
+    return await client.start_workflow(
+        workflow_type,
+        run_input_to_json(run_input),
+        id=workflow_id,
+        task_queue=wire.DEFAULT_TASK_QUEUE,
+        task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
+    )
+
+
 async def start_run(client: Client, plan: Any, *, workflow_id: str, **options: Any) -> Handle:
     """Starts a plan for the tools of the worker process, as the command line does."""
     toolset = load_toolset(Settings(), [str(TOOLS)])
     compiled = prepare_plan(check_plan(plan, toolset.declarations()), {})
-    return await client.start_workflow(
-        wire.WORKFLOW_RUN_PLAN,
-        run_input_to_json(RunInput(compiled=compiled, **options)),
-        id=workflow_id,
-        task_queue=wire.DEFAULT_TASK_QUEUE,
-    )
+    return await start_workflow(client, RunInput(compiled=compiled, **options), workflow_id=workflow_id)
 
 
 async def start_travelling(client: Client, plan: Any, *, workflow_id: str, folder: Path) -> Handle:
@@ -208,12 +221,7 @@ async def start_travelling(client: Client, plan: Any, *, workflow_id: str, folde
     toolset = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)])
     compiled = prepare_plan(check_plan(plan, toolset.declarations()), {})
     sent = await made_to_travel(compiled, toolset.store)
-    return await client.start_workflow(
-        wire.WORKFLOW_RUN_PLAN,
-        run_input_to_json(RunInput(compiled=sent.plan, pages=sent.pages)),
-        id=workflow_id,
-        task_queue=wire.DEFAULT_TASK_QUEUE,
-    )
+    return await start_workflow(client, RunInput(compiled=sent.plan, pages=sent.pages), workflow_id=workflow_id)
 
 
 async def result_within(handle: Handle, seconds: float) -> dict[str, Any]:
