@@ -10,7 +10,7 @@ from playwright.async_api import Browser
 
 from tests.e2e.command import CommandLine
 from tests.support.browser import browser
-from tests.support.server import LiveServer
+from tests.support.server import LiveServer, live_server
 
 Plans = Callable[..., str]
 
@@ -30,14 +30,27 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 @pytest.fixture
-async def own_command_line(command_line: CommandLine) -> AsyncIterator[CommandLine]:
-    """Commands in an empty folder with a state folder of their own; what they leave running is ended."""
+def own_folder(command_line: CommandLine) -> CommandLine:
+    """Commands in an empty folder with a state folder of their own, in which no server runs."""
     state = str(command_line.folder / "state")
-    own = CommandLine(
+    return CommandLine(
         command_line.folder, {**command_line.environment, "DAGWRIGHT_STATE_DIR": state}, is_fresh=command_line.is_fresh
     )
-    yield own
-    await own("down")
+
+
+@pytest.fixture
+async def own_command_line(own_folder: CommandLine) -> AsyncIterator[CommandLine]:
+    """The same with a server that runs already, so that not each command has to start and end one."""
+    async with live_server(Path(own_folder.environment["DAGWRIGHT_STATE_DIR"])) as live:
+        yield own_folder
+        await live.kill_all()
+
+
+@pytest.fixture
+async def own_commands_without_server(own_folder: CommandLine) -> AsyncIterator[CommandLine]:
+    """Commands with a state folder of their own that start and end its server; what they leave running is ended."""
+    yield own_folder
+    await own_folder("down")
 
 
 @pytest.fixture

@@ -11,20 +11,20 @@ pytestmark = [pytest.mark.server, pytest.mark.fresh]
 _DEMO = ("-m", "examples.onboarding_demo")
 
 
-async def test_demo_goes_on_after_a_kill_and_then_changes_nothing(own_command_line: CommandLine) -> None:
-    first = await own_command_line.start("--pace", "2", program=_DEMO)
+async def test_demo_goes_on_after_a_kill_and_then_changes_nothing(own_commands_without_server: CommandLine) -> None:
+    first = await own_commands_without_server.start("--pace", "2", program=_DEMO)
     await line_with(first, "completed  @result_1")
     first.send_signal(signal.SIGKILL)
     await ended(first)
 
-    second = await ended(await own_command_line.start("--pace", "0", program=_DEMO))
+    second = await ended(await own_commands_without_server.start("--pace", "0", program=_DEMO))
     assert (second.code, second.stderr) == (0, "")
     assert "onboarding-demo-1 was interrupted and goes on from where it was\n" in second.stdout
     assert "onboarding-demo-1: completed in " in second.stdout
     assert "after:  person 15, company 12, fund 7, role 2, product 2, relation 1\n" in second.stdout
     assert "Apex Capital Fund (LU)    DIRECTOR: John Smith (GB)" in second.stdout
 
-    third = await ended(await own_command_line.start("--pace", "0", program=_DEMO))
+    third = await ended(await own_commands_without_server.start("--pace", "0", program=_DEMO))
     assert third.code == 0
     assert "onboarding-demo-2: completed in " in third.stdout
     assert "nothing changed: every step found its work done already\n" in third.stdout

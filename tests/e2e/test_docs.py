@@ -37,6 +37,7 @@ from tests.support.docs import (
     squeezed,
     state_of,
 )
+from tests.support.programs import forked_programs
 from tests.support.server import LiveServer, live_server
 
 PAGES = {page.relative_to(ROOT).as_posix(): page for page in pages()}
@@ -63,10 +64,11 @@ async def clone(tmp_path: Path, other_server: LiveServer) -> AsyncIterator[Clone
     """A clone whose server runs already, so that not each command has to start and end one."""
     folder = tmp_path / "clone"
     folder.mkdir()
-    made = Clone(folder, address=other_server.address)
-    async with live_server(state_of(folder)):
+    made = Clone(folder, address=other_server.address, programs=forked_programs())
+    async with live_server(state_of(folder)) as live:
         yield made
         made.close()
+        await live.kill_all()
 
 
 @pytest.mark.server

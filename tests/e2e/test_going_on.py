@@ -114,40 +114,45 @@ async def test_watch_brings_the_run_of_a_killed_command_to_its_end(
 
 @pytest.mark.fresh
 async def test_detached_run_ends_in_the_background_until_down(
-    own_command_line: CommandLine, write_plan: Plans, tmp_path: Path
+    own_commands_without_server: CommandLine, write_plan: Plans, tmp_path: Path
 ) -> None:
     (tmp_path / "marking.py").write_text(_TOOLS, encoding="utf-8")
     plan = write_plan(_mark("only"))
-    left = await own_command_line("run", plan, "--id", "left", "--detach", "--tools", "marking.py", "--json")
+    left = await own_commands_without_server("run", plan, "--id", "left", "--detach", "--tools", "marking.py", "--json")
     assert (left.code, left.document["workflow_id"], left.document["ok"]) == (0, "left", True)
 
     await eventually((tmp_path / "marks.txt").exists)
-    watched = await own_command_line("watch", "left", "--no-serve", "--json")
+    watched = await own_commands_without_server("watch", "left", "--no-serve", "--json")
     assert (watched.code, watched.document["output"], watched.stderr) == (0, {"only": "only"}, "")
 
     # Any process will do for the search server: what it is asked is told by the tests that need a real one.
-    search = Daemon(own_command_line.folder / "state", "search")
+    search = Daemon(own_commands_without_server.folder / "state", "search")
     await search.start(["sleep", "600"])
-    down = await own_command_line("down", "--json")
+    down = await own_commands_without_server("down", "--json")
     assert down.code == 0
     assert [name.partition("-")[0] for name in down.document["ended"]] == ["worker", "server", "search"]
     assert not search.is_running()
-    again = await own_command_line("down")
+    again = await own_commands_without_server("down")
     assert (again.code, again.stdout) == (0, "nothing was running here\n")
 
 
-async def test_up_serves_until_down_and_is_idempotent(own_command_line: CommandLine, write_plan: Plans) -> None:
-    first = await own_command_line("up", "--json")
-    second = await own_command_line("up", "--json")
+async def test_up_serves_until_down_and_is_idempotent(
+    own_commands_without_server: CommandLine, write_plan: Plans
+) -> None:
+    first = await own_commands_without_server("up", "--json")
+    second = await own_commands_without_server("up", "--json")
     assert (first.code, first.document["status"]) == (0, "up")
     assert second.document == first.document
 
-    run = await own_command_line("run", write_plan(calculation("a", "2 + 2")), "--json")
+    run = await own_commands_without_server("run", write_plan(calculation("a", "2 + 2")), "--json")
     assert (run.code, run.document["output"]) == (0, {"a": 4})
 
     # The worker would do it on its own database.
-    elsewhere = f"sqlite:///{own_command_line.folder / 'other.db'}"
-    other = CommandLine(own_command_line.folder, {**own_command_line.environment, "DAGWRIGHT_DATABASE_URL": elsewhere})
+    elsewhere = f"sqlite:///{own_commands_without_server.folder / 'other.db'}"
+    other = CommandLine(
+        own_commands_without_server.folder,
+        {**own_commands_without_server.environment, "DAGWRIGHT_DATABASE_URL": elsewhere},
+    )
     for command in (["run", write_plan(calculation("a", "1"))], ["up"]):
         refused = await other(*command, "--json")
         assert (refused.code, refused.document["status"]) == (2, "other_settings")
@@ -155,8 +160,8 @@ async def test_up_serves_until_down_and_is_idempotent(own_command_line: CommandL
     # There is nothing to serve.
     assert (await other("watch", run.document["workflow_id"], "--json")).document["output"] == {"a": 4}
 
-    await own_command_line("down")
-    looked = await own_command_line("list", "--json")
+    await own_commands_without_server("down")
+    looked = await own_commands_without_server("list", "--json")
     assert [item["workflow_id"] for item in looked.document] == [run.document["workflow_id"]]
     assert looked.stderr == "no server was running here, so one was started to read; it ends with this command\n"
 

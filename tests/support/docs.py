@@ -120,9 +120,13 @@ def state_of(folder: Path) -> Path:
     return folder / ".dagwright"
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """Returns the environment of commands that run in a folder: this Python's programs first, a state of its own."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+def environment(folder: Path, *programs: Path) -> dict[str, str]:
+    """Returns the environment of commands that run in a folder: a state of its own, and the path.
+
+    Args:
+        programs: folders at the start of the path, before the programs of this Python.
+    """
+    path = os.pathsep.join([*map(str, programs), str(Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "DAGWRIGHT_STATE_DIR": str(state_of(folder))}
 
 
@@ -140,10 +144,12 @@ class Clone:
     Args:
         folder: an empty folder.
         address: of a server that runs, which stands for the one that a page says is at localhost:7233.
+        programs: a folder for the start of the path.
     """
 
-    def __init__(self, folder: Path, *, address: str) -> None:
+    def __init__(self, folder: Path, *, address: str, programs: Path) -> None:
         self.folder = folder
+        self._environment = environment(folder, programs)
         self._address = address
         self._port = str(free_ports(1)[0])
         self._background = ExitStack()
@@ -166,7 +172,7 @@ class Clone:
         ended = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=ROOT if script.startswith(_OF_REPOSITORY) else self.folder,
-            env=environment(self.folder),
+            env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -176,12 +182,8 @@ class Clone:
         return Ended(ended.returncode, ended.stdout.decode("utf-8", "replace"))
 
     def close(self) -> None:
-        """Ends what still runs in the background, the server of the folder too."""
+        """Ends what still runs in the background of a page."""
         self._background.close()
-        down = "dagwright down"
-        subprocess.run(
-            ["bash", "-c", down], cwd=self.folder, env=environment(self.folder), capture_output=True, check=True
-        )
 
     @contextmanager
     def _running(self, script: str) -> Iterator[None]:
@@ -189,7 +191,7 @@ class Clone:
             process = subprocess.Popen(
                 ["bash", "-c", script],
                 cwd=self.folder,
-                env=environment(self.folder),
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

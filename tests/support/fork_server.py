@@ -68,6 +68,8 @@ class _ForkServer:
                     return None
                 if key.fileobj is self._child_ended:
                     self._report_ended()
+                elif key.data is not None:
+                    self._kill(key.fileobj, pid=key.data)
                 elif (request := self._fork()) is not None:
                     return request
 
@@ -84,6 +86,8 @@ class _ForkServer:
         pid = os.fork()
         if pid:
             self._clients[pid] = client
+            if request["ends_with_client"]:
+                self._selector.register(client, selectors.EVENT_READ, pid)
             with suppress(OSError):
                 client.sendall(b"%d\n" % pid)
         else:
@@ -104,12 +108,22 @@ class _ForkServer:
         for owned in (self._listener, self._child_ended, self._wakeup, *self._clients.values()):
             owned.close()
 
+    def _kill(self, client: Any, *, pid: int) -> None:
+        """Kill the session of a process whose client has ended: a kill cannot be forwarded."""
+        self._selector.unregister(client)
+        # It may have ended, and not have begun its session.
+        for kill in (os.killpg, os.kill):
+            with suppress(ProcessLookupError):
+                kill(pid, signal.SIGKILL)
+
     def _report_ended(self) -> None:
         with suppress(BlockingIOError):
             self._child_ended.recv(4096)
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 with self._clients.pop(ended[0]) as client, suppress(OSError):
+                    if client in self._selector.get_map():
+                        self._selector.unregister(client)
                     client.sendall(b"%d\n" % os.waitstatus_to_exitcode(ended[1]))
 
 
@@ -128,8 +142,12 @@ def _become(request: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    os.umask(request["umask"])
+    sys.executable = request["interpreter"]
     if request["has_terminal"]:
         take_terminal()
+    elif request["ends_with_client"]:
+        os.setsid()
     sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]  # it is the interpreter's own
     program = request["program"]
     first = request["folder"] if program[0] == "-m" else str(Path(program[0]).parent)

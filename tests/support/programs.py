@@ -7,6 +7,7 @@ import asyncio
 import atexit
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tests.support.fork_server import LENGTH_BYTES, take_terminal
+from tests.support.forked_command import write_commands
 
 ROOT: Final = Path(__file__).parents[2]
 _SERVER: Final = ROOT / "tests" / "support" / "fork_server.py"
@@ -129,9 +131,17 @@ async def start_program(
             "folder": str(folder),
             "environment": dict(environment),
             "has_terminal": has_terminal,
+            "umask": _umask(),
+            "interpreter": str(forked_programs() / "python"),
+            "ends_with_client": False,
         },
         streams=(stdin, stdout, stderr),
     )
+
+
+def _umask() -> int:
+    os.umask(mask := os.umask(0o077))
+    return mask
 
 
 def _has_own_interpreter_settings(environment: Mapping[str, str]) -> bool:
@@ -152,7 +162,7 @@ async def _fork(request: Mapping[str, Any], *, streams: tuple[Any, Any, Any]) ->
             ours.append(our_end)
         connection = socket.socket(socket.AF_UNIX)
         connection.setblocking(False)
-        connection.connect(_fork_server())
+        connection.connect(str(_fork_server() / "socket"))
         message = json.dumps(request).encode()
         socket.send_fds(connection, [len(message).to_bytes(LENGTH_BYTES, "big")], theirs)
         reader, writer = await asyncio.open_unix_connection(sock=connection)
@@ -196,12 +206,17 @@ async def _writer(descriptor: int) -> StreamWriter:
     return StreamWriter(transport, protocol, None, loop)
 
 
+def forked_programs() -> Path:
+    """Return a folder with the programs `dagwright` and `python`, which the fork server runs."""
+    return _fork_server() / "bin"
+
+
 @cache
-def _fork_server() -> str:
-    """Start the server of this process, which ends with it, and return its address."""
-    folder = tempfile.mkdtemp(prefix="fork-server-")
-    address = f"{folder}/socket"
-    with socket.socket(socket.AF_UNIX) as listener, Path(folder, "log").open("wb") as log:
+def _fork_server() -> Path:
+    """Start the fork server of this process, which ends with it, and return its folder."""
+    folder = Path(tempfile.mkdtemp(prefix="fork-server-"))
+    address = str(folder / "socket")
+    with socket.socket(socket.AF_UNIX) as listener, (folder / "log").open("wb") as log:
         listener.bind(address)
         listener.listen(64)
         server = subprocess.Popen(
@@ -212,12 +227,11 @@ def _fork_server() -> str:
             pass_fds=[listener.fileno()],
             env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         )
-    atexit.register(_end, server, Path(folder))
-    return address
+    write_commands(folder / "bin", address=address)
+    atexit.register(_end, server, folder)
+    return folder
 
 
 def _end(server: "subprocess.Popen[bytes]", folder: Path) -> None:
     server.communicate()
-    for path in (folder / "socket", folder / "log"):
-        path.unlink(missing_ok=True)
-    folder.rmdir()
+    shutil.rmtree(folder)

@@ -1,5 +1,6 @@
 """The one place where tests start a real Temporal server; it is the server that Dagwright itself starts."""
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -45,6 +46,12 @@ class LiveServer:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         await eventually(lambda: self._local.find() is None)
+
+    async def kill_all(self) -> None:
+        """Kill the workers in the background and the server: a test that is over waits for none of them to end."""
+        await asyncio.gather(*(worker.stop(grace_s=0) for worker in self._local.workers()))
+        if self._local.find() is not None:
+            await self.kill()
 
     async def close(self) -> None:
         """Leaves the server, which ends it."""

@@ -1,15 +1,18 @@
 """A forked process of the tests behaves as one of a new interpreter does."""
 
+import asyncio
 import json
 import os
 import signal
-from asyncio.subprocess import PIPE
+import sys
+from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.programs import start_program
+from tests.support.eventually import eventually
+from tests.support.programs import forked_programs, start_program
 
 _REPORT = """\
 import json, os, signal, sys, threading
@@ -22,6 +25,7 @@ print(json.dumps({
     "text": sys.stdin.read(),
     "threads": threading.active_count(),
     "interrupts": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+    "umask": os.umask(0),
     "descriptors": len([name for name in os.listdir("/proc/self/fd")]) - 1,
 }), flush=True)
 print("to stderr", file=sys.stderr)
@@ -48,6 +52,43 @@ async def _report(script: Path, *, is_fresh: bool) -> tuple[Any, str, int | None
     )
     stdout, stderr = await process.communicate(b"typed")
     return json.loads(stdout), stderr.decode(), process.returncode
+
+
+async def _started(program: str | Path, script: Path, **options: Any) -> Process:
+    return await asyncio.create_subprocess_exec(
+        program, script.name, "a", "b c", cwd=script.parent, stdin=PIPE, stdout=PIPE, stderr=PIPE, **options
+    )
+
+
+async def test_command_of_a_shell_script_reports_what_a_fresh_process_does(script: Path) -> None:
+    reports = []
+    for program in (sys.executable, forked_programs() / "python"):
+        process = await _started(program, script, umask=0o027)
+        stdout, stderr = await process.communicate(b"typed")
+        report = json.loads(stdout)
+        # A shell sets PWD to the folder that it is in.
+        environment = {**report["environment"], "PWD": report["folder"]}
+        report |= {"arguments": report["arguments"][1:], "environment": environment}
+        reports.append((report, stderr, process.returncode))
+    fresh, forked = reports
+    assert forked == fresh
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
+async def test_program_of_a_command_ends_with_it(tmp_path: Path, sign: signal.Signals) -> None:
+    script = tmp_path / "sleeping.py"
+    script.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n", encoding="utf-8")
+    process = await _started(forked_programs() / "python", script)
+    assert process.stdout is not None
+    pid = int(await process.stdout.readline())
+    assert pid != process.pid
+    process.send_signal(sign)
+    assert await process.wait() == -sign
+
+    def has_ended() -> bool:
+        return not Path(f"/proc/{pid}").exists()
+
+    await eventually(has_ended)
 
 
 async def test_forked_process_reports_what_a_fresh_one_does(script: Path) -> None:

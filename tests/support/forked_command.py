@@ -1,0 +1,91 @@
+"""Commands of shell scripts, run by the fork server: `dagwright`, and `python` with a script or an example.
+
+`write_commands` makes a folder for the start of `PATH`. A command there hands its program to the fork server, with its
+environment, folder, umask and standard streams, forwards signals to it, and ends as it ends; when the command is
+killed, so is the program. Programs that start `sys.executable`, such as workers in the background, start this `python`.
+With anything else than a script it is the interpreter of the tests. The commands must not import a package: each would
+pay for it.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+from tests.support.fork_server import LENGTH_BYTES, ROOT
+
+_COMMAND: Final = """\
+#!/bin/sh
+exec "{python}" -S -c "
+import sys
+sys.path[0] = '{root}'
+from tests.support.forked_command import main
+main('{address}')
+" {name} "$@"
+"""
+_MODULES: Final = ("examples.",)
+
+
+def write_commands(folder: Path, *, address: str) -> None:
+    """Write `dagwright` and `python` to a new folder.
+
+    Args:
+        address: of the socket of the fork server.
+    """
+    folder.mkdir()
+    for name in ("dagwright", "python"):
+        command = folder / name
+        command.write_text(
+            _COMMAND.format(python=sys.executable, root=ROOT, address=address, name=name), encoding="utf-8"
+        )
+        command.chmod(0o755)
+
+
+def main(address: str) -> NoReturn:
+    """Run the command in the arguments of this process, and end as it does."""
+    _, name, *arguments = sys.argv
+    if name == "dagwright":
+        _run(address, [f"{ROOT}/starter.py"], arguments)
+    if arguments and arguments[0].endswith(".py"):
+        _run(address, [os.path.realpath(arguments[0])], arguments[1:])
+    if arguments[:1] == ["-m"] and arguments[1].startswith(_MODULES):
+        _run(address, arguments[:2], arguments[2:])
+    os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def _run(address: str, program: list[str], arguments: list[str]) -> NoReturn:
+    os.umask(mask := os.umask(0o077))
+    request = {
+        "program": program,
+        "arguments": arguments,
+        "folder": str(Path.cwd()),
+        "environment": dict(os.environ),
+        "has_terminal": False,
+        "umask": mask,
+        "interpreter": str(Path(address).parent / "bin" / "python"),
+        "ends_with_client": True,
+    }
+    message = json.dumps(request).encode()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        socket.send_fds(connection, [len(message).to_bytes(LENGTH_BYTES, "big")], [0, 1, 2])
+        connection.sendall(message)
+        answers = connection.makefile("rb")
+        pid = int(answers.readline())
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda received, _: _forward(received, pid))
+        code = int(answers.readline())
+    if code < 0:
+        with suppress(OSError):  # SIGKILL has no handler.
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+def _forward(number: int, pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
