@@ -49,7 +49,6 @@ async def _turns(commands: CommandLine, name: str) -> list[dict[str, Any]]:
     return shown
 
 
-@pytest.mark.fresh
 async def test_each_line_of_a_pipe_is_answered_with_what_was_said_before_it(command_line: CommandLine) -> None:
     clarification = "I found two companies:\n\n1. Acme LLC\n2. Acme Co\n\nWhich one did you mean?"
     async with ModelServer(_sum(), clarification, _sum("2"), "Seven.") as server:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.command import ROOT, CommandLine, ended, line_with
 
-pytestmark = [pytest.mark.server, pytest.mark.fresh]
+pytestmark = pytest.mark.server
 
 
 async def test_demo_goes_on_when_both_questions_are_answered_with_the_commands_it_shows(

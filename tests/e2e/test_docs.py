@@ -227,8 +227,8 @@ def test_every_link_within_the_repository_leads_somewhere(name: str) -> None:
 @pytest.mark.server
 def test_the_picture_of_the_readme_is_drawn_from_a_real_run(tmp_path: Path) -> None:
     target = tmp_path / "run.svg"
-    command = [sys.executable, "scripts/run_picture.py", str(target)]
-    subprocess.run(command, cwd=ROOT, env=environment(tmp_path), check=True)
+    command = ["python", "scripts/run_picture.py", str(target)]
+    subprocess.run(command, cwd=ROOT, env=environment(tmp_path, forked_programs()), check=True)
     assert _words_of(target) == _words_of(ROOT / "docs/run.svg")
 
 

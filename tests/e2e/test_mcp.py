@@ -61,7 +61,6 @@ async def test_a_file_that_is_wrong_is_refused_with_the_place(
     assert (ended.code, ended.document) == (2, {"status": "unreadable", "message": message})
 
 
-@pytest.mark.fresh
 async def test_a_worker_in_the_background_serves_them(
     own_command_line: CommandLine, write_plan: Plans, servers: str, did: Path
 ) -> None:

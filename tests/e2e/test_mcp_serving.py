@@ -20,6 +20,7 @@ from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, asking, ended, line_
 from tests.e2e.mcp_commands import OPTIONS, mcp_folder, serving_http
 from tests.support.goals import call, written
 from tests.support.mcp_clients import MODES, Person, Tools
+from tests.support.programs import forked_programs
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -33,7 +34,7 @@ def commands(server: LiveServer, tmp_path: Path) -> CommandLine:
 @asynccontextmanager
 async def _by_stdio(commands: CommandLine, mode: str, person: Person | None = None) -> AsyncIterator[Tools]:
     program = StdioServerParameters(
-        command=sys.executable,
+        command=str(forked_programs() / "python"),
         args=[str(ROOT / "starter.py"), *OPTIONS],
         env=commands.environment,
         cwd=commands.folder,
@@ -176,7 +177,7 @@ async def test_it_starts_beside_a_server_with_other_settings_and_leaves_the_work
     documented = {"DAGWRIGHT_STATE_DIR", "DAGWRIGHT_TASK_QUEUE"}
     bare = {key: value for key, value in commands.environment.items() if key in {*documented, "PATH", "HOME"}}
     program = StdioServerParameters(
-        command=sys.executable, args=[str(ROOT / "starter.py"), "mcp", *options], env=bare, cwd=elsewhere
+        command=str(forked_programs() / "dagwright"), args=["mcp", *options], env=bare, cwd=elsewhere
     )
     plan = written(call("sum", "calculator", expression="1 + 2"))
     with (tmp_path / "stderr.txt").open("w+", encoding="utf-8") as errors:

@@ -54,7 +54,6 @@ async def _status_when_waiting(command_line: CommandLine, run: str) -> dict[str,
     return found
 
 
-@pytest.mark.fresh
 async def test_two_terminals_with_different_tools_never_take_each_others_work(
     command_line: CommandLine, write_plan: Plans, tmp_path: Path
 ) -> None:

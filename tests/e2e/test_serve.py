@@ -12,7 +12,7 @@ from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking, ended, line_with
 from tests.e2e.conftest import calculation
 
-pytestmark = [pytest.mark.server, pytest.mark.fresh]
+pytestmark = pytest.mark.server
 
 _ASK = {"model": "plan/sum", "messages": [{"role": "user", "content": "{}"}]}
 
@@ -26,6 +26,7 @@ def _publish(folder: Path) -> str:
     return str(plans)
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 async def test_serve_answers_with_its_own_worker_and_ends_cleanly(
     command_line: CommandLine, tmp_path: Path, sign: signal.Signals

@@ -149,7 +149,8 @@ class Clone:
 
     def __init__(self, folder: Path, *, address: str, programs: Path) -> None:
         self.folder = folder
-        self._environment = environment(folder, programs)
+        # The programs that `make` starts are forked, too.
+        self._environment = {**environment(folder, programs), "MAKEFLAGS": f"BIN={programs}"}
         self._address = address
         self._port = str(free_ports(1)[0])
         self._background = ExitStack()

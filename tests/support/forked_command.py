@@ -3,7 +3,7 @@
 `write_commands` makes a folder for the start of `PATH`. A command there hands its program to the fork server, with its
 environment, folder, umask and standard streams, forwards signals to it, and ends as it ends; when the command is
 killed, so is the program. Programs that start `sys.executable`, such as workers in the background, start this `python`.
-With anything else than a script it is the interpreter of the tests. The commands must not import a package: each would
+With anything else it is the interpreter of the tests. The commands must not import a package: each would
 pay for it.
 """
 
