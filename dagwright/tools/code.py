@@ -36,6 +36,7 @@ class CodeReader:
     def __init__(self) -> None:
         self._digests: dict[str, str] = {}
         self._needs: dict[str, list[ModuleType]] = {}
+        self._parts: dict[str, list[str]] = {}
 
     def code_of(self, function: Callable[..., Any] | None) -> str | None:
         """Returns a text that is equal where the code is, also in another process.
@@ -58,6 +59,11 @@ class CodeReader:
 
     def _parts_of(self, first: ModuleType) -> list[str]:
         """Returns one text for each module that a module needs, itself included, sorted."""
+        if first.__name__ not in self._parts:
+            self._parts[first.__name__] = self._collect_parts(first)
+        return self._parts[first.__name__]
+
+    def _collect_parts(self, first: ModuleType) -> list[str]:
         found = {first.__name__: first}
         todo = [first]
         while todo:
