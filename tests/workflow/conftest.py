@@ -7,6 +7,7 @@ from unittest.mock import patch
 import pytest
 from temporalio.client import Client
 
+from dagwright import plan_pages
 from dagwright.contracts import limits
 from dagwright.server import local
 from dagwright.settings import Settings
@@ -66,6 +67,13 @@ async def eager_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 def low_marks() -> Iterator[None]:
     """Hard marks that a small run reaches, and short waits before it goes on elsewhere and looks after others."""
     with patch.multiple(limits, HARD_MARK_EVENTS=400, DRAIN_S=0.3, LOOK_S=0.3):
+        yield
+
+
+@pytest.fixture(scope="module")
+def small_pages() -> Iterator[None]:
+    """Let plans of over 400 nodes travel in pages, and their regions lie in the payload store, instead of 2,000."""
+    with patch.object(plan_pages, "INLINE_PLAN_NODES", 400):
         yield
 
 

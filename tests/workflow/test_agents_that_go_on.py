@@ -15,7 +15,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Step, step, tool_call
 from dagwright.toolset import load_toolset
 from tests.support.agents import agent, agent_runs, answered, ended, said
-from tests.support.chaos import worker_process
+from tests.support.chaos import QUICK_WORKER, worker_process
 from tests.support.eventually import eventually
 from tests.support.runs import bare, chain_of, document_of, done, end_of
 from tests.support.server import live_server
@@ -57,7 +57,7 @@ async def test_a_worker_that_is_killed_between_two_turns_asks_nothing_again_that
     async with live_server(tmp_path / "server") as live, ModelServer(*steps) as server:
         client = await live.start()
         environment = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
-        async with worker_process(live.address, folder, environment=environment) as worker:
+        async with worker_process(live.address, folder, environment=environment, program=QUICK_WORKER) as worker:
             run_input = RunInput(compiled=plan, inputs={"objective": "What is 6 times 7?"})
             handle = await client.start_workflow(
                 "RunAgent", run_input_to_json(run_input), id=f"agent-{uuid4().hex}", task_queue="dagwright"

@@ -8,6 +8,7 @@ import pytest
 from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.feed import RunFeed, RunView
 from dagwright.forks import Draft, ForkRefused, Forks, retooled
+from dagwright.plan import chunks
 from dagwright.plan_pages import made_to_travel
 from dagwright.preparation import check_plan, prepare_plan
 from tests.support.eventually import eventually
@@ -178,13 +179,16 @@ async def test_node_in_the_sub_plan_of_one_item_is_done_again(runs: Runs, bench:
     assert len(set(bench.effects[f"{unique} 1"])) == 2
 
 
-async def test_pure_nodes_stored_values_and_large_maps_are_taken_over(cached_runs: Runs) -> None:
+async def test_pure_nodes_stored_values_and_large_maps_are_taken_over(
+    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_ITEMS", 20)
     plan = {
         "nodes": [
             call("big", "table", rows=2_000),
             call("one", "add", left="{{big.result.n}}", right=1),
             call("two", "add", left="{{one.result}}", right=1),
-            {**call("many", "echo", value="{{item}}"), "for_each": list(range(501))},
+            {**call("many", "echo", value="{{item}}"), "for_each": [f"{number} {'x' * 500}" for number in range(21)]},
         ],
         "output": "{{two.result}}",
     }
@@ -228,8 +232,9 @@ async def test_run_that_goes_on_is_forked_without_its_changes(runs: Runs, bench:
     assert len(bench.effects[unique]) == 1
 
 
+@pytest.mark.usefixtures("small_pages")
 async def test_groups_of_very_many_pure_nodes_run_again(runs: Runs) -> None:
-    count = 2_100
+    count = 410
     nodes: list[Plan] = [call("look", "echo", n=1), call("n0", "add", left="{{look.result.n}}", right=1)]
     nodes += [call(f"n{number}", "add", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, count)]
     first = await runs.start({"nodes": nodes, "output": f"{{{{n{count - 1}.result}}}}"})

@@ -78,8 +78,8 @@ async def test_request_with_nul_and_emoji_reaches_the_model_as_it_is(client: Cli
     assert f"Request:\n{words}" in server.calls[1].text
 
 
-async def test_plan_of_ten_thousand_nodes_goes_back(client: Client, tmp_path: Path) -> None:
-    many = written(*(call(f"n{number}", "plus", left=1, right=1) for number in range(10_000)))
+async def test_plan_of_a_thousand_nodes_goes_back(client: Client, tmp_path: Path) -> None:
+    many = written(*(call(f"n{number}", "plus", left=1, right=1) for number in range(1_000)))
     begun = {f"n{number}" for number in range(50)}
     async with (
         ModelServer(slow(text(many), characters=0), FIVE, "5") as server,
@@ -93,7 +93,7 @@ async def test_plan_of_ten_thousand_nodes_goes_back(client: Client, tmp_path: Pa
         {
             "code": "too_large",
             "at": "/nodes",
-            "problem": "the plan has 10,000 nodes; at most 200 are taken",
+            "problem": "the plan has 1,000 nodes; at most 200 are taken",
             "hint": "use for_each instead of many nodes",
         }
     ]

@@ -1,10 +1,12 @@
 """Guards against floods of messages, and against what the run itself would write too often."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
@@ -19,14 +21,14 @@ from dagwright.client import Runs as Client
 from dagwright.contracts import limits, wire
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.preparation import check_plan, prepare_plan
-from dagwright.server import Connection
+from dagwright.server import Connection, local
 from dagwright.server.local import dial
 from dagwright.server.namespace import keep_for_long
 from dagwright.settings import Settings
 from dagwright.steering import Steering
 from tests.support.eventually import eventually
 from tests.support.runs import Runs, document_of, events_of, serving_runs
-from tests.support.server import LiveServer
+from tests.support.server import LiveServer, live_server
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -46,20 +48,39 @@ def _held(name: str) -> dict[str, Any]:
     return {"nodes": [{"id": "a", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"}]}
 
 
-@pytest.mark.slow
-async def test_run_with_ten_thousand_signals_can_still_be_cancelled(
-    cached_runs: Runs, server: LiveServer, bench: Bench, unique: str
+@pytest.fixture(scope="module")
+async def strict_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
+    """A server that takes 100 signals and 100 updates for one execution, instead of 10,000 and 100,000."""
+    few = {"history.maximumSignalsPerExecution": "100", "history.maxTotalUpdates": "100"}
+    with patch.dict(local.DYNAMIC_CONFIG, few):
+        async with live_server(tmp_path_factory.mktemp("strict")) as live:
+            yield live
+
+
+@pytest.fixture(scope="module")
+async def strict_runs(
+    strict_server: LiveServer, bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Runs]:
+    settings = Settings(state_dir=tmp_path_factory.mktemp("strict_runs"))
+    async with serving_runs(await strict_server.start(), bench.registry(), settings=settings) as runs:
+        yield runs
+
+
+async def test_run_with_as_many_signals_as_the_server_takes_can_still_be_cancelled(
+    strict_runs: Runs, strict_server: LiveServer, bench: Bench, unique: str
 ) -> None:
-    """Section 0, row 13, and finding 14: the 10,001st signal is refused, a `cancel` too."""
-    handle = await cached_runs.start(_held(unique))
+    """Section 0, row 13, and finding 14: the first signal over the limit is refused, a `cancel` too."""
+    handle = await strict_runs.start(_held(unique))
     await eventually(lambda: unique in bench.entered)
-    sent = await _outcomes([handle.signal("nobody_knows", number) for number in range(10_050)])
-    assert [type(outcome) for outcome in sent if outcome is not None and not isinstance(outcome, RPCError)] == []
-    connection = Connection(cached_runs.client, server.server, frozenset())
+    sent = await _outcomes([handle.signal("nobody_knows", number) for number in range(130)])
+    assert Counter(type(outcome) for outcome in sent) == {type(None): 100, RPCError: 30}
+    with pytest.raises(RPCError):
+        await handle.signal(wire.CANCEL, {})
+    connection = Connection(strict_runs.client, strict_server.server, frozenset())
     await Steering(connection).cancel(handle.id, message={"reason": "enough"})
     document = await document_of(handle)
     assert document["status"] == "cancelled"
-    await cached_runs.check_ended()
+    await strict_runs.check_ended()
 
 
 async def test_updates_that_nobody_knows_are_refused_and_hold_nothing_up(runs: Runs, bench: Bench, unique: str) -> None:
@@ -73,21 +94,20 @@ async def test_updates_that_nobody_knows_are_refused_and_hold_nothing_up(runs: R
     assert {type(outcome) for outcome in refused} == {WorkflowUpdateFailedError}
 
 
-@pytest.mark.slow
-async def test_more_than_two_thousand_updates_leave_the_run_as_it_is(
-    cached_runs: Runs, bench: Bench, unique: str
+async def test_more_refused_updates_than_the_server_takes_leave_the_run_as_it_is(
+    strict_runs: Runs, bench: Bench, unique: str
 ) -> None:
-    """Section 0, row 17: a run takes 2,000 updates; one that is refused is none of them."""
-    handle = await cached_runs.start(_held(unique))
+    """Section 0, row 17: the server limits the updates of a run; one that is refused is none of them."""
+    handle = await strict_runs.start(_held(unique))
     await eventually(lambda: unique in bench.entered)
-    refused = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(2_050)])
+    refused = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(130)])
     assert {type(outcome) for outcome in refused} == {WorkflowUpdateFailedError}
     bench.open(unique)
     document = await document_of(handle)
     assert document["nodes"]["a"]["result"] == unique
     events = (await handle.fetch_history()).events
     assert len(events) < 100
-    await cached_runs.check_ended()
+    await strict_runs.check_ended()
 
 
 async def test_nodes_have_no_timers_of_their_own(runs: Runs) -> None:

@@ -11,9 +11,9 @@ from unittest.mock import patch
 import pytest
 from temporalio.client import Client
 
+from dagwright import restoring
 from dagwright.cli.streaming import write_object
 from dagwright.contracts import wire
-from dagwright.contracts.limits import INLINE_PLAN_NODES
 from dagwright.feed import RunFeed
 from dagwright.plan.detached import DETACHED_MEMBERS
 from dagwright.restoring import full_document, restored_document
@@ -23,9 +23,9 @@ from tests.support.eventually import eventually
 from tests.support.runs import Document, Handle, Runs, bare, bare_node, blocked, document_of, done, serving_runs
 from tests.support.tools import Bench
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
-COUNT = INLINE_PLAN_NODES + 500
+COUNT = 500
 
 
 def pure(node: str, left: Any, right: Any = 1, **fields: Any) -> Document:
@@ -123,7 +123,7 @@ async def test_nodes_inside_are_told_while_their_region_runs_and_when_it_was_can
 ) -> None:
     late = f"n{COUNT - 1}"
     held = {"id": "held", "tool": "pure_hold", "arguments": {"name": unique}, "timeout": "60s", "depends_on": [late]}
-    with patch("activities.region_slices.SLICE_S", 0.005):
+    with patch("activities.region_slices.SLICE_S", 0.001):
         handle = await runs.start(plan(COUNT, held, pure("after", 1, depends_on=["held"])))
         await eventually(lambda: unique in bench.entered)
     assert bare_node(await node_of(runs, handle, "n8")) == done(value_of(8))
@@ -157,7 +157,7 @@ async def test_region_in_the_middle_is_given_up_though_a_tool_does_not_listen(
     ]
     registry = bench.registry().merged(ToolRegistry.of(deaf))
     async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
-        with patch("activities.region_slices.SLICE_S", 0.005):
+        with patch("activities.region_slices.SLICE_S", 0.001):
             handle = await runs.start(plan(COUNT, *more))
             await eventually(lambda: unique in bench.entered)
         if stop == "cancel":
@@ -189,7 +189,8 @@ async def test_failures_inside_are_told_and_no_worker_is_needed_for_that(
         await document_of(handle)
         await runs.check_ended()
     view = await RunFeed(client, handle.id).read()
-    document = await restored_document(view, runs.store)
+    with patch.object(restoring, "INNER_NODES_TOLD", 400):
+        document = await restored_document(view, runs.store)
     assert bare(document)["nodes"]["bad"]["error"].startswith("missing_data: Missing data: n7.result.gone")
     assert sorted(document["nodes"]) == ["bad", "end", "n5", "start"]
     assert document["nodes_ref"]["counts"] == {"blocked": 1, "completed": COUNT - 1, "skipped": 1}

@@ -15,9 +15,11 @@ from tests.support.runs import Handle, Runs, bare, blocked, document_of, events_
 from tests.support.server import LiveServer
 from tests.support.tools import Bench
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
-COUNT = INLINE_PLAN_NODES + 3_000
+COUNT = 500
+LARGE = INLINE_PLAN_NODES + 3_000
+"""More nodes than travel in the input of a run, without `small_pages`."""
 
 
 def pure(node: str, left: Any, right: Any = 1, **fields: Any) -> dict[str, Any]:
@@ -57,11 +59,11 @@ async def counts_of(handle: Handle) -> dict[str, int]:
 
 
 async def test_large_region_runs_with_few_events_and_small_payloads(runs: Runs) -> None:
-    handle = await runs.start(plan())
+    handle = await runs.start(plan(LARGE))
     document = await document_of(handle)
-    assert document["output"] == {"last": value_of(COUNT - 1), "early": value_of(5)}
-    assert await counts_of(handle) == {"completed": COUNT + 2}
-    assert sorted(document["nodes"]) == sorted(["start", "end", "n5", f"n{COUNT - 1}"])
+    assert document["output"] == {"last": value_of(LARGE - 1), "early": value_of(5)}
+    assert await counts_of(handle) == {"completed": LARGE + 2}
+    assert sorted(document["nodes"]) == sorted(["start", "end", "n5", f"n{LARGE - 1}"])
     history = await handle.fetch_history()
     assert len(history.events) < 150
     assert max(len(event.SerializeToString()) for event in history.events) < 10_000

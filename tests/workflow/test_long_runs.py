@@ -3,6 +3,7 @@
 The server of these tests suggests a new execution after 150 events, and the marks are as low.
 """
 
+import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
@@ -23,6 +24,7 @@ from dagwright.contracts import carries, limits, wire
 from dagwright.contracts.idempotency import idempotency_key
 from dagwright.contracts.messages import read_message
 from dagwright.feed import RunFeed
+from dagwright.plan import chunks
 from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from dagwright.tools import ToolRegistry, context, tool
@@ -103,8 +105,11 @@ def _counting(size: int, *, width: int, prefix: str) -> tuple[dict[str, Any], di
     return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in last}}, values
 
 
-async def test_two_thousand_steps_over_many_executions(cached_runs: Runs, keys: dict[str, list[str]]) -> None:
-    plan, values = _counting(2_000, width=30, prefix="w")
+async def test_four_hundred_steps_over_many_executions(
+    cached_runs: Runs, keys: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HARD_MARK_EVENTS", 150)
+    plan, values = _counting(400, width=10, prefix="w")
     handle = await cached_runs.start(plan)
     document = await document_of(handle)
     chain = await chain_of(cached_runs.client, handle)
@@ -138,7 +143,8 @@ async def test_signals_that_come_at_any_moment_are_all_taken(
 ) -> None:
     """Unknown signals and reports of nobody are noted one by one, so their count shows whether one was lost."""
     monkeypatch.setattr(limits, "NOTES", 10_000)
-    plan, _ = _counting(400, width=10, prefix="s")
+    monkeypatch.setattr(limits, "HARD_MARK_EVENTS", 150)
+    plan, _ = _counting(120, width=10, prefix="s")
     handle = await cached_runs.start(plan)
     sent = 0
     with suppress(RPCError):
@@ -247,32 +253,33 @@ def _steps(size: int, name: str, *, width: int = 1) -> list[dict[str, Any]]:
 
 
 async def test_large_map_goes_on_over_changes_above_and_below(
-    cached_runs: Runs, keys: dict[str, list[str]], unique: str
+    cached_runs: Runs, keys: dict[str, list[str]], unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run above changes while its chunks run, and each of those in the middle of its items."""
+    monkeypatch.setattr(chunks, "CHUNK_ITEMS", 60)
     many = {
         "id": "many",
         "tool": "count",
-        "for_each": list(range(501)),
+        "for_each": list(range(201)),
         "key": "k{{item}}",
-        "when": "item < 120 || item > 490",
+        "when": "item < 50 || item > 190",
         "max_parallel": 4,
         "arguments": {"name": f"{unique} {{{{index}}}}", "values": ["{{item}}"]},
     }
-    after = {"id": "after", "tool": "echo", "arguments": {"last": "{{many.result[500]}}"}}
+    after = {"id": "after", "tool": "echo", "arguments": {"last": "{{many.result[200]}}"}}
     handle = await cached_runs.start({"nodes": [many, *_steps(60, "n"), after], "output": "{{after.result}}"})
     document = await document_of(handle)
-    assert document["output"] == {"last": 501}
-    assert document["nodes"]["many"]["items"] == {"completed": 130, "skipped": 371}
-    done_ones = [*range(120), *range(491, 501)]
+    assert document["output"] == {"last": 201}
+    assert document["nodes"]["many"]["items"] == {"completed": 60, "skipped": 141}
+    done_ones = [*range(50), *range(191, 201)]
     restored = await cached_runs.restored(handle, full=True)
-    assert restored["nodes"]["many"]["result"] == [1 + n if n in done_ones else None for n in range(501)]
+    assert restored["nodes"]["many"]["result"] == [1 + n if n in done_ones else None for n in range(201)]
     scope = str(handle.first_execution_run_id)
     assert {name: found for name, found in keys.items() if name.startswith(f"{unique} ")} == {
         f"{unique} {n}": [idempotency_key(scope, [["node", "many"], ["item", f"k{n}"]])] for n in done_ones
     }
     assert len(await chain_of(cached_runs.client, handle)) > 1
-    below = await cached_runs.client.get_workflow_handle(f"{handle.id}/many[0-125]").fetch_history()
+    below = await cached_runs.client.get_workflow_handle(f"{handle.id}/many[0-50]").fetch_history()
     assert below.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
     await cached_runs.check_ended()
 
@@ -434,14 +441,15 @@ def _first_timer_ends(history: WorkflowHistory) -> datetime:
 
 async def test_cancel_at_any_moment_is_kept(cached_runs: Runs) -> None:
     """Some of the cancels come while the run changes executions."""
-    handles = [await cached_runs.start({"nodes": _steps(400, "n", width=4)}) for _ in range(8)]
-    for place, handle in enumerate(handles):
+    handles = [await cached_runs.start({"nodes": _steps(200, "n", width=4)}) for _ in range(8)]
+
+    async def end_of_cancelled(place: int, handle: Handle) -> str:
         await eventually(partial(_has_gone_on, cached_runs, handle))
-        if place % 2:
-            await cached_runs.client.get_workflow_handle(handle.id).signal("cancel")
-        else:
-            await cached_runs.client.get_workflow_handle(handle.id).cancel()
-    ends = [(await document_of(handle))["status"] for handle in handles]
+        newest = cached_runs.client.get_workflow_handle(handle.id)
+        await (newest.signal("cancel") if place % 2 else newest.cancel())
+        return str((await document_of(handle))["status"])
+
+    ends = await asyncio.gather(*(end_of_cancelled(place, handle) for place, handle in enumerate(handles)))
     assert ends == ["cancelled"] * 8
     await cached_runs.check_ended()
 

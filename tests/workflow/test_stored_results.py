@@ -10,6 +10,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.feed import RunFeed
+from dagwright.plan import chunks
 from dagwright.plan.compiled import plan_to_json
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
@@ -365,9 +366,11 @@ async def test_thirty_megabytes_cost_the_run_nothing(runs: Runs) -> None:
     assert (await runs.restored(handle, full=True))["output"] == "x" * 30_000_000
 
 
-async def test_a_thousand_results_of_sixty_kilobytes_complete(cached_runs: Runs) -> None:
-    """They are 60 MB, and the server ends a run whose history passes 50."""
-    sizes = {"id": "sizes", "tool": "echo", "arguments": {"sizes": [60_000 + number for number in range(1_000)]}}
+async def test_stored_results_of_the_items_of_a_large_map_are_read_as_one_list(
+    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_ITEMS", 20)
+    sizes = {"id": "sizes", "tool": "echo", "arguments": {"sizes": [60_000 + number for number in range(60)]}}
     each = {"tool": "text", "for_each": "{{sizes.result.sizes}}", "arguments": {"size": "{{item}}"}, "priority": 2}
     plan = {
         "nodes": [
@@ -378,7 +381,7 @@ async def test_a_thousand_results_of_sixty_kilobytes_complete(cached_runs: Runs)
     }
     handle = await cached_runs.start({**plan, "output": "{{all.result}}"})
     document = await document_of(handle)
-    assert (document["status"], document["output"]) == ("completed", sum(range(60_000, 61_000)))
+    assert (document["status"], document["output"]) == ("completed", sum(range(60_000, 60_060)))
     await cached_runs.check_ended()
 
 

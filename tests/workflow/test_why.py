@@ -72,8 +72,9 @@ async def test_end_of_a_run_is_told_by_what_failed_in_a_sub_plan(runs: Runs) -> 
     assert (await _words(runs, handle, "after")).startswith("after is blocked by outer at then, which failed at then")
 
 
+@pytest.mark.usefixtures("small_pages")
 async def test_nodes_inside_of_large_regions_are_told(runs: Runs) -> None:
-    count = 2_100
+    count = 410
     nodes: list[dict[str, Any]] = [{"id": "n0", "tool": "add", "arguments": {"left": 1, "right": 1}}]
     nodes += [
         {"id": f"n{number}", "tool": "add", "arguments": {"left": f"{{{{n{number - 1}.result}}}}", "right": 1}}
