@@ -15,6 +15,8 @@ async def own_server(tmp_path: Path) -> AsyncIterator[LiveServer]:
     """A server with no other workers, which the test may kill."""
     async with live_server(tmp_path / "server") as server:
         yield server
+        # Nothing reads its data again, so nothing waits for an orderly end.
+        await server.kill_all()
 
 
 @pytest.fixture
