@@ -5,6 +5,7 @@ there, waits. Effects are rows in SQLite, made once for each idempotency key and
 """
 
 import asyncio
+import ctypes
 import gc
 import hashlib
 import json
@@ -171,9 +172,11 @@ async def echo(**arguments: Any) -> dict[str, Any]:
 def living_objects() -> int:
     """Collects the garbage of the worker and returns how many objects are left that a collection looks at.
 
-    How many there are of each type is written to `<folder>/living-objects.json`.
+    How many there are of each type is written to `<folder>/living-objects.json`. Free memory goes back to the system,
+    so that the memory of the process is what its objects take.
     """
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     # Not by `isinstance`, which has objects of `openai` load all of its modules.
     types = Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.get_objects())
     (_folder() / LIVING_OBJECTS).write_text(json.dumps(types), encoding="utf-8")
