@@ -1,5 +1,6 @@
 """What the file tools refuse whatever their root is, and whose files they use in a run with an owner."""
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -55,6 +56,23 @@ def settings(project: Path) -> Settings:
 @pytest.fixture
 def tools(settings: Settings) -> Tools:
     return tools_in(environment_of(settings, references_of(["my_tools.py", "mcp.json"], ["agents.yaml"])))
+
+
+def test_programs_of_mcp_servers_are_protected_and_their_data_are_not(project: Path, settings: Settings) -> None:
+    servers = {
+        "one": {"command": "node", "args": ["-q", "server.js", "a.csv"], "cwd": "data"},
+        "two": {"command": "./run.sh"},
+    }
+    for name in ("data/server.js", "data/a.csv", "run.sh"):
+        (project / name).write_text("before")
+    (project / "servers.json").write_text(json.dumps({"mcpServers": servers}))
+    tools = tools_in(environment_of(settings, references_of(["servers.json"], [])))
+    for name in ("data/server.js", "run.sh"):
+        with pytest.raises(GiveUp, match="belongs to Dagwright"):
+            tools["write_file"](name, "after")
+    with tool_context():
+        tools["write_file"]("data/a.csv", "after")
+    assert (project / "data/a.csv").read_text() == "after"
 
 
 PROTECTED = (
