@@ -24,7 +24,7 @@ IN_PROCESS_BYTES = 16 * 1024
 CHECK_TIMEOUT_S = 60.0
 """A plan of 8 MiB takes up to 30 s on a busy machine."""
 _WAITING = 4
-"""Requests of one key that wait for its large check; further ones are answered 429."""
+"""Requests of one key that wait for its large body or check; further ones are answered 429."""
 
 
 @dataclass(slots=True)
@@ -71,14 +71,14 @@ class PlanChecks:
 
     @asynccontextmanager
     async def turn(self, key: str | None, *, is_large: bool = False) -> AsyncIterator[None]:
-        """Let one check of a key run at a time.
+        """Let one check, or one large body, of a key be processed at a time.
 
         Raises:
-            ApiError: the check is a large one, and too many requests of the key wait.
+            ApiError: it is a large one, and too many requests of the key wait.
         """
         turn = self._turns.setdefault(key, _Turn())
         if is_large and turn.lock.locked() and turn.waiting >= _WAITING:
-            raise too_many("a key may check one large plan at a time", retry_after_s=RETRY_AFTER_S)
+            raise too_many("a key may have one large body read or plan checked at a time", retry_after_s=RETRY_AFTER_S)
         turn.waiting += 1
         try:
             await turn.lock.acquire()

@@ -1,6 +1,8 @@
 """How the JSON of a request is read: scopes first, then sizes, and JSON last."""
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from threading import get_ident, main_thread
 from typing import Any
@@ -182,18 +184,29 @@ async def test_unknown_fields_are_reported_up_to_a_limit(away: Apart) -> None:
     )
 
 
-async def test_depth_of_a_large_body_is_computed_in_a_thread(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_bodies_of_a_key_are_parsed_one_at_a_time_in_a_thread(
+    away: Apart, monkeypatch: pytest.MonkeyPatch
+) -> None:
     http, _, _ = away
-    where: list[bool] = []
+    parsing, most, threads = 0, 0, set[int]()
 
-    def depth_of(_: Any) -> int:
-        where.append(get_ident() == main_thread().ident)
-        return 1
+    def parse(body: bytes) -> Any:
+        nonlocal parsing, most
+        threads.add(get_ident())
+        parsing += 1
+        most = max(most, parsing)
+        time.sleep(0.01)
+        parsing -= 1
+        return json.loads(body)
 
-    monkeypatch.setattr(request_bodies, "depth_of", depth_of)
-    for size in (10, 2_000_000):
-        await http.post("/v1/plans/check", json={"plan": {"plan": 1, "title": "x" * size, "nodes": []}})
-    assert where == [True, False]
+    monkeypatch.setattr(request_bodies, "json_from_bytes", parse)
+    plan = {"plan": {"plan": 1, "nodes": [], "inputs": dict.fromkeys(map(str, range(20_001)))}}
+    answers = await asyncio.gather(*(http.post("/v1/plans/check", json=plan) for _ in range(7)))
+    # One is parsed and four wait.
+    assert sorted(each.status_code for each in answers)[-2:] == [429, 429]
+    assert sorted(each.status_code for each in answers)[-3] < 429
+    assert most == 1
+    assert main_thread().ident not in threads
 
 
 @pytest.mark.parametrize(
