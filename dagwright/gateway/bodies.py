@@ -122,6 +122,7 @@ class ChatBody(BaseModel):
         default=None, description="`json_schema` or `json_object`: the answer of a run is checked against it."
     )
     functions: JsonObjects | None = Field(default=None, description="Deprecated form of `tools`.")
+    function_call: str | JsonObject | None = Field(default=None, description="Deprecated form of `tool_choice`.")
     metadata: JsonObject | None = None
     user: str | None = Field(default=None, description="Who asks; answers to a run's questions are theirs.")
     temperature: float | None = None

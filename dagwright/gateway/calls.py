@@ -14,7 +14,7 @@ from dagwright.gateway.conversation import Conversation
 from dagwright.gateway.desk import Desk, refuse_without
 from dagwright.gateway.disconnects import unless_gone
 from dagwright.gateway.errors import ApiError
-from dagwright.gateway.feedback_calls import is_call_of, may_call
+from dagwright.gateway.feedback_calls import is_call_of, may_call, refuse_undeclared
 from dagwright.gateway.following import (
     AnswerForm,
     Moment,
@@ -121,6 +121,7 @@ async def _call_for(
     if wishes.cancels:
         refuse_without(desk, Scope.OPERATE)
     if said.answers:
+        refuse_undeclared(body)
         runs = list(dict.fromkeys(answer.run for answer in said.answers))
         if len(runs) > 1:
             raise ApiError(400, "one request answers questions of one run alone", param="messages")

@@ -35,14 +35,32 @@ def may_call(body: ChatBody, *, is_structured: bool = False) -> bool:
         is_structured: whether the answer has a schema: then only a request that declares the function does.
     """
     choice = body.tool_choice
-    if choice == "none":
+    if "none" in (choice, body.function_call):
         return False
-    declared = [*_function_names(body.tools), *(str(each.get("name")) for each in body.functions or ())]
+    declared = _declared(body)
     if isinstance(choice, Mapping):
         allowed = choice.get("allowed_tools")
         named = allowed.get("tools") if isinstance(allowed, Mapping) else [choice]
         declared = _function_names(named)
     return ANSWER_FUNCTION in declared or not (declared or is_structured)
+
+
+def refuse_undeclared(body: ChatBody) -> None:
+    """Refuse results of `answer_feedback` from a framework that does not have it: it replies with an error text.
+
+    Raises:
+        ApiError: the request declares functions, and `answer_feedback` is none of them.
+    """
+    if (declared := _declared(body)) and ANSWER_FUNCTION not in declared:
+        words = (
+            f"the result of {ANSWER_FUNCTION} is no answer of a person: the request declares no function of that name"
+        )
+        hint = f"declare {ANSWER_FUNCTION}, or answer in the console or with POST /v1/runs/ID/feedback"
+        raise ApiError(400, f"{words}; {hint}", param="tools", code="answer_refused")
+
+
+def _declared(body: ChatBody) -> list[str]:
+    return [*_function_names(body.tools), *(str(each.get("name")) for each in body.functions or ())]
 
 
 def _function_names(tools: Any) -> list[str]:

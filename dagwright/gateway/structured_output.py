@@ -82,6 +82,9 @@ def output_form_of(body: ChatBody) -> OutputForm | None:
     Raises:
         ApiError: no run can answer so.
     """
+    if isinstance(body.function_call, Mapping):
+        words = "function_call: the answer of a run is a call only by tools and tool_choice; use these"
+        raise _unsupported(words, "function_call")
     by_format = _by_format(body.response_format)
     # Some clients send both: a format is that of the content, and an answer that is a call has none.
     return _by_function(body) or by_format

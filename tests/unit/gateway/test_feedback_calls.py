@@ -17,6 +17,7 @@ from dagwright.gateway.feedback_calls import (
     is_call_of,
     may_call,
     question_words,
+    refuse_undeclared,
     waiting_words,
 )
 
@@ -143,6 +144,7 @@ _WEATHER = {"type": "function", "function": {"name": "get_weather"}}
         ({"functions": [{"name": "get_weather"}]}, False),
         ({"tool_choice": "none"}, False),
         ({"tools": [_DECLARED], "tool_choice": "none"}, False),
+        ({"functions": [_DECLARED["function"]], "function_call": "none"}, False),
         ({"tools": [_DECLARED, _WEATHER], "tool_choice": "required"}, True),
         ({"tools": [_DECLARED, _WEATHER], "tool_choice": _WEATHER}, False),
         ({"tools": [_DECLARED, _WEATHER], "tool_choice": _DECLARED}, True),
@@ -158,6 +160,15 @@ _WEATHER = {"type": "function", "function": {"name": "get_weather"}}
 def test_question_is_a_call_only_if_the_request_could_have_it(fields: dict[str, Any], allowed: bool) -> None:
     body = ChatBody.model_validate({"messages": [{"role": "user", "content": "{}"}], **fields})
     assert may_call(body) is allowed
+
+
+def test_result_from_a_client_that_does_not_declare_the_function_is_no_answer() -> None:
+    messages = [{"role": "user", "content": "{}"}]
+    for tools in (None, [], [_WEATHER, _DECLARED]):
+        refuse_undeclared(ChatBody.model_validate({"messages": messages, "tools": tools}))
+    for fields in ({"tools": [_WEATHER]}, {"functions": [_WEATHER["function"]]}):
+        with pytest.raises(ApiError, match="is no answer of a person: the request declares no function of that name"):
+            refuse_undeclared(ChatBody.model_validate({"messages": messages, **fields}))
 
 
 def test_question_that_is_no_call_says_where_to_answer_it() -> None:

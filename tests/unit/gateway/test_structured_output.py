@@ -121,6 +121,7 @@ REFUSED: dict[str, Any] = {
     "unknown format": ({"response_format": {"type": "grammar"}}, "response_format"),
     "several functions": ({"tools": [function("a"), function("b")], "tool_choice": "required"}, "tool_choice"),
     "no function": ({"tools": [function("answer_feedback")], "tool_choice": "required"}, "tool_choice"),
+    "deprecated form": ({"functions": [{"name": "a"}], "function_call": {"name": "a"}}, "function_call"),
     "unknown function": ({"tools": [function("a")], "tool_choice": named("b")}, "tool_choice"),
 }
 
