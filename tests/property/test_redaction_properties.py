@@ -93,6 +93,7 @@ def test_a_password_is_hidden_in_the_header_that_holds_it(secret: str, user: str
 
 @given(secret=SECRETS, status=st.sampled_from([200, 500]))
 @example(secret="p{a}ss|w^rd`", status=500)
+@example(secret="0000?&", status=200)
 @settings(deadline=None)
 def test_an_echo_of_a_request_shows_no_secret_as_it_was_sent(secret: str, status: int) -> None:
     sent: list[str] = []
@@ -105,7 +106,9 @@ def test_an_echo_of_a_request_shows_no_secret_as_it_was_sent(secret: str, status
     marked = f"qqq{secret}zzz"
     headers = {"x-token": marked} if secret.isascii() else {}
     body = json.dumps({"k": marked}, ensure_ascii=False).encode()
-    address = httpx.URL(f"http://x.example/{marked}").copy_merge_params({"q": marked})
+    # A question mark begins the query, in which httpx leaves out empty parameters: "?&" is sent as "?".
+    path = "" if set("?#") & set(secret) else marked
+    address = httpx.URL(f"http://x.example/{path}").copy_merge_params({"q": marked})
     call = Call("POST", address, headers, body, frozenset(), is_repeatable=False)
     try:
         with tool_context():
