@@ -372,6 +372,7 @@ async def test_run_of_too_many_items_says_so(cached_runs: Runs, monkeypatch: pyt
     await cached_runs.check_ended()
 
 
+@pytest.mark.alone
 async def test_compiled_plan_of_very_many_nodes_ends_before_the_deadlock_detector(detecting_runs: Runs) -> None:
     """Section 0, row 15, and finding 6: two seconds of workflow code without an end would wedge the run."""
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(120_000))
@@ -380,6 +381,7 @@ async def test_compiled_plan_of_very_many_nodes_ends_before_the_deadlock_detecto
     await detecting_runs.check_ended(forgiven=DEADLOCK)
 
 
+@pytest.mark.alone
 async def test_compiled_plan_of_very_many_edges_ends_before_the_deadlock_detector(detecting_runs: Runs) -> None:
     """Section 0, row 15, and finding 6: so would half a million edges that no compiler has counted."""
     handle = await detecting_runs.start_raw(raw(_very_many_edges()))
