@@ -14,9 +14,11 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from dagwright.mcp.config import Program, Variables, read_servers
 from dagwright.private_files import make_private_folder
 from dagwright.settings import Settings
 from dagwright.tool_references import SERVERS_SUFFIX, absolute_path, file_of_reference, is_path, queue_of_reference
+from dagwright.tools.errors import ToolsUnreadable
 from dagwright.tools.protected_paths import ProtectedPaths, recorded_places
 
 RECORD = "protected-paths.json"
@@ -33,7 +35,7 @@ def protected_paths(settings: Settings, references: Sequence[str] = ()) -> Prote
         references: of `references_of`.
     """
     files = [file for file in map(_file_in, references) if file is not None]
-    programs = [program for file in files if file.suffix == SERVERS_SUFFIX for program in _programs_in(file)]
+    programs = [program for file in files if file.suffix == SERVERS_SUFFIX for program in _programs_in(file, settings)]
     return ProtectedPaths(
         places=(*_places_of(settings), *files, *programs),
         modules=tuple(each for each in references if _file_in(each) is None and queue_of_reference(each) is None),
@@ -100,19 +102,16 @@ def _file_in(reference: str) -> Path | None:
     return absolute_path(reference) if is_file else None
 
 
-def _programs_in(servers: Path) -> Iterator[Path]:
+def _programs_in(servers: Path, settings: Settings) -> Iterator[Path]:
     """Yield the command of each MCP server of a file and its first argument that is a file: `node server.js`."""
     try:
-        listed = json.loads(servers.read_text(encoding="utf-8"))["mcpServers"].values()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        found = read_servers(servers, Variables(settings.secret, settings.variable))
+    except ToolsUnreadable:
         # Loading the tools reports what is wrong with the file.
         return
-    for server in filter(lambda each: isinstance(each, dict), listed):
-        folder = servers.parent / str(server.get("cwd") or "")
-        arguments = (folder / word for word in server.get("args") or () if isinstance(word, str))
-        command = folder / str(server.get("command") or "")
-        program = next((file for file in arguments if file.is_file()), None)
-        yield from (absolute_path(str(file)) for file in (command, program) if file is not None and file.is_file())
+    for program in (each.where for each in found if isinstance(each.where, Program)):
+        script = next(filter(Path.is_file, (program.cwd / argument for argument in program.args)), None)
+        yield from (absolute_path(str(file)) for file in (program.cwd / program.command, script) if file is not None)
 
 
 def _tls_files_in(config: Path) -> Iterator[Path]:
