@@ -17,6 +17,7 @@ import selectors
 import signal
 import socket
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +40,38 @@ def _import_modules() -> None:
     importlib.import_module("dagwright.entities.onboarding").onboarding_tools("sqlite://")
     importlib.import_module("dagwright.plan.cel_program").compile_cel("true")
     importlib.import_module("dagwright.llm.transport").Transport("http://127.0.0.1", "", answer_s=1, connect_s=1)
+
+
+def encode_request(
+    *,
+    program: Sequence[str],
+    arguments: Sequence[str],
+    folder: str,
+    environment: Mapping[str, str],
+    interpreter: str,
+    has_terminal: bool = False,
+    ends_with_client: bool = False,
+) -> bytes:
+    """Return the request to run a program with the umask of this process.
+
+    Args:
+        interpreter: its `sys.executable`.
+        has_terminal: whether its standard input is to be its controlling terminal.
+        ends_with_client: whether it is killed when the connection closes.
+    """
+    # The umask can only be read by setting it.
+    os.umask(umask := os.umask(0o077))
+    request = {
+        "program": [*program],
+        "arguments": [*arguments],
+        "folder": folder,
+        "environment": dict(environment),
+        "interpreter": interpreter,
+        "umask": umask,
+        "has_terminal": has_terminal,
+        "ends_with_client": ends_with_client,
+    }
+    return json.dumps(request).encode()
 
 
 class _ForkServer:

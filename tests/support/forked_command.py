@@ -7,7 +7,6 @@ With anything else it is the interpreter of the tests. The commands must not imp
 pay for it.
 """
 
-import json
 import os
 import signal
 import socket
@@ -16,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tests.support.fork_server import LENGTH_BYTES, ROOT
+from tests.support.fork_server import LENGTH_BYTES, ROOT, encode_request
 
 _COMMAND: Final = """\
 #!/bin/sh
@@ -58,18 +57,14 @@ def main(address: str) -> NoReturn:
 
 
 def _run(address: str, program: list[str], arguments: list[str]) -> NoReturn:
-    os.umask(mask := os.umask(0o077))
-    request = {
-        "program": program,
-        "arguments": arguments,
-        "folder": str(Path.cwd()),
-        "environment": dict(os.environ),
-        "has_terminal": False,
-        "umask": mask,
-        "interpreter": str(Path(address).parent / "bin" / "python"),
-        "ends_with_client": True,
-    }
-    message = json.dumps(request).encode()
+    message = encode_request(
+        program=program,
+        arguments=arguments,
+        folder=str(Path.cwd()),
+        environment=os.environ,
+        interpreter=str(Path(address).parent / "bin" / "python"),
+        ends_with_client=True,
+    )
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
         socket.send_fds(connection, [len(message).to_bytes(LENGTH_BYTES, "big")], [0, 1, 2])

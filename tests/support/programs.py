@@ -5,7 +5,6 @@ The forked ones cost hundredths of a second of CPU instead of seconds (`tests.su
 
 import asyncio
 import atexit
-import json
 import os
 import shutil
 import signal
@@ -21,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tests.support.fork_server import LENGTH_BYTES, take_terminal
+from tests.support.fork_server import LENGTH_BYTES, encode_request, take_terminal
 from tests.support.forked_command import write_commands
 
 ROOT: Final = Path(__file__).parents[2]
@@ -124,24 +123,15 @@ async def start_program(
             stderr=stderr,
             preexec_fn=take_terminal if has_terminal else None,
         )
-    return await _fork(
-        {
-            "program": found,
-            "arguments": arguments,
-            "folder": str(folder),
-            "environment": dict(environment),
-            "has_terminal": has_terminal,
-            "umask": _umask(),
-            "interpreter": str(forked_programs() / "python"),
-            "ends_with_client": False,
-        },
-        streams=(stdin, stdout, stderr),
+    message = encode_request(
+        program=found,
+        arguments=arguments,
+        folder=str(folder),
+        environment=environment,
+        interpreter=str(forked_programs() / "python"),
+        has_terminal=has_terminal,
     )
-
-
-def _umask() -> int:
-    os.umask(mask := os.umask(0o077))
-    return mask
+    return await _fork(message, streams=(stdin, stdout, stderr))
 
 
 def _has_own_interpreter_settings(environment: Mapping[str, str]) -> bool:
@@ -152,7 +142,7 @@ def _has_own_interpreter_settings(environment: Mapping[str, str]) -> bool:
     return settings(environment) != settings(os.environ)
 
 
-async def _fork(request: Mapping[str, Any], *, streams: tuple[Any, Any, Any]) -> Forked:
+async def _fork(message: bytes, *, streams: tuple[Any, Any, Any]) -> Forked:
     theirs: list[int] = []
     ours: list[int | None] = []
     try:
@@ -163,7 +153,6 @@ async def _fork(request: Mapping[str, Any], *, streams: tuple[Any, Any, Any]) ->
         connection = socket.socket(socket.AF_UNIX)
         connection.setblocking(False)
         connection.connect(str(_fork_server() / "socket"))
-        message = json.dumps(request).encode()
         socket.send_fds(connection, [len(message).to_bytes(LENGTH_BYTES, "big")], theirs)
         reader, writer = await asyncio.open_unix_connection(sock=connection)
         writer.write(message)
