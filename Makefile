@@ -37,14 +37,14 @@ demo-onboarding: setup ## Onboard a fund whose director could be two people; ans
 demo-maritime: setup ## Have two carriers compared in rounds on a real search server; without OPENAI_API_KEY a script plays the model
 	@$(BIN)/python -m examples.maritime_demo
 
-test: setup ## Test everything that needs only Python, make and a Temporal server
+test: setup ## Test what needs only Python, make and a Temporal server, without slow tests
 	@$(RUN_TESTS) $(PATHS)
 
 test-fast: setup ## Test what needs no server
 	@$(RUN_TESTS) --stages fast $(PATHS)
 
 test-all: setup ## Install what the remaining tests need, and test everything
-	@$(RUN_TESTS) --stages fast,server,alone,foreign $(PATHS)
+	@$(RUN_TESTS) --stages fast,server,alone,slow,slow-alone,foreign $(PATHS)
 
 check: setup ## Format, lint, types, import contracts, published schemas
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }

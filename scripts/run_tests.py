@@ -1,7 +1,8 @@
 """Run the tests in stages, those that fail fastest first, and report durations, the slowest files and all failures.
 
-`python scripts/run_tests.py [--stages NAMES] [--minutes N] [PATHS]`: stages are fast, server, alone and foreign. A
-failed stage does not stop the next one. The environment variable PROCESSES sets the processes of the stage `server`.
+`python scripts/run_tests.py [--stages NAMES] [--minutes N] [PATHS]`: stages are fast, server, alone, slow, slow-alone
+and foreign. A failed stage does not stop the next one. The environment variable PROCESSES sets the processes of the
+stages `server` and `slow`.
 """
 
 import argparse
@@ -24,7 +25,7 @@ FOREIGN = ("java", "postgres", "chromium", "node", "litellm", "search")
 """Markers of tests that need programs beside Python, make and a Temporal server."""
 
 MAX_RETRIED = 3
-"""Of a stage: more failures are not retried, a change broke something."""
+"""Of a stage of one process: more failures are not retried, a change broke something."""
 SLOWEST_FILES = 10
 GRACE_S = 60
 """For pytest to print its summary and to end its servers after an interrupt."""
@@ -35,6 +36,17 @@ _BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 
 _CORES = os.cpu_count() or 2
 _MARKERS_OF_FILE = re.compile(r"^pytestmark = .*$", re.MULTILINE)
+_MARKER = re.compile(r"\bmark\.(\w+)")
+
+_FILES_OF_STAGE: dict[str, tuple[tuple[set[str], ...], set[str]]] = {
+    "fast": ((), {"server", "slow", "alone", *FOREIGN}),
+    "server": (({"server"},), {"slow", "alone", *FOREIGN}),
+    "alone": (({"alone"},), {"slow", *FOREIGN}),
+    "slow": (({"slow"},), {"alone", *FOREIGN}),
+    "slow-alone": (({"slow"}, {"alone"}), set(FOREIGN)),
+    "foreign": (({*FOREIGN},), set()),
+}
+"""Stage -> sets of markers of which the file has one each, and markers that no file has for all its tests."""
 
 
 @dataclass
@@ -48,7 +60,7 @@ class Stage:
     exit_code: int | None = None
     failed: list[str] = field(default_factory=list)
     retried: list[str] = field(default_factory=list)
-    """Tests that failed first and passed when retried."""
+    """Tests that failed first and passed when retried; only a stage that measures time retries."""
     files: dict[str, float] = field(default_factory=dict)
     """File -> seconds of its tests."""
 
@@ -60,8 +72,10 @@ def all_stages() -> dict[str, Stage]:
     waiting = int(os.environ.get("PROCESSES", 2 * _CORES))
     stages = (
         Stage("fast", f"not (server or slow or alone or {foreign})", _CORES),
-        Stage("server", f"(server or slow) and not (alone or {foreign})", waiting),
-        Stage("alone", f"alone and not ({foreign})", 0),
+        Stage("server", f"server and not (slow or alone or {foreign})", waiting),
+        Stage("alone", f"alone and not (slow or {foreign})", 0),
+        Stage("slow", f"slow and not (alone or {foreign})", waiting),
+        Stage("slow-alone", f"slow and alone and not ({foreign})", 0),
         Stage("foreign", foreign, _CORES),
     )
     return {stage.name: stage for stage in stages}
@@ -79,14 +93,17 @@ def files_of(stage: Stage, paths: list[str]) -> Iterator[str]:
 
 def _may_belong(stage: str, file: Path) -> bool:
     text = file.read_text(encoding="utf-8")
-    if stage == "fast":
-        of_file = " ".join(_MARKERS_OF_FILE.findall(text))
-        return not re.search(rf"mark\.(server|slow|alone|{'|'.join(FOREIGN)})\b", of_file)
+    # A marker of the whole file keeps all its tests out of the other stages.
+    of_file = _markers_in(" ".join(_MARKERS_OF_FILE.findall(text)))
     # Parameters of fixtures have markers too.
     fixtures = file.with_name("conftest.py")
-    text += fixtures.read_text(encoding="utf-8") if fixtures.exists() else ""
-    wanted = {"server": "server|slow", "alone": "alone", "foreign": "|".join(FOREIGN)}[stage]
-    return re.search(rf"mark\.({wanted})\b", text) is not None
+    found = _markers_in(text + (fixtures.read_text(encoding="utf-8") if fixtures.exists() else ""))
+    needed, excluded = _FILES_OF_STAGE[stage]
+    return not of_file & excluded and all(found & each for each in needed)
+
+
+def _markers_in(text: str) -> set[str]:
+    return set(_MARKER.findall(text))
 
 
 def _longest_first(file: str) -> tuple[bool, int]:
@@ -107,7 +124,8 @@ def run(stage: Stage, paths: list[str], ends_at: float) -> None:
     stage.exit_code = _pytest(stage, [*options, *files], ends_at) if files else 0
     if stage.exit_code == NOTHING_COLLECTED:
         stage.exit_code = 0
-    if 0 < len(stage.failed) <= MAX_RETRIED and stage.exit_code == 1:
+    # What fails beside other tests would fail again; what measures time may have met another program of the machine.
+    if not stage.processes and 0 < len(stage.failed) <= MAX_RETRIED and stage.exit_code == 1:
         _retry(stage, ends_at)
     stage.duration_s = time.monotonic() - started
 
@@ -170,13 +188,13 @@ def summarize(stages: list[Stage]) -> None:
     print("\n=== stages")
     for stage in stages:
         result = "not run" if stage.exit_code is None else "passed" if stage.exit_code == 0 else "failed"
-        print(f"{stage.name:<8} {stage.duration_s:6.0f} s  {result}")
+        print(f"{stage.name:<10} {stage.duration_s:6.0f} s  {result}")
     files = sorted(((seconds, file) for stage in stages for file, seconds in stage.files.items()), reverse=True)
     print(f"=== slowest files, of {sum(seconds for seconds, _ in files):.0f} test-seconds")
     for seconds, file in files[:SLOWEST_FILES]:
         print(f"{seconds:6.0f} s  {file}")
     if not any(stage.name == "foreign" for stage in stages):
-        print(f"=== left out: tests that need {', '.join(FOREIGN)} (make test-all runs them)")
+        print(f"=== left out: slow tests, tests that need {', '.join(FOREIGN)} (see make test-all)")
     retried = [name for stage in stages for name in stage.retried]
     if retried:
         print(f"=== {len(retried)} passed when retried (a defect of the test or of the code)", *retried, sep="\n")

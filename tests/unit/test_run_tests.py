@@ -31,7 +31,10 @@ def _takes(stage: Stage, marks: tuple[str, ...]) -> bool:
     [
         ("def test_it(): ...", ["fast"]),
         ("pytestmark = pytest.mark.server", ["server"]),
-        ("pytestmark = [pytest.mark.server, pytest.mark.alone]", ["server", "alone"]),
+        ("pytestmark = [pytest.mark.server, pytest.mark.alone]", ["alone"]),
+        ("pytestmark = [pytest.mark.server, pytest.mark.slow]", ["slow"]),
+        ("pytestmark = [pytest.mark.slow, pytest.mark.alone]", ["slow-alone"]),
+        ("pytestmark = pytest.mark.server\n@pytest.mark.slow\ndef test_it(): ...", ["server", "slow"]),
         ("@pytest.mark.server\ndef test_it(): ...", ["fast", "server"]),
         ("pytestmark = pytest.mark.java", ["foreign"]),
     ],
@@ -45,6 +48,27 @@ def test_stage_takes_the_files_that_may_have_its_tests(
     assert found == stages
     named = [stage.name for stage in all_stages().values() if list(files_of(stage, ["test_it.py::test_it"]))]
     assert named == stages
+
+
+@pytest.mark.parametrize(("name", "runs"), [("fast", 1), ("server", 1), ("slow", 1), ("alone", 2), ("slow-alone", 2)])
+def test_only_stages_of_one_process_retry(
+    name: str, runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "test_it.py").write_text("pytest.mark.server, pytest.mark.slow, pytest.mark.alone", encoding="utf-8")
+    results: list[list[str]] = []
+
+    def fails_first(stage: Stage, arguments: list[str], ends_at: float) -> int:
+        results.append(arguments)
+        stage.failed += ["test_it.py::test_it"] if len(results) == 1 else []
+        return 1 if stage.failed else 0
+
+    monkeypatch.setattr(run_tests, "ROOT", tmp_path)
+    monkeypatch.setattr(run_tests, "_pytest", fails_first)
+    stage = all_stages()[name]
+    run_tests.run(stage, ["."], ends_at=0.0)
+    assert len(results) == runs
+    assert stage.retried == (["test_it.py::test_it"] if runs == 2 else [])
+    assert stage.exit_code == 2 - runs
 
 
 @pytest.mark.parametrize("argument", ["tests/no_such_file.py", "--stages=fast,sever"])
@@ -64,11 +88,11 @@ def test_summary_has_the_durations_the_slowest_files_and_the_failures(capsys: py
     summarize([fast, server])
     assert capsys.readouterr().out.splitlines()[1:] == [
         "=== stages",
-        "fast         12 s  failed",
-        "server        0 s  not run",
+        "fast           12 s  failed",
+        "server          0 s  not run",
         "=== slowest files, of 3 test-seconds",
         "     3 s  tests/test_a.py",
-        "=== left out: tests that need java, postgres, chromium, node, litellm, search (make test-all runs them)",
+        "=== left out: slow tests, tests that need java, postgres, chromium, node, litellm, search (see make test-all)",
         "=== 1 passed when retried (a defect of the test or of the code)",
         "tests/test_b.py::test_c",
         "=== 1 failed",
