@@ -14,7 +14,7 @@ except KeyboardInterrupt:
 
 
 def main() -> None:
-    """Runs the command of the command line and exits with its code (contract.md section 7)."""
+    """Runs the command of the command line and exits with its code."""
     leave(run_command_line(sys.argv[1:]))
 
 

@@ -69,7 +69,7 @@ from workflows.pursuing import RUN_WORKFLOWS
 from workflows.unknown_type import UnknownTypeWorkflow
 
 STICKY_TIMEOUT = timedelta(seconds=1)
-"""After a worker's death the run goes on elsewhere this much later (temporal-facts.md section 19)."""
+"""After a worker's death the run goes on elsewhere this much later (docs/internals/temporal.md)."""
 WORKFLOW_TASKS = 8
 """Workflow tasks at once. They share one interpreter, and each has only so much time: of a hundred that replay together
 after a restart none would end in time, and all of them would begin again (docs/decisions/0048)."""
@@ -77,7 +77,7 @@ HEARTBEAT_THROTTLE = timedelta(milliseconds=50)
 """The SDK would hold heartbeats back for up to 24 s, and with them the news that an activity was cancelled, and the
 text of answers. `activities.heartbeats` and `activities.telling` keep the pace; this is below what they ever send."""
 ACTIVITY_POLLERS = 10
-"""More than the SDK's 5: a wide fan-out is handed out faster (temporal-facts.md section 7)."""
+"""More than the SDK's 5: a wide fan-out is handed out faster (docs/internals/temporal.md)."""
 BUILD_ID = f"dagwright-{__version__}"
 """In the history, with each workflow task. The SDK's default hashes the code of every module, a second of CPU."""
 

@@ -2,7 +2,7 @@
 
 It is the one way in which commands look at a run.
 
-It needs no worker, works after the run closed, and never asks the workflow (engine-findings.md 11, 13).
+It needs no worker, works after the run closed, and never asks the workflow (docs/guards.md F11, F13).
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class RunView:
     """A run at one moment.
 
     Args:
-        status: the state of the run (contract.md section 4).
+        status: the state of the run (docs/internals/states.md).
         scheduler: the projected scheduler; `None` while the plan is not known.
         run_id: the newest execution of it.
         pending: task id -> the call in flight.

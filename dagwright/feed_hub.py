@@ -1,6 +1,6 @@
 """One reader for each run and process, however many look at it.
 
-A hundred readers of one run would make it three to five times slower (engine-findings.md 11), and a hundred
+A hundred readers of one run would make it three to five times slower (docs/internals/temporal.md), and a hundred
 subscribers of one reader cost it nothing. The reader is there while somebody looks, and so are its requests.
 """
 

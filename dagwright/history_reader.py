@@ -18,7 +18,7 @@ from dagwright.projection import Projection
 from dagwright.queues import WaitMarks
 
 PAGE_PAUSE_S = 0.3
-"""Rest between two pages of history: hurried readers would slow the run (engine-findings.md 11)."""
+"""Rest between two pages of history: hurried readers would slow the run (docs/internals/temporal.md)."""
 LOST_SERVER_S = 60.0
 """How long a reader waits for a server that does not answer, before it gives up."""
 

@@ -36,7 +36,7 @@ from dagwright.run_lists import owner_in
 from dagwright.server import Connection
 
 PATIENCE_S = 3.0
-"""How long the update of an answer waits for a worker (contract.md section 6)."""
+"""How long the update of an answer waits for a worker."""
 HISTORIES_AT_ONCE = 8
 _PAUSE_S = 0.2
 """Between two looks at what a call does with its answer."""
@@ -69,7 +69,7 @@ class OpenRequest:
     """A request that waits for its answer.
 
     Args:
-        document: the Request of contract.md section 5, with the run that a person knows and the path from there.
+        document: the request, with the run that a person knows and the path from there.
         place: where the answer goes.
         node: the node that asks, in the run of `place`, for all of whose items its id stands.
         path: the nodes of the sub-plans above it, `archive/`, or nothing.
@@ -103,7 +103,7 @@ class Answer:
     """What a person says.
 
     Args:
-        content: as the type of the request wants it (contract.md section 6).
+        content: as the type of the request wants it.
         by: who says so.
         note: what else is to be kept.
         through: the channel of a model client that relays the answer; `None` for the inbox.

@@ -1,4 +1,4 @@
-"""What the environment says, read once: contract.md section 9.
+"""What the environment says, read once (docs/operations.md has the list).
 
 It exists so that one place, and no other, reads environment variables; `worker.py`, `starter.py` and the
 like make one `Settings` and hand it on. Variables of others are not here: `temporalio.envconfig` reads those of

@@ -53,7 +53,7 @@ class Steering:
         try:
             return await self.steer(workflow_id, wire.CANCEL, message=message)
         except (RPCError, ServerRefused):
-            # A run takes 10,000 signals; Temporal's own cancel request has no such limit (engine-findings.md 14).
+            # A run takes 10,000 signals; Temporal's own cancel request has no such limit (docs/guards.md S13).
             await self._client.get_workflow_handle(workflow_id).cancel()
             return "the run takes no more messages; it was cancelled through Temporal"
 

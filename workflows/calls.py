@@ -33,7 +33,7 @@ from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 _HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
-"""Shorter than an outage of the server doubles effects; longer delays the next attempt (engine-findings.md 15)."""
+"""Shorter than an outage of the server doubles effects; longer delays the next attempt (docs/guards.md F15)."""
 
 _TOO_LONG = "TemporalTimeout:StartToClose"
 """The server's error type for a `write` that takes too long: the outcome is unknown."""

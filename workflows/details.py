@@ -30,7 +30,7 @@ _EXAMPLES: Mapping[str, Any] = {
     "CLARIFICATION": {"text": "…"},
     "INFORMATION": {"data": {}},
 }
-"""Type of a request -> what an answer looks like (contract.md section 6)."""
+"""Type of a request -> what an answer looks like (docs/people.md)."""
 _URGENT = (NodeStatus.FAILED, NodeStatus.WAITING, NodeStatus.RUNNING, NodeStatus.READY)
 
 

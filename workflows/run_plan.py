@@ -1,7 +1,7 @@
 """`RunPlan`: runs one plan. The workflow is a shell: it decodes, lets the engine run, and writes the document.
 
 Everything that comes from outside is decoded here, inside of one process-edge `try`: an exception in workflow code
-would otherwise be tried again for ever, and the run would stay RUNNING (engine-findings.md 7).
+would otherwise be tried again for ever, and the run would stay RUNNING (docs/guards.md F7).
 
 It runs outside of the SDK's sandbox: nobody's code but ours runs here, and the sandbox is entered seven times for
 each payload, which costs more than all the rest of a run (benchmarks/README.md).
@@ -87,7 +87,7 @@ class PlanRefused(Exception):
 
 
 class PlanWorkflow(Steerable):
-    """Runs one plan to its end and returns the result document (contract.md sections 4 to 6).
+    """Runs one plan to its end and returns the result document.
 
     What is defined as a workflow is a kind of run: `RunPlan` here, and those of `workflows.pursuing`.
     """

@@ -1,6 +1,6 @@
 """The messages by which people answer and steer a run: each a signal, and an update that says whether it counts.
 
-It stands apart from the run itself. Names and payloads: contract.md section 6.
+It stands apart from the run itself. Names and payloads: docs/internals/messages.md.
 """
 
 from collections.abc import Mapping

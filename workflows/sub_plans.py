@@ -1,7 +1,7 @@
 """Sub-plans: child workflows that outlive their parent and report their end by signal.
 
 A child of the default kind would end with its parent, also at a continue-as-new; an abandoned one does
-not, so its end comes as the signal `sub_plan_ended` (engine-findings.md 5). The child's own end is listened
+not, so its end comes as the signal `sub_plan_ended` (docs/guards.md F5). The child's own end is listened
 to as well, because a child that was terminated sends nothing; one that an execution before has started is asked for
 now and then.
 """

@@ -1,4 +1,4 @@
-"""From the options of `feedback` to the answer that they stand for (contract.md section 6). Pure."""
+"""From the options of `feedback` to the answer that they stand for (docs/people.md). Pure."""
 
 from collections.abc import Mapping
 from typing import Any

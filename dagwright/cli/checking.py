@@ -116,7 +116,7 @@ def _checked(
 def check_document(
     checked: Checked, source: PlanSource, *, held: CompiledPlan | None, mends: Sequence[Mend] | None = None
 ) -> dict[str, Any]:
-    """Returns the `check` document of a valid plan (contract.md section 5).
+    """Returns the `check` document of a valid plan.
 
     Args:
         held: as in `expected_events`.

@@ -13,7 +13,7 @@ _OF_SUB_PLAN = 4
 """The start of a sub-plan is initiated and done; it reports its end by a signal, and closes."""
 _OF_LEVEL = 3
 """A call is scheduled, started and completed; the calls of a level share a workflow task at best. Measured: a chain of
-50 has 305 events, which this gives; a fan-out of 200 has 15 % more than it gives (temporal-facts.md section 14)."""
+50 has 305 events, which this gives; a fan-out of 200 has 15 % more than it gives (docs/internals/temporal.md)."""
 _NODES_OF_SLICE = 5_000
 """Pure steps of one call, on a machine of today."""
 

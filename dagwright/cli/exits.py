@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the exit code of a command means (contract.md section 7)."""
+    """What the exit code of a command means (docs/cli.md)."""
 
     COMPLETED = 0
     FAILED = 1

@@ -139,7 +139,7 @@ def value_text(value: Any) -> str:
 
 
 def acted(workflow_id: str, message: str, *, ok: bool = True) -> Mapping[str, Any]:
-    """Returns the document of a command that acts (contract.md section 5); `ok` says whether it could."""
+    """Returns the document of a command that acts; `ok` says whether it could."""
     return {"workflow_id": workflow_id, "ok": ok, "message": message}
 
 

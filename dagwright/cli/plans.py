@@ -116,7 +116,7 @@ def _with_files(plan: JsonValue | PlanInvalid, *, base: Path) -> JsonValue | Pla
 
 
 def refusal(source: PlanSource, invalid: PlanInvalid) -> dict[str, Any]:
-    """Returns the Refusal document (contract.md section 5)."""
+    """Return the document of a refused plan: `{"status": "invalid", "file", "line", "errors"}`."""
     errors = [problem.to_json() for problem in invalid.problems]
     return {"status": "invalid", "file": source.file, "line": source.line, "errors": errors}
 

@@ -14,7 +14,7 @@ from dagwright.plan.requests import INPUTS
 from dagwright.plan.times import seconds_of
 
 Request = Mapping[str, Any]
-"""A Request of contract.md section 5."""
+"""What `dagwright.plan.requests.Request.to_json` returns."""
 
 ANYONE = "anyone"
 """Who is asked where nobody is named."""

@@ -172,7 +172,7 @@ def read_act(name: str, message: Any, *, through: Through) -> Act:
         through: which of both it is.
 
     Raises:
-        MessageInvalid: it is not what contract.md section 6 says.
+        MessageInvalid: it is not what docs/internals/messages.md says.
     """
     if name in _ANSWERS:
         return _answered(message, through=through)

@@ -1,4 +1,4 @@
-"""What Temporal takes as the options of a call; a run that sends anything else would be stuck (engine-findings.md 8).
+"""What Temporal takes as the options of a call; a run that sends anything else would be stuck (docs/guards.md F8).
 
 A plan that was checked keeps within these. A compiled plan may come from anywhere.
 """

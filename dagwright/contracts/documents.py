@@ -1,4 +1,4 @@
-"""The documents that programs read: the result of a run and the graph (contract.md section 5)."""
+"""The documents that programs read: the result of a run and the graph."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Answers of people, decoded from plain JSON (contract.md section 6), and of whom a run says that it waits for them.
+"""Answers of people, decoded from plain JSON, and of whom a run says that it waits for them.
 
 Whoever sends them may be the Temporal UI or a program in another language: every field is checked here but the answer
 itself, which the request knows best.

@@ -1,4 +1,4 @@
-"""The key under which an effect happens at most once (design.md section 5, engine-findings.md 4)."""
+"""The key under which an effect happens at most once (docs/guards.md F4)."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""What Temporal and Dagwright take, in one place (engine-findings.md 5, 8, 12; temporal-facts.md section 0).
+"""What Temporal and Dagwright take, in one place (docs/guards.md).
 
 Whatever crosses these limits would end or wedge a run on the server, so check, start and dispatch refuse it first.
 """
@@ -90,7 +90,7 @@ SIGNALS_LIMIT = 10_000
 FAR_ALARM_S = 365 * 86_400.0
 """Length of the timer that stands for requests without a deadline; when it has passed there is another."""
 TELLING_PAUSE_S = 5.0
-"""Shortest time between two writes of search attributes (engine-findings.md 18)."""
+"""Shortest time between two writes of search attributes (docs/guards.md F18)."""
 NOTICES_KEPT = 1_000
 """Notices for a hook that does not take them; older ones are forgotten, with a note."""
 NOTICES_TOGETHER = 50

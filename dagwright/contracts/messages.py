@@ -1,4 +1,4 @@
-"""What starts a run and what is sent to it, decoded from plain JSON (contract.md section 6).
+"""What starts a run and what is sent to it, decoded from plain JSON (docs/internals/messages.md).
 
 Whoever sends these may be the Temporal UI or a program in another language, so every field is checked here
 and what is wrong is told in one sentence.
@@ -232,7 +232,7 @@ def run_input_from_json(message: Any) -> RunInput:
     """Returns the input that a message stands for.
 
     Raises:
-        MessageInvalid: it is not what contract.md section 6 says.
+        MessageInvalid: it is not what docs/internals/messages.md says.
     """
     if not isinstance(message, Mapping):
         raise MessageInvalid('the input must be an object such as {"plan": {…}, "inputs": {}}')
@@ -470,7 +470,7 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "all_or_nothing": _is_true,
     "model": _model,
 }
-"""Options of a run (contract.md section 6) -> what reads the value, or says in a ValueError how it goes on."""
+"""Options of a run (docs/internals/messages.md) -> what reads the value, or says in a ValueError how it goes on."""
 
 
 @dataclass(frozen=True, slots=True)

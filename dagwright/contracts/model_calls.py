@@ -198,7 +198,7 @@ class OutputSchema:
 
 @dataclass(frozen=True, slots=True)
 class CallLabels:
-    """What tells a call from others, sent as `metadata`: contract.md section 10."""
+    """What tells a call from others, sent as `metadata`."""
 
     run: str = ""
     node: str = ""

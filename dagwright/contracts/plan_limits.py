@@ -96,7 +96,7 @@ def _refuse_counts(held: CompiledPlan) -> None:
 def refuse_too_large_inline(encoded: Any) -> None:
     """Refuses a compiled plan in its JSON form that is too large to stand in the input of a run.
 
-    To be asked before anything is made of it: workflow code has two seconds (engine-findings.md 6).
+    To be asked before anything is made of it: workflow code has two seconds (docs/guards.md F6).
 
     Raises:
         PlanTooLarge: it is one.

@@ -1,4 +1,4 @@
-"""What people ask of a whole run, decoded from plain JSON (contract.md section 6).
+"""What people ask of a whole run, decoded from plain JSON (docs/internals/messages.md).
 
 Whoever sends it may be the Temporal UI or a program in another language. Pause, resume and cancel take whatever comes,
 an empty payload too: they must always work.

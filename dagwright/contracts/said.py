@@ -1,4 +1,4 @@
-"""Who asks for something of a run, and what else they say, as messages of all kinds tell it (contract.md section 6)."""
+"""Who asks for something of a run, and what else they say, as messages of all kinds tell it."""
 
 from collections.abc import Mapping
 from typing import Any

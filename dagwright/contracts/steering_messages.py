@@ -1,4 +1,4 @@
-"""What people ask of the nodes of a running plan, decoded from plain JSON (contract.md section 6).
+"""What people ask of the nodes of a running plan, decoded from plain JSON (docs/internals/messages.md).
 
 Whoever sends it may be the Temporal UI or a program in another language: every field is checked.
 """
@@ -51,7 +51,7 @@ def steered_from_json(name: str, message: Any, *, through: Through) -> Steered:
         through: which of both it is.
 
     Raises:
-        MessageInvalid: it is not what contract.md section 6 says.
+        MessageInvalid: it is not what docs/internals/messages.md says.
     """
     if not isinstance(message, Mapping):
         raise MessageInvalid(f"{name} takes an object such as {_EXAMPLES[name]}")

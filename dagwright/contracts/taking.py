@@ -39,7 +39,7 @@ def act_of(name: str, read: Read, *, through: Through) -> Act:
     """Returns what a message asks for.
 
     Raises:
-        MessageInvalid: it is not what contract.md section 6 says.
+        MessageInvalid: it is not what docs/internals/messages.md says.
     """
     try:
         message = read()

@@ -137,7 +137,7 @@ ID_NOTIFY = f"{OWN_ID_MARK}notify"
 """Activity id, with a number behind it: some notices for the hook."""
 
 SEARCH_STATE = "DagwrightState"
-"""Keyword: the run state of design.md section 5."""
+"""Keyword: the state of the run (docs/internals/states.md)."""
 ANSWER_HAS_STATE = "has_search_state"
 """In the answer of `compile_plan`, or the second detail of its failure: whether the namespace has `SEARCH_STATE` and
 `SEARCH_AWAITING`. A run that sets an attribute that is not there is stuck."""

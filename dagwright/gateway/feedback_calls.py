@@ -16,7 +16,7 @@ from dagwright.gateway.errors import ApiError
 from dagwright.plan.arguments import validator_of
 
 Request = Mapping[str, Any]
-"""A Request of contract.md section 5."""
+"""What `dagwright.plan.requests.Request.to_json` returns."""
 
 _CALL = "call_"
 _YES = frozenset({"y", "yes", "true", "ok", "approve", "approved"})

@@ -18,7 +18,7 @@ def named(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def named_run(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the document of a run (contract.md section 5) with the names of the API, also in its nodes."""
+    """Returns the document of a run with the names of the API, also in its nodes."""
     nodes = {name: named_node(node) for name, node in document["nodes"].items()}
     return {**named(document), "nodes": nodes, "waiting_for": [named(each) for each in document["waiting_for"]]}
 

@@ -1,6 +1,6 @@
 """What requests and answers about runs hold, for the document of the API and for its readers.
 
-Answers are not checked against these: the documents are those of the command line (contract.md section 5), of which
+Answers are not checked against these: the documents are those of the command line, of which
 only what a client needs first is named here. What may be null has a default: FastAPI leaves nulls out of examples.
 """
 

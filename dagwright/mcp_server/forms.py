@@ -1,4 +1,4 @@
-"""What a run asks of people as a form of the protocol, and what is filled in as the answer of contract.md section 6.
+"""What a run asks of people as a form of the protocol, and what is filled in as the answer.
 
 Forms of the protocol are flat: an object whose fields are texts, numbers, yes or no, and choices. What is richer is a
 text that holds JSON. Pure; it must not import the SDK.
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Request = Mapping[str, Any]
-"""A Request of contract.md section 5."""
+"""What `dagwright.plan.requests.Request.to_json` returns."""
 Form = dict[str, Any]
 """A `requestedSchema` of the protocol."""
 

@@ -1,4 +1,4 @@
-"""The five kinds of answers: what each holds, and whether one fits its request (contract.md section 6).
+"""The five kinds of answers: what each holds, and whether one fits its request (docs/people.md).
 
 It must not import the scheduler. What is not known of an answer is refused with the words of what was expected:
 whoever answers sees the message, and the request stays open.

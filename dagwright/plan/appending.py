@@ -46,7 +46,7 @@ def extension_of(
     """Returns what a plan that runs grows by.
 
     Args:
-        nodes: as in a plan (contract.md section 1), as JSON.
+        nodes: as in a plan, as JSON.
         tools: those that they may name beside the ones of the plan, which stand above them.
         most_compared: budget of all hints (see `NameHints`).
 

@@ -1,4 +1,4 @@
-"""`when`: a condition in CEL over results, inputs and the item (contract.md section 1).
+"""`when`: a condition in CEL over results, inputs and the item (docs/writing-plans.md).
 
 Conditions are evaluated in workflow code, so they must be quick and give the same answer at every replay.
 Therefore comprehensions do not nest, and `map` and `filter` are refused: the library iterates maps in

@@ -12,7 +12,7 @@ from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.references import Reference, ResultOf, references_in
 
 DETACHED_MEMBERS = 300
-"""Nodes from which on a region is taken out: fewer are worth seeing in the Temporal UI (design.md section 5)."""
+"""Nodes from which on a region is taken out: fewer are worth seeing in the Temporal UI."""
 
 OUTPUT_NODES = 1_000
 """Nodes at the ends of a plan without an `output` that a run holds for its output; beyond it only the others."""

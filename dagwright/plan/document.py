@@ -17,7 +17,7 @@ class Document:
     """What a dialect made of a document.
 
     Args:
-        plan: the plan in Dagwright's own dialect (contract.md section 1), as JSON, not validated.
+        plan: the plan in Dagwright's own dialect, as JSON, not validated.
         dialect: its name, such as `plan` or `tasks`.
         pointers: RFC 6901 pointer into `plan` -> pointer into the document as written. The longest prefix
             that is here decides; what follows it is kept. Empty if both are the same document.

@@ -1,4 +1,4 @@
-"""Durations as plans write them: `500ms, 30s, 5m, 2h, 7d` (contract.md section 1)."""
+"""Durations as plans write them: `500ms, 30s, 5m, 2h, 7d`."""
 
 import re
 from datetime import timedelta

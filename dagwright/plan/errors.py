@@ -28,7 +28,7 @@ class Problem:
     """One thing that is wrong with a document.
 
     Args:
-        code: one of the codes of design.md section 4 and contract.md section 5, such as `cycle`.
+        code: such as `cycle`.
         message: one sentence for the author of the document, in the terms of its dialect, without the hint.
         pointer: RFC 6901 pointer into the document as written; `""` is the whole document.
         node: id of the node it is about, if it is about one.
@@ -47,7 +47,7 @@ class Problem:
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the problem as it stands in a Refusal (contract.md section 5)."""
+        """Returns the problem as it stands in the `errors` of a refusal."""
         return {
             "code": self.code,
             "pointer": self.pointer,
@@ -67,7 +67,7 @@ class Note:
     pointer: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the note of the `check` document (contract.md section 5); without a pointer if it has none."""
+        """Return the note of the `check` document; without a pointer if it has none."""
         encoded = {"code": self.code, "node": self.node, "message": self.message}
         return {**encoded, "pointer": self.pointer} if self.pointer else encoded
 
@@ -137,7 +137,7 @@ def _shortened(problem: Problem) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class NodeError:
-    """Why a node did not complete: `{"code", "message", "retryable"}` of contract.md section 5.
+    """Why a node did not complete: `{"code", "message", "retryable"}`.
 
     Args:
         ref: of the whole text in the payload store, if the message is only its beginning.

@@ -1,4 +1,4 @@
-"""Checks values against the inputs that a plan declares (contract.md section 1).
+"""Checks values against the inputs that a plan declares.
 
 Whoever starts a run checks them before it starts; a sub-plan checks what the run above gave it, because values
 that came out of results were not known before.

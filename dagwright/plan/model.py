@@ -1,4 +1,4 @@
-"""The one plan model that every dialect is turned into (contract.md section 1).
+"""The one plan model that every dialect is turned into, as docs/writing-plans.md describes it.
 
 The JSON Schema in `docs/plan.schema.json` is made from these classes. They say what a single field may
 hold; what fields mean together is checked in `validation`.
@@ -35,7 +35,7 @@ _RESERVED = {
     "~budget": "questions about the budget",
 }
 RESERVED_IDS = frozenset(_RESERVED)
-"""Names that mean something else inside a reference (contract.md section 1), or what the run itself asks."""
+"""Names that mean something else inside a reference, or what the run itself asks."""
 
 
 def _checked_id(value: Any) -> Any:

@@ -15,7 +15,7 @@ Entry = tuple[int, int, int]
 """Priority, number of the node, position of the item or -1; the smallest goes first."""
 
 MAX_IN_FLIGHT = 500
-"""Tasks of one run at once (engine-findings.md 12: more would overflow the server's buffer of events).
+"""Tasks of one run at once (docs/guards.md F12: more would overflow the server's buffer of events).
 
 The engine starts fewer while results travel inline (docs/decisions/0008)."""
 

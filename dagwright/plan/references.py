@@ -1,4 +1,4 @@
-"""References in the texts of a plan: `{{id.result.path}}` and its kin (contract.md section 2).
+"""References in the texts of a plan: `{{id.result.path}}` and its kin (docs/writing-plans.md).
 
 A text is parsed once, when the plan is accepted, into parts. What came out of a result is never parsed.
 """

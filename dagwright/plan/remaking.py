@@ -207,7 +207,7 @@ class Remaking(Readiness):
         self._begin_undoing(at)
 
     def status(self) -> RunStatus:
-        """Returns the state of the run (contract.md section 4)."""
+        """Returns the state of the run (docs/internals/states.md)."""
         if self.changes.takes_back and self.is_finished:
             return RunStatus.FAILED if left_standing(self) else RunStatus.COMPLETED
         status = super().status()

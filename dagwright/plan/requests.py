@@ -136,7 +136,7 @@ class Request:
         return f"waits for {self.assignee or 'anyone'}: {self.prompt}"
 
     def to_json(self, workflow_id: str) -> dict[str, Any]:
-        """Returns the request as it stands in documents (contract.md section 5)."""
+        """Returns the request as it stands in documents."""
         told: dict[str, Any] = {
             "id": self.id,
             "node": None if self.task in ("", BUDGET_TASK) else self.task,

@@ -20,7 +20,7 @@ _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class MissingData(Exception):
-    """A reference leads nowhere: `Missing data: <reference>: …` (design.md section 4)."""
+    """A reference leads nowhere: `Missing data: <reference>: …`."""
 
 
 @dataclass(frozen=True, slots=True)

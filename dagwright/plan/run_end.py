@@ -1,4 +1,4 @@
-"""What a run says in its end: its state and its output (contract.md sections 4 and 5)."""
+"""What a run says in its end: its state and its output (docs/internals/states.md)."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

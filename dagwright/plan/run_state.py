@@ -403,7 +403,7 @@ class RunState:
     # The end of a run.
 
     def status(self) -> RunStatus:
-        """Returns the state of the run (contract.md section 4)."""
+        """Returns the state of the run (docs/internals/states.md)."""
         if not self.is_finished:
             return RunStatus.WAITING if self.is_waiting or self._is_at_rest else RunStatus.RUNNING
         if self.error is not None:

@@ -1,4 +1,4 @@
-"""States of nodes and runs (contract.md section 4), and the record that a run keeps of a node."""
+"""States of nodes and runs (docs/internals/states.md), and the record that a run keeps of a node."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -14,7 +14,7 @@ from dagwright.plan.worker_cards import WorkerCard
 
 
 class Effects(StrEnum):
-    """What calling a tool does to the world; decides how it is run (design.md section 2)."""
+    """What calling a tool does to the world; decides how it is run (docs/tools.md)."""
 
     PURE = "pure"
     READ = "read"

@@ -1,4 +1,4 @@
-"""Finds or starts a Temporal server: design.md section 7.
+"""Find or start a Temporal server, in the order of docs/operations.md.
 
 A command opens a connection and gets, in this order, the server that Temporal's own environment variables or
 config profile name, the one that an earlier command started in this state folder, or a new one. The package

@@ -24,7 +24,7 @@ def _keyed(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
 
 
 async def test_second_run_of_an_id_makes_its_own_effects(runs: Runs, bench: Bench, unique: str) -> None:
-    """Finding 4: a key made of the workflow's id would swallow the effects of the second run."""
+    """Guard F4: a key made of the workflow's id would swallow the effects of the second run."""
     workflow_id = f"again-{uuid4().hex}"
     plan = {"plan": {"nodes": [_keyed("a", unique)]}}
     for _ in range(2):
@@ -33,7 +33,7 @@ async def test_second_run_of_an_id_makes_its_own_effects(runs: Runs, bench: Benc
 
 
 async def test_effects_of_nodes_items_and_sub_plans_never_have_one_key(runs: Runs, bench: Bench, unique: str) -> None:
-    """Finding 4: `x/a` with `b` in it and `x` with `a/b` in it are different effects."""
+    """Guard F4: `x/a` with `b` in it and `x` with `a/b` in it are different effects."""
 
     def sub(*nodes: Any) -> dict[str, Any]:
         return {"nodes": list(nodes)}
@@ -52,7 +52,7 @@ async def test_effects_of_nodes_items_and_sub_plans_never_have_one_key(runs: Run
 
 
 async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench: Bench, unique: str) -> None:
-    """Finding 4: a reset starts sub-plans again with new runs of their own; the keys come from the root."""
+    """Guard F4: a reset starts sub-plans again with new runs of their own; the keys come from the root."""
     plan = {
         "nodes": [
             _keyed("plain", f"{unique} plain"),
@@ -86,7 +86,7 @@ async def _reset(runs: Runs, handle: Handle) -> Handle:
 
 
 async def test_server_whose_record_was_lost_is_replaced_and_never_doubled(state_dir: Path) -> None:
-    """Finding 3: two servers on one file steal from each other, and runs of both never end."""
+    """Guard F3: two servers on one file steal from each other, and runs of both never end."""
     async with live_server(state_dir) as live:
         before = live.server.pid
         (state_dir / "server.json").unlink()

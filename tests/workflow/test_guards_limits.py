@@ -69,7 +69,7 @@ def _with_echo(runs: Runs, *nodes: Any) -> dict[str, Any]:
 
 
 async def test_two_thousand_ready_calls_are_not_all_in_flight(cached_runs: Runs, bench: Bench, unique: str) -> None:
-    """Section 0, row 6: the 2,001st pending activity would wedge the run."""
+    """Guard S6: the 2,001st pending activity would wedge the run."""
     # With 300 ms, 100 running calls send 1,000 heartbeats a second: a busy server starts no workflow task any more.
     node = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "3s"}
     nodes = [{"id": f"n{number}", **node} for number in range(_SERVER_LIMIT_IN_FLIGHT + 100)]
@@ -87,7 +87,7 @@ async def test_two_thousand_ready_calls_are_not_all_in_flight(cached_runs: Runs,
 
 
 async def test_more_in_flight_than_allowed_is_cut(runs: Runs) -> None:
-    """Section 0, row 6: an option that asks for more than the server takes is no way around it."""
+    """Guard S6: an option that asks for more than the server takes is no way around it."""
     nodes = [{"id": f"n{number}", "tool": "echo"} for number in range(20)]
     document = await runs.run_raw({"plan": {"nodes": nodes}, "options": {"max_parallel": 10**9}})
     assert document["status"] == "completed"
@@ -97,7 +97,7 @@ async def test_more_in_flight_than_allowed_is_cut(runs: Runs) -> None:
 async def test_exception_in_workflow_code_ends_the_run_as_a_bug(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch, defect: Exception
 ) -> None:
-    """Section 0, row 7, and finding 7: the workflow task would be tried again for ever."""
+    """Guard S7, F7: the workflow task would be tried again for ever."""
 
     def broken(*arguments: Any, **keywords: Any) -> None:
         raise defect
@@ -116,7 +116,7 @@ async def test_exception_in_workflow_code_ends_the_run_as_a_bug(
 async def test_exception_while_an_end_is_taken_ends_the_run_as_a_bug(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Section 0, row 7: the end of an activity is taken inside the same process edge."""
+    """Guard S7: the end of an activity is taken inside the same process edge."""
 
     def broken(*arguments: Any, **keywords: Any) -> None:
         raise KeyError("x")
@@ -131,7 +131,7 @@ async def test_exception_while_an_end_is_taken_ends_the_run_as_a_bug(
 async def test_exception_in_a_handler_does_not_wedge_the_run(
     runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Section 0, row 7, and finding 7: what a handler did not expect is recorded, and the run goes on."""
+    """Guard S7, F7: what a handler did not expect is recorded, and the run goes on."""
 
     def broken(*arguments: Any, **keywords: Any) -> None:
         raise KeyError("x")
@@ -150,7 +150,7 @@ async def test_exception_in_a_handler_does_not_wedge_the_run(
 
 
 async def test_id_over_a_thousand_bytes_is_told_and_starts_nothing(runs: Runs) -> None:
-    """Section 0, row 9, and finding 8: an activity id over 1,000 bytes would wedge the run."""
+    """Guard S9, F8: an activity id over 1,000 bytes would wedge the run."""
     ids = ["計" * 400, "x" * 5_000, "👩‍🚀" * 300, "nul\x00" * 300, "a" * 999 + "é"]
     nodes = [{"id": node_id, "tool": "echo"} for node_id in ids]
     below = [{"id": "s", "kind": "plan", "sub_plan": _compiled(node)["compiled"]} for node in nodes]
@@ -160,7 +160,7 @@ async def test_id_over_a_thousand_bytes_is_told_and_starts_nothing(runs: Runs) -
 
 
 async def test_ids_of_items_and_sub_plans_are_cut_and_stay_apart(runs: Runs) -> None:
-    """Section 0, rows 9 and 11, and finding 8: together they may have far over 1,000 bytes."""
+    """Guard S9, S11, F8: together they may have far over 1,000 bytes."""
     same = "計" * 66
     inner: dict[str, Any] = {
         "nodes": [{"id": same, "tool": "echo", "arguments": {"n": 0}}],
@@ -184,7 +184,7 @@ _NO_NUMBERS = "the dependencies of '0' are no numbers of nodes"
 
 
 async def test_edges_that_no_compiler_made_are_told(runs: Runs) -> None:
-    """Section 0, row 7: a plan in which nothing can start would wait for ever."""
+    """Guard S7: a plan in which nothing can start would wait for ever."""
     wrong: list[tuple[list[Any], str]] = [
         ([[1], [0]], _CIRCLE),
         ([[0], []], _CIRCLE),
@@ -204,7 +204,7 @@ async def test_edges_that_no_compiler_made_are_told(runs: Runs) -> None:
 
 
 async def test_half_a_character_ends_the_run_with_a_sentence(runs: Runs) -> None:
-    """Section 0, row 10, and finding 8: a lone surrogate wedges a run and leaves no reason in its history."""
+    """Guard S10, F8: a lone surrogate wedges a run and leaves no reason in its history."""
     places = [
         '{"id": "\\ud800", "tool": "echo"}',
         '{"id": "a", "tool": "\\ud800"}',
@@ -222,7 +222,7 @@ async def test_half_a_character_ends_the_run_with_a_sentence(runs: Runs) -> None
 
 
 async def test_options_that_temporal_would_not_take_fail_their_node(runs: Runs) -> None:
-    """Section 0, rows 9 and 10, and finding 8: each of these leaves a run in RUNNING, some without a reason."""
+    """Guard S9, S10, F8: each of these leaves a run in RUNNING, some without a reason."""
     odd: list[dict[str, Any]] = [
         {"retry": {"max_attempts": -1}},
         {"retry": {"max_attempts": 2**31}},
@@ -243,14 +243,14 @@ async def test_options_that_temporal_would_not_take_fail_their_node(runs: Runs) 
 
 
 async def test_first_delay_over_the_longest_is_cut(runs: Runs) -> None:
-    """Finding 8: the server takes no such rule, and its run would be stuck without a reason."""
+    """Guard F8: the server takes no such rule, and its run would be stuck without a reason."""
     retry = {"first_delay": "1h", "max_delay": "10ms", "max_attempts": 3}
     document = await runs.run({"nodes": [{"id": "a", "tool": "flaky", "arguments": {"until": 3}, "retry": retry}]})
     assert document["nodes"] == {"a": done(3, attempts=3)}
 
 
 async def test_delay_of_four_hundred_thousand_days_is_a_day(runs: Runs) -> None:
-    """Finding 8: a tool that asks for such a delay would keep its run for ever."""
+    """Guard F8: a tool that asks for such a delay would keep its run for ever."""
     plan = {"nodes": [{"id": "busy", "tool": "busy_for", "arguments": {"days": 400_000}}]}
     handle = await runs.start(plan)
 
@@ -267,7 +267,7 @@ async def test_delay_of_four_hundred_thousand_days_is_a_day(runs: Runs) -> None:
 
 
 async def test_foreign_delay_of_four_hundred_thousand_days_is_seen_and_ends_with_the_run(foreign_runs: Runs) -> None:
-    """Finding 8: nobody can cap what a foreign activity asks for; the run tells it and can be stopped."""
+    """Guard F8: nobody can cap what a foreign activity asks for; the run tells it and can be stopped."""
     node = {"id": "later", "tool": "foreign.later", "arguments": {"days": 400_000}}
     handle = await foreign_runs.start({"nodes": [node]})
     feed = RunFeed(foreign_runs.client, handle.id)
@@ -283,7 +283,7 @@ async def test_foreign_delay_of_four_hundred_thousand_days_is_seen_and_ends_with
 
 
 async def test_two_calls_never_have_one_activity_id(runs: Runs) -> None:
-    """Section 0, row 11, and finding 9: the same id twice in flight would wedge the run."""
+    """Guard S11, F9: the same id twice in flight would wedge the run."""
     plans: list[list[dict[str, Any]]] = [
         [{"id": "a", "tool": "echo"}, {"id": "a", "tool": "echo"}],
         [{"id": "m", "tool": "echo", "for_each": [1, 2]}, {"id": "m[0]", "tool": "echo"}],
@@ -305,7 +305,7 @@ def _as_plan(nodes: list[dict[str, Any]]) -> dict[str, Any]:
 async def test_node_that_is_told_to_stop_and_does_not_is_left_outside(
     foreign_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding 9: a cancel waits for the activity's own end, and no longer than the grace."""
+    """Guard F9: a cancel waits for the activity's own end, and no longer than the grace."""
     monkeypatch.setattr(limits, "CANCEL_GRACE_S", 0.3)
     node = {"id": "deaf", "tool": "foreign.deaf", "arguments": {"seconds": 3}}
     handle = await foreign_runs.start({"nodes": [node, {"id": "after", "tool": "echo", "depends_on": ["deaf"]}]})
@@ -321,7 +321,7 @@ async def test_node_that_is_told_to_stop_and_does_not_is_left_outside(
 
 
 async def test_hundreds_of_ends_and_signals_at_once_are_taken(cached_runs: Runs, bench: Bench, unique: str) -> None:
-    """Section 0, row 12, and finding 12: over 100 events buffered in one workflow task would fail that task."""
+    """Guard S12, F12: over 100 events buffered in one workflow task would fail that task."""
     node = {"id": "each", "tool": "hold", "for_each": list(range(90)), "arguments": {"name": unique}}
     handle = await cached_runs.start({"nodes": [node], "output": "{{each.status}}"})
     await eventually(lambda: bench.running[unique] == 90)
@@ -374,7 +374,7 @@ async def test_run_of_too_many_items_says_so(cached_runs: Runs, monkeypatch: pyt
 
 @pytest.mark.alone
 async def test_compiled_plan_of_very_many_nodes_ends_before_the_deadlock_detector(detecting_runs: Runs) -> None:
-    """Section 0, row 15, and finding 6: two seconds of workflow code without an end would wedge the run."""
+    """Guard S15, F6: two seconds of workflow code without an end would wedge the run."""
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(120_000))
     handle = await detecting_runs.start_raw(raw(b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes))
     assert await _end_of(handle) == "failed"
@@ -383,7 +383,7 @@ async def test_compiled_plan_of_very_many_nodes_ends_before_the_deadlock_detecto
 
 @pytest.mark.alone
 async def test_compiled_plan_of_very_many_edges_ends_before_the_deadlock_detector(detecting_runs: Runs) -> None:
-    """Section 0, row 15, and finding 6: so would half a million edges that no compiler has counted."""
+    """Guard S15, F6: so would half a million edges that no compiler has counted."""
     handle = await detecting_runs.start_raw(raw(_very_many_edges()))
     await handle.signal(wire.CANCEL)
     assert await _end_of(handle) in ("failed", "cancelled")
@@ -401,7 +401,7 @@ def _very_many_edges() -> bytes:
 
 @pytest.mark.alone
 def test_compiled_plan_of_very_many_edges_takes_under_a_second_of_work() -> None:
-    """Section 0, row 15: by the clock of the processor, which does not run for what others do on the machine."""
+    """Guard S15: by the clock of the processor, which does not run for what others do on the machine."""
     content, spent = _very_many_edges(), []
     for _ in range(3):
         began = time.process_time()
@@ -414,7 +414,7 @@ def test_compiled_plan_of_very_many_edges_takes_under_a_second_of_work() -> None
 
 
 async def test_raw_plan_of_more_than_a_run_can_hold_is_told_in_the_same_sentence(cached_runs: Runs) -> None:
-    """Section 0, row 15: what `check` and `run` say before, the run says of itself, compiled inside or outside."""
+    """Guard S15: what `check` and `run` say before, the run says of itself, compiled inside or outside."""
     nodes = [{"id": str(number), "tool": "echo"} for number in range(limits.PLAN_STEPS + 1)]
     with pytest.raises(PlanInvalid) as refused:
         await cached_runs.start({"nodes": nodes})
@@ -427,7 +427,7 @@ async def test_raw_plan_of_more_than_a_run_can_hold_is_told_in_the_same_sentence
 
 
 async def test_node_that_would_not_travel_in_one_piece_is_told(cached_runs: Runs) -> None:
-    """Section 0, row 3: a page of over 4 MB would never arrive, and its run wait for it in vain."""
+    """Guard S3: a page of over 4 MB would never arrive, and its run wait for it in vain."""
     large = {"id": "large", "tool": "echo", "for_each": ["x" * 600] * 1_800}
     told = "is too large, in bytes of its compiled form: it has 1,08"
     for node in (large, {"id": "below", "plan": {"nodes": [large]}}):
@@ -439,7 +439,7 @@ async def test_node_that_would_not_travel_in_one_piece_is_told(cached_runs: Runs
 
 
 async def test_raw_plan_with_very_many_nodes_is_compiled_outside(detecting_runs: Runs) -> None:
-    """Section 0, row 15, and finding 6: what comes as it was written is read by an activity."""
+    """Guard S15, F6: what comes as it was written is read by an activity."""
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(100_000))
     handle = await detecting_runs.start_raw(raw(b'{"plan":{"nodes":[%s]}}' % nodes))
     assert await _end_of(handle) == "failed"

@@ -69,7 +69,7 @@ async def strict_runs(
 async def test_run_with_as_many_signals_as_the_server_takes_can_still_be_cancelled(
     strict_runs: Runs, strict_server: LiveServer, bench: Bench, unique: str
 ) -> None:
-    """Section 0, row 13, and finding 14: the first signal over the limit is refused, a `cancel` too."""
+    """Guard S13, F14: the first signal over the limit is refused, a `cancel` too."""
     handle = await strict_runs.start(_held(unique))
     await eventually(lambda: unique in bench.entered)
     sent = await _outcomes([handle.signal("nobody_knows", number) for number in range(130)])
@@ -84,7 +84,7 @@ async def test_run_with_as_many_signals_as_the_server_takes_can_still_be_cancell
 
 
 async def test_updates_that_nobody_knows_are_refused_and_hold_nothing_up(runs: Runs, bench: Bench, unique: str) -> None:
-    """Section 0, row 16: with ten updates open the next one hangs, that of a person too."""
+    """Guard S16: with ten updates open the next one hangs, that of a person too."""
     handle = await runs.start(_held(unique))
     await eventually(lambda: unique in bench.entered)
     refused = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(30)])
@@ -97,7 +97,7 @@ async def test_updates_that_nobody_knows_are_refused_and_hold_nothing_up(runs: R
 async def test_more_refused_updates_than_the_server_takes_leave_the_run_as_it_is(
     strict_runs: Runs, bench: Bench, unique: str
 ) -> None:
-    """Section 0, row 17: the server limits the updates of a run; one that is refused is none of them."""
+    """Guard S17: the server limits the updates of a run; one that is refused is none of them."""
     handle = await strict_runs.start(_held(unique))
     await eventually(lambda: unique in bench.entered)
     refused = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(130)])
@@ -111,7 +111,7 @@ async def test_more_refused_updates_than_the_server_takes_leave_the_run_as_it_is
 
 
 async def test_nodes_have_no_timers_of_their_own(runs: Runs) -> None:
-    """Finding 17: a timer for each of a thousand waits would be two thousand events."""
+    """Guard F17: a timer for each of a thousand waits would be two thousand events."""
     nodes = [
         {"id": f"n{number}", "tool": "add", "arguments": {"left": 1, "right": 1}, "timeout": "5s"}
         for number in range(60)
@@ -123,7 +123,7 @@ async def test_nodes_have_no_timers_of_their_own(runs: Runs) -> None:
 
 
 async def test_state_of_a_run_is_written_once_at_its_end(runs: Runs) -> None:
-    """Finding 18: each upsert is an event, and a write to visibility."""
+    """Guard F18: each upsert is an event, and a write to visibility."""
     attributes = TypedSearchAttributes(
         [SearchAttributePair(SearchAttributeKey.for_keyword(wire.SEARCH_STATE), "running")]
     )
@@ -135,7 +135,7 @@ async def test_state_of_a_run_is_written_once_at_its_end(runs: Runs) -> None:
 
 
 async def test_run_on_a_server_without_our_search_attributes_writes_none(cached_runs: Runs, server: LiveServer) -> None:
-    """Section 0, row 9, and finding 18: an attribute that is not registered would wedge the run."""
+    """Guard S9, F18: an attribute that is not registered would wedge the run."""
     connection = Connection(cached_runs.client, server.server, frozenset({wire.SEARCH_STATE}))
     client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
     started = await client.start(_compiled(cached_runs, {"nodes": [{"id": "a", "tool": "echo"}]}), {})
@@ -177,7 +177,7 @@ def _compiled(runs: Runs, plan: Any) -> CompiledPlan:
 
 
 async def test_details_of_a_run_have_at_most_fifty_lines_and_cost_no_event(runs: Runs) -> None:
-    """Finding 18: the live table is made when somebody looks, and stays short."""
+    """Guard F18: the live table is made when somebody looks, and stays short."""
     nodes = [{"id": f"n{number}", "tool": "echo", "title": f"Step {number}\n| {'x' * 500}"} for number in range(80)]
     handle = await runs.start({"nodes": nodes, "output": "{{n0.status}}"})
     assert (await document_of(handle))["status"] == "completed"
@@ -191,13 +191,13 @@ async def test_details_of_a_run_have_at_most_fifty_lines_and_cost_no_event(runs:
 
 
 async def test_three_megabytes_of_memo_are_refused_before_the_run(runs: Runs) -> None:
-    """Finding 8: a memo that the server takes and cannot keep would terminate the run; nothing of ours writes one."""
+    """Guard F8: a memo that the server takes and cannot keep would terminate the run; nothing of ours writes one."""
     with pytest.raises(RPCError):
         await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "echo"}]}}, memo={"x": "y" * 3_000_000})
 
 
 async def test_title_of_a_megabyte_is_no_memo_of_a_megabyte(cached_runs: Runs, server: LiveServer) -> None:
-    """Finding 8: what the client keeps of a plan in the memo is short, whatever the plan says."""
+    """Guard F8: what the client keeps of a plan in the memo is short, whatever the plan says."""
     connection = Connection(cached_runs.client, server.server, frozenset())
     client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
     compiled = _compiled(cached_runs, {"title": "t" * 900_000, "nodes": [{"id": "a", "tool": "echo"}]})

@@ -44,7 +44,7 @@ async def foreign_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
 
 
 async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
-    """Section 0, row 1: the server would terminate the run."""
+    """Guard S1: the server would terminate the run."""
     plan = {
         "nodes": [
             _SMALL,
@@ -60,14 +60,14 @@ async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
 
 
 async def test_arguments_over_two_megabytes_for_a_foreign_activity_fail_their_node(foreign_runs: Runs) -> None:
-    """Section 0, row 1: what is foreign gets everything inline, up to a limit."""
+    """Guard S1: what is foreign gets everything inline, up to a limit."""
     node = {"id": "large", "tool": "foreign.text", "arguments": {"size": 1, "more": _texts(300)}}
     document = await foreign_runs.run({"nodes": [_SMALL, node]})
     assert document["nodes"]["large"]["error"].startswith("too_large: the arguments have 2,4")
 
 
 async def test_output_over_three_megabytes_stands_by_reference(runs: Runs) -> None:
-    """Section 0, row 2: the server would terminate a run with such a result."""
+    """Guard S2: the server would terminate a run with such a result."""
     handle = await runs.start({"nodes": [_SMALL], "output": [_texts(100)] * 4})
     document = await document_of(handle)
     assert document["status"] == "completed"
@@ -76,7 +76,7 @@ async def test_output_over_three_megabytes_stands_by_reference(runs: Runs) -> No
 
 
 async def test_document_over_three_megabytes_is_counts(runs: Runs) -> None:
-    """Section 0, row 2: titles and small results of many nodes add up as well."""
+    """Guard S2: titles and small results of many nodes add up as well."""
     items = [f"{number} {'x' * 3_000}" for number in range(200)]
     each = {"tool": "echo", "for_each": items, "arguments": {"a": "{{item}}", "b": "{{item}}"}}
     plan = {
@@ -91,7 +91,7 @@ async def test_document_over_three_megabytes_is_counts(runs: Runs) -> None:
 
 
 async def test_result_of_three_megabytes_of_a_foreign_activity_fails_its_node(foreign_runs: Runs) -> None:
-    """Section 0, row 3: the server refuses the result, and the run goes on without it."""
+    """Guard S3: the server refuses the result, and the run goes on without it."""
     nodes = [
         {"id": "large", "tool": "foreign.text", "arguments": {"size": 3_000_000}, "retry": {"max_attempts": 1}},
         {"id": "beside", "tool": "foreign.text", "arguments": {"size": 3}},
@@ -102,7 +102,7 @@ async def test_result_of_three_megabytes_of_a_foreign_activity_fails_its_node(fo
 
 
 async def test_input_that_the_server_refuses_is_refused_before(runs: Runs) -> None:
-    """Section 0, row 4: five megabytes of inputs are told in a sentence, not in an error of the wire."""
+    """Guard S4: five megabytes of inputs are told in a sentence, not in an error of the wire."""
     plan = {"inputs": {"text": {"type": "string"}}, "nodes": [{"id": "a", "tool": "echo"}]}
     with pytest.raises(PlanInvalid) as refused:
         await runs.start(plan, inputs={"text": "x" * 5_000_000})
@@ -111,13 +111,13 @@ async def test_input_that_the_server_refuses_is_refused_before(runs: Runs) -> No
 
 @pytest.mark.parametrize("size", [2_200_000, 5_000_000])
 async def test_raw_start_that_is_too_large_is_refused_by_the_server(runs: Runs, size: int) -> None:
-    """Section 0, row 4: whoever goes past the client gets the server's own refusal, and no run."""
+    """Guard S4: whoever goes past the client gets the server's own refusal, and no run."""
     with pytest.raises(RPCError):
         await runs.start_raw({"plan": {"title": "x" * size, "nodes": []}})
 
 
 async def test_calls_of_eight_megabytes_that_are_ready_at_once_are_sent_in_parts(runs: Runs) -> None:
-    """Section 0, row 5: over 4 MB in one workflow task would wedge the run."""
+    """Guard S5: over 4 MB in one workflow task would wedge the run."""
     nodes = [{"id": f"n{number}", "tool": "echo", "arguments": {"text": _texts(25)}} for number in range(40)]
     used = [{"id": f"u{number}", "tool": "add", "arguments": {"left": 1, "right": 1}} for number in range(5)]
     handle = await runs.start({"nodes": [_SMALL, *nodes, *used], "output": "{{n0.status}}"})
@@ -134,7 +134,7 @@ async def test_calls_of_eight_megabytes_that_are_ready_at_once_are_sent_in_parts
 
 @pytest.mark.alone
 async def test_results_that_would_fill_the_history_do_not_terminate_the_run(cached_runs: Runs, client: Client) -> None:
-    """Section 0, row 8, and finding 2: at 50 MB of history the server would terminate the run."""
+    """Guard S8, F2: at 50 MB of history the server would terminate the run."""
     items = list(range(300))
     node = {"id": "each", "tool": "foreign.text", "for_each": items, "arguments": {"size": 200_000}}
     async with foreign_worker(client) as tools:
@@ -151,7 +151,7 @@ async def test_results_that_would_fill_the_history_do_not_terminate_the_run(cach
 
 
 async def test_results_of_sixty_kilobytes_cost_the_history_little(cached_runs: Runs) -> None:
-    """Section 0, row 8, and finding 2: a thousand would be 60 MB there, and the server would terminate the run."""
+    """Guard S8, F2: a thousand would be 60 MB there, and the server would terminate the run."""
     sizes = [60_000 + number for number in range(150)]
     node = {"id": "each", "tool": "text", "for_each": sizes, "arguments": {"size": "{{item}}"}}
     handle = await cached_runs.start({"nodes": [node], "output": "{{each.status}}"})
@@ -165,7 +165,7 @@ async def test_results_of_sixty_kilobytes_cost_the_history_little(cached_runs: R
 async def test_results_of_a_foreign_worker_near_the_limit_of_the_server_do_not_end_the_run(
     cached_runs: Runs, client: Client
 ) -> None:
-    """Finding 2: a foreign result may have 2 MB, which no wrapper of ours takes out of the history."""
+    """Guard F2: a foreign result may have 2 MB, which no wrapper of ours takes out of the history."""
     items = list(range(40))
     node = {"id": "each", "tool": "foreign.text", "for_each": items, "arguments": {"size": 1_900_000}}
     async with foreign_worker(client) as tools:
@@ -176,7 +176,7 @@ async def test_results_of_a_foreign_worker_near_the_limit_of_the_server_do_not_e
 
 
 async def test_failure_messages_of_a_foreign_worker_may_be_of_any_size(foreign_runs: Runs) -> None:
-    """Section 0, row 14, and finding 16: over 4 MB never arrives, so the attempt times out and the node says so."""
+    """Guard S14, F16: over 4 MB never arrives, so the attempt times out and the node says so."""
     once = {"retry": {"max_attempts": 1}, "timeout": "2s"}
     nodes = [
         {"id": f"mb{size}", "tool": "foreign.refuse", "arguments": {"size": size * 1_000_000}, **once}
@@ -195,7 +195,7 @@ _ONE_AND_ONE = {"arguments": {"left": 1, "right": 1}}
 
 
 async def test_failure_message_over_four_megabytes_of_a_tool_is_cut(runs: Runs) -> None:
-    """Section 0, row 14, and finding 16: a write would else read as `outcome unknown`."""
+    """Guard S14, F16: a write would else read as `outcome unknown`."""
     node = {"id": "a", "tool": "write", "arguments": {"name": "huge", "error": "x" * 1_000}}
     shout = {"id": "b", "tool": "odd_failure", "arguments": {"kind": "huge"}, "retry": {"max_attempts": 1}}
     document = await runs.run({"nodes": [node, shout]})
@@ -216,7 +216,7 @@ def _region(first: dict[str, Any], count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("size", [300_000, 999_000])
 async def test_inputs_of_a_run_go_along_into_a_large_region(cached_runs: Runs, size: int) -> None:
-    """Section 0, row 1: a region is given all inputs, as nobody in the run knows which its nodes read."""
+    """Guard S1: a region is given all inputs, as nobody in the run knows which its nodes read."""
     first = {"when": "size(inputs.text) > 7 && inputs.text.startsWith('xx')"}
     plan = {
         "inputs": {"text": {"type": "string"}},
@@ -229,7 +229,7 @@ async def test_inputs_of_a_run_go_along_into_a_large_region(cached_runs: Runs, s
 
 
 async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_reason(cached_runs: Runs) -> None:
-    """Section 0, row 1: what is small stands in the call; in sum it would terminate the run."""
+    """Guard S1: what is small stands in the call; in sum it would terminate the run."""
     count = 270
     texts = [{"id": f"t{number}", "tool": "echo", "arguments": {"text": "x" * 8_000}} for number in range(count)]
     condition = f"[{','.join(f't{number}.result' for number in range(count))}] != []"
@@ -248,7 +248,7 @@ async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_r
 async def test_sub_plans_of_a_megabyte_for_each_item_do_not_fill_the_history(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Section 0, row 8: each start of a sub-plan stands in the history with the plan; 20 of them would be 14 MB."""
+    """Guard S8: each start of a sub-plan stands in the history with the plan; 20 of them would be 14 MB."""
     monkeypatch.setattr(limits, "HARD_MARK_BYTES", 4_000_000)
     monkeypatch.setattr(limits, "HISTORY_LIMIT_BYTES", 10_000_000)
     steps = [{"id": f"s{number}", "tool": "echo", "arguments": {"text": "y" * 240_000}} for number in range(3)]

@@ -47,7 +47,7 @@ def _times(document: dict[str, Any], which: str) -> dict[str, datetime]:
 
 
 async def test_long_chain_of_pure_steps_holds_nothing_up(cached_runs: Runs) -> None:
-    """Finding 1: in local activities it would hold the workflow task, and with it every other node."""
+    """Guard F1: in local activities it would hold the workflow task, and with it every other node."""
     chain = [
         {"id": f"c{n}", "tool": "nap", "arguments": {"ms": 100}, "depends_on": [f"c{n - 1}"] if n else []}
         for n in range(30)
@@ -63,7 +63,7 @@ async def test_long_chain_of_pure_steps_holds_nothing_up(cached_runs: Runs) -> N
 
 
 async def test_cancel_takes_effect_in_the_middle_of_a_chain_of_pure_steps(cached_runs: Runs) -> None:
-    """Finding 1: a signal would wait until the whole chain has ended."""
+    """Guard F1: a signal would wait until the whole chain has ended."""
     chain = [
         {"id": f"c{n}", "tool": "nap", "arguments": {"ms": 100}, "depends_on": [f"c{n - 1}"] if n else []}
         for n in range(60)
@@ -83,7 +83,7 @@ async def test_cancel_takes_effect_in_the_middle_of_a_chain_of_pure_steps(cached
 
 
 async def test_run_that_no_worker_serves_is_told_without_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:
-    """Finding 13: a query would hang; the history and `describe` answer at once."""
+    """Guard F13: a query would hang; the history and `describe` answer at once."""
     async with _serving(client, bench.registry(), queue=f"gone-{uuid4().hex}", folder=tmp_path) as runs:
         declared, store = runs.tools, runs.store
     nobody = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=declared, store=store)
@@ -97,7 +97,7 @@ async def test_run_that_no_worker_serves_is_told_without_a_worker(client: Client
 
 
 async def test_heartbeats_are_short_where_a_second_attempt_does_no_harm(cached_runs: Runs, client: Client) -> None:
-    """Finding 15: a heartbeat shorter than an outage of the server doubles effects; a long one delays recovery."""
+    """Guard F15: a heartbeat shorter than an outage of the server doubles effects; a long one delays recovery."""
     nodes = [
         {"id": "read", "tool": "echo"},
         {"id": "idempotent", "tool": "keyed", "arguments": {"name": f"beats {uuid4().hex}"}},
@@ -119,7 +119,7 @@ async def test_heartbeats_are_short_where_a_second_attempt_does_no_harm(cached_r
 
 
 async def test_urgent_nodes_are_sent_first(runs: Runs) -> None:
-    """Finding 19: eager starts may pass by the server's own priority, so the order of commands has to be right."""
+    """Guard F19: eager starts may pass by the server's own priority, so the order of commands has to be right."""
     nodes = [
         {"id": f"p{priority} {n}", "tool": "echo", "priority": priority} for n in range(5) for priority in (5, 1, 3)
     ]
@@ -134,7 +134,7 @@ async def test_urgent_nodes_are_sent_first(runs: Runs) -> None:
 async def test_worker_that_leaves_lets_its_tools_end(
     client: Client, bench: Bench, unique: str, queue: str, tmp_path: Path
 ) -> None:
-    """Finding 19: the SDK's own grace is nothing, and would cost every running call an attempt."""
+    """Guard F19: the SDK's own grace is nothing, and would cost every running call an attempt."""
     plan = {
         "nodes": [
             {"id": "held", "tool": "hold_write", "arguments": {"name": unique}},
