@@ -112,15 +112,20 @@ class KillableWorker:
     def cpu_s(self) -> float:
         """Returns the seconds of CPU time that the worker has taken so far."""
         assert self._process is not None
-        stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="utf-8")
-        # Behind the name of the program, which may have blanks: the 12th and 13th field, of user and system.
-        user, system = stat.rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self._process.pid)
 
     async def kill_and_start_again(self) -> None:
         """Kills the worker with SIGKILL and starts another one at once."""
         await self.kill()
         await self.start()
+
+
+def cpu_s(pid: int) -> float:
+    """Return the seconds of CPU time that a process has taken so far."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    # Behind the name of the program, which may have blanks: the 12th and 13th field, of user and system.
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 @asynccontextmanager

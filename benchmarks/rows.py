@@ -22,7 +22,7 @@ from benchmarks import shapes
 from benchmarks.commands import run_to_end
 from benchmarks.figures import Figure, median_figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
-from benchmarks.processes import BY_HAND_QUEUE, TOOLS_FILE, Bench, python
+from benchmarks.processes import BY_HAND_QUEUE, TOOLS_FILE, Bench, cpu_s, python
 from dagwright.client import Runs
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.tools import ToolDeclaration
@@ -37,6 +37,7 @@ PURE_CHAIN_RATIO = 10.0
 EVENTS_RATIO = 1.05
 MAKESPAN_RATIO = 1.35
 SERVER_RATIO = 3.0
+SERVER_CPU_RATIO = 1.2
 START_UP_S = 1.5
 CHECK_S = 5.0
 CHECK_GB = 1.0
@@ -85,6 +86,10 @@ _PURE_SHAPES = {
     ),
 }
 _STRAGGLERS = "StragglersByHand"
+
+_MANY_RUNS = 300
+_MANY_RUNS_WIDTH = 18
+"""With the first node and the last one, 20."""
 
 RUN_TIMEOUT_S = 120.0
 """A run that takes longer has lost its worker."""
@@ -177,6 +182,30 @@ async def own_queue(bench: Bench, pairs: int) -> list[Figure]:
     return [ratio_figure(title, seconds_of(ours), seconds_of(theirs), goal=TIME_RATIO)]
 
 
+async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
+    """Measure the CPU time of the server for 300 runs of 20 nodes at once, with the tools of `--tools`."""
+    shape = Shape(lambda: shapes.fan_out(_MANY_RUNS_WIDTH), "FanOutByHand", (_MANY_RUNS_WIDTH,))
+    compiled = prepare_plan(
+        check_plan(shape.make_plan(), load_toolset(bench.settings, [TOOLS_FILE]).declarations()), {}
+    )
+    server = bench.connection.server.pid
+    assert server is not None
+
+    async def measured(run: Run) -> float:
+        before = cpu_s(server)
+        await asyncio.gather(*(run() for _ in range(_MANY_RUNS)))
+        return cpu_s(server) - before
+
+    ours, theirs = [], []
+    for number in range(min(pairs, FEW_SAMPLES) + 1):
+        one = await measured(partial(run_prepared, bench.own_queue, compiled, client=bench.client))
+        other = await measured(partial(_by_hand, bench.client, shape.workflow_type, shape.size))
+        if number:
+            ours.append(one)
+            theirs.append(other)
+    return [ratio_figure("300 runs of 20 nodes at once: CPU time of the server", ours, theirs, goal=SERVER_CPU_RATIO)]
+
+
 async def stragglers(bench: Bench, pairs: int) -> list[Figure]:
     """Measures the makespan of 20 chains with stragglers against their critical path."""
     tools = one_queue_toolset(bench.settings).declarations()
@@ -245,6 +274,7 @@ BASIC_ROWS: dict[str, Row] = {
     "hand-wide": against_hand_wide,
     "pure": pure,
     "own-queue": own_queue,
+    "many-runs": many_runs,
     "stragglers": stragglers,
     "servers": servers,
     "start-up": start_up,
