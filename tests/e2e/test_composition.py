@@ -4,10 +4,12 @@ What stays untried here: pulling the images, the user and the folders that the D
 containers.
 """
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +23,7 @@ from dagwright.server import Server
 from dagwright.server.binary import get_binary
 from dagwright.server.namespace import SEARCH_ATTRIBUTES
 from dagwright.settings import Settings
-from tests.support.dockerfile import read_dockerfile
+from tests.support.dockerfile import Stage, read_dockerfile, read_stages
 from tests.support.eventually import eventually
 from tests.support.postgres import PostgresCluster, private_postgres
 from tests.support.production import ServerPrograms, free_ports, server_programs
@@ -187,28 +189,61 @@ def namespace(frontend: str, composition: Composition) -> str:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs the steps of the Dockerfile that do not need a container, below a folder; returns that folder."""
+    """Run the steps of the last stage that do not need a container, below a folder; return that folder."""
+    *stages, last = read_stages(_ROOT / "Dockerfile")
     root = tmp_path_factory.mktemp("image")
+    _run_steps(last, root, earlier={stage.name: _built(stage) for stage in stages})
+    return root
+
+
+def _built(stage: Stage) -> Path:
+    """Return the folder that the steps of a stage make: that of the user's cache, if all that they read is the same.
+
+    The cache does what that of Docker does. A change of the Dockerfile, of a copied file or of Python makes a new one.
+    """
+    inputs = hashlib.sha256(f"{sys.version}{Path(sys.base_prefix).resolve()}".encode())
+    for step in stage.steps:
+        inputs.update(f"{step.instruction} {step.text}".encode())
+        if step.instruction == "COPY":
+            inputs.update(b"".join((_ROOT / source).read_bytes() for source in step.words[:-1]))
+    cached = Settings().cache_home / "dagwright" / f"image-{inputs.hexdigest()[:16]}"
+    if not cached.exists():
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        making = Path(tempfile.mkdtemp(dir=cached.parent, prefix=".image-"))
+        try:
+            _run_steps(stage, making, earlier={})
+            making.rename(cached)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+    return cached
+
+
+def _run_steps(stage: Stage, root: Path, *, earlier: Mapping[str, Path]) -> None:
     here = root / "app"
     environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
-    for step in read_dockerfile(_ROOT / "Dockerfile"):
+    for step in stage.steps:
         if step.instruction == "WORKDIR":
             here = root / step.text.removeprefix("/")
             here.mkdir(parents=True, exist_ok=True)
-        elif step.instruction == "COPY" and not step.words[0].startswith("--from"):
+        elif step.instruction == "COPY":
             *sources, target = step.words
+            origin = _ROOT
+            if sources[0].startswith("--from="):
+                origin = earlier[sources.pop(0).removeprefix("--from=")]
             for source in sources:
                 # A file that is copied into a folder leaves its own behind.
-                _copy(_ROOT / source, here / target / Path(source).name if target.endswith("/") else here / target)
+                name = target + Path(source).name if target.endswith("/") else target
+                _copy(origin / source.removeprefix("/"), here / name)
         elif step.instruction == "RUN" and step.words[0] not in _NEEDS_A_CONTAINER:
             _run(["sh", "-c", step.text], environment, folder=here)
-    return root
 
 
 def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        # The bytecode of what pip installed belongs to the image; that of this folder does not.
+        ignored = shutil.ignore_patterns("__pycache__") if source.is_relative_to(_ROOT) else None
+        shutil.copytree(source, target, ignore=ignored, symlinks=True)
     else:
         shutil.copy(source, target)
 

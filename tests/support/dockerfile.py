@@ -23,6 +23,29 @@ class Step:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The steps of one image, after its `FROM`.
+
+    Args:
+        name: by which later stages copy from it; empty if it has none.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+
+
+def read_stages(path: Path) -> list[Stage]:
+    """Return the stages in order; the last one is the image."""
+    found: list[tuple[str, list[Step]]] = []
+    for step in read_dockerfile(path):
+        if step.instruction == "FROM":
+            found.append((step.text.partition(" AS ")[2], []))
+        else:
+            found[-1][1].append(step)
+    return [Stage(name, tuple(steps)) for name, steps in found]
+
+
 def read_dockerfile(path: Path) -> list[Step]:
     """Returns the steps in order."""
     text = path.read_text(encoding="utf-8").replace("\\\n", " ")
