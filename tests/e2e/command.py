@@ -94,24 +94,28 @@ class CommandLine:
 
     Args:
         is_fresh: start a new interpreter for each command, as a user does, instead of forking one.
+        script: relative to the repository.
     """
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], *, is_fresh: bool = False) -> None:
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str], *, is_fresh: bool = False, script: str = "starter.py"
+    ) -> None:
         self.folder = folder
+        self.script = script
         self.is_fresh = is_fresh
         self.environment = dict(environment)
 
-    async def start(self, *arguments: str, program: tuple[str, ...] = ("starter.py",)) -> Running:
+    async def start(self, *arguments: str, program: tuple[str, ...] | None = None) -> Running:
         """Starts a command and returns its process, with pipes."""
         environment = {**self.environment, "PYTHONPATH": str(ROOT)}
         return await start_program(
-            program, arguments, folder=self.folder, environment=environment, is_fresh=self.is_fresh
+            program or (self.script,), arguments, folder=self.folder, environment=environment, is_fresh=self.is_fresh
         )
 
     async def __call__(self, *arguments: str, text: str | None = None) -> Ended:
         """Runs a command to its end."""
         process = await start_program(
-            ("starter.py",),
+            (self.script,),
             arguments,
             folder=self.folder,
             environment=self.environment,
@@ -121,10 +125,10 @@ class CommandLine:
         return await ended(process, text=text)
 
     async def on_terminal(
-        self, *arguments: str, answers: str = "", program: tuple[str, ...] = ("starter.py",)
+        self, *arguments: str, answers: str = "", program: tuple[str, ...] | None = None
     ) -> tuple[int, str]:
         """Runs a command on a terminal of its own; returns its exit code and all that was on the screen."""
-        process, master = await self._on_terminal(*arguments, program=program)
+        process, master = await self._on_terminal(*arguments, program=program or (self.script,))
         os.write(master, answers.encode())
         screen = asyncio.create_task(asyncio.to_thread(_read_all, master))
         code = await asyncio.wait_for(process.wait(), TIMEOUT_S)
@@ -132,7 +136,7 @@ class CommandLine:
 
     async def terminal(self, *arguments: str) -> Terminal:
         """Starts a command on a terminal of its own."""
-        return Terminal(*await self._on_terminal(*arguments, program=("starter.py",)))
+        return Terminal(*await self._on_terminal(*arguments, program=(self.script,)))
 
     async def _on_terminal(self, *arguments: str, program: tuple[str, ...]) -> tuple[Running, int]:
         """Starts a command on a terminal; returns the other end of that, too."""

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.server
 ENTER, CTRL_C, CTRL_D = "\r", "\x03", "\x04"
 PROMPT = "\x1b[?2004h"
 """Sent when something can be typed: what is pasted from now on is marked as such."""
+QUICK_STARTER = "tests/support/quick_starter.py"
+"""The program of a command line whose model calls are soon made again if it dies."""
 Talk = Callable[..., Awaitable[Terminal]]
 _QUESTION = {"id": "ask", "human": {"type": "SELECTION", "prompt": "Which Acme?", "options": ["Acme Co", "Acme LLC"]}}
 
@@ -335,7 +337,8 @@ async def test_killed_chat_leaves_its_turn_to_the_next_one(own_command_line: Com
     gone = asyncio.Event()
     async with ModelServer(_sum(), step("Nobody hears it.", released=gone), "One.", _sum(), "Two.") as server:
         commands = asking(own_command_line, server)
-        chat = await talk(commands, "--session", "killed")
+        quick = CommandLine(commands.folder, commands.environment, script=QUICK_STARTER)
+        chat = await talk(quick, "--session", "killed")
         await chat.shows(PROMPT)
         chat.types(f"First.{ENTER}")
         await eventually(lambda: len(server.calls) == 2)

@@ -1,4 +1,4 @@
-"""A worker whose model calls are noticed within a second to have lost their worker.
+"""A worker whose calls of models and tools are noticed within a second to have lost their worker.
 
 Run as a program in place of `worker.py`; it has the same options.
 """
@@ -7,9 +7,12 @@ import runpy
 from pathlib import Path
 
 from dagwright.contracts import model_nodes
+from dagwright.plan.tools import Effects
+from workflows import calls
 
 HEARTBEAT_S = 1.0
 
 if __name__ == "__main__":
     model_nodes.MODEL_HEARTBEAT_S = HEARTBEAT_S
+    calls._HEARTBEAT_S = dict.fromkeys(Effects, HEARTBEAT_S)
     runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")
