@@ -101,6 +101,7 @@ async def test_early_answer_is_kept_and_one_after_the_deadline_is_told_so(
     odd = await command_line("feedback", "early", "later", "--text", "yes", "--by", "eve")
     early = await command_line("feedback", "early", "later", "--approve", "--by", "ann")
     twice = await command_line("feedback", "early", "later", "--reject", "--by", "ben")
+    await line_with(run, "failed     late")
     late = await command_line("feedback", "early", "late", "--approve")
     given = await command_line("feedback", "early", "first", "--approve", "--by", "ann")
     end = await ended(run)
