@@ -6,13 +6,13 @@ import pytest
 
 from tests.e2e.command import CommandLine, ended, line_with
 
-pytestmark = [pytest.mark.server, pytest.mark.fresh]
+pytestmark = pytest.mark.server
 
-_DEMO = ("-m", "examples.onboarding_demo")
+_DEMO = ("tests/support/quick_demo.py",)
 
 
 async def test_demo_goes_on_after_a_kill_and_then_changes_nothing(own_commands_without_server: CommandLine) -> None:
-    first = await own_commands_without_server.start("--pace", "2", program=_DEMO)
+    first = await own_commands_without_server.start("--pace", "0.5", program=_DEMO)
     await line_with(first, "completed  @result_1")
     first.send_signal(signal.SIGKILL)
     await ended(first)
