@@ -1,6 +1,8 @@
 """From a function's signature and docstring to a JSON Schema, and from a JSON object to its arguments."""
 
+import copy
 import dataclasses
+import functools
 import inspect
 import json
 import typing
@@ -26,6 +28,8 @@ from dagwright.tools.results import pointer_of
 
 _VALIDATOR = "function-"
 """In pydantic's core schema, a validator in Python code, which may convert anything."""
+_CACHED = 512
+"""Signatures whose parameters are shared: a process loads the same tools again and again, and has about 100."""
 _UNUSABLE = (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation)
 
 
@@ -103,7 +107,7 @@ def parameters_of(function: Callable[..., Any], documentation: Documentation) ->
     listed, hints = _listed(function), hints_of(function)
     if len(listed) == 1 and _is_model(hints.get(listed[0].name)):
         return _whole_object(listed[0].name, hints[listed[0].name])
-    return _keywords(listed, hints, described=documentation.parameters)
+    return _own_copy(listed, hints, described=documentation.parameters)
 
 
 def keywords_of(function: Callable[..., Any], documentation: Documentation) -> Parameters:
@@ -112,7 +116,7 @@ def keywords_of(function: Callable[..., Any], documentation: Documentation) -> P
     Raises:
         TypeError: a parameter cannot be filled from JSON; the message names it.
     """
-    return _keywords(_listed(function), hints_of(function), described=documentation.parameters)
+    return _own_copy(_listed(function), hints_of(function), described=documentation.parameters)
 
 
 def _listed(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -147,10 +151,27 @@ def output_schema_of(function: Callable[..., Any]) -> Mapping[str, Any] | None:
     scope = SimpleNamespace(__annotations__={"return": written["return"]})
     try:
         hint = typing.get_type_hints(scope, inner.__globals__, _closure(inner), include_extras=True)["return"]
-        schema = TypeAdapter(hint).json_schema(mode="serialization", schema_generator=_Untitled)
+        schema = _of_output(_Hint(hint, repr(hint)))
     except (NameError, TypeError, PydanticUserError, *_UNUSABLE):
         return None
-    return schema or None
+    return copy.deepcopy(schema) or None
+
+
+@dataclass(frozen=True, slots=True)
+class _Hint:
+    """A type as a part of a cache key: `Annotated[int, 1]` equals `Annotated[int, True]`, so its repr counts too."""
+
+    type: Any
+    written: str
+
+    def __hash__(self) -> int:
+        """Return the same hash for equal types, also for those that are not hashable."""
+        return hash(self.written)
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _of_output(hint: _Hint) -> dict[str, Any]:
+    return TypeAdapter(hint.type).json_schema(mode="serialization", schema_generator=_Untitled)
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
@@ -176,21 +197,60 @@ def _whole_object(name: str, hint: Any) -> Parameters:
     return Parameters(schema, adapter, whole=name, extra=TypeAdapter(Any) if takes_any else None)
 
 
-def _keywords(listed: list[inspect.Parameter], hints: dict[str, Any], *, described: Mapping[str, str]) -> Parameters:
+@dataclass(frozen=True, slots=True)
+class _Keyword:
+    """A parameter as a part of a cache key: `written_default` is compared instead of `default`, as 1 equals `True`."""
+
+    name: str
+    kind: Any
+    hint: _Hint
+    written_default: str | None
+    """JSON of the default; `None` if there is none, or if it is not JSON and so not in the schema."""
+    has_default: bool
+    description: str | None
+    default: Any = dataclasses.field(compare=False)
+
+
+def _own_copy(listed: list[inspect.Parameter], hints: dict[str, Any], *, described: Mapping[str, str]) -> Parameters:
+    """Return parameters whose schema the caller may change."""
+    keywords = [_keyword(each, hints.get(each.name, Any), described.get(each.name)) for each in listed]
+    made = _keywords(tuple(keywords))
+    return dataclasses.replace(made, schema=copy.deepcopy(made.schema))
+
+
+def _keyword(parameter: inspect.Parameter, hint: Any, description: str | None) -> _Keyword:
+    has_default = parameter.default is not parameter.empty
+    written: str | None = None
+    if has_default:
+        with suppress(TypeError, ValueError):
+            written = json.dumps(parameter.default, allow_nan=False)
+    return _Keyword(
+        name=parameter.name,
+        kind=parameter.kind,
+        hint=_Hint(hint, repr(hint)),
+        written_default=written,
+        has_default=has_default,
+        description=description,
+        default=parameter.default,
+    )
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _keywords(listed: tuple[_Keyword, ...]) -> Parameters:
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
     extra: TypeAdapter[Any] | None = None
     plain: list[str] = []
     for parameter in listed:
-        hint = hints.get(parameter.name, Any)
-        if parameter.kind is parameter.VAR_KEYWORD:
+        hint = parameter.hint.type
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             extra = _adapter(parameter.name, dict[str, hint])  # type: ignore[valid-type] # a run-time type
             continue
         if _VALIDATOR not in repr(_adapter(parameter.name, hint).core_schema):
             plain.append(parameter.name)
         field = f"parameter_{len(names)}"
         names[field] = parameter.name
-        fields[field] = (hint, _field(parameter, described.get(parameter.name)))
+        fields[field] = (hint, _field(parameter))
     model = create_model("Arguments", __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
     adapter: TypeAdapter[Any] = TypeAdapter(model)
     schema = _schema(adapter)
@@ -200,16 +260,14 @@ def _keywords(listed: list[inspect.Parameter], hints: dict[str, Any], *, describ
     return Parameters(schema, adapter, names=names, extra=extra, plain=tuple(plain))
 
 
-def _field(parameter: inspect.Parameter, description: str | None) -> Any:
-    if parameter.default is parameter.empty:
-        return Field(alias=parameter.name, description=description)
+def _field(parameter: _Keyword) -> Any:
+    if not parameter.has_default:
+        return Field(alias=parameter.name, description=parameter.description)
     default = parameter.default
-    try:
-        json.dumps(default, allow_nan=False)
-    except (TypeError, ValueError):
+    if parameter.written_default is None:
         # A default that is not JSON cannot stand in the schema; the function's own default applies anyway.
-        return Field(alias=parameter.name, description=description, default_factory=lambda: default)
-    return Field(alias=parameter.name, description=description, default=default)
+        return Field(alias=parameter.name, description=parameter.description, default_factory=lambda: default)
+    return Field(alias=parameter.name, description=parameter.description, default=default)
 
 
 def _adapter(name: str, hint: Any) -> TypeAdapter[Any]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from datetime import date, timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 import pytest
@@ -122,6 +122,22 @@ def test_every_wrong_argument_is_named_and_no_value_is_shown() -> None:
         "Invalid arguments: /extra~1key: no such parameter; "
         "/to/1: Input should be a valid integer, unable to parse string as an integer; /text: Field required"
     )
+
+
+def test_signatures_share_parameters_only_if_all_that_the_schema_shows_is_the_same() -> None:
+    def schema_of(default: object, hint: object) -> Any:
+        def repeat(times: Any = default) -> None: ...
+
+        repeat.__annotations__ = {"times": hint}
+        return the_spec(tool(repeat)).declaration.input_schema["properties"]["times"]
+
+    first = schema_of(1, int)
+    first["description"] = "a caller's change"
+    assert schema_of(1, int) == {"type": "integer", "default": 1}
+    assert schema_of(True, int)["default"] is True
+    assert type(schema_of(1.0, int)["default"]) is float
+    assert schema_of(1, Annotated[int, pydantic.Field(ge=1)])["minimum"] == 1
+    assert schema_of(1, Annotated[int, pydantic.Field(ge=0)])["minimum"] == 0
 
 
 def test_parameters_may_have_any_name_and_defaults_that_are_not_json() -> None:
