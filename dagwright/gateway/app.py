@@ -1,11 +1,13 @@
 """The web application, made of the parts that it is given."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import HTTPBearer
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from dagwright.gateway import (
@@ -111,11 +113,10 @@ def create_app(desk: Desk, *, host: str = "localhost") -> FastAPI:
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=operation_id,
+        routes=[*_routes()],
     )
     app.state.desk = desk
     install_errors(app)
-    for each in _ROUTED:
-        app.include_router(each.router, responses=DOCUMENTED, dependencies=[_DOCUMENTED_KEY])
 
     async def reach() -> None:
         await desk.runs.reach()
@@ -129,3 +130,12 @@ def create_app(desk: Desk, *, host: str = "localhost") -> FastAPI:
     add_health(app, desk)
     add_console(app)
     return app
+
+
+@functools.cache
+def _routes() -> Sequence[BaseRoute]:
+    """Return the routes that all applications of a process share: FastAPI analyzes each signature."""
+    shared = APIRouter(generate_unique_id_function=operation_id)
+    for each in _ROUTED:
+        shared.include_router(each.router, responses=DOCUMENTED, dependencies=[_DOCUMENTED_KEY])
+    return tuple(shared.routes)
