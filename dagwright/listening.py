@@ -38,7 +38,8 @@ def opened_socket(host: str, port: int | None) -> socket.socket:
     for each in (port,) if port is not None else (PORT, 0):
         try:
             info = socket.getaddrinfo(host, each, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            listener = socket.socket(info[0], info[1])
+            # With its protocol asyncio sends each part of a stream at once (TCP_NODELAY), not after 40 ms.
+            listener = socket.socket(info[0], info[1], info[2])
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind(info[4])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from dataclasses import replace
 from functools import partial
@@ -371,3 +372,21 @@ async def test_address_of_a_client_comes_only_from_proxies_that_are_named(proxie
     async with listening(told, listener, proxies=proxies), httpx.AsyncClient() as http:
         await http.get(address_of(listener), headers={"X-Forwarded-For": "9.9.9.9"})
     assert seen == [counted]
+
+
+async def test_parts_of_a_stream_are_sent_at_once() -> None:
+    sent_at_once: list[bool] = []
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted = writer.get_extra_info("socket")
+        sent_at_once.append(bool(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+        writer.close()
+
+    listener = opened_socket("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    async with await asyncio.start_server(accept, sock=listener):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+    assert sent_at_once == [True]
