@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from temporalio.client import Client
 
 from dagwright.server import open_connection
@@ -52,6 +53,13 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
             patch.delenv(name)
         patch.setenv("TEMPORAL_CONFIG_FILE", str(empty))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_tracebacks() -> None:
+    """Before the logging is configured structlog formats tracebacks with rich: seconds of CPU time for each error."""
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
 @pytest.fixture(scope="session")

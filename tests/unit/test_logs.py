@@ -18,14 +18,14 @@ from dagwright.settings import Settings
 
 @pytest.fixture(autouse=True)
 def _restored_logging() -> Iterator[None]:
-    root = logging.getLogger()
+    root, of_structlog = logging.getLogger(), structlog.get_config()
     before = (root.handlers, root.level, {name: logging.getLogger(name).level for name in OWN_LOGGERS})
     yield
     root.handlers, level, levels = before
     root.setLevel(level)
     for name, own_level in levels.items():
         logging.getLogger(name).setLevel(own_level)
-    structlog.reset_defaults()
+    structlog.configure(**of_structlog)
     workflow.logger.workflow_info_on_message = True
     activity.logger.activity_info_on_message = True
 

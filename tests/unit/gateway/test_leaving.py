@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dagwright.client import IdInUse, Started
 from dagwright.contracts.owners import ALL_OWNERS
 from dagwright.feed import RunNotFound
-from dagwright.gateway import Desk, create_app, open_desk
+from dagwright.gateway import Desk, calls, create_app, jobs, open_desk
 from dagwright.gateway.callers import Scope as Right
 from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.jobs import id_of_key
@@ -57,6 +57,7 @@ class _Server:
         self.answers: list[Any] = []
         self.people = SimpleNamespace(requests_of=self._requests_of, answer=self._answer)
         self.feeds = SimpleNamespace(subscribe=self._subscribe)
+        self.texts = SimpleNamespace(pieces=self._subscribe, was_given_up=self._was_given_up)
 
     async def take_turn(self, name: str, prepare: Any, *, run: str, busy: Any) -> Started:
         self.looks += 1
@@ -96,7 +97,10 @@ class _Server:
             raise self.refusal
         self.answers.append((place.workflow_id, answer.content))
 
-    async def _subscribe(self, run: str, *, after: Any = None) -> AsyncIterator[Any]:
+    async def _was_given_up(self, run: str, mark: Any) -> bool:
+        return False
+
+    async def _subscribe(self, run: str, told: Any = None, *, after: Any = None) -> AsyncIterator[Any]:
         await asyncio.Event().wait()
         yield
 
@@ -148,6 +152,13 @@ def _request(path: str, *, stream: bool, cancels: bool = False, answers: bool = 
         said["messages"].append({"role": "tool", "tool_call_id": call["id"], "content": "Apex"})
     own = {"session_id": "long", "cancel_on_disconnect": cancels}
     return {"json": {"model": "plan/add", "stream": stream, **said, **own}, "headers": {"Idempotency-Key": KEY}}
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream begins soon after its turn began to wait, and a turn looks often whether the session is free."""
+    monkeypatch.setattr(calls, "START_S", 0.05)
+    monkeypatch.setattr(jobs, "LOOK_PAUSE_S", 0.02)
 
 
 @pytest.fixture
