@@ -42,6 +42,9 @@ its effect has happened, so a short failure of the network must not cost an atte
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
 
+_PAGE_KEYS = 1_000
+"""Of one listing; S3 gives no more."""
+
 _EXPIRES_AT = "expires-at"
 """Metadata of what is remembered: seconds since the epoch."""
 
@@ -240,7 +243,7 @@ class BucketStore:
     async def _listed(self, within: str) -> AsyncIterator[tuple[str, Any]]:
         """Goes through the objects whose keys begin so: the rest of the key, and what S3 says of the object."""
         prefix = self._key(within)
-        asked: Any = {"Bucket": self._location.bucket, "Prefix": prefix}
+        asked: Any = {"Bucket": self._location.bucket, "Prefix": prefix, "MaxKeys": _PAGE_KEYS}
         while True:
             page: Any = await self._in_thread(partial(self._page, asked))
             for found in page.get("Contents", ()):

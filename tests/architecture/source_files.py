@@ -41,9 +41,15 @@ def syntax_tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
+@functools.cache
+def syntax_nodes(path: Path) -> list[ast.AST]:
+    """Return all nodes of the parsed file: walking through a tree takes as long as parsing it."""
+    return list(ast.walk(syntax_tree(path)))
+
+
 def imported_modules(path: Path) -> Iterator[str]:
     """Yields the full name of every module that a file imports, wherever in the file it does so."""
-    for node in ast.walk(syntax_tree(path)):
+    for node in syntax_nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

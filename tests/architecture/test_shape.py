@@ -15,6 +15,7 @@ from tests.architecture.source_files import (
     imported_modules,
     place,
     python_files,
+    syntax_nodes,
     syntax_tree,
     text_files,
 )
@@ -84,14 +85,14 @@ def test_only_the_server_package_connects_to_temporal() -> None:
     connectors = {
         place(path)
         for path in code_files()
-        for node in ast.walk(syntax_tree(path))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Client.connect"
+        for node in syntax_nodes(path)
+        if isinstance(node, ast.Attribute) and node.attr == "connect" and ast.unparse(node.value) == "Client"
     }
     assert connectors == {"dagwright/server/connection.py", "dagwright/server/local.py"}
 
 
 def _reads_environment(path: Path) -> Iterator[int]:
-    for node in ast.walk(syntax_tree(path)):
+    for node in syntax_nodes(path):
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"):
             yield node.lineno
         elif isinstance(node, ast.ImportFrom) and node.module == "os":
@@ -163,7 +164,7 @@ def test_every_test_is_of_a_known_kind() -> None:
 def test_no_test_is_skipped() -> None:
     found = []
     for path in python_files("tests"):
-        for node in ast.walk(syntax_tree(path)):
+        for node in syntax_nodes(path):
             if isinstance(node, ast.Attribute) and node.attr in ("skip", "skipif", "importorskip", "xfail"):
                 owner = ast.unparse(node.value)
                 if owner in ("pytest", "pytest.mark"):

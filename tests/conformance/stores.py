@@ -1,5 +1,6 @@
 """The stores that the kit runs on, each with a way to harm what it keeps."""
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.loaders import create_loader
 from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
@@ -61,6 +63,8 @@ def s3_service() -> Iterator[str]:
     host, port = server.get_host_and_port()
     address = f"http://{host}:{port}"
     with pytest.MonkeyPatch.context() as patch:
+        # Each client would read the 2 MB of the description of S3 again.
+        patch.setattr("botocore.session.create_loader", functools.cache(create_loader))
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
         patch.setenv("AWS_ENDPOINT_URL_S3", address)

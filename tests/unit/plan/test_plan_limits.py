@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dagwright.contracts import plan_limits
 from dagwright.contracts.limits import PLAN_NODES, PLAN_STEPS
 from dagwright.contracts.messages import MessageInvalid, checked_graph, run_input_from_json
 from dagwright.contracts.plan_limits import PlanTooLarge
@@ -18,10 +19,26 @@ _TOOLS = {
     "read": ToolDeclaration("read", Effects.READ),
 }
 
-_TOO_MANY = (
-    "the plan has too many nodes for a run to hold, not counting those inside of a large region of pure nodes: it has "
-    "50,001, and may have 50,000; use for_each instead of many nodes, or split the plan into sub-plans"
-)
+_FEW_STEPS = 3_000
+_FEW_EDGES = 20_000
+
+
+@pytest.fixture
+def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans of a few thousand nodes meet the limits: what counts is not a matter of how much it is."""
+    monkeypatch.setattr(plan_limits, "PLAN_STEPS", _FEW_STEPS)
+    monkeypatch.setattr(plan_limits, "PLAN_EDGES", _FEW_EDGES)
+
+
+low_limits = pytest.mark.usefixtures("_low_limits")
+
+
+def _too_many(limit: int) -> str:
+    return (
+        "the plan has too many nodes for a run to hold, not counting those inside of a large region of pure nodes: it "
+        f"has {limit + 1:,}, and may have {limit:,}; use for_each instead of many nodes, or split the plan into "
+        "sub-plans"
+    )
 
 
 def _nodes(count: int, tool: str, **fields: Any) -> list[dict[str, Any]]:
@@ -44,38 +61,42 @@ def _refusals(nodes: list[dict[str, Any]], **fields: Any) -> list[tuple[str, str
     return found[0]
 
 
-def test_fifty_thousand_calls_are_held_and_one_more_is_not() -> None:
-    assert _refusals(_nodes(PLAN_STEPS, "read")) == []
-    assert _refusals(_nodes(PLAN_STEPS + 1, "read")) == [("too_large", "", _TOO_MANY)]
+@low_limits
+def test_calls_up_to_the_limit_are_held_and_one_more_is_not() -> None:
+    assert _refusals(_nodes(_FEW_STEPS, "read")) == []
+    assert _refusals(_nodes(_FEW_STEPS + 1, "read")) == [("too_large", "", _too_many(_FEW_STEPS))]
 
 
-def test_run_tells_the_same_of_pages_that_nobody_has_checked() -> None:
+def test_run_refuses_more_than_fifty_thousand_nodes_in_pages_that_nobody_has_checked() -> None:
     plan = compiled_form(check_plan({"nodes": _nodes(PLAN_STEPS + 1, "read")}, _TOOLS))
     with pytest.raises(PlanTooLarge) as refused:
         checked_graph(plan)
-    assert str(refused.value) == _TOO_MANY
+    assert (PLAN_STEPS, str(refused.value)) == (50_000, _too_many(50_000))
 
 
+@low_limits
 def test_nodes_that_only_their_region_needs_do_not_count() -> None:
-    pure = _nodes(PLAN_STEPS + 5_000, "pure")
+    pure = _nodes(_FEW_STEPS + 5_000, "pure")
     call = {"id": "call", "tool": "read", "depends_on": ["pure0", "pure7"]}
     assert _refusals(pure) == []
     assert _refusals([*pure, call], output="{{call.result}}") == []
 
 
+@low_limits
 def test_nodes_of_a_region_that_others_need_count() -> None:
-    pure = _nodes(PLAN_STEPS - 1, "pure")
+    pure = _nodes(_FEW_STEPS - 1, "pure")
     call = {"id": "call", "tool": "read", "depends_on": [node["id"] for node in pure]}
-    assert _refusals([*pure, call]) == [("too_large", "", _TOO_MANY)]
+    assert _refusals([*pure, call]) == [("too_large", "", _too_many(_FEW_STEPS))]
 
 
-def test_a_million_edges_are_the_limit() -> None:
-    first = _nodes(1_001, "pure", for_each=[1])
+@low_limits
+def test_edges_have_a_limit() -> None:
+    first = _nodes(201, "pure", for_each=[1])
     needed = [node["id"] for node in first]
-    assert _refusals([*first, *_nodes(999, "read", depends_on=needed)]) == []
-    [(code, at, message)] = _refusals([*first, *_nodes(1_000, "read", depends_on=needed)])
+    assert _refusals([*first, *_nodes(99, "read", depends_on=needed)]) == []
+    [(code, at, message)] = _refusals([*first, *_nodes(100, "read", depends_on=needed)])
     assert (code, at) == ("too_large", "")
-    assert "it has 1,001,000, and may have 1,000,000; let a node gather what many others wait for" in message
+    assert "it has 20,100, and may have 20,000; let a node gather what many others wait for" in message
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,9 @@ async def test_store_at_the_top_of_a_bucket_works(service: str) -> None:
     assert await store.owners() == {"me"}
 
 
-async def test_more_than_one_page_of_payloads_is_listed(store: PayloadStore) -> None:
-    refs = await asyncio.gather(*(store.put(str(number).encode()) for number in range(1_005)))
+async def test_more_than_one_page_of_payloads_is_listed(store: PayloadStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagwright.store.bucket._PAGE_KEYS", 10)
+    refs = await asyncio.gather(*(store.put(str(number).encode()) for number in range(25)))
     assert [ref for ref, _ in await listed(store)] == sorted(refs)
 
 
