@@ -1,6 +1,7 @@
 """What a module imports, by its text: also constants, packages without a file, and what functions import."""
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -24,7 +25,7 @@ def imported_modules(module: ModuleType, file: str, *, besides: str) -> list[str
         NotLoaded: something else is not loaded.
     """
     found: dict[str, None] = {}
-    for name in _names_in(ast.parse(Path(file).read_bytes()), module.__package__ or ""):
+    for name in _names_in(Path(file).read_bytes(), module.__package__ or ""):
         parts = name.split(".")
         if parts[0] == besides:
             continue
@@ -43,7 +44,12 @@ def imported_modules(module: ModuleType, file: str, *, besides: str) -> list[str
     return list(found)
 
 
-def _names_in(tree: ast.Module, package: str) -> Iterator[str]:
+@functools.lru_cache(maxsize=64)
+def _names_in(text: bytes, package: str) -> tuple[str, ...]:
+    return tuple(_names_of(ast.parse(text), package))
+
+
+def _names_of(tree: ast.Module, package: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
