@@ -1,6 +1,7 @@
 """What every test gets: an environment without the machine's settings, and the real server if it asks."""
 
 import functools
+import gc
 import os
 import signal
 import sys
@@ -41,6 +42,13 @@ def pytest_configure(config: pytest.Config) -> None:
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if isinstance(terminal, pytest.TerminalReporter) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(LiveReport(terminal))
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests out of garbage collection, which took a fifth of the CPU time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.fixture(scope="session", autouse=True)
