@@ -61,11 +61,11 @@ from workflows.unknown_type import UnknownTypeWorkflow
 Handle = WorkflowHandle[Any, Any]
 Document = dict[str, Any]
 
-also_without_cache = pytest.mark.parametrize("workflow_cache", [True, False], ids=["cached", "uncached"], indirect=True)
-"""Runs a test once more on a worker without a workflow cache: each workflow task replays the whole history.
+without_cache = pytest.mark.parametrize("workflow_cache", [False], ids=["uncached"], indirect=True)
+"""Runs a test on a worker without a workflow cache: each workflow task replays the whole history.
 
-For tests of messages, cancellation and continue-as-new, in which the order of events depends on eviction. Other tests
-run once: `Runs.check_ended` replays the history of each run."""
+For some tests of messages, cancellation and continue-as-new, in which the order of events depends on eviction. All
+others run with a cache: `Runs.check_ended` replays the history of each run."""
 
 _END_EVENTS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: "completed",

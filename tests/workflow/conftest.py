@@ -38,7 +38,7 @@ async def uncached_runs(client: Client, bench: Bench, tmp_path_factory: pytest.T
 
 @pytest.fixture
 def workflow_cache(request: pytest.FixtureRequest) -> bool:
-    """Whether the worker caches workflows; `also_without_cache` runs a test with both values."""
+    """Whether the worker caches workflows; it does, except in tests marked `without_cache`."""
     return bool(getattr(request, "param", True))
 
 

@@ -14,7 +14,6 @@ from tests.support.people import after, answer, asks, asks_below, has_notes, hum
 from tests.support.runs import (
     Handle,
     Runs,
-    also_without_cache,
     as_shown,
     bare,
     blocked,
@@ -23,6 +22,7 @@ from tests.support.runs import (
     done,
     end_of,
     failed,
+    without_cache,
 )
 from tests.support.tools import Bench
 
@@ -164,7 +164,6 @@ async def test_one_answer_counts_for_all_items_that_ask(runs: Runs, bench: Bench
 # Failures.
 
 
-@also_without_cache
 async def test_failure_is_asked_about(runs: Runs, bench: Bench, unique: str) -> None:
     broken = {"tool": "fail", "arguments": {"message": "odd"}, "on_error": "ask"}
     nodes = [{"id": name, **broken} for name in ("value", "skip", "stop", "retry")]
@@ -201,7 +200,6 @@ async def test_failure_is_asked_about(runs: Runs, bench: Bench, unique: str) -> 
 # Running tools.
 
 
-@also_without_cache
 async def test_tool_asks_while_it_runs_and_goes_on_from_its_checkpoint(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {"nodes": [{"id": "o", "tool": "order", "arguments": {"name": unique, "choices": ["red", "blue"]}}]}
     handle = await runs.start(plan)
@@ -334,7 +332,6 @@ async def test_compiled_plan_asks_for_its_inputs_and_can_be_cancelled_before_the
 # Time, and what is told.
 
 
-@also_without_cache
 async def test_escalated_request_goes_to_the_next_person_and_then_fails(runs: Runs) -> None:
     late = human("late", assignee="ann", deadline="1500ms", on_timeout={"escalate": "boss"})
     handle = await runs.start({"nodes": [late, human("other")]})
@@ -353,7 +350,7 @@ async def test_escalated_request_goes_to_the_next_person_and_then_fails(runs: Ru
     assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
-@also_without_cache
+@without_cache
 async def test_open_requests_and_early_answers_survive_a_change_of_executions(runs: Runs) -> None:
     each = human("each", "CLARIFICATION", deadline="1h") | {"for_each": ["a", "b"], "key": "{{item}}"}
     handle = await runs.start(

@@ -9,7 +9,7 @@ from temporalio.service import RPCError
 from dagwright.cancelled_runs import read_recorded_document
 from dagwright.feed import RunFeed
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, also_without_cache, bare, cancelled, document_of, done, end_of, events_of
+from tests.support.runs import Runs, bare, cancelled, document_of, done, end_of, events_of
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -33,7 +33,6 @@ def _held(name: str) -> dict[str, Any]:
     }
 
 
-@also_without_cache
 async def test_cancel_signal_stops_what_runs_and_keeps_what_is_done(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_held(unique))
     await eventually(lambda: bench.entered.count(unique) == 2)
@@ -60,7 +59,6 @@ async def test_cancel_signal_stops_what_runs_and_keeps_what_is_done(runs: Runs, 
     assert bare(dict(view.written)) == bare(view.document()) == bare(await document_of(handle))
 
 
-@also_without_cache
 async def test_cancel_through_temporal_closes_canceled_and_status_still_answers(
     runs: Runs, bench: Bench, unique: str
 ) -> None:
@@ -84,7 +82,6 @@ async def test_cancel_through_temporal_closes_canceled_and_status_still_answers(
     assert bare(recorded) == bare(await document_of(handle))
 
 
-@also_without_cache
 async def test_cancel_that_comes_with_the_start_starts_nothing(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique}}]}
     handle = await runs.start_raw({"plan": plan}, start_signal="cancel", start_signal_args=[{"reason": "no"}])
@@ -127,7 +124,6 @@ async def test_second_cancel_changes_nothing(runs: Runs, bench: Bench, unique: s
         await handle.signal("cancel")
 
 
-@also_without_cache
 async def test_result_that_comes_while_the_run_stops_is_kept(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(
         {

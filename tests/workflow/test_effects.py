@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import EventType
 from activities.call_starts import CallStarts
 from dagwright.contracts.idempotency import idempotency_key
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, also_without_cache, bare, document_of, done, events_of, failed, histories_of
+from tests.support.runs import Runs, bare, document_of, done, events_of, failed, histories_of
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -119,7 +119,6 @@ async def test_write_that_failed_before_its_change_is_tried_again(runs: Runs, be
     assert len(bench.effects[unique]) == 1
 
 
-@also_without_cache
 async def test_read_that_takes_too_long_is_tried_again_and_then_failed(runs: Runs, bench: Bench, unique: str) -> None:
     node = {
         "id": "slow",

@@ -13,7 +13,6 @@ from temporalio.client import Client
 from dagwright.contracts.conversion import data_converter
 from dagwright.contracts.documents import compact_document
 from dagwright.feed import RunFeed, RunView
-from dagwright.plan.ready_queue import MAX_IN_FLIGHT
 from dagwright.projection import Projection
 from dagwright.settings import Settings
 from dagwright.store import ref_of
@@ -36,8 +35,9 @@ from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
-_WIDE = MAX_IN_FLIGHT + 50
-"""More calls than the engine starts at once."""
+_AT_ONCE = 20
+_WIDE = _AT_ONCE + 10
+"""More calls than the run starts at once."""
 
 
 async def _view(runs: Runs, handle: Handle) -> RunView:
@@ -59,7 +59,7 @@ async def _count_scheduled(handle: Handle) -> int:
 
 async def test_only_calls_that_history_holds_are_running(cached_runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [_hold(f"n{number}", unique) for number in range(_WIDE)]
-    handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.result}}"})
+    handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.result}}"}, max_in_flight=_AT_ONCE)
     try:
         await eventually(lambda: unique in bench.entered)
         scheduled = await _count_scheduled(handle)

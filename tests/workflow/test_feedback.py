@@ -11,7 +11,6 @@ from tests.support.people import after, answer, asks, asks_below, has_notes, hum
 from tests.support.runs import (
     Handle,
     Runs,
-    also_without_cache,
     as_shown,
     bare,
     bare_node,
@@ -19,6 +18,7 @@ from tests.support.runs import (
     done,
     failed,
     raw,
+    without_cache,
 )
 from tests.support.tools import Bench
 
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.server
 _APPROVED = {"approved": True, "reason": None}
 
 
-@also_without_cache
 async def test_answer_by_update_is_taken_and_its_dependent_goes_on(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("check", assignee="ann"), after("go", "check")]})
     await asks(runs, handle, "check")
@@ -49,7 +48,6 @@ async def test_answer_by_update_is_taken_and_its_dependent_goes_on(runs: Runs) -
     assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
-@also_without_cache
 async def test_answer_by_signal_is_taken_and_a_refused_one_is_noted(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("pick", "SELECTION", options=["x", "y"]), after("go", "pick")]})
     await asks(runs, handle, "pick")
@@ -83,7 +81,6 @@ async def test_update_refuses_before_history(runs: Runs) -> None:
     }
 
 
-@also_without_cache
 async def test_of_two_answers_at_once_the_first_counts_and_the_second_is_told(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("check")]})
     await asks(runs, handle, "check")
@@ -96,7 +93,7 @@ async def test_of_two_answers_at_once_the_first_counts_and_the_second_is_told(ru
     assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
-@also_without_cache
+@without_cache
 async def test_early_answer_waits_for_its_request(runs: Runs, bench: Bench, unique: str) -> None:
     held = {"id": "held", "tool": "hold", "arguments": {"name": unique}}
     plan = {"nodes": [held, {**human("check"), "depends_on": ["held"]}, {**human("bad"), "depends_on": ["held"]}]}
@@ -137,7 +134,6 @@ def _not_needed(name: str) -> str:
     return f"{name!r} was never asked: the answer of ann, kept for it, is not needed"
 
 
-@also_without_cache
 async def test_deadline_fails_the_node_and_a_default_answers_it(runs: Runs) -> None:
     nodes = [
         human("late", deadline="300ms"),
@@ -186,7 +182,6 @@ async def _is(runs: Runs, handle: Handle, node: str, status: NodeStatus) -> bool
     return bool((await view_of(runs, handle)).document()["nodes"][node]["status"] == status)
 
 
-@also_without_cache
 async def test_request_of_a_sub_plan_is_seen_and_answered_through_the_run_above(runs: Runs) -> None:
     below = {"nodes": [human("check"), after("end", "check")], "output": "{{end.result}}"}
     handle = await runs.start({"nodes": [{"id": "in/side", "plan": {"nodes": [{"id": "deep", "plan": below}]}}]})
@@ -212,7 +207,6 @@ async def test_wrong_answer_that_was_sent_on_is_noted_below(runs: Runs) -> None:
     assert bare(await document_of(handle))["nodes"] == {"sub": done({"check": _APPROVED})}
 
 
-@also_without_cache
 async def test_cancel_closes_what_is_asked(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("check"), after("go", "check")]})
     await asks(runs, handle, "check")
@@ -226,7 +220,7 @@ async def test_cancel_closes_what_is_asked(runs: Runs) -> None:
     assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
-@also_without_cache
+@without_cache
 async def test_answer_before_the_first_workflow_task_counts(runs: Runs) -> None:
     handle = await runs.start_raw({"plan": {"nodes": [human("check")]}})
     await signal(handle, "check", {"approved": True})

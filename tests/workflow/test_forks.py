@@ -12,7 +12,7 @@ from dagwright.plan import chunks
 from dagwright.plan_pages import made_to_travel
 from dagwright.preparation import check_plan, prepare_plan
 from tests.support.eventually import eventually
-from tests.support.runs import Document, Handle, Runs, also_without_cache, document_of
+from tests.support.runs import Document, Handle, Runs, document_of
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -137,7 +137,6 @@ async def test_fork_asks_the_model_of_its_run(runs: Runs) -> None:
     assert view.run_input.model == {"model": "x"}
 
 
-@also_without_cache
 async def test_fork_goes_on_inside_of_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:
     inner = {
         "nodes": [

@@ -18,7 +18,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Step, step
 from dagwright.toolset import load_toolset
 from tests.support.agents import agent_runs, answered
-from tests.support.chaos import worker_process
+from tests.support.chaos import QUICK_WORKER, worker_process
 from tests.support.eventually import eventually
 from tests.support.goals import call, ended, goal, purposes, scripted_runs, written
 from tests.support.intents import fund, intents_goal, made, product, said, seed
@@ -81,7 +81,7 @@ async def test_worker_that_is_killed_between_plan_and_answer_pays_for_no_recorde
     async with live_server(tmp_path / "server") as live, ModelServer(*steps) as server:
         client = await live.start()
         environment = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
-        async with worker_process(live.address, folder, environment=environment) as worker:
+        async with worker_process(live.address, folder, environment=environment, program=QUICK_WORKER) as worker:
             handle = await client.start_workflow(
                 "PursueGoal",
                 run_input_to_json(RunInput(compiled=plan)),

@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from dagwright.contracts import limits, wire
+from dagwright.contracts import limits, plan_limits, wire
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.messages import run_input_from_json
 from dagwright.feed import RunFeed
@@ -413,16 +413,20 @@ def test_compiled_plan_of_very_many_edges_takes_under_a_second_of_work() -> None
     assert min(spent) < 1
 
 
-async def test_raw_plan_of_more_than_a_run_can_hold_is_told_in_the_same_sentence(cached_runs: Runs) -> None:
+async def test_raw_plan_of_more_than_a_run_can_hold_is_told_in_the_same_sentence(
+    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Guard S15: what `check` and `run` say before, the run says of itself, compiled inside or outside."""
-    nodes = [{"id": str(number), "tool": "echo"} for number in range(limits.PLAN_STEPS + 1)]
+    monkeypatch.setattr(plan_limits, "PLAN_STEPS", 1_000)
+    monkeypatch.setattr(plan_limits, "PLAN_NODES", 500)
+    nodes = [{"id": str(number), "tool": "echo"} for number in range(1_001)]
     with pytest.raises(PlanInvalid) as refused:
         await cached_runs.start({"nodes": nodes})
     written = await document_of(await cached_runs.start_raw({"plan": {"nodes": nodes}}))
     assert (written["error"]["code"], written["error"]["message"]) == ("too_large", str(refused.value))
     compiled = await document_of(await cached_runs.start_raw(_compiled(*nodes)))
     assert compiled["error"]["code"] == "too_large"
-    assert "it has 50,001, and may have 20,000; give the plan as it was written" in compiled["error"]["message"]
+    assert "it has 1,001, and may have 500; give the plan as it was written" in compiled["error"]["message"]
     await cached_runs.check_ended()
 
 

@@ -7,7 +7,7 @@ import pytest
 from dagwright.contracts import wire
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, asks_below, has_notes, human, refusal_of, signal, view_of
-from tests.support.runs import Document, Handle, Runs, also_without_cache, as_shown, bare, document_of, done
+from tests.support.runs import Document, Handle, Runs, as_shown, bare, document_of, done
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -80,7 +80,6 @@ async def test_signal_with_nodes_that_do_not_fit_is_noted_and_the_request_stays_
     assert document["nodes"]["bad"]["error"]["code"] == "tool_failed"
 
 
-@also_without_cache
 async def test_early_answer_with_nodes_counts_when_the_node_asks(runs: Runs, bench: Bench, unique: str) -> None:
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}}
     plan = {"nodes": [hold, {**human("ask", "GUIDANCE"), "depends_on": ["hold"]}, after("on", "ask")]}

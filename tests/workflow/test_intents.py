@@ -16,7 +16,7 @@ from tests.support.intents import answer, fund, intents_goal, made, product, sai
 from tests.support.onboarding import intent
 from tests.support.people import answer as give
 from tests.support.people import asks, view_of
-from tests.support.runs import Runs, also_without_cache, document_of
+from tests.support.runs import Runs, document_of
 
 pytestmark = pytest.mark.server
 
@@ -147,14 +147,11 @@ async def test_run_that_asks_nobody_fails_where_the_model_is_not_sure_enough(cli
     )
 
 
-@also_without_cache
-async def test_request_for_approval_tells_explanation_confidence_and_graph(
-    client: Client, tmp_path: Path, *, workflow_cache: bool
-) -> None:
+async def test_request_for_approval_tells_explanation_confidence_and_graph(client: Client, tmp_path: Path) -> None:
     script = said(
         fund("Apex"), product("CUSTODY", "@result_1"), explanation="Makes Apex.\nWith custody.", confidence=0.4
     )
-    async with scripted_runs(client, tmp_path, script, workflow_cache=workflow_cache) as (server, runs):
+    async with scripted_runs(client, tmp_path, script) as (server, runs):
         handle = await runs.start_compiled(intents_goal(runs, confidence=0.8))
         await asks(runs, handle, "approve")
         [request] = (await view_of(runs, handle)).document()["waiting_for"]

@@ -7,9 +7,10 @@ import pytest
 
 from dagwright.contracts import wire
 from dagwright.feed import RunFeed
+from dagwright.plan import chunks
 from tests.support.eventually import eventually
 from tests.support.people import refusal_of
-from tests.support.runs import Handle, Runs, also_without_cache, as_shown, bare, bare_error, document_of, done
+from tests.support.runs import Handle, Runs, as_shown, bare, bare_error, document_of, done
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -81,7 +82,6 @@ async def test_deadline_that_is_taken_away_ends_nothing(runs: Runs, bench: Bench
     assert (await document_of(handle))["status"] == "completed"
 
 
-@also_without_cache
 async def test_run_of_one_at_once_starts_more_when_that_is_raised(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_held(unique, count=4), max_in_flight=1)
     await eventually(lambda: bench.running[unique] == 1)
@@ -109,9 +109,10 @@ async def test_run_starts_fewer_when_the_limit_is_lowered(runs: Runs, bench: Ben
 
 
 async def test_chunks_of_a_large_map_get_their_part_of_the_new_limit(
-    cached_runs: Runs, bench: Bench, unique: str
+    cached_runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = {"id": "m", "tool": "hold", "for_each": list(range(510)), "arguments": {"name": unique}}
+    monkeypatch.setattr(chunks, "CHUNK_ITEMS", 20)
+    node = {"id": "m", "tool": "hold", "for_each": list(range(41)), "arguments": {"name": unique}}
     handle = await cached_runs.start({"nodes": [{**node, "heartbeat": "1s"}]}, max_in_flight=4)
     await eventually(lambda: bench.running[unique] == 4)
     await _set(handle, max_parallel=8)

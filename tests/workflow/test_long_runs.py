@@ -33,7 +33,6 @@ from tests.support.runs import (
     SKIPPED,
     Handle,
     Runs,
-    also_without_cache,
     as_shown,
     bare,
     blocked,
@@ -45,6 +44,7 @@ from tests.support.runs import (
     events_of,
     failed,
     serving_runs,
+    without_cache,
 )
 from tests.support.tools import Bench
 from tests.workflow.test_store_outages import outage
@@ -105,15 +105,15 @@ def _counting(size: int, *, width: int, prefix: str) -> tuple[dict[str, Any], di
     return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in last}}, values
 
 
-async def test_four_hundred_steps_over_many_executions(
+async def test_two_hundred_steps_over_many_executions(
     cached_runs: Runs, keys: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "HARD_MARK_EVENTS", 150)
-    plan, values = _counting(400, width=10, prefix="w")
+    plan, values = _counting(200, width=10, prefix="w")
     handle = await cached_runs.start(plan)
     document = await document_of(handle)
     chain = await chain_of(cached_runs.client, handle)
-    assert len(chain) > 5
+    assert len(chain) > 3
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["completed"]
     assert {name: keys[name] for name in values} == {
         name: [idempotency_key(str(handle.first_execution_run_id), [["node", name]])] for name in values
@@ -126,7 +126,6 @@ async def test_four_hundred_steps_over_many_executions(
     await cached_runs.check_ended()
 
 
-@also_without_cache
 async def test_chain_of_steps_goes_on_when_nothing_is_in_flight(runs: Runs) -> None:
     size = 60
     nodes = [{"id": "n0", "tool": "plus", "arguments": {"left": 0, "right": 1}}]
@@ -160,7 +159,6 @@ async def test_signals_that_come_at_any_moment_are_all_taken(
     await cached_runs.check_ended()
 
 
-@also_without_cache
 async def test_long_state_goes_through_the_store(runs: Runs) -> None:
     with patch.multiple(limits, INLINE_STATE_BYTES=100), patch.object(carries, "PIECE_CHARACTERS", 300):
         after = {"id": "after", "tool": "echo", "depends_on": ["n59"]}
@@ -189,7 +187,7 @@ async def test_run_keeps_its_deadline_while_no_store_takes_its_state(
     small = patch.multiple(limits, INLINE_STATE_BYTES=100)
     async with serving_runs(eager_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small, outage(tmp_path):
-            handle = await runs.start({"deadline": "15s", "nodes": _steps(60, "n")})
+            handle = await runs.start({"deadline": "9s", "nodes": _steps(40, "n")})
             document = bare(await document_of(handle))
             await runs.check_ended()
     told = "deadline_exceeded: the run took over its deadline"
@@ -315,7 +313,7 @@ async def test_sub_plan_of_an_execution_before_reports_to_the_newest(runs: Runs,
     assert document["notes"] == [refused]
 
 
-@also_without_cache
+@without_cache
 async def test_doubled_report_has_no_effect(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await _beside_a_held_sub_plan(runs, bench, unique)
     newest = runs.client.get_workflow_handle(handle.id)
@@ -328,7 +326,6 @@ async def test_doubled_report_has_no_effect(runs: Runs, bench: Bench, unique: st
     assert "notes" not in document
 
 
-@also_without_cache
 async def test_cancel_reaches_the_sub_plan_of_an_execution_before(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await _beside_a_held_sub_plan(runs, bench, unique)
     await runs.client.get_workflow_handle(handle.id).signal("cancel", {"reason": "enough"})
@@ -379,14 +376,14 @@ async def test_long_call_holds_the_others_up_only_so_long(runs: Runs, bench: Ben
 
 
 async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench, unique: str) -> None:
-    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "depends_on": ["n49"]}
-    handle = await runs.start({"deadline": "9s", "nodes": [*_steps(50, "n"), hold]})
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "depends_on": ["n39"]}
+    handle = await runs.start({"deadline": "6s", "nodes": [*_steps(40, "n"), hold]})
     document = bare(await document_of(handle))
     assert document["error"].startswith("deadline_exceeded: the run took over its deadline; still running: ")
     chain = await chain_of(runs.client, handle)
     assert len(chain) > 1
     began = chain[0].events[0].event_time.ToDatetime()
-    assert [round((_first_timer_ends(history) - began).total_seconds(), 1) for history in chain] == [9.0] * len(chain)
+    assert [round((_first_timer_ends(history) - began).total_seconds(), 1) for history in chain] == [6.0] * len(chain)
 
 
 @pytest.mark.parametrize("later", ["1h", None])
@@ -409,7 +406,6 @@ async def test_run_past_the_deadline_that_it_began_with_goes_on_in_new_execution
     assert (await RunFeed(runs.client, handle.id).read()).document() == as_shown(document)
 
 
-@also_without_cache
 async def test_limits_that_were_changed_stay_so_in_new_executions(runs: Runs, bench: Bench, unique: str) -> None:
     hold = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "depends_on": ["n49"]}
     holds = [{"id": f"h{number}", **hold} for number in range(3)]
@@ -441,7 +437,7 @@ def _first_timer_ends(history: WorkflowHistory) -> datetime:
 
 async def test_cancel_at_any_moment_is_kept(cached_runs: Runs) -> None:
     """Some of the cancels come while the run changes executions."""
-    handles = [await cached_runs.start({"nodes": _steps(200, "n", width=4)}) for _ in range(8)]
+    handles = [await cached_runs.start({"nodes": _steps(100, "n", width=4)}) for _ in range(4)]
 
     async def end_of_cancelled(place: int, handle: Handle) -> str:
         await eventually(partial(_has_gone_on, cached_runs, handle))
@@ -450,7 +446,7 @@ async def test_cancel_at_any_moment_is_kept(cached_runs: Runs) -> None:
         return str((await document_of(handle))["status"])
 
     ends = await asyncio.gather(*(end_of_cancelled(place, handle) for place, handle in enumerate(handles)))
-    assert ends == ["cancelled"] * 8
+    assert ends == ["cancelled"] * 4
     await cached_runs.check_ended()
 
 

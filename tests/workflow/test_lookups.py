@@ -20,7 +20,7 @@ from dagwright.plan.references import Lookup
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.people import answer, asks, refusal_of, signal, view_of
-from tests.support.runs import Document, Handle, Runs, also_without_cache, document_of, serving_runs
+from tests.support.runs import Document, Handle, Runs, document_of, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.test_forks import fork
 
@@ -44,12 +44,6 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 @pytest.fixture(scope="module")
 async def cached_runs(client: Client, bench: Bench, settings: Settings) -> AsyncIterator[Runs]:
     async with serving_runs(client, bench.registry(), settings=settings) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-async def uncached_runs(client: Client, bench: Bench, settings: Settings) -> AsyncIterator[Runs]:
-    async with serving_runs(client, bench.registry(), settings=settings, workflow_cache=False) as found:
         yield found
 
 
@@ -123,7 +117,6 @@ async def test_what_is_clear_is_bound_and_nobody_is_asked(runs: Runs, database: 
 MARIA, POLARIS = "lookup:person:Maria Garcia", "lookup:company:Polaris Partners"
 
 
-@also_without_cache
 async def test_all_that_is_unclear_is_asked_together_and_nothing_runs_before(
     runs: Runs, database: EntityDatabase, unique: str
 ) -> None:

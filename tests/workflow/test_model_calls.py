@@ -21,6 +21,7 @@ from dagwright.contracts.model_calls import ModelRequest, messages_from_json, re
 from dagwright.llm import Endpoint, ModelCall, OfferedTool, OutputSchema, user
 from dagwright.llm.clients import ModelClients, ModelSetup
 from dagwright.testing import ModelServer, Refused, Step, busy, json_text, step, text, tool_call
+from tests.support import model_runs
 from tests.support.chaos import worker_process
 from tests.support.eventually import eventually
 from tests.support.memory_store import MemoryStore
@@ -184,8 +185,11 @@ async def test_a_call_that_is_cancelled_ends_at_the_model_too(client: Client) ->
 
 
 @pytest.mark.slow
-async def test_a_killed_worker_asks_nothing_again_that_was_answered(tmp_path: Path) -> None:
+async def test_a_killed_worker_asks_nothing_again_that_was_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The worker dies while the second question is open; the first, whose answer history has, is never asked again."""
+    monkeypatch.setattr(model_runs, "MODEL_HEARTBEAT_S", 1.0)
     never = asyncio.Event()
     steps: list[Step] = [
         step("first", text="one"),

@@ -18,7 +18,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, SearchServer, Tokens, busy, json_text, step, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, also_without_cache, bare, document_of, serving_runs
+from tests.support.runs import Runs, bare, document_of, serving_runs
 from tests.workflow.test_regions import calls_of_run
 
 pytestmark = pytest.mark.server
@@ -57,7 +57,7 @@ async def hangs(words: str) -> str:
 
 @asynccontextmanager
 async def serving(
-    client: Client, folder: Path, model: ModelServer, search: SearchServer | None = None, *, workflow_cache: bool = True
+    client: Client, folder: Path, model: ModelServer, search: SearchServer | None = None
 ) -> AsyncIterator[Runs]:
     settings = Settings(
         state_dir=folder,
@@ -68,7 +68,7 @@ async def serving(
         serper_base_url=search.base_url if search is not None else "http://127.0.0.1:1",
     )
     registry = ToolRegistry.of(add, echo, slips, hangs)
-    async with serving_runs(client, registry, settings=settings, workflow_cache=workflow_cache) as runs:
+    async with serving_runs(client, registry, settings=settings) as runs:
         yield runs
         await runs.check_ended()
 
@@ -91,9 +91,8 @@ def words(node: str, query: str, **fields: Any) -> dict[str, Any]:
     return {"id": node, "tool": "calculator", "arguments": {"query": query}, **fields}
 
 
-@also_without_cache
 async def test_the_plan_of_the_example_finds_the_difference_in_whole_search_results(
-    client: Client, tmp_path: Path, workflow_cache: bool
+    client: Client, tmp_path: Path
 ) -> None:
     plan = json.loads((EXAMPLE / "plan.json").read_text(encoding="utf-8"))
     scripted = services()
@@ -101,7 +100,7 @@ async def test_the_plan_of_the_example_finds_the_difference_in_whole_search_resu
     async with (
         ModelServer(step(scripted.EXPRESSION, metadata=scripted.LABELS)) as model,
         SearchServer(searches) as search,
-        serving(client, tmp_path, model, search, workflow_cache=workflow_cache) as runs,
+        serving(client, tmp_path, model, search) as runs,
     ):
         handle = await runs.start(plan)
         document = await document_of(handle)

@@ -19,7 +19,6 @@ from tests.support.receiver import SECRET, Receiver, receiving
 from tests.support.runs import (
     Handle,
     Runs,
-    also_without_cache,
     as_shown,
     bare,
     document_of,
@@ -39,9 +38,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-async def hooked(
-    client: Client, bench: Bench, tmp_path: Path, receiver: Receiver, *, workflow_cache: bool
-) -> AsyncIterator[Runs]:
+async def hooked(client: Client, bench: Bench, tmp_path: Path, receiver: Receiver) -> AsyncIterator[Runs]:
     """Runs of a worker that has a hook."""
     settings = Settings(
         state_dir=tmp_path,
@@ -49,7 +46,7 @@ async def hooked(
         notify_secret=SecretStr(SECRET),
         ui_url="https://temporal.example.com",
     )
-    async with serving_runs(client, bench.registry(), settings=settings, workflow_cache=workflow_cache) as runs:
+    async with serving_runs(client, bench.registry(), settings=settings) as runs:
         yield runs
         await runs.check_ended()
 
@@ -74,7 +71,6 @@ async def _notes(handle: Handle, runs: Runs) -> list[str]:
     return [note["message"] for note in notes if note["code"] == "notify"]
 
 
-@also_without_cache
 async def test_hook_is_told_signed_what_is_asked_and_answered(hooked: Runs, receiver: Receiver) -> None:
     plan = {"title": "Report", "nodes": [_human("check", assignee="ann", deadline="2d"), _human("odd id")]}
     handle = await hooked.start(plan, notifies=True)

@@ -25,7 +25,7 @@ from tests.support.onboarding import (
     seed,
 )
 from tests.support.people import answer, asks, view_of
-from tests.support.runs import also_without_cache, bare, document_of
+from tests.support.runs import bare, document_of
 
 pytestmark = pytest.mark.server
 
@@ -34,9 +34,9 @@ ALL = sorted(row for rows in FULL.values() for row in rows)
 
 
 @pytest.fixture
-async def desk(client: Client, tmp_path: Path, *, workflow_cache: bool) -> AsyncIterator[Onboarding]:
+async def desk(client: Client, tmp_path: Path) -> AsyncIterator[Onboarding]:
     """Runs with a store of their own."""
-    async with onboarding(client, tmp_path, workflow_cache=workflow_cache) as found:
+    async with onboarding(client, tmp_path) as found:
         yield found
 
 
@@ -158,7 +158,6 @@ async def test_company_has_a_director_and_an_entity_may_be_of_any_kind(desk: Onb
     ]
 
 
-@also_without_cache
 async def test_director_who_could_be_two_people_is_asked_about_once_before_anything_is_made(desk: Onboarding) -> None:
     handle = await desk.runs.start(example("which_director.json"))
     await asks(desk.runs, handle, "lookup:person:Maria Garcia")

@@ -20,7 +20,7 @@ from dagwright.parking import Parked, Released, park_tool, parked_tool, parked_t
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, also_without_cache, bare, document_of, done, serving_runs
+from tests.support.runs import Handle, Runs, bare, document_of, done, serving_runs
 
 pytestmark = pytest.mark.server
 
@@ -68,14 +68,12 @@ def service() -> Service:
 
 @pytest.fixture
 async def served(
-    client: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, workflow_cache: bool
+    client: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Runs]:
     """Runs of a worker that asks before every call."""
     monkeypatch.setattr(parking, "SETTLED_S", 0.0)
     monkeypatch.setattr(parked_calls, "FRESH_S", 0.0)
-    async with serving_runs(
-        client, service.registry(), settings=Settings(state_dir=tmp_path), workflow_cache=workflow_cache
-    ) as runs:
+    async with serving_runs(client, service.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_ended()
     for each in (service.send, service.get):
@@ -169,7 +167,6 @@ async def test_call_that_runs_ends_and_the_next_does_not_begin(served: Runs, ser
     assert bare(await document_of(handle))["nodes"] == {"first": done("first"), "second": done("second")}
 
 
-@also_without_cache
 async def test_call_that_fails_is_held_at_its_next_attempt_and_has_all_its_attempts_after_the_release(
     served: Runs, service: Service
 ) -> None:

@@ -19,13 +19,13 @@ from tests.support.eventually import eventually
 from tests.support.runs import (
     Handle,
     Runs,
-    also_without_cache,
     bare,
     bare_node,
     document_of,
     done,
     events_of,
     serving_runs,
+    without_cache,
 )
 from tests.support.tools import Bench
 
@@ -52,7 +52,7 @@ async def _details(handle: Handle) -> str:
     return str(metadata.current_details)
 
 
-@also_without_cache
+@without_cache
 async def test_queries_tell_how_a_run_is_doing(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_plan(unique))
     await eventually(lambda: unique in bench.entered)

@@ -17,7 +17,6 @@ from tests.support.runs import (
     SKIPPED,
     Handle,
     Runs,
-    also_without_cache,
     bare,
     blocked,
     cancelled,
@@ -264,7 +263,6 @@ async def test_pure_node_over_its_timeout_fails_and_the_others_go_on(runs: Runs,
     }
 
 
-@also_without_cache
 async def test_cancelled_run_keeps_what_its_region_has_done(runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [
         pure("done"),

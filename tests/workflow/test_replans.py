@@ -16,7 +16,7 @@ from dagwright.testing import ModelServer, Refused, slow, text
 from tests.support.eventually import eventually
 from tests.support.goals import call, ended, goal, purposes, scripted_runs, written
 from tests.support.people import answer, asks, human, view_of
-from tests.support.runs import Document, Handle, Runs, also_without_cache, document_of, failed
+from tests.support.runs import Document, Handle, Runs, document_of, failed
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -30,9 +30,8 @@ Scripted = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
 
 
 @pytest.fixture
-def scripted(client: Client, tmp_path: Path, *, workflow_cache: bool) -> Scripted:
-    """Runs of a worker that keeps them in memory, and of one that does not."""
-    return partial(scripted_runs, client, tmp_path, workflow_cache=workflow_cache)
+def scripted(client: Client, tmp_path: Path) -> Scripted:
+    return partial(scripted_runs, client, tmp_path)
 
 
 def fragile(node_id: str, tool: str = "give_up", **arguments: Any) -> dict[str, Any]:
@@ -203,7 +202,6 @@ async def test_plan_is_not_needed_any_more_if_somebody_gives_the_result_while_it
     assert found["nodes"]["b"]["result"] == {"of": 5}
 
 
-@also_without_cache
 async def test_plan_waits_for_what_somebody_tries_again_and_is_taken_if_that_fails(scripted: Scripted) -> None:
     plan = written(fragile("a", message="never"))
     async with scripted(plan, held(written(call("a", "echo", n=1)), released := asyncio.Event()), "One.") as (

@@ -23,7 +23,7 @@ from tests.support.rounds import (
     said_to,
     sub_goal,
 )
-from tests.support.runs import Document, also_without_cache
+from tests.support.runs import Document
 
 pytestmark = pytest.mark.server
 
@@ -111,9 +111,8 @@ async def test_sub_goals_of_a_round_run_at_once_and_the_next_one_begins_as_soon_
     ]
 
 
-@also_without_cache
 async def test_failed_sub_goal_is_told_tried_again_and_what_waits_for_it_goes_on(
-    client: Client, tmp_path: Path, *, workflow_cache: bool
+    client: Client, tmp_path: Path
 ) -> None:
     workers = Workers()
     workers.failing["Maersk"] = 1
@@ -127,7 +126,7 @@ async def test_failed_sub_goal_is_told_tried_again_and_what_waits_for_it_goes_on
         goes_on(PICK, reasoning="Once more."),
         done(comparison=ref(3, "comparison")),
     )
-    async with rounds_runs(client, tmp_path, *script, workers=workers, workflow_cache=workflow_cache) as (server, runs):
+    async with rounds_runs(client, tmp_path, *script, workers=workers) as (server, runs):
         found = await ended(runs, await runs.start_compiled(question(runs)))
     assert (found["status"], found["output"]) == ("completed", "one alone: 7")
     states = {name: node["status"] for name, node in found["nodes"].items() if name.startswith("sg")}

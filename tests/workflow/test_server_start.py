@@ -307,6 +307,8 @@ async def test_server_that_hangs_when_it_has_answered_is_started_again(
         assert before is not None
         answers = local._answers
 
+        monkeypatch.setattr(local, "_ANSWER_TIMEOUT_S", 3.0)
+
         async def hangs_then(address: str) -> bool:
             found = await answers(address)
             if live.server.pid == before:

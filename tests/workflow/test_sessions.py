@@ -25,7 +25,7 @@ from dagwright.run_lists import RunFilter
 from dagwright.server import Connection, Server
 from dagwright.sessions import PreparedTurn, SessionNotFound, TurnNotTaken
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, also_without_cache, raw
+from tests.support.runs import Handle, raw, without_cache
 from tests.support.sessions import SessionBench, call, session_bench
 
 pytestmark = pytest.mark.server
@@ -84,7 +84,6 @@ async def test_answer_that_lies_in_the_store_is_whole_in_the_session_and_told_to
     await bench.close(unique)
 
 
-@also_without_cache
 async def test_turns_run_one_after_the_other_and_each_is_prepared_for_what_the_one_before_left(
     bench: SessionBench, unique: str
 ) -> None:
@@ -449,7 +448,7 @@ async def test_no_run_is_given_the_id_of_a_session_and_one_that_has_it_is_told_a
     await bench.client.get_workflow_handle(session_id(unique)).result()
 
 
-@also_without_cache
+@without_cache
 async def test_session_goes_on_in_new_executions_between_its_turns(
     bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from dagwright.contracts import wire
 from dagwright.feed import RunFeed, RunView
 from tests.support.eventually import eventually
 from tests.support.people import refusal_of
-from tests.support.runs import Handle, Runs, also_without_cache, as_shown, bare, document_of, done
+from tests.support.runs import Handle, Runs, as_shown, bare, document_of, done, without_cache
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -40,7 +40,7 @@ def _note(code: str, message: str) -> dict[str, Any]:
     return {"code": code, "node": None, "message": message}
 
 
-@also_without_cache
+@without_cache
 async def test_paused_run_ends_what_runs_and_waits_until_it_is_resumed(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_chain(unique))
     await eventually(lambda: unique in bench.entered)
@@ -74,7 +74,6 @@ async def test_paused_run_ends_what_runs_and_waits_until_it_is_resumed(runs: Run
     assert (await RunFeed(runs.client, handle.id).read()).document()["notes"] == document["notes"]
 
 
-@also_without_cache
 async def test_updates_say_whether_pause_and_resume_count(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_chain(unique))
     await eventually(lambda: unique in bench.entered)
@@ -108,7 +107,7 @@ async def test_update_cancels_a_run_and_a_second_one_is_refused(runs: Runs, benc
     ]
 
 
-@also_without_cache
+@without_cache
 async def test_sub_plans_and_chunks_are_paused_with_their_run(runs: Runs, bench: Bench, unique: str) -> None:
     inner = {"plan": 1, **_chain(unique)}
     handle = await runs.start({"nodes": [{"id": "below", "plan": inner}]})

@@ -12,7 +12,6 @@ from tests.support.runs import (
     Document,
     Handle,
     Runs,
-    also_without_cache,
     as_shown,
     bare,
     blocked,
@@ -20,6 +19,7 @@ from tests.support.runs import (
     document_of,
     done,
     failed,
+    without_cache,
 )
 from tests.support.tools import Bench
 
@@ -60,7 +60,6 @@ def _echo(node: str, *needs: str, **more: Any) -> dict[str, Any]:
 # Cancelling.
 
 
-@also_without_cache
 async def test_running_node_is_cancelled_with_its_branch_and_the_others_go_on(
     runs: Runs, bench: Bench, unique: str
 ) -> None:
@@ -134,7 +133,7 @@ async def test_node_of_a_sub_plan_is_cancelled_through_the_run_above(runs: Runs,
 # Trying again.
 
 
-@also_without_cache
+@without_cache
 async def test_failed_node_is_tried_again_under_its_key_and_what_was_blocked_goes_on(
     runs: Runs, bench: Bench, unique: str
 ) -> None:
@@ -226,7 +225,6 @@ async def test_result_by_hand_stands_in_for_a_failed_node(runs: Runs, bench: Ben
 # Nodes that are added.
 
 
-@also_without_cache
 async def test_nodes_are_added_and_wait_for_those_that_are_there(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start({"nodes": [{"id": "a", "tool": "echo", "arguments": {"n": 1}}, _hold("on", unique)]})
     await _is(runs, handle, "a", "completed")

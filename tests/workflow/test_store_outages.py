@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from activities import store_waits
 from dagwright.feed import RunFeed
 from dagwright.restoring import restored_document
 from dagwright.settings import Settings
@@ -21,8 +22,11 @@ _TABLE = {"id": "table", "tool": "table", "arguments": {"rows": 500}}
 
 
 @pytest.fixture
-async def own_runs(client: Client, bench: Bench, tmp_path: Path) -> AsyncIterator[Runs]:
-    """Runs with a payload store of their own."""
+async def own_runs(
+    client: Client, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Runs]:
+    """Runs with a payload store of their own, which is asked often while it does not answer."""
+    monkeypatch.setattr(store_waits, "LONGEST_PAUSE_S", 0.5)
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_ended()

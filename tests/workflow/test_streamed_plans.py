@@ -20,7 +20,7 @@ from tests.support.agents import agent_runs
 from tests.support.eventually import eventually
 from tests.support.goals import call, ended, goal, purposes, written
 from tests.support.people import answer, asks, view_of
-from tests.support.runs import Document, Handle, also_without_cache
+from tests.support.runs import Document, Handle
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -190,17 +190,14 @@ async def test_accepted_node_that_is_changed_by_a_repair_goes_back_once_more(cli
     ]
 
 
-@also_without_cache
-async def test_stream_that_is_cut_off_goes_on_with_what_was_accepted(
-    client: Client, tmp_path: Path, *, workflow_cache: bool
-) -> None:
+async def test_stream_that_is_cut_off_goes_on_with_what_was_accepted(client: Client, tmp_path: Path) -> None:
     bench = Bench()
     first = call("a", "hold", name="a")
     broken = written(first, *[call(f"long{place}", "echo", words="x" * 600) for place in range(3)])
     rest = written(call("b", "echo", of="{{a.result}}"))
     async with (
         ModelServer(cut(broken, after="x" * 500), rest, "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench, workflow_cache=workflow_cache) as runs,
+        agent_runs(client, server, tmp_path, bench=bench) as runs,
     ):
         handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: len(server.calls) == 2)

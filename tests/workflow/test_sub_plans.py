@@ -9,7 +9,6 @@ from tests.fuzz.checks import check_projection
 from tests.support.eventually import eventually
 from tests.support.runs import (
     Runs,
-    also_without_cache,
     bare,
     blocked,
     cancelled,
@@ -121,7 +120,6 @@ async def test_sub_plan_with_failures_completes_in_part(runs: Runs) -> None:
     }
 
 
-@also_without_cache
 async def test_cancel_reaches_the_lowest_sub_plan(runs: Runs, bench: Bench, unique: str) -> None:
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     plan = {"nodes": [{"id": "one", "plan": {"nodes": [{"id": "two", "plan": {"nodes": [hold]}}]}}]}

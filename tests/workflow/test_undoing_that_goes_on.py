@@ -11,21 +11,20 @@ from dagwright.feed import RunFeed
 from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from tests.support.ledger import Ledger
-from tests.support.runs import also_without_cache, chain_of, document_of, end_of, serving_runs
+from tests.support.runs import chain_of, document_of, end_of, serving_runs
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("low_marks")]
 
 
-@also_without_cache
 async def test_undoing_goes_on_in_new_executions(
-    eager_client: Client, tmp_path_factory: pytest.TempPathFactory, *, workflow_cache: bool
+    eager_client: Client, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     ledger = Ledger()
     names = [f"n{number}" for number in range(40)]
     nodes = [{"id": name, "tool": "make", "arguments": {"name": f"t:{name}"}} for name in names]
     plan = {"nodes": [*nodes, {"id": "refuse", "tool": "refuse", "depends_on": names}], "deadline": "1h"}
     settings = Settings(state_dir=tmp_path_factory.mktemp("undoing"))
-    async with serving_runs(eager_client, ledger.registry(), settings=settings, workflow_cache=workflow_cache) as runs:
+    async with serving_runs(eager_client, ledger.registry(), settings=settings) as runs:
         handle = await runs.start(plan, all_or_nothing=True, max_in_flight=1)
         document = await document_of(handle)
         chain = await chain_of(runs.client, handle)
