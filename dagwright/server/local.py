@@ -357,7 +357,11 @@ class LocalServer:
         """Returns the server with its namespace made ready; None if it does not answer, or not any more."""
         if not await self._is_answering(record, timeout_s=timeout_s):
             return None
-        return await self._prepared(record, namespace=namespace)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._prepared(record, namespace=namespace)
+        except TimeoutError:
+            return None
 
     async def _is_answering(self, record: _Record, *, timeout_s: float) -> bool:
         """Waits for an answer; False as soon as the process is gone, or after `timeout_s` seconds."""
