@@ -25,7 +25,7 @@ from dagwright.run_lists import RunFilter
 from dagwright.server import Connection, Server
 from dagwright.sessions import PreparedTurn, SessionNotFound, TurnNotTaken
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, raw, without_cache
+from tests.support.runs import Handle, raw
 from tests.support.sessions import SessionBench, call, session_bench
 
 pytestmark = pytest.mark.server
@@ -33,10 +33,17 @@ pytestmark = pytest.mark.server
 _IDENTIFYING = {wire.SEARCH_TITLE, wire.SEARCH_TEMPLATE, wire.SEARCH_TAGS}
 
 
-@pytest.fixture
-async def bench(client: Client, tmp_path: Path, *, workflow_cache: bool) -> AsyncIterator[SessionBench]:
-    async with session_bench(client, tmp_path, workflow_cache=workflow_cache) as found:
+@pytest.fixture(scope="module")
+async def cached_bench(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SessionBench]:
+    async with session_bench(client, tmp_path_factory.mktemp("sessions")) as found:
         yield found
+
+
+@pytest.fixture
+async def bench(cached_bench: SessionBench) -> AsyncIterator[SessionBench]:
+    """Sessions of a worker that the tests share; each history that a test made is checked and replayed."""
+    yield cached_bench
+    await cached_bench.runs.check_ended()
 
 
 async def test_second_turn_uses_the_name_that_the_first_one_set(bench: SessionBench, unique: str) -> None:
@@ -448,7 +455,6 @@ async def test_no_run_is_given_the_id_of_a_session_and_one_that_has_it_is_told_a
     await bench.client.get_workflow_handle(session_id(unique)).result()
 
 
-@without_cache
 async def test_session_goes_on_in_new_executions_between_its_turns(
     bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
