@@ -36,9 +36,8 @@ def fenced(plan: Any) -> str:
     return f"Here is the plan:\n\n```json\n{json.dumps(plan, indent=2)}\n```\nIt has two steps."
 
 
-@pytest.mark.parametrize(
-    ("said", "results"),
-    [
+async def test_plan_in_a_published_format_is_run_and_answered(client: Client, tmp_path: Path) -> None:
+    cases: list[tuple[str, Mapping[str, Any]]] = [
         (LLMCOMPILER, {"1": 3.0, "2": 7.0}),
         (REWOO, {"E1": {"query": "one"}, "E2": {"query": 'again {"query":"one"}'}}),
         (json.dumps(HUGGINGGPT), {"0": 3.0, "1": 7.0}),
@@ -47,25 +46,14 @@ def fenced(plan: Any) -> str:
         (fenced(TASKBENCH), {"node-0": 3.0, "node-1": 7.0}),
         (json.dumps(NESTFUL), {"var1": 3.0, "var2": 7.0}),
         (fenced(NESTFUL), {"var1": 3.0, "var2": 7.0}),
-    ],
-    ids=[
-        "llmcompiler",
-        "rewoo",
-        "hugginggpt",
-        "hugginggpt fenced",
-        "taskbench",
-        "taskbench fenced",
-        "nestful",
-        "nestful fenced",
-    ],
-)
-async def test_plan_in_a_published_format_is_run_and_answered(
-    client: Client, tmp_path: Path, said: str, results: Mapping[str, Any]
-) -> None:
-    async with ModelServer(said, "It is 7.") as server, agent_runs(client, server, tmp_path) as runs:
-        found = await ended(runs, await runs.start_compiled(goal(runs, "Add 1, 2 and 4.", "plus", "echo")))
-    assert (found["status"], found["output"]) == ("completed", "It is 7.")
-    assert [*found["nodes"]] == ["plan", "read", *results, "answer"]
-    assert {name: found["nodes"][name]["result"] for name in results} == results
-    assert server.calls[0].is_streamed
-    assert purposes([*server.calls]) == [("plan", "plan"), ("answer", "answer")]
+    ]
+    script = [text for said, _ in cases for text in (said, "It is 7.")]
+    async with ModelServer(*script) as server, agent_runs(client, server, tmp_path) as runs:
+        for said, results in cases:
+            before = len(server.calls)
+            found = await ended(runs, await runs.start_compiled(goal(runs, "Add 1, 2 and 4.", "plus", "echo")))
+            assert (found["status"], found["output"]) == ("completed", "It is 7."), said
+            assert [*found["nodes"]] == ["plan", "read", *results, "answer"], said
+            assert {name: found["nodes"][name]["result"] for name in results} == results
+            assert server.calls[before].is_streamed
+            assert purposes([*server.calls][before:]) == [("plan", "plan"), ("answer", "answer")]

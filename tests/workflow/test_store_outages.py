@@ -2,12 +2,15 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from temporalio.client import Client
 
+import worker
 from activities import store_waits
+from activities.values import Values
 from dagwright.feed import RunFeed
 from dagwright.restoring import restored_document
 from dagwright.settings import Settings
@@ -27,6 +30,7 @@ async def own_runs(
 ) -> AsyncIterator[Runs]:
     """Runs with a payload store of their own, which is asked often while it does not answer."""
     monkeypatch.setattr(store_waits, "LONGEST_PAUSE_S", 0.5)
+    monkeypatch.setattr(worker, "Values", partial(Values, patience_s=(0.1,)))
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_ended()

@@ -237,42 +237,40 @@ async def test_doubles_and_messages_of_earlier_attempts_have_no_effect(client: C
     assert (found["status"], found.get("notes"), bench.entered) == ("completed", None, ["a"])
 
 
-@pytest.mark.parametrize(
-    ("message", "why"),
-    [
-        (
-            planned_message("plan", 1, offset=0, nodes=[call("w", "change", name="x")]),
-            "has to wait until the plan is whole",
-        ),
-        (planned_message("plan", 1, offset=0, nodes=[call("w", "call_model")]), "has to wait until the plan is whole"),
-        (planned_message("plan", 1, offset=0, nodes=[call("w", "echo", of="{{plan.result}}")]), "no node of the plan"),
-        (
-            planned_message("plan", 1, offset=0, nodes=[call("answer", "echo")]),
-            "the run itself gives ids such as 'answer'",
-        ),
-        (planned_message("read", 1, offset=0, nodes=[call("w", "echo")]), "writes no plan of this run"),
-        (planned_message("plan", 1, offset=0, nodes=[call("w", "fly")]), "unknown_tool"),
-        ({"call": "plan"}, "'attempt' must be a number from 1"),
-        ("nodes", "takes an object"),
-    ],
-)
-async def test_message_that_brings_what_must_not_start_is_refused(
-    client: Client, tmp_path: Path, message: Any, why: str
-) -> None:
-    bench, released = Bench(), asyncio.Event()
+_REFUSED: list[tuple[Any, str]] = [
+    (
+        planned_message("plan", 1, offset=0, nodes=[call("w", "change", name="x")]),
+        "has to wait until the plan is whole",
+    ),
+    (planned_message("plan", 1, offset=0, nodes=[call("w", "call_model")]), "has to wait until the plan is whole"),
+    (planned_message("plan", 1, offset=0, nodes=[call("w", "echo", of="{{plan.result}}")]), "no node of the plan"),
+    (
+        planned_message("plan", 1, offset=0, nodes=[call("answer", "echo")]),
+        "the run itself gives ids such as 'answer'",
+    ),
+    (planned_message("read", 1, offset=0, nodes=[call("w", "echo")]), "writes no plan of this run"),
+    (planned_message("plan", 1, offset=0, nodes=[call("w", "fly")]), "unknown_tool"),
+    ({"call": "plan"}, "'attempt' must be a number from 1"),
+    ("nodes", "takes an object"),
+]
+"""Message of a stream -> a part of the reason for which it is refused."""
+
+
+async def test_message_that_brings_what_must_not_start_is_refused(client: Client, tmp_path: Path) -> None:
+    gates = [asyncio.Event() for _ in _REFUSED]
     plan = written(call("a", "echo"))
-    async with (
-        ModelServer(step(plan, released=released), "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench) as runs,
-    ):
-        handle = await runs.start_compiled(goal(runs, "Look.", "change", "echo"))
-        await eventually(lambda: len(server.calls) == 1)
-        await handle.signal(wire.SIGNAL_PLANNED, message)
-        released.set()
-        found = await ended(runs, handle)
-    assert [note["code"] for note in found["notes"]] == ["refused"]
-    assert why in found["notes"][0]["message"]
-    assert nodes_told(found) == ["plan", "read", "a", "answer"]
+    script = [each for gate in gates for each in (step(plan, released=gate), "Done.")]
+    async with ModelServer(*script) as server, agent_runs(client, server, tmp_path) as runs:
+        for gate, (message, why) in zip(gates, _REFUSED, strict=True):
+            called = len(server.calls)
+            handle = await runs.start_compiled(goal(runs, "Look.", "change", "echo"))
+            await eventually(lambda called=called: len(server.calls) == called + 1)  # type: ignore[misc] # bound at once
+            await handle.signal(wire.SIGNAL_PLANNED, message)
+            gate.set()
+            found = await ended(runs, handle)
+            assert [note["code"] for note in found["notes"]] == ["refused"], why
+            assert why in found["notes"][0]["message"]
+            assert nodes_told(found) == ["plan", "read", "a", "answer"]
 
 
 async def test_nothing_starts_before_a_plan_that_somebody_approves(client: Client, tmp_path: Path) -> None:
