@@ -11,6 +11,7 @@ from dagwright.dialects import to_document
 from dagwright.plan.document import Document
 from dagwright.plan.errors import PlanInvalid
 from tests.conformance.kit import DIALECTS, problems_of, value_at
+from tests.support.examples import examples
 from tests.support.json_places import places_of, replaced
 
 ROOT_KEYS = ("plan", "nodes", "dag", "intents", "sub_goals", "steps", "action", "metadata")
@@ -27,7 +28,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(raw=values, dialect=st.sampled_from((None, *NAMES)))
 def test_any_json_value_becomes_a_document_or_is_refused(raw: Any, dialect: str | None) -> None:
     with suppress(PlanInvalid):
@@ -36,7 +37,7 @@ def test_any_json_value_becomes_a_document_or_is_refused(raw: Any, dialect: str 
         value_at(raw, problem.pointer)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_any_change_of_a_good_document_is_told_with_its_place(data: st.DataObject) -> None:
     dialect = data.draw(st.sampled_from(DIALECTS))
@@ -48,7 +49,7 @@ def test_any_change_of_a_good_document_is_told_with_its_place(data: st.DataObjec
         assert problem.message
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(raw=values)
 def test_any_json_value_as_a_sub_plan_is_told_with_its_place(raw: Any) -> None:
     plan = {"plan": 1, "nodes": [{"id": "sub", "plan": raw}]}

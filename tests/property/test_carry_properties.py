@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
+from tests.support.examples import examples
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     plan=steps(),
     data=st.data(),
@@ -40,7 +41,7 @@ def test_interrupted_run_ends_as_one_that_never_was(
                 assert driver.arguments[task] == model.arguments_of(step)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     plan=steps(),
     max_in_flight=st.sampled_from([1, 2, 500]),
@@ -58,7 +59,7 @@ def test_without_narrower_limits_even_the_order_is_the_same(
     assert broken.scheduler.records == whole.scheduler.records
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     plan=steps(),
     data=st.data(),

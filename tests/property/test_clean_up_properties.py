@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.store.clean_up import MARGIN, NeedUnknown, Retained, RetainedRun, bound_of
+from tests.support.examples import examples
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ME = "32049b68-7872-4094-8e63-d0dd59896a83"
@@ -61,7 +62,7 @@ def trees(draw: st.DrawFn, name: str, *, end: datetime) -> Tree:
     return Tree(executions, puts)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_nothing_is_removed_that_a_run_in_sight_could_need(data: st.DataObject) -> None:
     now = START + data.draw(HOURS) + timedelta(days=200)

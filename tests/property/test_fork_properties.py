@@ -14,6 +14,7 @@ from dagwright.plan.states import NodeStatus
 from dagwright.plan.tools import Effects
 from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
+from tests.support.examples import examples
 from tests.unit.plan.building import TOOLS, compiled, plan_of
 
 KEYED = {name: replace(tool, effects=Effects.IDEMPOTENT) for name, tool in TOOLS.items()}
@@ -51,7 +52,7 @@ def changed(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
     return (*made, Step("new", reads=(made[0].id,) if made else ()))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(plan=steps(), data=st.data(), stop_after=st.integers(0, 12), is_open=st.booleans())
 def test_fork_ends_as_a_new_run_and_repeats_no_effect(
     plan: tuple[Step, ...], data: st.DataObject, stop_after: int, is_open: bool

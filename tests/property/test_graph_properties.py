@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.plan.graph import critical_path, cycles_of, dependents_of, levels_of
+from tests.support.examples import examples
 from tests.unit.plan.building import check, node, plan_of, problems_of
 
 
@@ -62,7 +63,7 @@ def shortest_cycle_length(graph: list[list[int]], group: list[int]) -> int:
     raise AssertionError("a group without a cycle")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(graph=graphs(most=6))
 def test_one_shortest_cycle_for_each_group_starting_at_its_first_node(graph: list[list[int]]) -> None:
     cycles = cycles_of(graph)
@@ -76,13 +77,13 @@ def test_one_shortest_cycle_for_each_group_starting_at_its_first_node(graph: lis
         assert cycle[0] == min(cycle)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(graph=graphs())
 def test_levels_are_there_exactly_without_a_cycle(graph: list[list[int]]) -> None:
     assert (levels_of(graph) is None) == bool(groups_of(graph)) == bool(cycles_of(graph))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(graph=acyclic_graphs())
 def test_levels_and_critical_path_are_those_of_the_longest_chains(graph: list[list[int]]) -> None:
     def chains_to(number: int) -> list[list[int]]:
@@ -104,7 +105,7 @@ def test_dependents_are_the_edges_read_backwards(graph: list[list[int]]) -> None
     assert all(numbers == sorted(numbers) for numbers in backwards)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(graph=graphs(most=6))
 def test_check_tells_each_cycle_and_nothing_else_in_plan_order(graph: list[list[int]]) -> None:
     raw = plan_of(*(node(f"n{number}", *(f"n{need}" for need in needs)) for number, needs in enumerate(graph)))

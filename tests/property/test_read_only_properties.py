@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dagwright.search.limits import Check, QueryLimits, QueryRefused
 from dagwright.search.read_only import read_query
+from tests.support.examples import examples
 
 PREFIX = "goods"
 FIELDS = {"name": "keyword", "name.text": "text", "teu": "integer", "days": "float", "eta": "date"}
@@ -247,7 +248,7 @@ def hold(query: Any) -> None:
         assert how.keys() <= {"order", "missing"}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(index=INDICES, body=BODIES)
 def test_nothing_outside_of_the_lists_passes(index: Any, body: Any) -> None:
     query = passed(index, body)
@@ -255,7 +256,7 @@ def test_nothing_outside_of_the_lists_passes(index: Any, body: Any) -> None:
         hold(query)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(body=RIGHT)
 def test_what_passed_only_reads_and_passes_again_as_it_is(body: Any) -> None:
     query = passed("goods-a", body)
@@ -321,7 +322,7 @@ def test_dangerous_word_passes_nowhere_but_as_a_name_of_ours(word: str) -> None:
         assert passed("goods-a", body) is None, path
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(right=RIGHT | st.just(GOOD), data=st.data())
 def test_query_that_is_changed_in_one_place_is_refused_or_still_reads_only(right: Any, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(places(right)))

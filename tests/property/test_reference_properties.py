@@ -24,6 +24,7 @@ from dagwright.plan.references import (
 )
 from dagwright.plan.resolution import Scope, resolve_holes, resolve_template
 from tests.property.naive import as_text
+from tests.support.examples import examples
 from tests.unit.plan.building import node, scheduler_of, started
 
 # Characters that mean something in a reference, in a path or in JSON, beside plain and foreign ones.
@@ -71,7 +72,7 @@ def written(text: str) -> str:
     return text.replace("{{", "\\{{")
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(name=IDS, found=values_with_paths())
 def test_whole_reference_keeps_the_value_and_its_type(name: str, found: tuple[Any, tuple[str | int, ...], Any]) -> None:
     value, path, expected = found
@@ -82,7 +83,7 @@ def test_whole_reference_keeps_the_value_and_its_type(name: str, found: tuple[An
     assert (type(resolved), resolved) == (type(expected), expected)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(pieces=st.lists(st.tuples(TEXTS, values_with_paths()), min_size=1, max_size=3), last=TEXTS)
 def test_references_inside_of_text_give_what_a_naive_evaluator_gives(
     pieces: list[tuple[str, tuple[Any, tuple[str | int, ...], Any]]], last: str
@@ -99,7 +100,7 @@ def test_references_inside_of_text_give_what_a_naive_evaluator_gives(
     assert resolved == expected + "." + last
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @example(tokens=["{{", "a", ".result", "}}", "{{", "b", ".result", "}}"], extra=["a.result}}{{b"])
 @example(tokens=["\\", "{{", "a", ".result", "}}", "{{", "b", ".result", "}}"], extra=[])
 @example(tokens=["{{", "a", ".result", "}}", " ", ".result"], extra=["a.result}} "])
@@ -118,7 +119,7 @@ def test_short_way_of_the_parser_says_what_the_long_way_says(tokens: list[str], 
     assert got == expected
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(names=st.lists(IDS | st.sampled_from(["a", "a.result", "a.result.b", "a.b"]), min_size=1, unique=True))
 def test_longest_declared_id_wins(names: list[str]) -> None:
     for name in names:
@@ -131,13 +132,13 @@ def test_longest_declared_id_wins(names: list[str]) -> None:
         assert part.node == max(fits, key=len)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(text=TEXTS)
 def test_text_without_two_braces_is_itself(text: str) -> None:
     assert parse_template(written(text.replace("\\{", "")), {"a"}) == (text.replace("\\{", ""),)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(value=JSON_VALUES | st.sampled_from(["{{a.result}}", "\\{{ {{secret.KEY}} $1", "{{PLACEHOLDER_x}}"]))
 def test_text_out_of_a_result_is_never_parsed_again(value: Any) -> None:
     scheduler = scheduler_of(

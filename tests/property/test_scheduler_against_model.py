@@ -10,11 +10,12 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.states import NodeStatus
 from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
+from tests.support.examples import examples
 
 NODE_STATES = {"completed", "failed", "skipped", "blocked", "cancelled"}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(plan=steps(), data=st.data(), max_in_flight=st.sampled_from([1, 2, 500]))
 def test_every_node_ends_as_the_model_says_for_every_order(
     plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int
@@ -34,7 +35,7 @@ def test_every_node_ends_as_the_model_says_for_every_order(
                 assert driver.arguments[task] == model.arguments_of(step)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(plan=steps(), data=st.data())
 def test_failure_blocks_exactly_its_dependents(plan: tuple[Step, ...], data: st.DataObject) -> None:
     """With nothing but `join: all` and `on_error: block`, blocked is what has a failed node among its ancestors."""
@@ -52,7 +53,7 @@ def test_failure_blocks_exactly_its_dependents(plan: tuple[Step, ...], data: st.
     assert set(driver.ends().values()) <= {"completed", "failed", "blocked"}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     plan=steps(),
     data=st.data(),
@@ -89,7 +90,7 @@ def test_stop_at_any_moment_ends_every_node_and_starts_nothing_more(
         assert scheduler.error is not None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(plan=steps(), data=st.data())
 def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...], data: st.DataObject) -> None:
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
@@ -117,7 +118,7 @@ def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...
     assert driver.ends() == Model(plan).ends
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(plan=steps(), data=st.data())
 def test_without_limits_what_is_ready_starts_by_priority_then_plan_order(
     plan: tuple[Step, ...], data: st.DataObject

@@ -15,6 +15,7 @@ from dagwright.plan.requests import Feedback
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.steering import Act, Cancel, Pause, Resume, SetLimits, take
+from tests.support.examples import examples
 from tests.unit.plan.building import broken, check, node, plan_of
 
 _JOINS = ("all", "any", "all_done", {"at_least": 2})
@@ -103,7 +104,7 @@ def _check(scheduler: Scheduler, base: CompiledPlan) -> None:
         assert (following.max_in_flight, following.deadline) == (scheduler.max_in_flight, scheduler.deadline)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(plan=_plans(), draw=st.data())
 def test_run_that_people_steer_stays_sound_and_ends(plan: dict[str, Any], draw: st.DataObject) -> None:
     base = compiled_form(check(plan))

@@ -24,6 +24,7 @@ from dagwright.plan.stored import (
     unfilled_places,
 )
 from dagwright.plan.unfilled import encode, holes_of, shown_in_arguments, unfilled_from_json, unfilled_to_json
+from tests.support.examples import examples
 
 _NAMES = st.sampled_from(["a", "b", "id", "name", "x y"])
 _TEXTS = st.sampled_from(["", "é", "short", "x" * 600, "y" * (VALUE_BYTES + 1), "z" * 40_000])
@@ -82,7 +83,7 @@ def _assert_same(found: Any, expected: Any, value: Any) -> None:
     assert put_back == expected or isinstance(expected, tuple)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(data=st.data())
 def test_every_path_into_a_stored_value_leads_where_it_leads_in_the_value(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
@@ -98,7 +99,7 @@ def test_every_path_into_a_stored_value_leads_where_it_leads_in_the_value(data: 
             assert found == expected, "a part that is missing is told in the words of whoever had the value"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_path_may_be_walked_in_two_steps(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
@@ -111,7 +112,7 @@ def test_path_may_be_walked_in_two_steps(data: st.DataObject) -> None:
     _assert_same(_found(found, second), _found(expected, second), value)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(data=st.data())
 def test_what_is_told_has_a_limit_whatever_is_wanted(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
@@ -175,7 +176,7 @@ def _filled(value: Any) -> Any:
     return "".join(as_text(_filled(part)) for part in value.parts) if isinstance(value, WorkerText) else value
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(arguments=_ARGUMENTS)
 @example(arguments={"a": {"ref": "sha256-a"}})
 def test_worker_gets_the_arguments_that_the_plan_says(arguments: dict[str, Any]) -> None:
@@ -191,7 +192,7 @@ def test_worker_gets_the_arguments_that_the_plan_says(arguments: dict[str, Any])
     assert sent == _filled(arguments)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(value=_ARGUMENTS | _stored())
 @example(value={"a": {"ref": "sha256-a", "bytes": 9}})
 @example(value={"a": [{"text": "t"}, {"secret": "KEY"}, {"parts": []}]})

@@ -8,6 +8,7 @@ from _pytest.mark.expression import Expression
 
 from scripts import run_tests
 from scripts.run_tests import FOREIGN, Stage, all_stages, files_of, summarize
+from tests.support.examples import examples
 
 _MARKERS = ("server", "slow", "alone", *FOREIGN)
 
@@ -98,3 +99,21 @@ def test_summary_has_the_durations_the_slowest_files_and_the_failures(capsys: py
         "=== 1 failed",
         "tests/test_a.py::test_b",
     ]
+
+
+@pytest.mark.parametrize(("stages", "made"), [("fast,server,alone", 20), ("fast,slow", 80)])
+def test_runs_with_slow_tests_make_all_examples(
+    stages: str, made: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+
+    def count(stage: Stage, *_: object) -> None:
+        counts.append(examples(80))
+        stage.exit_code = 0
+
+    monkeypatch.setenv("TEST_EXAMPLES", "")
+    monkeypatch.setattr("sys.argv", ["run_tests.py", f"--stages={stages}"])
+    monkeypatch.setattr(run_tests, "REPORTS", tmp_path / "reports")
+    monkeypatch.setattr(run_tests, "run", count)
+    assert run_tests.main() == 0
+    assert counts == [made] * len(stages.split(","))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dagwright.dialects.streaming import JsonSteps, Step
 from dagwright.dialects.written_text import read_written_json
+from tests.support.examples import examples
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-99, 99) | st.text(alphabet="ab{}[]\"'\\,:/#*“”‘’\n\u00e9😀", max_size=8),
@@ -46,7 +47,7 @@ FRAMES = (
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_steps_are_those_of_the_whole_text_for_any_pieces(data: st.DataObject) -> None:
     nodes = data.draw(entries)

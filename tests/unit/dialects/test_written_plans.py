@@ -14,6 +14,7 @@ from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import MAX_MENDS_OF_A_CODE, bounded, folded
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import ToolDeclaration
+from tests.support.examples import examples
 
 NODE = '{"id": "a", "tool": "t"}'
 TOOLS = {name: ToolDeclaration(name) for name in ("read_file", "read_files", "search", "send_mail", "calculator")}
@@ -257,13 +258,13 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(value=st.dictionaries(st.text(max_size=4), json_values, min_size=1, max_size=4), ascii_only=st.booleans())
 def test_strict_json_is_read_as_it_is_with_nothing_mended(value: Any, ascii_only: bool) -> None:
     assert value_and_codes(json.dumps(value, ensure_ascii=ascii_only)) == (value, [])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.data())
 def test_whatever_is_cut_keeps_only_whole_nodes(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.text(max_size=5), min_size=1, max_size=4, unique=True))
@@ -279,7 +280,7 @@ def test_whatever_is_cut_keeps_only_whole_nodes(data: st.DataObject) -> None:
     assert set(value) <= {"plan", "nodes", "output"}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(alphabet="{}[]\"',:\\ \n$1a#/*“”.-`", max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(PlanInvalid):

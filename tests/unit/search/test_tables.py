@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dagwright.search.cells import CELL_WIDTH, cell, table
 from dagwright.search.tables import MAX_COLUMNS, MAX_TABLES, document_table, group_tables
+from tests.support.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_long_cells_are_cut_by_their_width_on_a_screen() -> None:
     assert cell("x" * 10_000_000).endswith("…")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.recursive(st.none() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3), max_leaves=5))
 def test_no_value_breaks_out_of_its_cell(value: Any) -> None:
     shown = cell(value)

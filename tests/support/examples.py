@@ -1,0 +1,17 @@
+"""How many examples a property test makes: a quarter, or all of them where `TEST_EXAMPLES` is `full`.
+
+`scripts/run_tests.py` sets it for runs that include the slow stages, as `make test-all` does.
+"""
+
+import os
+
+_SHARE_OF_A_QUICK_RUN = 4
+
+
+def examples(full: int) -> int:
+    """Return the number for `max_examples`.
+
+    Args:
+        full: the number in `make test-all`.
+    """
+    return full if os.environ.get("TEST_EXAMPLES") == "full" else full // _SHARE_OF_A_QUICK_RUN
