@@ -1,6 +1,7 @@
 """Kills of the worker and of the server at named points of a run: nothing is lost, nothing happens twice."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,13 @@ from tests.support.chaos_tools import attempts_of, effects_of
 from tests.support.runs import assert_clean, assert_replays, bare, done, failed
 from tests.support.server import LiveServer
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = pytest.mark.server
 
-_THREE = {"nodes": [effect("a"), effect("b", "a"), effect("c", "b"), effect("beside")]}
+
+def _steps(run: str) -> dict[str, Any]:
+    """Return a plan of three steps in a row and one beside them."""
+    a, b, c, beside = (f"{run}-{step}" for step in ("a", "b", "c", "beside"))
+    return {"nodes": [effect(a), effect(b, a), effect(c, b), effect(beside)]}
 
 
 async def test_worker_killed_between_two_runs_leaves_its_results_to_the_next(
@@ -42,124 +47,85 @@ async def test_worker_killed_between_two_runs_leaves_its_results_to_the_next(
     assert second["nodes"]["x"]["lineage"]["cached"]["workflow_id"] == "before-the-kill"
 
 
-async def test_worker_killed_while_a_step_runs(
+async def test_worker_killed_in_the_middle_of_runs(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
-    points.hold("b")
-    handle = await start_run(await own_server.start(), _THREE, workflow_id="worker-killed")
-    await points.reached("b")
-    await worker.kill()
-    points.release("b")
-    await worker.start()
-    document = await result_within(handle, 240)
-    assert bare(document)["nodes"] == {
-        "a": done("a"),
-        "b": done("b", attempts=2),
-        "c": done("c"),
-        "beside": done("beside"),
+    client = await own_server.start()
+    mapped = effect("map-{{item}}") | {"id": "m", "for_each": list(range(501)), "when": "item in [1, 140, 260, 499]"}
+    unknown = {
+        "nodes": [
+            {"id": "w", "tool": "write_then_hold", "arguments": {"name": "made"}, "heartbeat": "1s", "retry": RETRY},
+            {"id": "told", "tool": "echo", "arguments": {"why": "{{w.error.code}}"}, "join": "all_done"},
+        ]
     }
-    assert effects_of(folder) == ["a", "b", "beside", "c"]
-    assert attempts_of(folder) == ["a", "b", "b", "beside", "c"]
-    history = await handle.fetch_history()
-    assert_clean(history)
-    await assert_replays(history)
-
-
-async def test_worker_killed_while_the_chunks_of_a_large_map_run(
-    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
-) -> None:
-    mapped = effect("i{{item}}") | {"id": "m", "for_each": list(range(501)), "when": "item in [1, 140, 260, 499]"}
-    held = ["i140", "i499"]
-    for name in held:
-        points.hold(name)
-    handle = await start_run(await own_server.start(), {"nodes": [mapped]}, workflow_id="map-killed")
-    for name in held:
-        await points.reached(name)
+    checked = {"id": "w", "tool": "write_after_check", "arguments": {"name": "checked"}, "heartbeat": "1s"}
+    plans: dict[str, Any] = {
+        "during": _steps("during"),
+        "between": _steps("between"),
+        "map": {"nodes": [mapped]},
+        "unknown": unknown,
+        "checked": {"nodes": [checked]},
+    }
+    held = ["during-b", "between-b", "map-140", "map-499", "made", "checked"]
+    for point in held:
+        points.hold(point)
+    handles = {name: await start_run(client, plan, workflow_id=name) for name, plan in plans.items()}
+    for point in held:
+        await points.reached(point)
+    # This step ends, and the worker is gone before anybody could react to its end.
+    points.release("between-b")
     await worker.kill()
-    for name in held:
-        points.release(name)
+    handles["before"] = await start_run(client, _steps("before"), workflow_id="before")
+    for point in held:
+        points.release(point)
     await worker.start()
-    document = await result_within(handle, 240)
+    documents = {name: await result_within(handle, 240) for name, handle in handles.items()}
+
+    assert bare(documents["during"])["nodes"] == {
+        "during-a": done("during-a"),
+        "during-b": done("during-b", attempts=2),
+        "during-c": done("during-c"),
+        "during-beside": done("during-beside"),
+    }
+    for name in ("during", "between", "before"):
+        assert documents[name]["output"] == {f"{name}-c": f"{name}-c", f"{name}-beside": f"{name}-beside"}
     ran = [1, 140, 260, 499]
-    assert document["nodes"]["m"]["items"] == {"completed": 4, "skipped": 497}
-    assert document["output"] == {"m": [f"i{number}" if number in ran else None for number in range(501)]}
-    assert effects_of(folder) == sorted(f"i{number}" for number in ran)
-    await assert_replays(await handle.fetch_history())
-
-
-async def test_worker_killed_between_two_steps(
-    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
-) -> None:
-    points.hold("b")
-    handle = await start_run(await own_server.start(), _THREE, workflow_id="between")
-    await points.reached("b")
-    # Step b ends, and the worker is gone before anybody could react to its end.
-    points.release("b")
-    await worker.kill()
-    await worker.start()
-    document = await result_within(handle, 240)
-    assert {name: node["result"] for name, node in document["nodes"].items()} == {
-        name: name for name in ("a", "b", "c", "beside")
+    assert documents["map"]["nodes"]["m"]["items"] == {"completed": 4, "skipped": 497}
+    assert documents["map"]["output"] == {"m": [f"map-{number}" if number in ran else None for number in range(501)]}
+    outcome = "outcome unknown: its worker died, so write_then_hold may or may not have made its change"
+    assert bare(documents["unknown"])["nodes"] == {
+        "w": failed(f"outcome_unknown: {outcome}"),
+        "told": done({"why": "outcome_unknown"}),
     }
-    assert effects_of(folder) == ["a", "b", "beside", "c"]
+    # The plan allows one attempt; that of the killed worker called nothing.
+    assert bare(documents["checked"])["nodes"] == {"w": done("checked", attempts=2)}
 
-
-async def test_worker_killed_before_the_run_begins(own_server: LiveServer, worker: WorkerProcess, folder: Path) -> None:
-    await worker.kill()
-    handle = await start_run(await own_server.start(), _THREE, workflow_id="before")
-    await worker.start()
-    await result_within(handle, 240)
-    assert attempts_of(folder) == ["a", "b", "beside", "c"]
+    steps = [f"{name}-{step}" for name in ("during", "between", "before") for step in ("a", "b", "beside", "c")]
+    assert effects_of(folder) == sorted([*steps, *(f"map-{number}" for number in ran), "made", "checked"])
+    attempts = attempts_of(folder)
+    assert [name for name in attempts if name.startswith(("during", "before"))] == sorted(
+        [*(name for name in steps if not name.startswith("between")), "during-b"]
+    )
+    assert (attempts.count("made"), attempts.count("checked")) == (1, 1)
+    for name, handle in handles.items():
+        history = await handle.fetch_history()
+        if name == "during":
+            assert_clean(history)
+        await assert_replays(history)
 
 
 async def test_server_killed_while_a_step_runs(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
-    points.hold("b")
-    handle = await start_run(await own_server.start(), _THREE, workflow_id="server-killed")
-    await points.reached("b")
+    points.hold("server-b")
+    handle = await start_run(await own_server.start(), _steps("server"), workflow_id="server-killed")
+    await points.reached("server-b")
     await restart(own_server)
-    points.release("b")
+    points.release("server-b")
     document = await result_within(handle, 240)
-    assert {name: node["result"] for name, node in document["nodes"].items()} == {
-        name: name for name in ("a", "b", "c", "beside")
-    }
-    assert effects_of(folder) == ["a", "b", "beside", "c"]
-
-
-async def test_write_of_a_killed_worker_is_never_repeated(
-    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
-) -> None:
-    points.hold("w")
-    write = {"id": "w", "tool": "write_then_hold", "arguments": {"name": "w"}, "heartbeat": "1s", "retry": RETRY}
-    after = {"id": "told", "tool": "echo", "arguments": {"why": "{{w.error.code}}"}, "join": "all_done"}
-    handle = await start_run(await own_server.start(), {"nodes": [write, after]}, workflow_id="write")
-    await points.reached("w")
-    await worker.kill()
-    await worker.start()
-    document = await result_within(handle, 240)
-    outcome = "outcome unknown: its worker died, so write_then_hold may or may not have made its change"
-    assert bare(document)["nodes"] == {
-        "w": failed(f"outcome_unknown: {outcome}"),
-        "told": done({"why": "outcome_unknown"}),
-    }
-    assert attempts_of(folder) == ["w"]
-
-
-async def test_write_of_a_worker_killed_before_the_call_is_made_once(
-    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
-) -> None:
-    points.hold("w")
-    write = {"id": "w", "tool": "write_after_check", "arguments": {"name": "w"}, "heartbeat": "1s"}
-    handle = await start_run(await own_server.start(), {"nodes": [write]}, workflow_id="before-the-call")
-    await points.reached("w")
-    await worker.kill()
-    points.release("w")
-    await worker.start()
-    document = await result_within(handle, 240)
-    # The plan allows one attempt; that of the killed worker called nothing.
-    assert bare(document)["nodes"] == {"w": done("w", attempts=2)}
-    assert attempts_of(folder) == ["w"]
+    steps = [f"server-{step}" for step in ("a", "b", "beside", "c")]
+    assert {name: node["result"] for name, node in document["nodes"].items()} == {name: name for name in steps}
+    assert effects_of(folder) == steps
 
 
 async def test_every_value_of_a_reactive_graph_is_right_after_kills_of_worker_and_server(
