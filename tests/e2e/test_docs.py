@@ -72,7 +72,11 @@ async def clone(tmp_path: Path, other_server: LiveServer) -> AsyncIterator[Clone
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
+@pytest.mark.parametrize(
+    "page",
+    # The commands of the README have tests of their own.
+    [pytest.param(page, marks=pytest.mark.slow if page == "README.md" else ()) for page in PAGES_WITH_COMMANDS],
+)
 def test_the_commands_of_a_page_run_in_order(page: str, clone: Clone) -> None:
     for block in blocks(PAGES[page]):
         clone.save(block)
