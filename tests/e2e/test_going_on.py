@@ -55,7 +55,6 @@ async def test_one_terminal_runs_another_watches_a_third_cancels(command_line: C
     assert again.document == {"workflow_id": "steered", "ok": False, "message": message}
 
 
-@pytest.mark.fresh
 async def test_interrupted_run_stays_and_is_brought_to_its_end_by_the_same_command(
     command_line: CommandLine, write_plan: Plans
 ) -> None:

@@ -59,7 +59,6 @@ async def test_without_a_terminal_every_change_of_state_is_a_line(command_line: 
     assert end.stderr == ""
 
 
-@pytest.mark.fresh
 async def test_plan_from_standard_input_with_tools_of_a_file(command_line: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "greetings.py").write_text(_TOOLS, encoding="utf-8")
     (tmp_path / "values.yaml").write_text("name: Ann\ncount: 1\n", encoding="utf-8")

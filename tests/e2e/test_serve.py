@@ -26,8 +26,7 @@ def _publish(folder: Path) -> str:
     return str(plans)
 
 
-@pytest.mark.fresh
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("sign", [pytest.param(signal.SIGTERM, marks=pytest.mark.fresh), signal.SIGINT])
 async def test_serve_answers_with_its_own_worker_and_ends_cleanly(
     command_line: CommandLine, tmp_path: Path, sign: signal.Signals
 ) -> None:
