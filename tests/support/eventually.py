@@ -4,7 +4,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-_POLL_S = 0.02
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.15
+"""A look at a server takes some ms of CPU time there and here: what takes long is looked at less often."""
 
 
 async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, timeout_s: float = 120.0) -> None:
@@ -16,10 +18,12 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, timeout
         AssertionError: it does not within `timeout_s` seconds.
     """
     deadline = time.monotonic() + timeout_s
+    pause_s = _FIRST_PAUSE_S
     while True:
         answer = condition()
         if answer if isinstance(answer, bool) else await answer:
             return
         if time.monotonic() > deadline:
             raise AssertionError(f"{getattr(condition, '__name__', condition)} did not hold in {timeout_s:g} s")
-        await asyncio.sleep(_POLL_S)
+        await asyncio.sleep(pause_s)
+        pause_s = min(1.2 * pause_s, _LONGEST_PAUSE_S)

@@ -41,13 +41,13 @@ async def _has_timers(handle: Handle, count: int) -> bool:
 
 
 async def test_run_that_is_given_a_later_deadline_ends_well(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start({**_held(unique), "deadline": "5s"})
+    handle = await runs.start({**_held(unique), "deadline": "3s"})
     await eventually(lambda: unique in bench.entered)
     started_at = time.time()
     assert await _set(handle, deadline="1h", reason="slow today") == "the run has deadline 1h now"
     await eventually(lambda: _has_timers(handle, 2))
     # Past the deadline that it began with.
-    await eventually(lambda: time.time() > started_at + 6)
+    await eventually(lambda: time.time() > started_at + 3.5)
     view = await RunFeed(runs.client, handle.id).read()
     assert (view.status, view.document()["notes"]) == (
         "running",
@@ -73,11 +73,11 @@ async def test_run_at_a_deadline_that_was_lowered_ends_with_its_message(runs: Ru
 
 
 async def test_deadline_that_is_taken_away_ends_nothing(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start({**_held(unique), "deadline": "4s"})
+    handle = await runs.start({**_held(unique), "deadline": "3s"})
     started_at = time.time()
     await eventually(lambda: unique in bench.entered)
     assert await _set(handle, deadline=None) == "the run has no deadline now"
-    await eventually(lambda: time.time() > started_at + 5)
+    await eventually(lambda: time.time() > started_at + 3.5)
     bench.open(unique)
     assert (await document_of(handle))["status"] == "completed"
 

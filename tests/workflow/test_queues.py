@@ -1,5 +1,6 @@
 """Queues that nobody serves, as the feed tells them of runs that no command started."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
@@ -148,6 +149,8 @@ async def _forget(client: Client, workflow_id: str) -> None:
     await client.workflow_service.delete_workflow_execution(request)
 
     async def is_forgotten() -> bool:
+        # The server takes up to 20 s for it.
+        await asyncio.sleep(0.5)
         listed = [found.id async for found in client.list_workflows(f"WorkflowId = '{workflow_id}'")]
         try:
             await client.get_workflow_handle(workflow_id).describe()
