@@ -22,7 +22,12 @@ def test_stray_line_of_a_server_is_told_without_a_traceback(tmp_path: Path) -> N
 
 
 def test_server_that_prints_nothing_else_does_not_fill_the_terminal(tmp_path: Path) -> None:
-    program = "for number in range(500): print('welcome', number)"
+    # It refuses the first request: a server that ended could be lost before its lines are read.
+    program = (
+        "import json, sys\nfor number in range(500): print('welcome', number)\n"
+        "asked = json.loads(sys.stdin.readline())['id']\n"
+        "print(json.dumps({'jsonrpc': '2.0', 'id': asked, 'error': {'code': -1, 'message': 'no'}}), flush=True)"
+    )
     servers = {"notes": {"command": sys.executable, "args": ["-c", program]}}
     (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
     (tmp_path / "plan.json").write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "wait"}]}', encoding="utf-8")
