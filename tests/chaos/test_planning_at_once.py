@@ -4,9 +4,8 @@ import asyncio
 import json
 import re
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 from typing import Any
 from uuid import uuid4
 
@@ -136,7 +135,10 @@ async def test_a_hundred_requests_at_once_hear_nothing_of_each_other_and_leave_n
     record_property("objects", objects)
     record_property("memory_mb", memory)
     warm = rounds[WARM - 1 :]
-    growth = median(after - before for before, after in pairwise(objects[WARM - 1 :]))
-    assert growth < MOST_OBJECTS, (objects, grown(warm[0], warm[-1]))
+    half = len(warm) // 2
+    # What a round lets go late stands in some rounds only; a leak raises the lowest count too.
+    lowest, lowest_later = (min(part, key=Counter.total) for part in (warm[:half], warm[half:]))
+    growth = (lowest_later.total() - lowest.total()) / half
+    assert growth < MOST_OBJECTS, (objects, grown(lowest, lowest_later))
     middle, last = memory[WARM : (WARM + ROUNDS) // 2], memory[(WARM + ROUNDS) // 2 :]
     assert mean(last) - mean(middle) < MOST_GROWTH_MB, memory
