@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from dagwright.private_files import make_private_folder
 from dagwright.server.locks import is_locked, is_owned, take_lock
 
@@ -80,6 +82,20 @@ class Daemon:
             return int(self._pid_path.read_text(encoding="ascii"))
         except (FileNotFoundError, ValueError):
             return None
+
+    def listens(self, port: int) -> bool:
+        """Return whether the process, or one that it started, takes connections; True where the system does not say."""
+        pid = self.pid()
+        if pid is None:
+            return False
+        try:
+            process = psutil.Process(pid)
+            opened = [each.net_connections("tcp") for each in (process, *process.children(recursive=True))]
+        except psutil.AccessDenied:
+            return True
+        except psutil.NoSuchProcess:
+            return False
+        return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for found in opened for each in found)
 
     async def start(self, command: Sequence[str]) -> None:
         """Starts `command` in the background; its output goes to the log.

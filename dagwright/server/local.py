@@ -364,11 +364,15 @@ class LocalServer:
             return None
 
     async def _is_answering(self, record: _Record, *, timeout_s: float) -> bool:
-        """Waits for an answer; False as soon as the process is gone, or after `timeout_s` seconds."""
+        """Wait for an answer; False if the process is gone, if another has its port, or after `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
         while self._daemon.is_running() and time.monotonic() < deadline:
-            if await _is_open(record.address) and await _answers(record.address):
-                return True
+            if await _is_open(record.address):
+                # A server chooses ports before it opens them, and goes on if another process was faster.
+                if not self._daemon.listens(_port(record.address)):
+                    return False
+                if await _answers(record.address):
+                    return True
             await asyncio.sleep(_POLL_S)
         return False
 

@@ -280,6 +280,18 @@ async def test_port_that_somebody_took_is_replaced(state_dir: Path) -> None:
             assert live.address != before
 
 
+async def test_server_of_another_folder_on_its_port_is_not_taken_for_its_own(
+    server: LiveServer, state_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with live_server(state_dir) as live:
+        own, path = live.server, state_dir / "server.json"
+        path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "address": server.address}), "utf-8")
+        async with open_connection(live.settings) as connection:
+            assert connection.server.address != server.address
+            assert connection.server.pid not in (own.pid, server.server.pid)
+    assert f"the server process {own.pid} does not answer and is started again" in capsys.readouterr().err
+
+
 async def test_server_and_its_interface_never_get_one_port(state_dir: Path) -> None:
     async with live_server(state_dir) as live:
         before = live.address
