@@ -39,8 +39,8 @@ _MARKERS_OF_FILE = re.compile(r"^pytestmark = .*$", re.MULTILINE)
 _MARKER = re.compile(r"\bmark\.(\w+)")
 
 _FILES_OF_STAGE: dict[str, tuple[tuple[set[str], ...], set[str]]] = {
-    "fast": ((), {"server", "slow", "alone", *FOREIGN}),
-    "server": (({"server"},), {"slow", "alone", *FOREIGN}),
+    "fast": ((), {"server", "waits", "slow", "alone", *FOREIGN}),
+    "server": (({"server", "waits"},), {"slow", "alone", *FOREIGN}),
     "alone": (({"alone"},), {"slow", *FOREIGN}),
     "slow": (({"slow"},), {"alone", *FOREIGN}),
     "slow-alone": (({"slow"}, {"alone"}), set(FOREIGN)),
@@ -71,8 +71,8 @@ def all_stages() -> dict[str, Stage]:
     # Server tests wait for servers and processes most of the time.
     waiting = int(os.environ.get("PROCESSES", 2 * _CORES))
     stages = (
-        Stage("fast", f"not (server or slow or alone or {foreign})", _CORES),
-        Stage("server", f"server and not (slow or alone or {foreign})", waiting),
+        Stage("fast", f"not (server or waits or slow or alone or {foreign})", _CORES),
+        Stage("server", f"(server or waits) and not (slow or alone or {foreign})", waiting),
         Stage("alone", f"alone and not (slow or {foreign})", 0),
         Stage("slow", f"slow and not (alone or {foreign})", waiting),
         Stage("slow-alone", f"slow and alone and not ({foreign})", 0),

@@ -21,7 +21,7 @@ from tests.support.server import LiveServer, live_server
 
 __all__ = ["model_server"]
 
-_STAGE_MARKERS = {"server", "slow", "alone", *FOREIGN}
+_STAGE_MARKERS = {"server", "waits", "slow", "alone", *FOREIGN}
 """Markers by which `scripts/run_tests.py` selects the files of a stage."""
 
 _FOREIGN_PREFIXES = ("DAGWRIGHT_", "TEMPORAL_", "OPENAI_", "LITELLM_", "SERPER_", "NO_COLOR")

@@ -13,6 +13,8 @@ from dagwright.store.payloads import STORE_ID
 from tests.conformance.stores import StoreAtHand, bucket_at_hand, entry_of, folder_at_hand, listed, s3_service
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.waits
+
 ABSENT = ref_of(b"never put")
 NOT_REFS = ["", "x", "sha256-", "../../etc/passwd", ABSENT.upper(), f"{ABSENT}\n", f"{ABSENT}/", f"sha512-{'0' * 64}"]
 

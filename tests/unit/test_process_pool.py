@@ -13,6 +13,8 @@ from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.process_pool import MEMORY_BYTES, ProcessLost, ProcessPool
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.waits
+
 
 def _pid_after(path: str, seconds: float) -> int:
     Path(path).write_text(str(os.getpid()), encoding="ascii")

@@ -10,7 +10,7 @@ from scripts import run_tests
 from scripts.run_tests import FOREIGN, Stage, all_stages, files_of, summarize
 from tests.support.examples import examples
 
-_MARKERS = ("server", "slow", "alone", *FOREIGN)
+_MARKERS = ("server", "waits", "slow", "alone", *FOREIGN)
 
 
 def test_every_test_is_in_one_stage() -> None:
@@ -32,6 +32,7 @@ def _takes(stage: Stage, marks: tuple[str, ...]) -> bool:
     [
         ("def test_it(): ...", ["fast"]),
         ("pytestmark = pytest.mark.server", ["server"]),
+        ("pytestmark = pytest.mark.waits", ["server"]),
         ("pytestmark = [pytest.mark.server, pytest.mark.alone]", ["alone"]),
         ("pytestmark = [pytest.mark.server, pytest.mark.slow]", ["slow"]),
         ("pytestmark = [pytest.mark.slow, pytest.mark.alone]", ["slow-alone"]),

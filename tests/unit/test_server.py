@@ -16,6 +16,8 @@ from dagwright.server.locks import is_locked, locked, take_lock, try_lock
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.waits
+
 
 def _program(path: Path, version: str, *, body: str = "") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,8 @@ from dagwright import loop_watch
 from dagwright.settings import Settings
 from dagwright.toolset import load_toolset
 
+pytestmark = pytest.mark.waits
+
 _WORKER = Path(__file__).parents[2] / "worker.py"
 
 

@@ -30,6 +30,8 @@ from dagwright.testing import Completion, ModelServer, Raw, ScriptedToolCall, To
 from tests.support.activity_bench import ActivityBench
 from tests.support.memory_store import MemoryStore
 
+pytestmark = pytest.mark.waits
+
 SECRETS = {"OTHER": "sk-other-key"}
 
 

@@ -18,6 +18,8 @@ from dagwright.planner import Asked
 from dagwright.planner.reading import read_plan
 from dagwright.testing import ANY_NUMBER, ModelServer, Refused, Step, json_text, step
 
+pytestmark = pytest.mark.waits
+
 ROOT = Path(__file__).parents[3]
 CASES = read_cases()
 

@@ -19,6 +19,8 @@ from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings, load_settings
 from dagwright.toolset import load_toolset
 
+pytestmark = pytest.mark.waits
+
 
 @pytest.fixture
 async def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Path]:

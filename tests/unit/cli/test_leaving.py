@@ -4,8 +4,14 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.waits
+
 _STUBBORN = """
 import asyncio
+import pytest
+
 from dagwright.cli import leaving
 from dagwright.cli.async_runs import run_async
 from dagwright.cli.output import Output

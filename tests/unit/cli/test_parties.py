@@ -16,6 +16,8 @@ from dagwright.entities import loading
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.party_file import PartiesUnreadable
 
+pytestmark = pytest.mark.waits
+
 PARTIES = """\
 name,kind,jurisdiction,lei
 Kite Harbour Ltd,company,GB,635400BLACKROCKMAN14

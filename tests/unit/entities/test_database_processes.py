@@ -4,10 +4,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.waits
+
 PROCESSES = 4
 
 CALL = """
 import sys
+import pytest
+
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.verb_results import CbuRequest
 from dagwright.entities.verbs import OnboardingVerbs

@@ -16,6 +16,8 @@ from dagwright.entities.loading import LoadReport, load_read_parties
 from dagwright.entities.models import Party, PartyIdentifier, PartyName, PartySearch
 from dagwright.entities.party_file import read_parties
 
+pytestmark = pytest.mark.waits
+
 HEADER = "id,name,kind,jurisdiction,aliases,former_names,lei,born,status"
 LEIS = ("635400BLACKROCKMAN14", "771200BLACKROCKMAN14")
 

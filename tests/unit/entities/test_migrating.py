@@ -25,6 +25,8 @@ from dagwright.entities.names import name_key, words_of
 from dagwright.entities.search_index import BroughtIn, bring_in_part
 from dagwright.entities.verbs import OnboardingVerbs
 
+pytestmark = pytest.mark.waits
+
 MIGRATIONS = Path(migrating.__file__).parent / "migrations"
 EARLIER_TABLES = ("party", "party_name", "party_identifier", "role_assignment", "effect")
 """Some of what a store had before there were migrations."""

@@ -13,6 +13,8 @@ from dagwright.entities.models import Party, PartyName
 from dagwright.entities.overview import RowSort, read_overview
 from dagwright.entities.party_file import PartiesUnreadable, RefusedRow
 
+pytestmark = pytest.mark.waits
+
 EXAMPLES = Path(__file__).parents[3] / "examples" / "onboarding"
 
 

@@ -17,6 +17,8 @@ from dagwright.entities.names import name_key
 from dagwright.entities.parties import NaturalKey, add_party
 from dagwright.entities.spelling import likeness_of
 
+pytestmark = pytest.mark.waits
+
 
 def search(database: EntityDatabase, search_text: str, *, entity_type: str = "entity") -> Findings:
     return database.read(lambda session: find_parties(session, search_text, entity_type=entity_type))

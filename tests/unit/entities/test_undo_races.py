@@ -15,6 +15,8 @@ from dagwright.entities.overview import read_overview
 from dagwright.entities.verb_results import CbuRequest, CbuResult, UndoResult
 from dagwright.entities.verbs import OnboardingVerbs
 
+pytestmark = pytest.mark.waits
+
 ROOT = Path(__file__).parents[3]
 ROUNDS = 25
 

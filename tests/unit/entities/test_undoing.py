@@ -19,6 +19,8 @@ from dagwright.entities.verb_results import CbuRequest, UndoResult
 from dagwright.entities.verbs import OnboardingVerbs
 from dagwright.tools.testing import tool_context
 
+pytestmark = pytest.mark.waits
+
 Ids = Mapping[str, str]
 
 

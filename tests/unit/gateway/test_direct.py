@@ -20,6 +20,8 @@ from dagwright.toolset import load_toolset
 from tests.support.eventually import eventually
 from tests.support.gateway import events_of
 
+pytestmark = pytest.mark.waits
+
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES])
 PAGE = "https://page.example.com"

@@ -24,6 +24,8 @@ from dagwright.plan.states import NodeStatus
 from tests.support.gateway import Event, events_of, refuse_number_that_goes_back
 from tests.support.told_run import RUN, AskedOf, Step, ToldRun, requests_named, told_gateway
 
+pytestmark = pytest.mark.waits
+
 READY, RUNNING, DONE = (NodeStatus.READY, 0), (NodeStatus.RUNNING, 1), (NodeStatus.COMPLETED, 1)
 AGAIN = (NodeStatus.READY, 1)
 WORDS = "Oslo has rain today, and Bergen has more of it."

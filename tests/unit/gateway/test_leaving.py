@@ -29,6 +29,8 @@ from dagwright.toolset import load_toolset
 from tests.support.eventually import eventually
 from tests.support.templates import load_templates
 
+pytestmark = pytest.mark.waits
+
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 KEY = "a-key"
 RUN = id_of_key(KEY)

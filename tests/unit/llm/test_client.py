@@ -40,6 +40,8 @@ from dagwright.testing import (
 )
 from tests.unit.llm.asking import KEY, ask, client_of, saying
 
+pytestmark = pytest.mark.waits
+
 ALL = ModelConfig(model="large", temperature=0.5, max_tokens=7, top_p=0.9, seed=3, reasoning_effort="low")
 LABELS = CallLabels(run="run-1", node="plan", purpose="planner")
 USED = Tokens(100, 20, cached=40, reasoning=5)

@@ -38,6 +38,8 @@ from dagwright.testing import (
 )
 from tests.unit.llm.asking import KEY, ask, client_of, saying
 
+pytestmark = pytest.mark.waits
+
 E = ModelError
 
 

@@ -41,6 +41,8 @@ from tests.support.tool_servers import (
     write_servers,
 )
 
+pytestmark = pytest.mark.waits
+
 
 @asynccontextmanager
 async def _running(servers: ServersOfTools) -> AsyncIterator[ServersOfTools]:

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.waits
+
 _STARTER = Path(__file__).parents[3] / "starter.py"
 
 

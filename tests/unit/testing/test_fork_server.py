@@ -14,6 +14,8 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.programs import forked_programs, start_program
 
+pytestmark = pytest.mark.waits
+
 _REPORT = """\
 import json, os, signal, sys, threading
 print(json.dumps({

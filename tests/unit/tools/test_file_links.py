@@ -18,6 +18,8 @@ from dagwright.tools.builtin.files import file_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import tool_context
 
+pytestmark = pytest.mark.waits
+
 Tools = dict[str, Callable[..., Any]]
 SECRET = "other owner's secret"
 RACE_S = 2.0

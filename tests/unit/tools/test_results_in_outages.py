@@ -13,6 +13,8 @@ from dagwright.tools.errors import ResultNotKept, ValueNotLoaded
 from tests.support.function_bench import FunctionBench, raising
 from tests.support.memory_store import MemoryStore
 
+pytestmark = pytest.mark.waits
+
 
 def _large(effects: str, calls: list[int], *, size: int = 100_000) -> Callable[..., Any]:
     @tool(effects=effects)
