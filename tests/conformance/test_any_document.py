@@ -11,7 +11,7 @@ from dagwright.dialects import to_document
 from dagwright.plan.document import Document
 from dagwright.plan.errors import PlanInvalid
 from tests.conformance.kit import DIALECTS, problems_of, value_at
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 from tests.support.json_places import places_of, replaced
 
 ROOT_KEYS = ("plan", "nodes", "dag", "intents", "sub_goals", "steps", "action", "metadata")

@@ -176,7 +176,8 @@ async def line_with(process: Running, words: str) -> str:
             seen.append(line.decode())
             if words in seen[-1]:
                 return seen[-1]
-    raise AssertionError(f"{words!r} never came; there was:\n{''.join(seen)}")
+        errors = "" if process.stderr is None else (await process.stderr.read()).decode()
+    raise AssertionError(f"{words!r} never came; there was:\n{''.join(seen)}{errors}")
 
 
 def _read_all(descriptor: int) -> str:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 
 
 @settings(max_examples=examples(80), deadline=None)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.store.clean_up import MARGIN, NeedUnknown, Retained, RetainedRun, bound_of
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ME = "32049b68-7872-4094-8e63-d0dd59896a83"

@@ -14,7 +14,7 @@ from dagwright.plan.states import NodeStatus
 from dagwright.plan.tools import Effects
 from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 from tests.unit.plan.building import TOOLS, compiled, plan_of
 
 KEYED = {name: replace(tool, effects=Effects.IDEMPOTENT) for name, tool in TOOLS.items()}

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.plan.graph import critical_path, cycles_of, dependents_of, levels_of
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 from tests.unit.plan.building import check, node, plan_of, problems_of
 
 

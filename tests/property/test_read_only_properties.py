@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dagwright.search.limits import Check, QueryLimits, QueryRefused
 from dagwright.search.read_only import read_query
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 
 PREFIX = "goods"
 FIELDS = {"name": "keyword", "name.text": "text", "teu": "integer", "days": "float", "eta": "date"}

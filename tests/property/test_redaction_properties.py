@@ -17,7 +17,7 @@ from dagwright.tools import GiveUp
 from dagwright.tools.builtin.http import Call, _answered
 from dagwright.tools.redaction import SHORTEST_HIDDEN_ANYWHERE, Redaction
 from dagwright.tools.testing import tool_context
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 
 PRINTABLE = st.characters(max_codepoint=0x1FFFF, exclude_categories=("Cs", "Cc", "Cn", "Co"))
 ASCII = st.sampled_from(string.printable[:95])

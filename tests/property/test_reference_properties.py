@@ -24,7 +24,7 @@ from dagwright.plan.references import (
 )
 from dagwright.plan.resolution import Scope, resolve_holes, resolve_template
 from tests.property.naive import as_text
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 from tests.unit.plan.building import node, scheduler_of, started
 
 # Characters that mean something in a reference, in a path or in JSON, beside plain and foreign ones.

@@ -39,7 +39,7 @@ from dagwright.tools.context import Cancellation
 from dagwright.tools.environment import ToolEnvironment
 from tests.property.naive import Model, Step, result_of
 from tests.property.plans import steps
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 from tests.support.memory_store import MemoryStore
 from tests.unit.plan.building import compiled, plan_of
 

@@ -10,7 +10,7 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.states import NodeStatus
 from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 
 NODE_STATES = {"completed", "failed", "skipped", "blocked", "cancelled"}
 

@@ -15,7 +15,7 @@ from dagwright.plan.requests import Feedback
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.steering import Act, Cancel, Pause, Resume, SetLimits, take
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 from tests.unit.plan.building import broken, check, node, plan_of
 
 _JOINS = ("all", "any", "all_done", {"at_least": 2})

@@ -24,7 +24,7 @@ from dagwright.plan.stored import (
     unfilled_places,
 )
 from dagwright.plan.unfilled import encode, holes_of, shown_in_arguments, unfilled_from_json, unfilled_to_json
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 
 _NAMES = st.sampled_from(["a", "b", "id", "name", "x y"])
 _TEXTS = st.sampled_from(["", "é", "short", "x" * 600, "y" * (VALUE_BYTES + 1), "z" * 40_000])

@@ -8,7 +8,7 @@ from _pytest.mark.expression import Expression
 
 from scripts import run_tests
 from scripts.run_tests import FOREIGN, Stage, all_stages, files_of, summarize
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 
 _MARKERS = ("server", "waits", "slow", "alone", *FOREIGN)
 

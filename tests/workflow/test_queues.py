@@ -122,6 +122,7 @@ async def test_sub_plan_and_run_wait_for_a_worker_that_a_node_below_needs(client
     await runs.check_ended()
 
 
+@pytest.mark.slow
 async def test_sub_plan_whose_root_the_server_has_forgotten_tells_of_itself(client: Client, cached_runs: Runs) -> None:
     queue = f"far-{uuid4().hex}"
     far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue)

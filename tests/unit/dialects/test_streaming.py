@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dagwright.dialects.streaming import JsonSteps, Step
 from dagwright.dialects.written_text import read_written_json
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-99, 99) | st.text(alphabet="ab{}[]\"'\\,:/#*“”‘’\n\u00e9😀", max_size=8),

@@ -14,7 +14,7 @@ from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import MAX_MENDS_OF_A_CODE, bounded, folded
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import ToolDeclaration
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 
 NODE = '{"id": "a", "tool": "t"}'
 TOOLS = {name: ToolDeclaration(name) for name in ("read_file", "read_files", "search", "send_mail", "calculator")}

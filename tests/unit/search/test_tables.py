@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dagwright.search.cells import CELL_WIDTH, cell, table
 from dagwright.search.tables import MAX_COLUMNS, MAX_TABLES, document_table, group_tables
-from tests.support.examples import examples
+from tests.support.example_counts import examples
 
 
 @pytest.mark.parametrize(
