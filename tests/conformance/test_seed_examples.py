@@ -4,6 +4,7 @@ Each file in `seeds/` holds a `document` and either `valid` (what the check find
 refuses); `resolves` adds the arguments that one node gets for given results.
 """
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ def test_arguments_get_the_values_that_the_format_says(name: str) -> None:
 
 
 def test_missing_data_names_what_was_there_instead() -> None:
-    document = SEEDS["steps-find-and-send"]["document"]
+    document = copy.deepcopy(SEEDS["steps-find-and-send"]["document"])
     document[1]["arguments"]["input"] = {"to": "{{find_john.result.data[0].emial}}"}
     (_, node) = compile_plan(check(document)).nodes
     person = {"name": "John Smith", "email": "john.smith@example.com"}
