@@ -19,7 +19,8 @@ class SecretBinding:
     Args:
         tools: names of tools, or patterns such as `shop.*`.
         hosts: names of hosts that `http_request` may send it to, with a port if only that one is meant; `*.example.com`
-            is every host below that domain. Plain HTTP is for loopback hosts, and for those written `http://host`.
+            is every host below that domain. Plain HTTP is for loopback hosts, and for those written `http://host`;
+            `https://host` is never plain HTTP.
     """
 
     tools: Sequence[str] = ()
@@ -72,7 +73,7 @@ def _fits(scheme: str, host: str, port: int | None, pattern: str) -> bool:
     allowed, separator, rest = pattern.rpartition("://")
     if separator and allowed not in ("http", "https"):
         return False
-    if scheme != "https" and allowed != "http" and not _is_loopback(host):
+    if scheme != "https" and (allowed == "https" or (not allowed and not _is_loopback(host))):
         return False
     return _is_same_host(host, port, rest.removesuffix("/"))
 

@@ -527,7 +527,9 @@ def test_hosts_of_secrets_are_compared_as_names(host: str, pattern: str, expecte
         ("http://localhost:8080/", "localhost", True),
         ("http://127.0.0.2/", "127.0.0.2", True),
         ("http://[::1]/", "[::1]", True),
-        ("http://localhost/", "https://localhost", True),
+        ("http://localhost/", "https://localhost", False),
+        ("http://127.0.0.1:8080/", "https://127.0.0.1:8080", False),
+        ("https://localhost/", "https://localhost", True),
     ],
 )
 def test_secrets_go_over_plain_http_only_where_the_binding_allows_it(url: str, pattern: str, expected: bool) -> None:
