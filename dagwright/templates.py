@@ -6,6 +6,7 @@ must not import Temporal: templates are read and checked before there is a serve
 TemplatesUnreadable     the folder or a file in it cannot be used; the message names each problem and a fix
 """
 
+import os
 import re
 import threading
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ from typing import Any
 import structlog
 from pydantic import JsonValue
 
+from dagwright.dialects.json_reader import printable
 from dagwright.dialects.reading import FileStamp, inline_files, read_plan_file, stamp_of
 from dagwright.plan.checked_plan import Checked
 from dagwright.plan.compiled import CompiledPlan
@@ -166,7 +168,8 @@ class TemplateFolder:
             except TemplatesUnreadable as unreadable:
                 self._files = {}
                 if list(self._published.problems) != [""]:
-                    self._publish(Published({}, {"": [str(unreadable)]}))
+                    problem = _without(str(self._folder), self._folder.name, str(unreadable))
+                    self._publish(Published({}, {"": [problem]}))
                 return self._published
             files = {path: self._file(path) for path in paths}
             if [*files.values()] != [*self._files.values()]:
@@ -234,7 +237,22 @@ def _read_file(path: Path, tools: Mapping[str, ToolDeclaration]) -> _File:
     try:
         return _File(stamps, _template(path, tools, stamps), [])
     except PlanInvalid as invalid:
-        return _File(stamps, None, _lines(path, invalid))
+        return _File(stamps, None, [_from_folder(line, path, stamps) for line in _lines(path, invalid)])
+
+
+def _from_folder(line: str, path: Path, read: Iterable[Path]) -> str:
+    """Name the files of a problem relative to the template, as API clients read it too."""
+    base = path.parent.resolve()
+    line = _without(str(path), path.name, line)
+    for file in sorted(read, key=lambda file: len(str(file)), reverse=True):
+        if file != path:
+            line = _without(str(file), os.path.relpath(file, base), line)
+    return line
+
+
+def _without(path: str, shown: str, text: str) -> str:
+    # The current folder, `.`, has no name.
+    return text.replace(printable(path), printable(shown)) if shown else text
 
 
 def _template(path: Path, tools: Mapping[str, ToolDeclaration], stamps: dict[Path, FileStamp]) -> Template:

@@ -76,6 +76,23 @@ async def test_broken_file_reports_its_problem_and_leaves_the_others_usable(serv
         )
 
 
+async def test_problems_of_files_do_not_name_folders_of_the_machine(served: Served) -> None:
+    http, folder = served
+    (folder / "syntax.json").write_text("{", encoding="utf-8")
+    parts = {"plan": 1, "nodes": [{"id": "a", "plan": "parts/lost.json"}, {"id": "b", "plan": "parts/broken.json"}]}
+    (folder / "outer.json").write_text(json.dumps(parts), encoding="utf-8")
+    (folder / "parts").mkdir()
+    (folder / "parts" / "broken.json").write_text("{", encoding="utf-8")
+    found = {name: (await http.get(f"/v1/models/plan/{name}")).json() for name in ("syntax", "outer")}
+    for path in folder.glob("*.json"):
+        path.unlink()
+    emptied = (await http.get("/v1/models/plan/double")).json()
+    assert str(folder.parent) not in json.dumps([found, emptied])
+    assert "syntax.json" in found["syntax"]["error"]["message"]
+    assert "there is no file parts/lost.json" in found["outer"]["error"]["message"]
+    assert "the folder of plans, plans, holds no file" in emptied["error"]["message"]
+
+
 async def test_name_that_no_file_has_is_reported_as_that(served: Served) -> None:
     http, folder = served
     missing = (await http.get("/v1/models/plan/other")).json()["error"]["message"]
