@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from dagwright.contracts.hooks import signing_key
+from dagwright.contracts.model_calls import MODEL_NAME_CHARACTERS
 from dagwright.contracts.rounds import (
     MAX_ROUNDS,
     MAX_ROUNDS_LIMIT,
@@ -110,7 +111,7 @@ class Settings(BaseSettings):
     """The lowest level of Dagwright's own log lines that is written."""
     log_format: Literal["console", "json"] = "console"
     """`console` for people, `json` for one JSON object a line."""
-    model: str | None = None
+    model: str | None = Field(default=None, max_length=MODEL_NAME_CHARACTERS)
     """The model that planners and agents use unless a command names another."""
     max_rounds: int = Field(default=MAX_ROUNDS, ge=1, le=MAX_ROUNDS_LIMIT)
     """How often the planner of a question is asked that is answered in rounds, unless the question says it."""

@@ -77,6 +77,14 @@ def test_other_proxies_are_refused(given: str, monkeypatch: pytest.MonkeyPatch) 
         load_settings()
 
 
+def test_a_model_name_that_no_call_could_carry_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGWRIGHT_MODEL", "m" * 200)
+    assert load_settings().model == "m" * 200
+    monkeypatch.setenv("DAGWRIGHT_MODEL", "m" * 201)
+    with pytest.raises(SettingsError, match=r"DAGWRIGHT_MODEL can not be used: .*at most 200 characters"):
+        load_settings()
+
+
 def test_every_variable_of_the_contract_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     variables = {
