@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import pydantic_core
@@ -25,7 +25,7 @@ from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.conditions import read_condition
 from dagwright.plan.document import Document
 from dagwright.plan.errors import MAX_PROBLEMS, Note, PlanInvalid, Problem, pointer
-from dagwright.plan.flow_checks import flow_problems, undeclared_inputs
+from dagwright.plan.flow_checks import flow_problems, misspelt_keywords, undeclared_inputs
 from dagwright.plan.inputs import missing_inputs, wrong_inputs
 from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.policy import LETTING_INLINE, REFUSED_INLINE, Policy
@@ -98,7 +98,8 @@ def _checked(document: Document, tools: Mapping[str, ToolDeclaration], *, any_to
     found = [*problems, *(problem for problem in between if problem.pointer not in known)]
     if checked is None or found:
         raise PlanInvalid(found)
-    if notes := [*islice(undeclared_inputs(checked, hints), _MOST_NOTES)]:
+    worth_saying = chain(undeclared_inputs(checked, hints), misspelt_keywords(checked, hints))
+    if notes := [*islice(worth_saying, _MOST_NOTES)]:
         return replace(checked, notes=[*checked.notes, *notes])
     return checked
 

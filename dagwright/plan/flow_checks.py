@@ -25,6 +25,70 @@ longer: the server would give up attempts that run, and repeat all of them."""
 _OF_FOR_EACH: JsonTypes = frozenset({"array", "null"})
 """A `for_each` over null is skipped."""
 
+_KEYWORDS = (
+    "type",
+    "enum",
+    "const",
+    "title",
+    "description",
+    "default",
+    "prompt",
+    "examples",
+    "format",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "items",
+    "prefixItems",
+    "contains",
+    "minContains",
+    "maxContains",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "properties",
+    "required",
+    "additionalProperties",
+    "patternProperties",
+    "propertyNames",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "minProperties",
+    "maxProperties",
+    "dependentRequired",
+    "dependentSchemas",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+    "definitions",
+    "dependencies",
+    "$ref",
+    "$defs",
+    "$schema",
+    "$id",
+    "$anchor",
+    "$comment",
+    "$vocabulary",
+    "$dynamicRef",
+    "$dynamicAnchor",
+)
+"""Keywords of JSON Schema 2020-12 and the older ones that validators still read, and ours beside them."""
+
 
 def flow_problems(checked: Checked, hints: NameHints) -> Iterator[Problem]:
     """Yield what is wrong with a plan and its sub-plans; parts with other problems are left out.
@@ -107,6 +171,22 @@ def undeclared_inputs(checked: Checked, hints: NameHints) -> Iterator[Note]:
             yield Note("undeclared_input", message, node, place)
     for sub_plan in checked.sub_plans.values():
         yield from undeclared_inputs(sub_plan, hints)
+
+
+def misspelt_keywords(checked: Checked, hints: NameHints) -> Iterator[Note]:
+    """Yield a note for each key of an input that is nearly a keyword of JSON Schema; other keys of authors are theirs.
+
+    Args:
+        hints: budget of the check.
+    """
+    for name, schema in checked.inputs.items():
+        for key in schema:
+            near = hints.near(key, _KEYWORDS) if key not in _KEYWORDS else None
+            if near is not None:
+                message = f"inputs.{name}.{key}: {key!r} is no keyword of JSON Schema and has no effect; {near}"
+                yield Note("unknown_keyword", message, None, pointer("inputs", name, key))
+    for sub_plan in checked.sub_plans.values():
+        yield from misspelt_keywords(sub_plan, hints)
 
 
 def _first_use(checked: Checked, name: str) -> tuple[str | None, str]:
