@@ -176,7 +176,9 @@ def _piece(values: Sequence[Any]) -> tuple[str, int]:
 
 
 def chunk_end_to_json(scheduler: Scheduler, pieces: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """Returns what the run of a chunk tells the one above.
+    """Return the end of a chunk for its parent run.
+
+    The error of a completed chunk is that of its first item that failed and has the value of `on_error` as its result.
 
     Args:
         pieces: (reference, count) of the results in the store, if they went there.
@@ -191,6 +193,8 @@ def chunk_end_to_json(scheduler: Scheduler, pieces: Sequence[tuple[str, int]]) -
         end |= {"failed_key": failed.key, "error": failed.record.error.to_json()}
     elif record.error is not None:
         end["error"] = record.error.to_json()
+    elif (replaced := next((item.record.error for item in record.items if item.record.error), None)) is not None:
+        end["error"] = replaced.to_json()
     if record.status is NodeStatus.COMPLETED:
         end |= {"pieces": [list(piece) for piece in pieces]} if pieces else {"results": unfilled_to_json(record.result)}
     return {"chunk": end}

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.plan.chunks import is_cut
+from dagwright.plan.chunks import is_chunk, is_cut
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, node_to_json, tool_of
 from dagwright.plan.contents import changes_the_world, content_of, content_of_map
 from dagwright.plan.graph import dependents_of
@@ -159,13 +159,17 @@ class _Taker:
         """Takes the results of a large map over as a whole."""
         if any(f"{node.id}[{item.key}]" in self._found.undone for item in record.items):
             return
-        is_whole = is_result(record) and all(item.record.status is NodeStatus.COMPLETED for item in record.items)
+        # The last task joins results. It stays pending where they are small, or were joined by the run itself.
+        chunks = [item.record for item in record.items if is_chunk(item)]
+        is_whole = is_result(record) and all(is_result(chunk) for chunk in chunks)
         if is_whole:
             self._put(node.id, record, lambda version: content_of_map(self._old, number, version=version))
         if not is_whole and changes_the_world(self._new[node.id], self._plan.tools):
+            advice = f"name it with --rerun {node.id} to do all of them again"
+            if self._source.is_open and not record.status.is_final:
+                advice = f"let them end first, or {advice}"
             self._found.problems.append(
-                f"the items of {node.id!r} run in runs of their own, and some have changed the world already: let them "
-                f"end first, or name it with --rerun {node.id} to do all of them again"
+                f"the items of {node.id!r} run in runs of their own, and some have changed the world already: {advice}"
             )
 
     def _take_task(self, number: int, item: int, task_id: str, record: Record) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dagwright.contracts.chunk_runs import chunk_end_from_json, chunk_end_to_json
 from dagwright.contracts.outcomes import next_call
 from dagwright.plan import item_book
 from dagwright.plan.carry import carry_of, restore
@@ -13,7 +14,7 @@ from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
 from dagwright.plan.ready_queue import Gate, ReadyQueue, gates_of
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus
+from dagwright.plan.states import Chunk, NodeStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
 from tests.unit.plan.building import compiled, node, plan_of, scheduler_of, started, states
@@ -109,6 +110,17 @@ def test_failed_items_are_counted_over_all_chunks() -> None:
     assert record.error == NodeError("odd", "3 of 1200 items failed; the first: m[400]: no luck")
     assert counts_of_items(record) == {"completed": 1_197, "failed": 3}
     assert states(scheduler) == {"m": "failed", "z": "blocked"}
+
+
+def test_chunk_reports_the_error_of_an_item_that_completed_with_the_value_of_on_error() -> None:
+    scheduler = scheduler_of(node("m", for_each=["x", "y"], on_error={"value": 0}))
+    (first, second) = started(scheduler)
+    scheduler.complete(first.id, 1, at=2.0)
+    scheduler.fail(second.id, NodeError("odd", "no luck"), at=2.0)
+    encoded = chunk_end_to_json(scheduler, [])["chunk"]
+    assert chunk_end_from_json(encoded, Chunk(0, 2)) == ChunkEnd(
+        NodeStatus.COMPLETED, {"completed": 2}, [1, 0], [], error=NodeError("odd", "no luck")
+    )
 
 
 def test_stopped_run_joins_nothing_any_more() -> None:

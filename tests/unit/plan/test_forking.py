@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.chunks import ChunkEnd
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import NodeError
 from dagwright.plan.forking import Change, Outlook, Source, Takeover, outlook, takeover
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt
+from dagwright.plan.states import Attempt, NodeStatus
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.undoing import without_undoing
 from tests.unit.plan.building import broken, compiled, node, plan_of, started, states
@@ -200,6 +201,74 @@ def test_failed_items_of_a_node_are_done_again_with_their_keys() -> None:
 
     assert scopes(begun) == {"each[y]": "old-scope"}
     assert (seen.reused, seen.runs) == (["each[x]"], {"each[y]": "had failed"})
+
+
+def ran_in_chunks(
+    made: CompiledPlan,
+    *,
+    size: int,
+    failed: int | None = None,
+    replaced: int | None = None,
+    running: int | None = None,
+) -> Scheduler:
+    """Return the scheduler of a run with one large map.
+
+    Args:
+        size: characters of the result of each item.
+        failed, replaced, running: first item of the chunk that fails, has items with the value of `on_error`, or has
+            not ended; `None` if there is no such chunk.
+    """
+    scheduler = Scheduler(made, {})
+    scheduler.begin(1.0)
+    for task in started(scheduler, at=1.0):
+        assert task.chunk is not None
+        if task.chunk.first == running:
+            continue
+        if task.chunk.first == failed:
+            end = ChunkEnd(NodeStatus.FAILED, {"failed": task.chunk.count}, error=NodeError("odd", "no luck"))
+        elif task.chunk.first == replaced:
+            counts = {"completed": task.chunk.count}
+            end = ChunkEnd(NodeStatus.COMPLETED, counts, [None] * task.chunk.count, error=NodeError("odd", "no luck"))
+        else:
+            values = ["x" * size] * task.chunk.count if size < 100 else None
+            pieces = () if values is not None else [(f"sha256-{task.chunk.first}", size * task.chunk.count)]
+            end = ChunkEnd(NodeStatus.COMPLETED, {"completed": task.chunk.count}, values=values, pieces=pieces)
+        scheduler.end_chunk(task.id, end, at=2.0)
+    for task in started(scheduler, at=2.0):
+        scheduler.complete(task.id, "joined", at=3.0)
+    return scheduler
+
+
+@pytest.mark.parametrize("tool", ["look", "put", "send"])
+@pytest.mark.parametrize("size", [1, 1_000])
+def test_large_map_is_taken_over_whether_its_results_are_joined_in_the_run_or_by_a_task(tool: str, size: int) -> None:
+    made = plan({**send("m", tool=tool, to="{{item}}"), "for_each": list(range(1_200))})
+    begun, taken, seen = forked(ran_in_chunks(made, size=size), made)
+
+    assert (taken.problems, seen) == ([], Outlook(["m"], {}, [], []))
+    assert states(begun) == {"m": "completed"}
+    assert begun.records[0].result == (["x"] * 1_200 if size == 1 else "joined")
+
+
+@pytest.mark.parametrize(
+    ("is_open", "chunks", "advice"),
+    [
+        (True, {"running": 600}, "let them end first, or name it with --rerun m to do all of them again"),
+        (True, {"failed": 300}, "name it with --rerun m to do all of them again"),
+        (False, {"failed": 300}, "name it with --rerun m to do all of them again"),
+        (False, {"replaced": 300}, "name it with --rerun m to do all of them again"),
+    ],
+)
+def test_large_map_that_has_changed_a_part_of_the_world_has_to_be_named(
+    is_open: bool, chunks: dict[str, int], advice: str
+) -> None:
+    made = plan({**send("m", to="{{item}}"), "for_each": list(range(1_200))})
+    old = ran_in_chunks(made, size=1, **chunks)
+    _, taken, _ = forked(old, made, is_open=is_open)
+    words = "the items of 'm' run in runs of their own, and some have changed the world already"
+    assert taken.problems == [f"{words}: {advice}"]
+    _, taken, _ = forked(old, made, is_open=is_open, rerun=["m"])
+    assert taken.problems == []
 
 
 UNDOABLE = {
