@@ -70,7 +70,7 @@ async def read_fields(search: Search, index: str) -> IndexFields:
     """
     refuse_foreign_index(search, index)
     try:
-        mapping = await read_mapping(search.client, index)
+        mapping = await read_mapping(search.client, index, search.limits)
     except IndexMissing as error:
         raise without_index(error) from None
     # Whoever made the index wrote what he liked into `_meta`: what is of another form says nothing.

@@ -162,7 +162,7 @@ async def _types_of(search: Search, index: str) -> Mapping[str, str]:
     """Returns the fields of an index that may be read, with their types; raises as `checked`."""
     refuse_foreign_index(search, index)
     try:
-        return await read_types(search.client, index)
+        return await read_types(search.client, index, search.limits)
     except IndexMissing as error:
         raise without_index(error) from None
 

@@ -100,7 +100,7 @@ async def why_invalid(client: AsyncOpenSearch, query: ReadQuery, limits: QueryLi
             told = await client.indices.validate_query(
                 index=query.index,
                 body={"query": query.body["query"]},
-                params={"explain": "true"},
+                params={"explain": "true", **_params(limits)},
             )
             if told.get("valid") is not True:
                 return _explanation(told)
@@ -113,20 +113,20 @@ async def why_invalid(client: AsyncOpenSearch, query: ReadQuery, limits: QueryLi
     return None
 
 
-async def read_mapping(client: AsyncOpenSearch, index: str) -> Mapping[str, Any]:
-    """Returns the mapping of an index; of an alias, that of the index that is told first.
+async def read_mapping(client: AsyncOpenSearch, index: str, limits: QueryLimits) -> Mapping[str, Any]:
+    """Return the mapping of an index; for an alias, that of the first index in the response.
 
     Raises:
         AskFailed: the index is not there, or the server does not let us in.
         RetryLater: the server cannot be asked now.
     """
-    return (await _mappings(client, index))[0]
+    return (await _mappings(client, index, limits))[0]
 
 
-async def read_types(client: AsyncOpenSearch, index: str) -> dict[str, str]:
-    """Returns the types of the fields of an index, of an alias those of all its indices; raises as `read_mapping`."""
+async def read_types(client: AsyncOpenSearch, index: str, limits: QueryLimits) -> dict[str, str]:
+    """Return the types of the fields of an index, for an alias those of all its indices; raises as `read_mapping`."""
     types: dict[str, str] = {}
-    for mapping in await _mappings(client, index):
+    for mapping in await _mappings(client, index, limits):
         types |= types_of(mapping)
     return types
 
@@ -138,9 +138,9 @@ def types_of(mapping: Mapping[str, Any]) -> dict[str, str]:
     return types
 
 
-async def _mappings(client: AsyncOpenSearch, index: str) -> list[Mapping[str, Any]]:
+async def _mappings(client: AsyncOpenSearch, index: str, limits: QueryLimits) -> list[Mapping[str, Any]]:
     async with _asked(client, index):
-        told = await client.indices.get_mapping(index=index)
+        told = await client.indices.get_mapping(index=index, params=_params(limits))
     return [each.get("mappings", {}) for each in told.values()]
 
 

@@ -29,7 +29,7 @@ class Server:
     def indices(self) -> "Server":
         return self
 
-    async def get_mapping(self, *, index: str) -> dict[str, Any]:
+    async def get_mapping(self, *, index: str, **_: Any) -> dict[str, Any]:
         self.asked.append({"mapping_of": index})
         return {index: {"mappings": self.mapping}}
 

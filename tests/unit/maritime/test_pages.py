@@ -30,7 +30,7 @@ class Server:
     def indices(self) -> "Server":
         return self
 
-    async def get_mapping(self, *, index: str) -> dict[str, Any]:
+    async def get_mapping(self, *, index: str, **_: Any) -> dict[str, Any]:
         mappings: dict[str, Any] = Indices("maritime").bodies()[INDEX]["mappings"]
         if not self._has_identifier:
             mappings = {"properties": {"teu": {"type": "integer"}}}

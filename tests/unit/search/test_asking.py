@@ -1,11 +1,23 @@
 """What is done about each error of a search server: write the query anew, load the data, or try again later."""
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 from opensearchpy import AsyncOpenSearch, exceptions
 
-from dagwright.search.asking import AccessRefused, IndexMissing, NoAnswer, QueryInvalid, ServerHangs, ask, ask_error_of
+from dagwright.search.asking import (
+    AccessRefused,
+    IndexMissing,
+    NoAnswer,
+    QueryInvalid,
+    ServerHangs,
+    ask,
+    ask_error_of,
+    read_mapping,
+    read_types,
+    why_invalid,
+)
 from dagwright.search.limits import Check, QueryLimits
 from dagwright.search.read_only import read_query
 from dagwright.tools.errors import GiveUp, RetryLater
@@ -133,3 +145,40 @@ async def test_server_that_hangs_is_told_from_a_query_that_takes_too_long(lives:
     assert type(failed.value) is kind
     assert ("ask for less" in failed.value.advice) == lives
     assert ("dagwright.search up" in failed.value.advice) != lives
+
+
+class Patient:
+    """A client that records how long each request may take."""
+
+    def __init__(self) -> None:
+        self.indices = self
+        self.timeouts_s: list[tuple[str, Any]] = []
+
+    def _answer(self, request: str, params: Mapping[str, Any] | None) -> None:
+        self.timeouts_s.append((request, (params or {}).get("request_timeout")))
+
+    async def search(self, *, params: Mapping[str, Any] | None = None, **_: Any) -> Any:
+        self._answer("search", params)
+        return {"hits": {"total": {"value": 0, "relation": "eq"}, "hits": []}, "timed_out": False}
+
+    async def validate_query(self, *, params: Mapping[str, Any] | None = None, **_: Any) -> Any:
+        self._answer("validate_query", params)
+        return {"valid": True}
+
+    async def get_mapping(self, *, params: Mapping[str, Any] | None = None, **_: Any) -> Any:
+        self._answer("get_mapping", params)
+        return {"goods-a": {"mappings": {"properties": {"port": {"type": "keyword"}}}}}
+
+
+async def test_each_request_ends_after_the_time_of_a_query_and_the_grace() -> None:
+    limits = QueryLimits(timeout_s=50.0)
+    patient = Patient()
+    client = cast("AsyncOpenSearch", patient)
+    body = {"sort": [{"port": "asc"}]}
+    query = read_query("goods-a", body, prefix="goods", check=Check(limits, {"port": "keyword"}))
+    await ask(client, query, limits)
+    assert await why_invalid(client, query, limits) is None
+    assert await read_types(client, "goods-a", limits) == {"port": "keyword"}
+    assert await read_mapping(client, "goods-a", limits) == {"properties": {"port": {"type": "keyword"}}}
+    requests = ["search", "validate_query", "search", "get_mapping", "get_mapping"]
+    assert patient.timeouts_s == [(request, 60.0) for request in requests]
