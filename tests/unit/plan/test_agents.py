@@ -58,10 +58,7 @@ def test_agent_needs_an_objective_and_takes_no_arguments() -> None:
     raw = plan_of(node("a", agent="web_researcher", arguments={"topic": "tea"}), node("b", agent="writer"))
     assert list(problems_of(raw, tools=AGENTS)) == [
         Problem(
-            "invalid_field",
-            "the agent 'web_researcher' needs an objective, such as: Research {topic}",
-            "/nodes/0",
-            "a",
+            "invalid_field", "the agent 'web_researcher' needs an objective, such as: Research {topic}", "/nodes/0", "a"
         ),
         Problem(
             "invalid_field",

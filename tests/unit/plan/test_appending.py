@@ -1,19 +1,29 @@
-"""Nodes for a plan that runs: what they may mean, and which declaration of a tool counts."""
+"""Nodes for a plan that runs: what they may mean, and that judging them is bounded at each moment."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from dagwright.contracts.agent_nodes import with_agents
+from dagwright.plan import appending, run_state
 from dagwright.plan.agent_cards import AgentCard
 from dagwright.plan.agents import agent_declaration
 from dagwright.plan.appending import extension_of
+from dagwright.plan.carry import carry_of
+from dagwright.plan.checked_plan import Checked
 from dagwright.plan.compiled import agent_of
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.extension import extended, extension_from_json
+from dagwright.plan.judging import growth_of, work_of_nodes
+from dagwright.plan.node_acts import AppendWritten
+from dagwright.plan.requests import JUDGED_AT_ONCE, Feedback
+from dagwright.plan.steering import take
 from dagwright.plan.stored import Part, Path, StoredValue
 from dagwright.plan.tools import Effects, ToolDeclaration
-from tests.unit.plan.building import node, scheduler_of, started
+from dagwright.plan.validation import check_document
+from dagwright.plan.work import MAX_WORK, TOO_MUCH_AT_ONCE, WorkBudget
+from tests.unit.plan.building import node, scheduler_of, started, states
 
 _MANY = 1_200
 
@@ -99,3 +109,142 @@ def _named(value: Any, name: str) -> Any:
     if isinstance(value, dict):
         return {key: _named(part, name) for key, part in value.items()}
     return [_named(part, name) for part in value]
+
+
+_NEW = [node(f"x{number}") for number in range(199)]
+_TAKEN_ID = "the run has a node or item 'm[a]' already"
+_GUIDANCE = {"type": "GUIDANCE", "prompt": "What else?"}
+
+
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Returns a list that gets the count of nodes of each plan that is checked."""
+    found: list[int] = []
+
+    def counted(document: Any, **more: Any) -> Checked:
+        found.append(len(document.plan["nodes"]))
+        return check_document(document, **more)
+
+    monkeypatch.setattr(appending, "check_document", counted)
+    return found
+
+
+def _with_map() -> Any:
+    scheduler = scheduler_of(node("m", for_each=["a"], key="{{item}}"), node("on", "m"))
+    started(scheduler)
+    return scheduler
+
+
+def test_refused_nodes_take_their_share_of_a_moment_and_then_are_not_read(checks: list[int]) -> None:
+    scheduler = _with_map()
+    before = carry_of(scheduler)
+    refused = AppendWritten([*_NEW, node("m[a]")])
+    told = [take(refused, scheduler, at=2.0) for _ in range(250)]
+    assert list(dict.fromkeys(told)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
+    assert 5 < len(checks) == told.count(_TAKEN_ID) < 30
+    assert (take(refused, scheduler, at=3.0), carry_of(scheduler)) == (_TAKEN_ID, before)
+
+
+def test_a_flood_of_refused_nodes_leaves_the_work_of_the_run_itself() -> None:
+    scheduler = scheduler_of(node("a"), node("b", when="a.result > 1"), node("m", for_each=["a"], key="{{item}}"))
+    started(scheduler)
+    for _ in range(250):
+        take(AppendWritten([*_NEW, node("m[a]")]), scheduler, at=2.0)
+    scheduler.complete("a", 2, at=2.0)
+    assert states(scheduler)["b"] == "ready"
+
+
+def test_many_small_extensions_are_taken_at_one_moment() -> None:
+    scheduler = scheduler_of(node("a"))
+    started(scheduler)
+    assert {take(AppendWritten([node(f"x{number}")]), scheduler, at=2.0) for number in range(100)} == {None}
+
+
+def test_nodes_with_something_wrong_pay_for_the_names_that_they_are_compared_with(checks: list[int]) -> None:
+    scheduler = scheduler_of(node("north"))
+    started(scheduler)
+    wrong = AppendWritten([node("x", "nort")])
+    told = [take(wrong, scheduler, at=2.0) or "" for _ in range(250)]
+    message = "unknown_dependency at /nodes/0/depends_on/0: 'x' depends on unknown node 'nort' (did you mean 'north'?)"
+    assert list(dict.fromkeys(told)) == [message, TOO_MUCH_AT_ONCE]
+    assert len(checks) < 80
+
+
+def test_nodes_that_are_taken_are_read_once(checks: list[int]) -> None:
+    scheduler = scheduler_of(node("a"))
+    started(scheduler)
+    assert take(AppendWritten([node("b", "a")]), scheduler, at=2.0) is None
+    assert (checks, states(scheduler)) == ([2], {"a": "running", "b": "pending"})
+
+
+def test_looking_at_nodes_is_bounded_by_itself_and_takes_nothing_from_taking_them(checks: list[int]) -> None:
+    scheduler = _with_map()
+    refused = AppendWritten([*_NEW, node("m[a]")])
+    told = [refused.refusal_of(scheduler, at=2.0) for _ in range(250)]
+    assert list(dict.fromkeys(told)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
+    assert len(checks) == told.count(_TAKEN_ID) < 30
+    assert take(AppendWritten([node("b")]), scheduler, at=2.0) is None
+
+
+def test_nodes_for_a_run_that_is_too_large_are_not_read(checks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = scheduler_of(*(node(f"n{number}") for number in range(4)))
+    monkeypatch.setattr(run_state, "MAX_WORK", 3 * run_state.WORK_OF_REMAKING)
+    told = take(AppendWritten([node("b")]), scheduler, at=2.0)
+    assert (told or "").partition(";")[0] == "the run has 4 nodes and 0 edges"
+    assert checks == []
+
+
+def test_nodes_that_alone_take_too_long_are_told_from_those_that_came_with_too_many(checks: list[int]) -> None:
+    scheduler = scheduler_of(node("a"))
+    long = [node(f"x{number}", when="(" * 3_900) for number in range(60)]
+    told = "to check these nodes takes longer than a run has for them: send fewer or smaller ones at once"
+    assert [take(AppendWritten(long), scheduler, at=at) for at in (1.0, 2.0)] == [told, told]
+    assert checks == []
+
+
+@pytest.mark.parametrize("how", ["asked", "early"])
+def test_nodes_that_come_with_guidance_have_the_same_bounds(how: str, checks: list[int]) -> None:
+    first = [] if how == "asked" else ["m"]
+    scheduler = scheduler_of(node("m", for_each=["a"], key="{{item}}"), node("ask", *first, human=_GUIDANCE))
+    started(scheduler)
+    answer = Feedback("ask", {"text": "more", "nodes": [*_NEW, node("m[a]")]}, by="ann")
+    looked = [scheduler.refusal_of(answer, 2.0) for _ in range(100)]
+    told = [scheduler.answer(answer, 2.0) for _ in range(100)]
+    expected = [f"'ask': {_TAKEN_ID}", TOO_MUCH_AT_ONCE]
+    assert (list(dict.fromkeys(looked)), list(dict.fromkeys(told))) == (expected, expected)
+    assert len(checks) == looked.count(expected[0]) + told.count(expected[0]) < 60
+    assert scheduler.answer(answer, 3.0) == expected[0]
+
+
+def test_guidance_with_nodes_is_read_once_when_it_is_taken(checks: list[int]) -> None:
+    scheduler = scheduler_of(node("ask", human=_GUIDANCE), node("a"))
+    started(scheduler)
+    answer = Feedback("ask", {"text": "more", "nodes": [node("b", "ask")]}, by="ann")
+    assert scheduler.answer(answer, 2.0) is None
+    assert (checks, list(states(scheduler))) == ([3], ["ask", "a", "b"])
+
+
+def test_the_largest_message_that_is_only_long_is_taken() -> None:
+    scheduler = scheduler_of(node("a"))
+    nodes = [node(f"x{number}", arguments={"text": "x" * 1_200}) for number in range(200)]
+    extension = growth_of(nodes, scheduler, tools={}, budget=WorkBudget(JUDGED_AT_ONCE))
+    assert not isinstance(extension, str)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count_there", "work"),
+    [
+        ([{"id": "x"}], 1, 600 + 100 + 2 * 12 + 50 + 5),
+        ([{"id": "x", "when": "a.b"}], 1, 600 + 100 + 2 * 25 + 50 + 5 + 15 * 3),
+        ([{"id": "x", "wen": "{{a}}{{"}], 1, 600 + 100 + 2 * 28 + 50 + 5 + 200 + 2 * 12),
+        ([{"id": "x", "plan": {"nodes": [{"id": "y"}, 3]}}], 0, 600 + 200 + 2 * 44),
+        ([{"id": "x"}], 2_000, 600 + 100 + 2 * 12 + 50 * 1_000 + 5 * 2_000),
+    ],
+)
+def test_work_of_nodes_follows_from_sizes(nodes: list[Mapping[str, Any]], count_there: int, work: int) -> None:
+    assert work_of_nodes(nodes, count_there=count_there) == work
+
+
+def test_all_that_is_spent_at_one_moment_stays_below_what_a_workflow_has() -> None:
+    # Half a microsecond each; Temporal gives up after 2 s.
+    assert (MAX_WORK + 2 * JUDGED_AT_ONCE) / 2_000_000 <= 1.5

@@ -406,11 +406,7 @@ def test_run_that_finishes_reads_the_plan_that_it_has_paid_for() -> None:
 
 def test_call_that_goes_on_with_a_conversation_is_estimated_with_it() -> None:
     said = {"config": {"max_tokens": 100}, "messages": [], "before": "sha256:0"}
-    nodes = (
-        call("turn1"),
-        node("turn1.1", "turn1"),
-        node("turn2", "turn1.1", tool="call_model", arguments=said),
-    )
+    nodes = (call("turn1"), node("turn1.1", "turn1"), node("turn2", "turn1.1", tool="call_model", arguments=said))
     budget = Budget({"tokens": 5_000})
     scheduler = run_of(*nodes, budget=budget)
     started(scheduler)

@@ -1,4 +1,4 @@
-"""Effects of calls: by the arguments, by what the author declares, and never by what a model declares."""
+"""Effects of calls and policies: by arguments, by what the author declares, and what was approved for a run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import plan_from_json, plan_to_json, tool_of
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.model_policy import intents_policy, model_policy, named_files
-from dagwright.plan.policy import Policy, Rule, policy_from_json
+from dagwright.plan.policy import MAX_RULES, Policy, Rule, letting_run, policy_from_json
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.preparation import check_plan
 from dagwright.tools import ToolRegistry
@@ -209,3 +209,39 @@ def test_a_rule_can_be_about_the_tool_that_undoes_a_call() -> None:
     assert [policy.verdict(tool, dict) for tool in (undone, final)] == ["run", "ask"]
     with pytest.raises(ValueError, match=r"rules\[0\]\.undo: expected the name of a tool"):
         policy_from_json({"rules": [{"undo": 7, "then": "run"}]})
+
+
+_PAY = ToolDeclaration("pay", effects=Effects.WRITE)
+_MAIL = ToolDeclaration("mail", effects=Effects.WRITE)
+_TO_EVE = {"properties": {"to": {"const": "eve"}}, "required": ["to"]}
+
+
+def _verdicts(policy: Policy, to: str) -> tuple[Any, Any]:
+    return policy.verdict(_PAY, lambda: {"to": to}), policy.verdict(_MAIL, lambda: {"to": to})
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy((Rule("refuse", arguments=_TO_EVE), Rule("ask", effects=("write",)))),
+        Policy((Rule("refuse", arguments=_TO_EVE), Rule("ask", tool="p*"), Rule("ask", tool="m*"))),
+        Policy((Rule("refuse", arguments=_TO_EVE),), otherwise="ask"),
+    ],
+    ids=["by effects", "by name", "otherwise"],
+)
+def test_calls_that_were_asked_about_run_and_refused_ones_stay_refused(policy: Policy) -> None:
+    below = letting_run(policy, ["pay"])
+    assert _verdicts(below, "bob") == ("run", "ask")
+    assert _verdicts(below, "eve") == ("refuse", "refuse")
+
+
+def test_policy_without_remembered_tools_is_the_same() -> None:
+    policy = Policy((Rule("ask"),))
+    assert letting_run(policy, []) == policy
+
+
+def test_tools_beyond_the_limit_of_rules_are_asked_about() -> None:
+    below = letting_run(Policy((Rule("ask"),)), [f"tool{number}" for number in range(MAX_RULES)])
+    assert len(below.rules) == MAX_RULES
+    verdicts = [below.verdict(ToolDeclaration(f"tool{number}"), dict) for number in (0, MAX_RULES - 1)]
+    assert verdicts == ["run", "ask"]

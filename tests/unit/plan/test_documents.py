@@ -1,4 +1,4 @@
-"""What crosses the boundary: documents, messages, keys, limits and the published schema."""
+"""What crosses the boundary: documents, answers to queries, messages, keys, limits and the published schema."""
 
 import json
 import subprocess
@@ -8,8 +8,10 @@ from typing import Any
 import jsonschema_rs
 import pydantic_core
 import pytest
+from pydantic import JsonValue
 from temporalio.api.common.v1 import Payload
 
+from dagwright.contracts.answers import graph_answer, node_answer, status_answer
 from dagwright.contracts.documents import (
     RunFacts,
     compact_document,
@@ -18,6 +20,7 @@ from dagwright.contracts.documents import (
     counted_result_document,
     encoded_size,
     graph_document,
+    nodes_ended,
     result_document,
 )
 from dagwright.contracts.failures import run_error_of
@@ -32,14 +35,17 @@ from dagwright.contracts.messages import (
     run_input_to_json,
     sub_plan_end_from_json,
 )
-from dagwright.contracts.outcomes import read_result, take_result
+from dagwright.contracts.outcomes import is_sub_plan, next_call, read_result, take_result, take_sub_plan_end
 from dagwright.contracts.said import by_of_anything
 from dagwright.contracts.slices import end_from_json, end_to_json
 from dagwright.contracts.wire import METADATA_CACHED
+from dagwright.dialects import to_document
 from dagwright.plan.by import By
+from dagwright.plan.compilation import compile_plan
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt
+from dagwright.plan.states import Attempt, NodeStatus
 from dagwright.plan.times import format_time
+from dagwright.plan.validation import check_document
 from dagwright.plan_schema import SCHEMA_FILE, agents_schema, schema_texts
 from tests.unit.plan.building import broken, compiled, node, plan_of, problems_of, scheduler_of, started
 from tests.unit.plan.test_compilation import EVERYTHING
@@ -372,3 +378,123 @@ def test_rounds_of_a_question_are_told_in_short_where_the_document_would_be_too_
         "final_response": "So.",
         "left_out": "sub-goals and rounds: too large",
     }
+
+
+_MOST = 1_500_000
+
+
+def test_small_graph_is_told_whole() -> None:
+    scheduler = scheduler_of(node("a"), node("b", "a"))
+    assert graph_answer(scheduler) == graph_document(scheduler)
+
+
+def test_graph_of_many_parts_is_told_by_its_counts() -> None:
+    scheduler = scheduler_of(*(node(f"n{number}", *(["n0"] if number else [])) for number in range(5_001)))
+    started(scheduler)
+    message = (
+        "5,001 nodes and 5,000 edges are too large for a query; `dagwright graph RUN` draws them, and "
+        "`dagwright graph RUN --format json` lists all"
+    )
+    assert graph_answer(scheduler) == {
+        "nodes": [],
+        "edges": [],
+        "counts": {"pending": 5_000, "running": 1},
+        "note": message,
+    }
+
+
+def test_graph_of_long_titles_is_told_by_its_counts() -> None:
+    scheduler = scheduler_of(*(node(f"n{number}", title="x" * 3_000) for number in range(500)))
+    assert graph_answer(scheduler)["counts"] == {"ready": 500}
+
+
+def test_node_that_needs_very_many_is_told_with_the_first_of_them() -> None:
+    names = [f"{number}{'x' * 150}" for number in range(8_000)]
+    scheduler = scheduler_of(*(node(name) for name in names), node("end", *names))
+    answer = node_answer(scheduler, "end")
+    assert answer is not None
+    kept = answer["lineage"]["inputs"]
+    assert (kept, 2_000 < len(kept) < 3_000) == (names[: len(kept)], True)
+    assert answer["note"] == "too large for a query: lists are cut; `dagwright node RUN 'end' --full` tells all of it"
+    assert encoded_size(answer) < _MOST
+
+
+def test_node_with_a_large_result_is_told_with_a_reference() -> None:
+    scheduler = scheduler_of(node("a", for_each=list(range(300))))
+    for task in started(scheduler):
+        scheduler.complete(task.id, "x" * 8_000, at=1.0)
+    answer = node_answer(scheduler, "a")
+    assert answer is not None
+    assert (answer["result"]["ref"], answer["result"]["bytes"]) == ("node:a", 300 * 8_003 + 1)
+    small = node_answer(scheduler, "a[7]")
+    assert small is not None
+    assert (small["result"], "note" in small) == ("x" * 8_000, False)
+    assert node_answer(scheduler, "b") is None
+
+
+def test_status_with_very_many_requests_is_told_with_the_first_of_them() -> None:
+    scheduler = scheduler_of(node("a"))
+    document = result_document(scheduler, RunFacts("run", "id"))
+    assert status_answer(document) == document
+    requests: list[dict[str, Any]] = [{"id": f"r{number}", "prompt": "x" * 4_000} for number in range(1_000)]
+    answer = status_answer({**document, "waiting_for": requests})
+    assert answer["waiting_for"] == requests[:99]
+    told = "901 of 1,000 requests are left out, which are too large for a query; `dagwright inbox` lists all"
+    assert answer["notes"] == [{"code": "too_large", "node": None, "message": told}]
+
+
+_STATES = {"a": "completed", "a[x]": "completed", "a[y]": "failed", "b": "skipped", "c": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("document", "total", "ended"),
+    [
+        ({"nodes": {name: {"status": status} for name, status in _STATES.items()}}, 3, 2),
+        ({"nodes": {"a": {"status": "completed"}, "b[1]": {"status": "completed"}}}, 2, 2),
+        ({"nodes": {}, "nodes_ref": {"ref": "history", "counts": {"completed": 7, "blocked": 2}}}, 9, 7),
+        ({"nodes": {"a": {"status": "completed"}, "undo a": {"status": "completed", "undoes": "a"}}}, 1, 1),
+        # With the items of a node among the counts, or with nodes that came later, the document does not tell.
+        ({"nodes": {}, "nodes_ref": {"ref": "history", "counts": {"completed": 7, "blocked": 2}}}, 4, None),
+        ({"nodes": {}}, 3, None),
+    ],
+)
+def test_count_of_nodes_is_told_without_items_or_not_at_all(
+    document: dict[str, Any], total: int, ended: int | None
+) -> None:
+    assert nodes_ended(document, total=total) == ended
+
+
+SUB_PLAN: JsonValue = {"plan": 1, "nodes": [{"id": "inner", "tool": "t"}]}
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        5,
+        "x",
+        [],
+        {"task": "t"},
+        {"workflow_id": "", "task": "t"},
+        {"workflow_id": 5, "task": "t"},
+        {"workflow_id": "w" * 1001, "task": "t"},
+        {"workflow_id": "w", "task": None},
+    ],
+)
+def test_parent_that_no_report_could_reach_is_refused(parent: Any) -> None:
+    with pytest.raises(MessageInvalid, match="'parent' must name a workflow_id and a task"):
+        run_input_from_json({"plan": {}, "parent": parent})
+
+
+def test_end_of_a_node_with_items_cannot_come_from_outside() -> None:
+    plan: JsonValue = {
+        "plan": 1,
+        "nodes": [{"id": "each", "plan": SUB_PLAN, "for_each": [1, 2]}, {"id": "one", "plan": SUB_PLAN}],
+    }
+    scheduler = Scheduler(compile_plan(check_document(to_document(plan), tools={}, any_tool=True)), {})
+    scheduler.begin(0)
+    while next_call(scheduler, 0) is not None:
+        pass
+    names = ["each", "each[0]", "each[1]", "one", "nobody"]
+    assert [is_sub_plan(scheduler, name) for name in names] == [False, True, True, True, False]
+    take_sub_plan_end(scheduler, SubPlanEnd("each", "completed", 7, None), at=1)
+    assert [record.status for record in scheduler.records] == [NodeStatus.RUNNING, NodeStatus.RUNNING]

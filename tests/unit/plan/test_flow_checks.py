@@ -214,12 +214,7 @@ def test_declared_type_of_an_input_is_compared_with_its_use() -> None:
         check_plan(plan, TOOLS)
     hint = "declare the input with another type, or do not use 'n' here"
     assert [(each.pointer, each.node, each.message, each.hint) for each in caught.value.problems] == [
-        (
-            "/nodes/0/for_each",
-            "wrong",
-            "{{PLACEHOLDER_n}} is declared as integer, and for_each takes a list",
-            hint,
-        ),
+        ("/nodes/0/for_each", "wrong", "{{PLACEHOLDER_n}} is declared as integer, and for_each takes a list", hint),
         (
             "/nodes/1/arguments/things",
             "argument",

@@ -204,12 +204,7 @@ def test_failed_items_of_a_node_are_done_again_with_their_keys() -> None:
 
 
 def ran_in_chunks(
-    made: CompiledPlan,
-    *,
-    size: int,
-    failed: int | None = None,
-    replaced: int | None = None,
-    running: int | None = None,
+    made: CompiledPlan, *, size: int, failed: int | None = None, replaced: int | None = None, running: int | None = None
 ) -> Scheduler:
     """Return the scheduler of a run with one large map.
 

@@ -1,30 +1,36 @@
-"""Lookups as nodes: which nodes a plan gets, what waits for them, and what they come to."""
+"""Lookups as nodes: which nodes a plan gets, what waits for them, which kinds are searched, and where they stand."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from dagwright.dialects import to_document
+from dagwright.entities.onboarding import onboarding_tools
 from dagwright.feed import RunView
 from dagwright.people import came_of
 from dagwright.plan.asking import Raised
 from dagwright.plan.by import NOBODY
 from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
-from dagwright.plan.errors import NodeError, PlanInvalid
+from dagwright.plan.errors import NodeError, PlanInvalid, Problem
 from dagwright.plan.extension import Extension
 from dagwright.plan.lookup_places import lookup_errors
-from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY, MOST_LOOKUPS, bindings
+from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY, KNOWN_BEFORE, MOST_LOOKUPS, bindings, found_before
 from dagwright.plan.parties import KEYWORD
 from dagwright.plan.plan_words import plan_words
 from dagwright.plan.policy import Policy, Rule
 from dagwright.plan.reasons import reason_of
+from dagwright.plan.references import Lookup
 from dagwright.plan.requests import Feedback, Request
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus, RunStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.validation import check_document
 from dagwright.plan.why import what_holds
 from dagwright.preparation import check_plan, prepare_plan
 
@@ -134,11 +140,7 @@ def test_party_whose_id_is_written_out_is_looked_at_as_that_of_the_session() -> 
         for kinds in (["company", "fund"], ["fund"])
     ]
     scheduler.complete(bind.id, [{"party": {"id": "fund_1"}, "reason": "", "created": False}] * 4, at=2.0)
-    assert [task.arguments for task in tasks_of(scheduler)] == [
-        params,
-        {"fund_id": "fund_1"},
-        {"fund_id": "fund_1"},
-    ]
+    assert [task.arguments for task in tasks_of(scheduler)] == [params, {"fund_id": "fund_1"}, {"fund_id": "fund_1"}]
     assert [each["search_text"] for each in bindings(scheduler.plan, scheduler.records)] == ["fund_1"]
 
 
@@ -442,3 +444,125 @@ def test_what_a_lookup_asks_next_takes_no_answer_before_it_is_asked() -> None:
     assert scheduler.answer(Feedback("lookup:person:Ann#4", {"text": "Bob"}), 3.0) == told.format(4) + open_one
     assert [*scheduler.requests.open] == ["lookup:person:Ann"]
     assert scheduler.requests.early == {}
+
+
+_ANN = {"search_text": "Ann", "entity_type": "person"}
+_BOB = {"search_text": "Bob", "entity_type": "person"}
+_PROBLEM = {"problem": {"code": "lookup_not_found", "message": "no"}}
+
+
+def _intent(**lookups: object) -> dict[str, object]:
+    return {"verb": "pay", "params": {}, "refs": {}, "lookups": lookups}
+
+
+def _plan(raw: object) -> CompiledPlan:
+    return prepare_plan(check_plan(raw, {}, any_tool=True), {})
+
+
+def _errors(plan: CompiledPlan, bound: list[Any]) -> list[dict[str, Any]]:
+    """Returns the errors of a run in which `bind_parties` came to this."""
+    scheduler = Scheduler(plan, {})
+    scheduler.begin(0.0)
+    while (task := scheduler.next_task(0.0)) is not None:
+        scheduler.complete(task.id, bound if task.id.startswith("lookups:") else {}, at=0.0)
+    return lookup_errors(plan, scheduler.records)
+
+
+def test_problems_of_lookups_name_the_first_place_of_each() -> None:
+    plan = _plan({"intents": [_intent(to=_ANN), _intent(**{"from": _BOB, "to": _ANN})]})
+    assert _errors(plan, [_PROBLEM, _PROBLEM]) == [
+        {**_PROBLEM["problem"], "pointer": "/intents/0/lookups/to", "node": "@result_1", "argument": "to"},
+        {**_PROBLEM["problem"], "pointer": "/intents/1/lookups/from", "node": "@result_2", "argument": "from"},
+    ]
+    assert _errors(plan, [{}, _PROBLEM])[0]["argument"] == "from"
+    assert _errors(plan, [{"party": {"id": "a"}}, {"party": {"id": "b"}}]) == []
+
+
+def test_place_in_a_sub_plan_is_told_by_the_nodes_that_lead_there() -> None:
+    inner = {"plan": 1, "nodes": [{"id": "second", "plan": {"intents": [_intent(to=_ANN)]}}]}
+    plan = _plan({"plan": 1, "nodes": [{"id": "first", "plan": inner}]})
+    assert _errors(plan, [_PROBLEM]) == [
+        {**_PROBLEM["problem"], "pointer": None, "node": "first/second/@result_1", "argument": "to"}
+    ]
+
+
+TOOLS = {spec.name: spec.declaration for spec in onboarding_tools("sqlite:///never-opened.db")}
+
+
+def anyone(text: str = "Meridian", entity_type: str = "entity") -> dict[str, str]:
+    return {"search_text": text, "entity_type": entity_type}
+
+
+def ensure(**lookups: dict[str, str]) -> dict[str, Any]:
+    named = {name.replace("_", "-"): lookup for name, lookup in lookups.items()}
+    return {"verb": "cbu.ensure", "params": {"name": "Apex", "jurisdiction": "LU"}, "lookups": named}
+
+
+def role(name: str, entity_type: str = "entity") -> dict[str, Any]:
+    lookups = {"entity-id": anyone(entity_type=entity_type)}
+    return {"verb": "cbu.assign-role", "params": {"role": name}, "refs": {"cbu-id": "@result_1"}, "lookups": lookups}
+
+
+def looked_up(*intents: dict[str, Any]) -> list[tuple[str, str]]:
+    checked = check_document(to_document({"intents": list(intents)}), tools=TOOLS)
+    return [(lookup.search_text, lookup.entity_type) for lookup in checked.lookups]
+
+
+def problems_of(*intents: dict[str, Any]) -> Sequence[Problem]:
+    try:
+        check_document(to_document({"intents": list(intents)}), tools=TOOLS)
+    except PlanInvalid as invalid:
+        return invalid.problems
+    return ()
+
+
+def test_entity_means_the_kinds_that_the_parameter_takes() -> None:
+    assert looked_up(ensure(manco_id=anyone("A"), related_to=anyone("B", "party"))) == [
+        ("A", "company"),
+        ("B", "company or fund"),
+    ]
+    assert looked_up(ensure(), role("DIRECTOR")) == [("Meridian", "entity")]
+    assert looked_up(ensure(), role("COMPLIANCE_OFFICER")) == [("Meridian", "person")]
+    assert looked_up(ensure(manco_id=anyone("A", "limited-company"))) == [("A", "limited-company")]
+
+
+def test_lookup_of_several_parameters_means_the_kinds_that_all_of_them_take() -> None:
+    intents = [ensure(related_to=anyone(), manco_id=anyone()), role("DIRECTOR")]
+    assert looked_up(*intents) == [("Meridian", "company")]
+    assert looked_up(ensure(related_to=anyone()), role("DIRECTOR")) == [("Meridian", "company or fund")]
+    # Whoever writes a type means that party, wherever else the text stands.
+    assert looked_up(ensure(manco_id=anyone()), role("COMPLIANCE_OFFICER", "person")) == [
+        ("Meridian", "company"),
+        ("Meridian", "person"),
+    ]
+
+
+def test_lookup_that_no_party_can_be_is_refused() -> None:
+    (problem,) = problems_of(ensure(manco_id=anyone()), role("DIRECTOR"), role("COMPLIANCE_OFFICER"))
+    assert (problem.code, problem.pointer, problem.message) == (
+        "invalid_arguments",
+        "/intents/2/lookups/entity-id/entity_type",
+        "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, and 'Meridian' is looked up"
+        " for 'manco-id' of @result_1 too, which takes a company",
+    )
+    assert problem.hint == "write at each lookup the entity_type that is taken there, if two parties are meant"
+
+
+def test_lookup_where_no_party_is_taken_is_still_refused() -> None:
+    (problem,) = problems_of(ensure(manco_id=anyone(), client_type=anyone()))
+    assert problem.pointer == "/intents/0/lookups/client-type"
+
+
+def test_party_that_was_bound_before_is_meant_where_no_fewer_kinds_were_searched() -> None:
+    plan = compile_plan(check_document(to_document({"intents": [ensure(related_to=anyone())]}), tools=TOOLS))
+    (node,) = [node for node in plan.nodes if node.tool == "find_party"]
+    company = {"id": "company_1", "name": "Meridian", "kind": "company"}
+
+    def before(entity_type: str, kind: str = "company") -> dict[str, Any] | None:
+        return found_before(node, {Lookup("Meridian", entity_type): {**company, "kind": kind}})
+
+    known = {"party": company, "reason": KNOWN_BEFORE}
+    assert (before("entity"), before("company or fund")) == (known, known)
+    assert before("entity", "person") is None
+    # A fund of that name was not searched for.
+    assert before("company") is None

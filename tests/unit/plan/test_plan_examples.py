@@ -78,18 +78,12 @@ def test_failing_plan_keeps_what_did_not_need_the_failed_node(toolset: Toolset) 
     }
     assert scheduler.status() == "completed_with_failures"
     reason = "There is no file 'examples/failing-plan/there-is-no-such-file.txt' in the files folder"
-    assert scheduler.output() == (
-        {"report": f"North blocked: {reason}. South: 100.25.", "south in euro": 100.25},
-        None,
-    )
+    assert scheduler.output() == ({"report": f"North blocked: {reason}. South: 100.25.", "south in euro": 100.25}, None)
 
 
 def test_sub_plan_runs_once_for_each_order(toolset: Toolset) -> None:
     scheduler = example("sub-plan/plan.yaml", toolset, {"vat": 10})
-    assert scheduler.output() == (
-        "Order A-1: 59.97 net, 65.967 to pay.\nOrder A-2: 60 net, 66 to pay.\n",
-        None,
-    )
+    assert scheduler.output() == ("Order A-1: 59.97 net, 65.967 to pay.\nOrder A-2: 60 net, 66 to pay.\n", None)
 
 
 def test_file_fan_out_adds_up_every_file(toolset: Toolset) -> None:

@@ -14,10 +14,7 @@ from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.preparation import check_plan, check_size, prepare_plan
 
-_TOOLS = {
-    "pure": ToolDeclaration("pure", Effects.PURE),
-    "read": ToolDeclaration("read", Effects.READ),
-}
+_TOOLS = {"pure": ToolDeclaration("pure", Effects.PURE), "read": ToolDeclaration("read", Effects.READ)}
 
 _FEW_STEPS = 3_000
 _FEW_EDGES = 20_000

@@ -22,11 +22,7 @@ from dagwright.plan.steering import take
 from dagwright.plan.tools import Effects, ToolDeclaration
 from tests.unit.plan.building import TOOLS, compiled, ids_of, node, plan_of, started, states
 
-_TOOLS = {
-    **TOOLS,
-    "pay": ToolDeclaration("pay", Effects.WRITE),
-    "keep": ToolDeclaration("keep", Effects.IDEMPOTENT),
-}
+_TOOLS = {**TOOLS, "pay": ToolDeclaration("pay", Effects.WRITE), "keep": ToolDeclaration("keep", Effects.IDEMPOTENT)}
 _PAY = node("pay/all", "sum", tool="pay", arguments={"to": "ann", "amount": "{{sum.result}}"}, title="Pay them")
 _PLAN = plan_of(
     node("sum"),

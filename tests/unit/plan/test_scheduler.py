@@ -12,16 +12,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.why import why
-from tests.unit.plan.building import (
-    broken,
-    compiled,
-    ids_of,
-    node,
-    plan_of,
-    scheduler_of,
-    started,
-    states,
-)
+from tests.unit.plan.building import broken, compiled, ids_of, node, plan_of, scheduler_of, started, states
 
 
 def finish(scheduler: Scheduler, **results: Any) -> list[str]:
@@ -62,13 +53,7 @@ def test_node_starts_when_its_last_dependency_ends() -> None:
 def test_failure_blocks_its_dependents_and_names_itself() -> None:
     scheduler = scheduler_of(*DIAMOND, node("e"))
     finish(scheduler, b=broken())
-    assert states(scheduler) == {
-        "a": "completed",
-        "b": "failed",
-        "c": "completed",
-        "d": "blocked",
-        "e": "completed",
-    }
+    assert states(scheduler) == {"a": "completed", "b": "failed", "c": "completed", "d": "blocked", "e": "completed"}
     assert error_of(scheduler, "d") == ("dependency_failed", "Waiting for dependency: b failed")
     assert scheduler.records[3].blocked_by == ("b",)
     assert scheduler.status() == "completed_with_failures"

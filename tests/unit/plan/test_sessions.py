@@ -207,18 +207,12 @@ def test_turn_without_an_answer_is_told_by_what_became_of_it() -> None:
         session.begin_turn(_turn(run), at=1.0)
         session.end_turn(run, TurnEnd(status, outcome="max_rounds: no answer" if run == "a" else None), at=2.0)
     session.begin_turn(_turn("c"), at=3.0)
-    assert [turn.ai_response for turn in session.turn_summaries()] == [
-        "(failed: max_rounds: no answer)",
-        "(cancelled)",
-    ]
+    assert [turn.ai_response for turn in session.turn_summaries()] == ["(failed: max_rounds: no answer)", "(cancelled)"]
 
 
 def test_answer_in_the_store_is_kept_as_far_as_the_run_knows_it() -> None:
     shape = Shape("text", 50_000, 49_998, "It begins so")
-    for told, expected in (
-        (Part("whole", "a" * 30_000, shape), "a"),
-        (Part("large", shape=shape), "It begins so\n"),
-    ):
+    for told, expected in ((Part("whole", "a" * 30_000, shape), "a"), (Part("large", shape=shape), "It begins so\n")):
         response = end_of_turn({"status": "completed", "output": StoredValue("ref", parts={(): told})}).response
         assert response is not None
         assert response.startswith(expected)

@@ -1,12 +1,23 @@
-"""What people do to a running plan, without a server: pausing it, and how what they did is told."""
+"""What people do to a running plan, without a server: how it is taken, and what becomes a note."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
+import pytest
+
+from dagwright.contracts import taking, wire
+from dagwright.contracts.acts import Taken
+from dagwright.contracts.messages import MessageInvalid
+from dagwright.contracts.notes import Notes
+from dagwright.contracts.taking import ActTaker, is_awaited, refuse_unknown, report_of
+from dagwright.plan.answer_reading import EARLY_ANSWERS
 from dagwright.plan.by import By
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.deadline import Deadline
 from dagwright.plan.errors import NodeError
 from dagwright.plan.ready_queue import MAX_IN_FLIGHT
+from dagwright.plan.requests import Through
 from dagwright.plan.run_state import Paused
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
@@ -119,3 +130,181 @@ def test_arguments_of_what_has_begun_are_told_as_they_are_shown() -> None:
     assert scheduler.arguments_told("a") == {"x": 1, "key": "{{secret.KEY}}"}
     assert scheduler.arguments_told("b") == {"x": {"y": 2}}
     assert [scheduler.arguments_told(name) for name in ("each", "each[1]", "none")] == [None, {"x": 2}, None]
+
+
+class _Run:
+    """A run that takes messages, and its notes."""
+
+    def __init__(self) -> None:
+        self.notes = Notes()
+        self.acts = ActTaker(self.notes)
+        self.scheduler: Scheduler | None = None
+
+    def send(self, name: str, message: Any = None, *, through: Through = "signal") -> Taken:
+        return self.read(name, lambda: message, through=through)
+
+    def read(self, name: str, read: Callable[[], Any], *, through: Through = "signal") -> Taken:
+        return self.acts.take(name, read, through=through, scheduler=self.scheduler, at=2.0)
+
+    def begin(self, *nodes: dict[str, Any]) -> Scheduler:
+        self.scheduler = scheduler_of(*(nodes or (node("a"), node("b"))))
+        self.acts.begin(self.scheduler, at=1.0)
+        return self.scheduler
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        return [(note["code"], note["message"]) for note in self.notes.to_json()]
+
+
+def _no_json() -> Any:
+    raise MessageInvalid("the payload is no JSON: x")
+
+
+def _defect(*_: Any, **__: Any) -> Any:
+    raise KeyError("x")
+
+
+def test_what_comes_early_is_done_in_its_order_when_the_run_has_its_plan() -> None:
+    run = _Run()
+    first = run.send(wire.PAUSE, {"by": "ann"}, through="update")
+    run.send(wire.SET_LIMITS, {"max_parallel": 1, "by": "ann"})
+    run.send(wire.PAUSE, {"by": "bob"}, through="update")
+    run.send(wire.RESUME)
+    assert (first, run.told) == (Taken(said="kept until the run has read its plan"), [])
+    scheduler = run.begin()
+    assert ids_of(started(scheduler)) == ["a"]
+    assert run.told == [
+        ("pause", "paused by ann"),
+        ("set_limits", "max_parallel 1 set by ann"),
+        ("refused", "pause: the run is paused already, paused by ann"),
+        ("resume", "resumed"),
+    ]
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+@pytest.mark.parametrize(("name", "note"), [(wire.CANCEL, "cancelled by ann"), (wire.PAUSE, "paused by ann")])
+def test_message_that_comes_as_update_and_as_signal_leaves_one_note(name: str, note: str, is_early: bool) -> None:
+    run = _Run()
+    if not is_early:
+        run.begin()
+    for through in ("update", "signal"):
+        run.send(name, {"by": "ann"}, through=through)
+    if is_early:
+        run.begin()
+    assert run.told == [(name, note)]
+
+
+def test_other_message_that_is_refused_leaves_a_note_of_its_own() -> None:
+    run = _Run()
+    run.begin()
+    run.send(wire.CANCEL, {"by": "ann"}, through="update")
+    run.send(wire.CANCEL, {"by": "bob"})
+    run.send(wire.CANCEL, {"by": "bob"})
+    refused = ("refused", "cancel: the run is being stopped already")
+    assert run.told == [("cancel", "cancelled by ann"), refused, refused]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (wire.RETRY_NODE, {"node": "a"}),
+        (wire.APPEND_NODES, {"nodes": [{"id": "more", "tool": "no_op"}]}),
+        (wire.SET_POLICY, {"policy": {"otherwise": "run"}}),
+        (wire.CANCEL, None),
+    ],
+)
+def test_run_that_is_telling_its_end_takes_nothing(name: str, message: Any) -> None:
+    run = _Run()
+    scheduler = run.begin()
+    for task in started(scheduler):
+        scheduler.fail(task.id, NodeError("odd", "x"), at=2.0)
+    run.acts.end()
+    refusal = run.acts.refusal_of(name, lambda: message, scheduler=scheduler, at=2.0)
+    told = [run.send(name, message, through="update"), run.send(name, message)]
+    assert (refusal, told) == ("the run has ended", [Taken("the run has ended")] * 2)
+    assert (scheduler.is_finished, run.told) == (True, [("refused", f"{name}: the run has ended")])
+
+
+def test_first_early_answer_that_fits_counts_and_the_others_are_told_why_not() -> None:
+    run = _Run()
+    for by, given in (("eve", 17), ("ann", {"approved": True}), ("bob", {"approved": False})):
+        message = {"request": "check", "answer": given, "by": by}
+        assert run.acts.refusal_of(wire.SIGNAL_FEEDBACK, lambda: message, scheduler=None, at=0.5) is None  # noqa: B023
+        assert run.send(wire.SIGNAL_FEEDBACK, message) == Taken(said="kept until the run has read its plan")
+    scheduler = run.begin(node("check", human={"type": "APPROVAL", "prompt": "May it?"}))
+    record = scheduler.record_of("check")
+    assert record is not None
+    assert record.result == {"approved": True, "reason": None}
+    assert run.told == [
+        ("refused", 'feedback: \'check\': expected an object such as {"approved": true, "reason": "…"}, not 17'),
+        ("refused", f"feedback: {scheduler.requests.closed['check'].told('check')}"),
+    ]
+    assert scheduler.requests.closed["check"].by == "ann"
+
+
+def test_cancel_is_kept_in_a_flood_of_other_messages() -> None:
+    run = _Run()
+    for number in range(EARLY_ANSWERS + 1):
+        run.send(wire.SIGNAL_FEEDBACK, {"request": f"r{number}", "answer": {}})
+    assert run.told[-1][1].startswith("feedback: the run has not read its plan, and keeps no more than 1,000 messages")
+    assert run.send(wire.CANCEL).refusal is None
+    assert run.begin().status() is RunStatus.CANCELLED
+
+
+@pytest.mark.parametrize("name", [wire.PAUSE, wire.CANCEL])
+def test_pause_and_cancel_take_any_payload(name: str) -> None:
+    run = _Run()
+    run.begin()
+    assert run.read(name, _no_json).refusal is None
+
+
+def test_message_that_cannot_be_read_is_refused_and_noted_only_of_a_signal() -> None:
+    run = _Run()
+    run.begin()
+    reason = "the payload is no JSON: x"
+    assert run.read(wire.SET_LIMITS, _no_json).refusal == run.read(wire.SET_LIMITS, _no_json, through="update").refusal
+    assert run.acts.refusal_of(wire.SET_LIMITS, _no_json, scheduler=run.scheduler, at=2.0) == reason
+    assert run.told == [("refused", f"set_limits: {reason}")]
+
+
+def test_defect_refuses_one_message_and_a_cancel_still_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _Run()
+    scheduler = run.begin()
+    monkeypatch.setattr(taking, "read_act", _defect)
+    taken = run.send(wire.RETRY_NODE, {"node": "a"})
+    assert (taken.refusal, type(taken.error)) == ("Bug: KeyError: 'x'", KeyError)
+    assert run.acts.refusal_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == "Bug: KeyError: 'x'"
+    assert run.send(wire.CANCEL, {"by": "ann"}) == Taken(said="the run is being stopped", note=("cancel", "cancelled"))
+    assert run.told == [
+        ("refused", "retry_node: Bug: KeyError: 'x'"),
+        ("refused", "cancel: Bug: KeyError: 'x'"),
+        ("cancel", "cancelled"),
+    ]
+    assert scheduler.status() is RunStatus.CANCELLED
+
+
+def test_defect_of_an_early_act_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _Run()
+    run.send(wire.SET_LIMITS, {"max_parallel": 1})
+    run.send(wire.PAUSE, {"by": "ann"})
+    monkeypatch.setattr(Scheduler, "set_max_in_flight", _defect)
+    assert ids_of(started(run.begin())) == []
+    assert run.told == [("refused", "set_limits: Bug: KeyError: 'x'"), ("pause", "paused by ann")]
+
+
+def test_signals_that_are_no_acts_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _Run()
+    scheduler = run.begin()
+    end = report_of(lambda: {"task": "a", "status": "completed"}, run.notes)
+    assert end is not None
+    assert not is_awaited(end, scheduler, run.notes)
+    assert report_of(lambda: None, run.notes) is None
+    refuse_unknown("ring", run.notes)
+    monkeypatch.setattr(taking, "sub_plan_end_from_json", _defect)
+    assert report_of(lambda: None, run.notes) is None
+    assert run.told == [
+        ("refused", "sub_plan_ended: 'a' is no sub-plan of this run"),
+        ("refused", "sub_plan_ended: a report of a sub-plan must be an object with the id of its task"),
+        ("refused", "'ring' is no signal of a run"),
+        ("refused", "sub_plan_ended: Bug: KeyError: 'x'"),
+    ]

@@ -1,16 +1,16 @@
-"""Tags and titles of runs, and the search attributes that they become."""
+"""What Temporal shows of runs: tags and titles as search attributes, and summaries of tasks."""
 
 import pytest
 
 from dagwright.contracts import wire
 from dagwright.contracts.run_attributes import attributes_at_start, identifying_pairs
+from dagwright.contracts.summaries import task_summary
 from dagwright.contracts.tags import KEYWORD_CHARACTERS, MOST_TAGS, TagsInvalid, checked_tags
+from dagwright.plan.states import Chunk
+from dagwright.plan.tasks import Task
+from tests.unit.plan.building import compiled, node, plan_of
 
-_MEMO = {
-    wire.MEMO_TITLE: "Nightly sales",
-    wire.MEMO_TEMPLATE: "sales",
-    wire.MEMO_TAGS: {"team": "blue", "env": "test"},
-}
+_MEMO = {wire.MEMO_TITLE: "Nightly sales", wire.MEMO_TEMPLATE: "sales", wire.MEMO_TAGS: {"team": "blue", "env": "test"}}
 
 
 def test_tags_are_returned_in_their_order() -> None:
@@ -62,3 +62,31 @@ def test_memo_of_any_shape_gives_attributes_that_a_server_accepts() -> None:
     assert title == "t" * KEYWORD_CHARACTERS
     assert len(tags) == MOST_TAGS
     assert all(len(tag.encode()) <= KEYWORD_CHARACTERS for tag in tags)
+
+
+def _task(title: str | None, *, item: int | None = None, key: str = "17", chunk: Chunk | None = None) -> Task:
+    plan = compiled(plan_of(node("order", **({"title": title} if title else {}))))
+    task_id = f"order[{key}]" if item is not None else "order"
+    path = [["node", "order"], *([["item", key]] if item is not None else [])]
+    return Task(task_id, plan.nodes[0], 0, item, {}, path, chunk=chunk)
+
+
+@pytest.mark.parametrize(
+    ("task", "summary"),
+    [
+        (_task("Fetch each order"), "Fetch each order"),
+        (_task("Fetch each order", item=0), "Fetch each order [17]"),
+        (_task(None, item=0), "order[17]"),
+        (_task("Fetch each order", chunk=Chunk(500, 500)), "Fetch each order [items 501 to 1000]"),
+        (_task("T" * 300, item=0), f"{'T' * 194}… [17]"),
+    ],
+)
+def test_summary_has_the_key_of_the_item(task: Task, summary: str) -> None:
+    assert task_summary(task) == summary
+
+
+@pytest.mark.parametrize("sign", ["x", "日", "𝄞"])
+def test_summary_fits_what_the_server_accepts(sign: str) -> None:
+    summary = task_summary(_task(sign * 300, item=0, key=sign * 300))
+    assert len(summary.encode()) <= 400
+    assert summary.endswith("…]")

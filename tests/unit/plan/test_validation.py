@@ -96,13 +96,7 @@ def test_reference_that_is_not_closed_is_refused() -> None:
 def test_cycle_is_told_once_with_its_nodes() -> None:
     nodes = (node("c", "b"), node("a", "c"), node("b", arguments={"x": "{{a.result}}"}), node("d", "a"))
     assert told(*nodes) == [
-        (
-            "cycle",
-            "/nodes/0",
-            "c",
-            "CircularDependencyError: c → b → a → c",
-            "remove one of these dependencies",
-        )
+        ("cycle", "/nodes/0", "c", "CircularDependencyError: c → b → a → c", "remove one of these dependencies")
     ]
 
 
@@ -189,10 +183,7 @@ def test_inputs_are_told_each_with_its_place_and_hide_nothing() -> None:
         ("/inputs/asked/prompt", "inputs.asked.prompt: expected a text, not ['?']"),
         ("/nodes/0/depends_on/0", "'a' depends on unknown node 'b'"),
         ("/inputs/q/type", "inputs.q.type: 'strng' is not a JSON type"),
-        (
-            "/inputs/n/default",
-            'the default of the input \'n\', "many": "many" is not of type "integer"',
-        ),
+        ("/inputs/n/default", 'the default of the input \'n\', "many": "many" is not of type "integer"'),
     ]
 
 
@@ -420,13 +411,7 @@ def test_input_that_is_no_schema_is_told(inputs: dict[str, Any], at: str) -> Non
 def test_sub_plan_is_checked_in_place_and_told_what_it_needs() -> None:
     inner = plan_of(node("x", "y"), node("y", arguments={"n": "{{PLACEHOLDER_n}}"}), node("z", "gone"))
     assert told(node("a"), node("s", plan=inner, arguments={"m": "{{a.result}}"})) == [
-        (
-            "unknown_dependency",
-            "/nodes/1/plan/nodes/2/depends_on/0",
-            "z",
-            "'z' depends on unknown node 'gone'",
-            None,
-        ),
+        ("unknown_dependency", "/nodes/1/plan/nodes/2/depends_on/0", "z", "'z' depends on unknown node 'gone'", None),
         ("missing_input", "/nodes/1/arguments", "s", "the sub-plan needs the input 'n'", None),
         ("invalid_arguments", "/nodes/1/arguments/m", "s", "the sub-plan has no input 'm'", None),
     ]

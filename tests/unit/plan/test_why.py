@@ -1,15 +1,16 @@
-"""Why nodes are where they are: the exact thing that is missing, and the chain behind what has ended."""
+"""Why nodes are where they are: the exact thing that is missing, and what a run says at its deadline."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from dagwright.plan.by import By
 from dagwright.plan.compilation import compiled_form
+from dagwright.plan.deadline import Deadline
 from dagwright.plan.errors import NodeError
 from dagwright.plan.node_acts import SetResult
 from dagwright.plan.requests import Feedback
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt
+from dagwright.plan.states import Attempt, NodeStatus
 from dagwright.plan.steering import Pause, take
 from dagwright.plan.why import Chain, sentence, what_holds, why
 from tests.unit.plan.building import broken, check, node, plan_of, scheduler_of, started
@@ -205,3 +206,41 @@ def test_code_of_an_error_is_not_repeated() -> None:
     started(scheduler)
     scheduler.fail("a", NodeError("outcome_unknown", "outcome unknown: its worker died"), at=1.0)
     assert why(scheduler, "a", calls={}).reasons[0].detail == "outcome unknown: its worker died"
+
+
+def _at_its_deadline(scheduler: Scheduler) -> NodeError | None:
+    scheduler.changes.deadline = Deadline(0.0, 60.0)
+    scheduler.expire(60.0)
+    return scheduler.error
+
+
+def test_run_at_its_deadline_says_what_ran_and_what_waited() -> None:
+    human = {"type": "CLARIFICATION", "prompt": "Which\ntown?", "assignee": "ann"}
+    scheduler = scheduler_of(
+        node("slow"), node("ask", human=human), node("m", for_each=[1, 2, 3]), node("after", "slow")
+    )
+    started(scheduler)
+
+    told = (
+        "the run took over its deadline; still running: slow, m[0], m[1], 1 more; "
+        "waiting: ask (waits for ann: Which town?)"
+    )
+    assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", told)
+    after = scheduler.record_of("after")
+    assert after is not None
+    assert (after.status, after.reason) == (NodeStatus.CANCELLED, "the run took over its deadline")
+
+
+def test_run_that_was_paused_at_its_deadline_says_so() -> None:
+    scheduler = scheduler_of(node("a"))
+    take(Pause(By("ann")), scheduler, at=1.0)
+
+    assert _at_its_deadline(scheduler) == NodeError(
+        "deadline_exceeded", "the run took over its deadline; it was paused"
+    )
+
+
+def test_run_with_nothing_under_way_at_its_deadline_says_no_more() -> None:
+    scheduler = scheduler_of(node("a"))
+
+    assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", "the run took over its deadline")

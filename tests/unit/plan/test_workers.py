@@ -252,9 +252,7 @@ def test_a_worker_is_told_which_slots_it_gets() -> None:
     ]
     asked = CompiledNode("sg5", tool="find", holes=tuple(holes))
     told = prepared_call(Task("sg5", asked, 0, None, {}, []), WORKERS).arguments["sub_goal"]
-    assert told["inputs"] == {
-        "list": [{"from_sub_goal": 1, "slot": "found"}, {"from_sub_goal": 4, "slot": "found"}],
-    }
+    assert told["inputs"] == {"list": [{"from_sub_goal": 1, "slot": "found"}, {"from_sub_goal": 4, "slot": "found"}]}
 
 
 def test_a_worker_that_lacks_a_slot_is_not_called_whatever_the_plan_says() -> None:

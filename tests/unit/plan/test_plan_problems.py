@@ -1,0 +1,415 @@
+"""What a newcomer reads after a mistake in a plan: what is wrong, where, what to write, and in bounded time."""
+
+import ast
+import re
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dagwright
+from dagwright.forks import unknown_rerun
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
+from dagwright.plan.inputs import wrong_inputs
+from dagwright.plan.references import HINT_BUDGET, NameHints, nearest, suggestion
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.posted_plans import PostedPlan, check_posted
+from dagwright.preparation import check_plan, unused_inputs
+from tests.unit.plan.building import TOOLS, node, plan_of, problems_of
+
+
+def _told(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str, str | None]]:
+    return [(each.pointer, each.node, each.message, each.hint) for each in problems_of(plan_of(*nodes, **fields))]
+
+
+@pytest.mark.parametrize(
+    ("fields", "at", "message", "hint"),
+    [
+        (
+            {"retry": {"max_atempts": 2}},
+            "/retry/max_atempts",
+            "unknown field 'retry.max_atempts'; allowed are max_attempts, first_delay, factor, max_delay",
+            "did you mean 'max_attempts'?",
+        ),
+        (
+            {"human": {"promt": "?"}, "tool": None},
+            "/human/promt",
+            "unknown field 'human.promt'; allowed are prompt, ",
+            "did you mean 'prompt'?",
+        ),
+        (
+            {"approval": {"promt": "?"}},
+            "/approval/promt",
+            "unknown field 'approval.promt'; allowed are prompt, ",
+            "did you mean 'prompt'?",
+        ),
+        (
+            {"argument": {"x": 1}},
+            "/argument",
+            "unknown field 'argument'; allowed are arguments, ",
+            "did you mean 'arguments'?",
+        ),
+        (
+            {"human": {"type": "APPROVL"}, "tool": None},
+            "/human/type",
+            "human.type: expected",
+            "did you mean 'APPROVAL'?",
+        ),
+        ({"join": "al"}, "/join", "join: expected all, any", "did you mean 'all'?"),
+        ({"on_error": "skp"}, "/on_error", "on_error: expected block, skip", "did you mean 'skip'?"),
+        ({"depends_on": "x"}, "/depends_on", "depends_on: expected a list of node ids, not 'x'", "write [x]"),
+        ({"timeout": 30}, "/timeout", "timeout: expected a duration such as 30s, not 30", "write 30s for seconds"),
+        ({"retry": 3}, "/retry", "retry: expected an object, not 3", "write {max_attempts: 3}"),
+    ],
+)
+def test_wrong_field_is_the_only_problem(fields: dict[str, Any], at: str, message: str, hint: str) -> None:
+    [(place, node_id, told, advice)] = _told(node("a", **fields))
+    assert (place, node_id, advice) == (f"/nodes/0{at}", "a", hint)
+    assert told.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ({"id": "a", "tol": "any"}, ["/nodes/0/tol"]),
+        ({"id": "a", "tool": "typed", "argument": {"name": "xx"}}, ["/nodes/0/argument"]),
+        ({"id": "a", "tool": "typed", "arguments": [1]}, ["/nodes/0/arguments"]),
+        ({"id": "a", "tool": "typed", "arguments": {"nam": "xx"}}, ["/nodes/0/arguments/nam"]),
+        ({"id": "a", "tool": "any", "foreach": [1], "key": "{{item}}"}, ["/nodes/0/foreach", "/nodes/0/key"]),
+        ({"id": "a", "tool": "any", "join": {"at_least": 1}, "depends_on": "b"}, ["/nodes/0/depends_on"]),
+        ("a", ["/nodes/0"]),
+    ],
+)
+def test_nothing_is_concluded_from_a_field_that_is_wrong(raw: Any, expected: list[str]) -> None:
+    assert [each[0] for each in _told(raw)] == expected
+
+
+def test_unknown_version_says_which_one_is_read() -> None:
+    assert _told(node("a"), plan=2) == [
+        (
+            "/plan",
+            None,
+            "plan: this program reads plans of version 1, not 2",
+            "write plan: 1; a later version needs a newer Dagwright",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("int", "integer"),
+        ("str", "string"),
+        ("bool", "boolean"),
+        ("list", "array"),
+        ("dict", "object"),
+        ("float", "number"),
+        ("strng", "string"),
+    ],
+)
+def test_type_of_another_language_has_a_hint(name: str, meant: str) -> None:
+    hint = f"did you mean {meant!r}?"
+    assert _told(node("a"), inputs={"x": {"type": name}}) == [
+        ("/inputs/x/type", None, f"inputs.x.type: {name!r} is not a JSON type", hint)
+    ]
+    inner = {"type": "array", "items": {"type": name}}
+    assert _told(node("a"), inputs={"x": inner}) == [
+        ("/inputs/x/items/type", None, f"inputs.x.items.type: {name!r} is not a JSON type", hint)
+    ]
+
+
+def test_reserved_id_is_explained_and_references_to_it_are_no_problem() -> None:
+    [(place, node_id, message, _)] = _told(node("item"), node("b", arguments={"x": "{{item.result}}"}))
+    assert (place, node_id) == ("/nodes/0/id", "item")
+    assert message == (
+        "id: 'item' is reserved for the item of a for_each; an id is any text but index, inputs, item, secret, ~budget"
+    )
+
+
+def test_beginning_of_the_name_of_a_tool_is_near() -> None:
+    assert _told(node("a", tool="typ"))[0][3] == "did you mean 'typed'?"
+
+
+def test_value_that_an_enumeration_does_not_have_has_a_hint() -> None:
+    [(place, _, message, hint)] = _told(node("a", tool="typed", arguments={"name": "xx", "mode": "fats"}))
+    assert (place, message, hint) == (
+        "/nodes/0/arguments/mode",
+        'typed: "fats" is not one of fast, slow',
+        "did you mean 'fast'?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        ({"plan": 1, "nodes": {"a": {}}}, [("/nodes", "'nodes' must be a list, not an object")]),
+        (
+            {"plan": 1, "steps": []},
+            [
+                (
+                    "/steps",
+                    "unknown field 'steps'; allowed are title, plan, metadata, inputs, on_failure, deadline, nodes, "
+                    "output",
+                ),
+                ("", "'nodes' is missing"),
+            ],
+        ),
+    ],
+)
+def test_plan_without_a_list_of_nodes_says_what_to_write(plan: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+    problems = problems_of(plan)
+    assert [(each.pointer, each.message) for each in problems] == expected
+    assert problems[-1].hint == "write a list of nodes, such as nodes: [{id: a, tool: NAME}]"
+
+
+def test_former_name_of_a_tool_has_its_new_name() -> None:
+    tools = {"fresh": ToolDeclaration("fresh", aliases=("stale",))}
+    problems = problems_of(plan_of(node("a", tool="stale")), tools=tools)
+    assert [each.hint for each in problems] == ["the tool was renamed: write tool: fresh"]
+
+
+def test_fields_are_listed_in_the_order_of_the_reference() -> None:
+    [(_, _, message, hint)] = _told(node("a", zzzzzz=1))
+    listed = "id, title, tool, agent, human, plan, arguments, objective and 15 more"
+    assert (message, hint) == (f"unknown field 'zzzzzz'; allowed are {listed}", None)
+
+
+def _told_of_b(**fields: object) -> list[tuple[str, str, str | None, str, str | None]]:
+    plan = plan_of(node("a"), node("b", **fields))
+    return [(each.code, each.pointer, each.node, each.message, each.hint) for each in problems_of(plan)]
+
+
+@pytest.mark.parametrize(
+    ("when", "message", "hint"),
+    [
+        ("a.reslt > 1", "'a' has no field 'reslt'; a node has result, status, error", "did you mean 'result'?"),
+        ("a.value > 1", "'a' has no field 'value'; a node has result, status, error", "write a.result.value"),
+        ("a > 1", "'a' is a node and not a value", "write a.result"),
+        (
+            'nodes["a"].eror == null',
+            "'a' has no field 'eror'; a node has result, status, error",
+            "did you mean 'error'?",
+        ),
+        ("aa.result > 1", "there is no node 'aa'", "did you mean 'a'?"),
+        ("a.result b", "column 10: 'b' is not expected here", None),
+        ("a.result > ", "column 12: the condition ends too early, after 'a.result >'", None),
+        ("a.result = 1", "column 10: '=' is not expected here", "write == to compare"),
+        ("a.result === 1", "column 12: '=' is not expected here", "write == to compare"),
+        ("a.result == 1 and true", "column 15: 'and' is not expected here", "write && for 'and'"),
+        ("a.result == 1 or true", "column 15: 'or' is not expected here", "write || for 'or'"),
+        ("not a.result", "column 5: 'a' is not expected here", "write ! for 'not'"),
+        ("a.result <> 1", "column 11: '>' is not expected here", "write != for 'not equal'"),
+        ("(a.result == 1", "column 15: ')' is missing", None),
+        ("a.result == 'x", "column 13: the text after ' has no closing '", None),
+        ("{{a.result}} > 1", "column 1: a condition has no {{ }}", "write the reference without braces"),
+        ("", "the condition is empty", "write a comparison such as a.result > 1"),
+        ("a.result == “x”", "column 13: '“' is not expected here", "write straight quotes: ' or \""),
+        ("a.result == 1 &&\n  true b", "line 2, column 8: 'b' is not expected here", None),
+        ("has(a)", "column 5: invalid argument to has() macro", None),
+    ],
+)
+def test_wrong_condition_is_reported_in_plain_words(when: str, message: str, hint: str | None) -> None:
+    [(code, place, node_id, told, advice)] = _told_of_b(when=when)
+    assert (code, place, node_id) == ("invalid_field", "/nodes/1/when", "b")
+    assert told.startswith(f"when: {message}")
+    assert (advice is None) if hint is None else (advice or "").startswith(hint)
+
+
+@pytest.mark.parametrize("when", ["has(a.result)", "a.status == 'failed'", "a.error.code == 'x'", "has(nodes.a)"])
+def test_fields_of_a_node_can_be_read(when: str) -> None:
+    assert _told_of_b(when=when) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("{{a.reslt}}", "'a' has no field 'reslt'; a node has result, status, error", "did you mean 'result'?"),
+        ("{{a.results.x}}", "'a' has no field 'results'; a node has result, status, error", "did you mean 'result'?"),
+        ("{{a.rslt.result}}", "'a' has no field 'rslt'; a node has result, status, error", "did you mean 'result'?"),
+        ("{{a.amount}}", "'a' has no field 'amount'; a node has", "write a.result.amount for a part of its result"),
+        ("{{ a }}", "'a' is a node and not a value", "write {{a.result}}"),
+        ("{{PLACEHOLER_x}}", "not a reference", "did you mean {{PLACEHOLDER_x}}?"),
+        ("{{placeholder_x}}", "not a reference", "did you mean {{PLACEHOLDER_x}}?"),
+        ("{{secrets.KEY}}", "not a reference", "did you mean {{secret.KEY}}?"),
+    ],
+)
+def test_wrong_reference_has_a_hint(text: str, message: str, hint: str) -> None:
+    [(code, place, node_id, told, advice)] = _told_of_b(arguments={"x": text})
+    assert (code, place, node_id) == ("invalid_reference", "/nodes/1/arguments/x", "b")
+    assert told.startswith(f"Invalid reference: {text}: {message}")
+    assert advice == hint
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"), [("{{itm}}", "did you mean {{item}}?"), ("{{ indx }}", "did you mean {{index}}?")]
+)
+def test_wrong_item_in_a_for_each_is_suggested(text: str, hint: str) -> None:
+    [(_, _, _, _, advice)] = _told_of_b(for_each=[1], arguments={"x": text})
+    assert (advice or "").startswith(hint)
+
+
+def test_wrong_field_of_a_missing_node_names_the_node() -> None:
+    [(_, _, _, message, _)] = _told_of_b(arguments={"x": "{{zz.reslt}}"})
+    assert message == "Invalid reference: {{zz.reslt}}: there is no node 'zz'"
+
+
+MOST_SECONDS = 2.0
+"""Several times the half second that hints cost at most, for a busy machine."""
+
+
+def _problems(raw: Mapping[str, Any], tools: Mapping[str, ToolDeclaration] = TOOLS) -> list[tuple[str, str | None]]:
+    with pytest.raises(PlanInvalid) as caught:
+        check_plan(raw, tools)
+    return [(problem.code, problem.hint) for problem in caught.value.problems]
+
+
+def _equal_letters(count: int, length: int) -> list[dict[str, Any]]:
+    names = [f"{number:03}" + "a" * length for number in range(count)]
+    return [node(name, f"{name[::-1]}") for name in names]
+
+
+@pytest.mark.parametrize("length", [50, 90])
+def test_long_equal_names_are_compared_in_bounded_time(length: int) -> None:
+    start = time.thread_time()
+    problems = _problems(plan_of(*_equal_letters(100, length)))
+    assert len(problems) == 100
+    assert time.thread_time() - start < MOST_SECONDS
+
+
+def test_unknown_arguments_are_compared_in_bounded_time() -> None:
+    names = [f"{number:04}" + "ab" * 20 for number in range(2_000)]
+    schema = {"type": "object", "properties": {name: {} for name in names[:1_000]}, "additionalProperties": False}
+    tools = {"wide": ToolDeclaration("wide", TOOLS["typed"].effects, schema)}
+    start = time.thread_time()
+    problems = _problems(plan_of(node("a", tool="wide", arguments=dict.fromkeys(names[1_000:], 1))), tools)
+    assert len(problems) == MAX_PROBLEMS + 1
+    assert time.thread_time() - start < MOST_SECONDS
+
+
+def test_name_of_megabytes_has_no_suggestion_at_once() -> None:
+    start = time.thread_time()
+    assert [suggestion("a" * 5_000_000, ["a" * 40] * 100) for _ in range(100)] == [None] * 100
+    assert suggestion("calc", ["c" * 5_000_000, "calculate"]) == "did you mean 'calculate'?"
+    assert time.thread_time() - start < MOST_SECONDS
+
+
+def test_spent_budget_gives_no_suggestion() -> None:
+    hints = NameHints(100)
+    assert [hints.near("bok", ["book"]) for _ in range(6)] == ["did you mean 'book'?"] * 5 + [None]
+
+
+def test_nearest_names_are_sorted_by_similarity() -> None:
+    assert nearest("serch", ["search", "searches", "perch", "zzz"], most=3) == ["search", "perch", "searches"]
+
+
+def test_budget_covers_the_names_of_a_usual_plan() -> None:
+    hints = NameHints(HINT_BUDGET)
+    names = [f"fetch_{word}" for word in ("books", "films", "songs", "plays", "games")]
+    assert {hints.near(f"{name}s", names) for name in names * 20} == {f"did you mean {name!r}?" for name in names}
+
+
+def test_unused_inputs_stop_after_the_most_problems() -> None:
+    checked = check_plan(plan_of(node("a"), inputs={f"in_{n}": {"default": "x"} for n in range(2_000)}), TOOLS)
+    start = time.thread_time()
+    problems = unused_inputs(checked, [f"out_{n}" for n in range(2_000)])
+    assert PlanInvalid(problems).problems[-1].code == TOO_MANY_PROBLEMS
+    assert len(problems) == MAX_PROBLEMS + 1
+    assert time.thread_time() - start < MOST_SECONDS
+
+
+def test_unknown_inputs_of_conditions_are_compared_in_bounded_time() -> None:
+    inputs = {f"in_{n}": {"default": "x"} for n in range(2_000)}
+    nodes = [node(f"n{n}", when=f"inputs.im_{n} == 'x'") for n in range(200)]
+    start = time.thread_time()
+    assert len(_problems(plan_of(*nodes, inputs=inputs))) == MAX_PROBLEMS
+    assert time.thread_time() - start < MOST_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"arguments": {"x": "\ud800"}}, "/nodes/0/arguments/x"),
+        ({"human": {"type": "CLARIFICATION", "prompt": "\ud800"}}, "/nodes/0/human/prompt"),
+        ({"arguments": {"\ud800": 1}}, "/nodes/0/arguments"),
+    ],
+)
+def test_lone_surrogate_is_a_problem_with_its_pointer(fields: dict[str, Any], place: str) -> None:
+    with pytest.raises(PlanInvalid) as caught:
+        check_plan(plan_of(node("a", **fields)), TOOLS)
+    assert [(each.code, each.pointer) for each in caught.value.problems] == [("invalid_syntax", place)]
+
+
+def test_lone_surrogate_in_a_text_has_its_line() -> None:
+    found = check_posted(PostedPlan("nodes: \ud800"), TOOLS)
+    assert [error["line"] for error in found["errors"]] == [1]
+
+
+def test_long_value_leaves_the_reason_in_the_message() -> None:
+    [problem] = wrong_inputs({"n": {"type": "number"}}, {"n": "x" * 500_000})
+    assert problem.message == "the input 'n': \"" + "x" * 99 + '… is not of type "number"'
+
+
+def test_unknown_node_of_a_fork_has_the_nearest_name() -> None:
+    plan = CompiledPlan(nodes=(CompiledNode("book", kind="tool", tool="any"),))
+    assert unknown_rerun("bok", plan) == "--rerun bok: the fork has no such node or item; did you mean 'book'?"
+    assert unknown_rerun("zzz", plan) == "--rerun zzz: the fork has no such node or item"
+
+
+def _notes(inputs: Any) -> list[tuple[str, str, str]]:
+    checked = check_plan({"plan": 1, "inputs": inputs, "nodes": [{"id": "a", "tool": "t"}]}, {}, any_tool=True)
+    return [(note.code, note.pointer, note.message) for note in checked.notes]
+
+
+def test_misspelt_keyword_of_an_input_is_noted_with_the_right_one() -> None:
+    assert _notes({"net": {"tpye": "number"}}) == [
+        (
+            "unknown_keyword",
+            "/inputs/net/tpye",
+            "inputs.net.tpye: 'tpye' is no keyword of JSON Schema and has no effect; did you mean 'type'?",
+        )
+    ]
+
+
+def test_keywords_and_keys_of_an_author_are_not_noted() -> None:
+    schema = {"type": "number", "prompt": "Net", "default": 1, "minimum": 0, "unit": "EUR", "x-order": 3}
+    assert _notes({"net": schema}) == []
+
+
+_CHECKED = ("plan/*.py", "dialects/*.py", "preparation.py", "posted_plans.py")
+_CODE = re.compile(r"`([^`]*)`")
+
+
+def _texts(value: ast.expr | None) -> Iterator[str]:
+    if isinstance(value, ast.IfExp):
+        yield from (*_texts(value.body), *_texts(value.orelse))
+    elif isinstance(value, ast.BoolOp):
+        yield from (text for each in value.values for text in _texts(each))
+    elif isinstance(value, ast.Constant) and isinstance(value.value, str):
+        yield value.value
+    elif isinstance(value, ast.JoinedStr):
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in value.values)
+
+
+def _hints(tree: ast.AST) -> Iterator[str]:
+    for each in ast.walk(tree):
+        if (isinstance(each, ast.keyword) and each.arg == "hint") or (
+            isinstance(each, ast.Assign) and [ast.unparse(target) for target in each.targets] == ["hint"]
+        ):
+            yield from _texts(each.value)
+        elif isinstance(each, ast.Call) and ast.unparse(each.func) == "Problem":
+            yield from (text for argument in each.args[4:5] for text in _texts(argument))
+
+
+def _has_odd_code(hint: str) -> bool:
+    return not all(code.startswith("dagwright ") for code in _CODE.findall(hint))
+
+
+def test_hints_have_one_form() -> None:
+    root = Path(dagwright.__file__).parent
+    files = [file for pattern in _CHECKED for file in root.glob(pattern)]
+    hints = [hint for file in files for hint in _hints(ast.parse(file.read_text()))]
+    assert len(hints) > 30
+    assert [hint for hint in hints if hint[:1].isupper() or hint.endswith(".") or _has_odd_code(hint)] == []
