@@ -1,6 +1,8 @@
-"""Results that are used again: how old they may be, equal calls at once, and a store that does not work."""
+"""Results that are used again: their keys, how old they may be, equal calls at once, and a store that does not work."""
 
 import asyncio
+import json
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,10 +11,21 @@ import pytest
 import structlog
 
 from activities import result_cache
-from activities.cached_results import CachedResult, to_stored_form
+from activities.cached_results import CachedResult, from_stored_form, result_key, to_stored_form
+from activities.pure_results import PureResults
 from activities.result_cache import KEPT_FOR_S, Asked, ResultCache
 from activities.tool_runs import Outcome
 from dagwright.contracts.limits import INLINE_VALUE_BYTES
+from dagwright.contracts.wire import HEADER_CACHE, HEADER_HOLES, HEADER_WANTED, METADATA_CACHED
+from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.references import Secret
+from dagwright.plan.stored import StoredValue, WorkerText
+from dagwright.plan.tasks import Task
+from dagwright.plan.unfilled import holes_of
+from dagwright.store import ref_of
+from dagwright.tools import tool
+from dagwright.tools.context import Cancellation
+from tests.support.function_bench import FunctionBench
 from tests.support.memory_store import MemoryStore
 
 KEY = "0" * 64
@@ -231,3 +244,235 @@ async def test_call_waits_for_its_own_result_to_be_written_and_for_no_other(
         may_end.set()
         await cache.written({slow})
     assert list(bench.store.memories) == [KEY, slow]
+
+
+CALL: dict[str, Any] = {"arguments": {"a": 1, "b": [True, None]}, "holes": []}
+SMALL = CachedResult(b'{"n":1.50}', 1_700_000_000.25, 0.5, "run-1", "sum[x]")
+LARGE = CachedResult(b'"' + b"x" * INLINE_VALUE_BYTES + b'"', 1_700_000_000.0, 9.5, "run-1", "big")
+
+
+def key(tool: str = "t", code: str = "c", **call: Any) -> str | None:
+    return result_key(tool, code, **{**CALL, **call})
+
+
+def stored(ref: str, name: str = "a.result", paths: Any = ()) -> StoredValue:
+    return StoredValue(ref=ref, name=name, paths=paths)
+
+
+def test_calls_whose_objects_have_another_order_have_keys_of_their_own() -> None:
+    assert key() != key(arguments={"b": [True, None], "a": 1})
+    assert len(key() or "") == 64
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"tool": "u"},
+        {"code": "d"},
+        {"arguments": {}},
+        {"arguments": {"a": 1.0, "b": [True, None]}},
+        {"arguments": {"a": 1, "b": [1, None]}},
+        {"arguments": {"a": "1", "b": [True, None]}},
+        {"arguments": {"a": 1, "b": [None, True]}},
+        {"holes": holes_of({"a": stored("sha256-1")})},
+    ],
+)
+def test_calls_that_differ_have_other_keys(call: dict[str, Any]) -> None:
+    assert key(**call) not in (None, key())
+
+
+def test_stored_values_count_by_their_reference_and_not_by_what_they_are_called() -> None:
+    def of(value: Any) -> str | None:
+        return key(holes=holes_of({"a": value}))
+
+    first = stored("sha256-1")
+    assert of(first) == of(stored("sha256-1", "z.result"))
+    assert of(WorkerText(["x", first])) == of(WorkerText(["x", stored("sha256-1", "z.result")]))
+    assert len({of(first), of(stored("sha256-2")), of(stored("sha256-1", paths=(("n",),)))}) == 3
+
+
+@pytest.mark.parametrize("part", [Secret("TOKEN"), WorkerText(["Bearer ", Secret("TOKEN")])])
+def test_call_with_a_secret_has_no_key(part: Any) -> None:
+    assert key(holes=holes_of({"a": part if isinstance(part, WorkerText) else WorkerText([part])})) is None
+
+
+def test_arguments_nested_beyond_measure_have_no_key() -> None:
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    assert key(arguments={"a": nested}) is None
+
+
+@pytest.mark.parametrize("text", ["é\ud800", "\x00"])
+def test_any_text_has_a_key(text: str) -> None:
+    assert key(arguments={"a": text}) is not None
+
+
+def test_small_result_is_remembered_whole_and_a_large_one_by_reference() -> None:
+    form, large = from_stored_form(to_stored_form(SMALL)), from_stored_form(to_stored_form(LARGE))
+    assert (form and form.result, form and form.ref) == (SMALL, None)
+    assert large is not None
+    assert (large.content, large.ref) == (b"", ref_of(LARGE.content))
+    assert large.result.told() == {"made_at": "2023-11-14T22:13:20.000Z", "workflow_id": "run-1", "node": "big"}
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda form: b"",
+        lambda form: form[:-1],
+        lambda form: form.replace(b"1.50", b"1.51"),
+        lambda form: form.replace(b'"format":1', b'"format":2'),
+        lambda form: form.replace(b'"made_at"', b'"other"'),
+        lambda form: bytes(len(form)),
+        lambda form: b"[]\n" + form,
+    ],
+)
+def test_damaged_form_is_no_result(harm: Any) -> None:
+    assert from_stored_form(harm(to_stored_form(SMALL))) is None
+
+
+TASK = Task("n", CompiledNode(id="n", kind="tool", tool="t"), 0, None, {}, [["node", "n"]])
+
+
+class HangingStore(MemoryStore):
+    """Answers `recall` when a test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = asyncio.Event()
+        self.was_left = asyncio.Event()
+
+    async def recall(self, key: str) -> bytes | None:
+        self.is_asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.was_left.set()
+        return None
+
+
+async def test_thread_that_waits_for_the_store_hears_that_it_shall_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("activities.result_cache._PATIENCE_S", 600.0)
+    store, cancellation = HangingStore(), Cancellation()
+    loop = asyncio.get_running_loop()
+    results = PureResults(ResultCache(store), {"t": "code"}, workflow_id="run", loop=loop, cancellation=cancellation)
+    looking = asyncio.create_task(asyncio.to_thread(results.find, TASK, []))
+    async with asyncio.timeout(60):
+        await store.is_asked.wait()
+        cancellation.request()
+        with pytest.raises(asyncio.CancelledError):
+            await looking
+        await store.was_left.wait()
+
+
+class Counted:
+    """Counts calls where no closure sees it."""
+
+    calls = 0
+
+
+@tool(effects="read", secrets=["TOKEN"])
+def counted(size: int = 0, text: str = "") -> dict[str, Any]:
+    Counted.calls += 1
+    return {"call": Counted.calls, "text": "x" * size}
+
+
+@tool(effects="pure")
+def counted_and_slow() -> int:
+    Counted.calls += 1
+    until = time.thread_time() + 0.02
+    while time.thread_time() < until:
+        pass
+    return Counted.calls
+
+
+@tool(effects="pure")
+def counted_and_quick() -> int:
+    """Waits for its turn as on a busy machine, and works for microseconds."""
+    Counted.calls += 1
+    time.sleep(0.02)
+    return Counted.calls
+
+
+@tool(effects="write")
+def counted_write() -> int:
+    Counted.calls += 1
+    return Counted.calls
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> type[Counted]:
+    monkeypatch.setattr(Counted, "calls", 0)
+    return Counted
+
+
+TTL = {HEADER_CACHE: 60.0}
+
+
+@pytest.mark.usefixtures("counting")
+async def test_result_of_an_equal_call_stands_in_for_the_call() -> None:
+    store = MemoryStore()
+    bench = FunctionBench(counted, store=store)
+    first, again = await bench.payload({}, **TTL), await bench.payload({}, **TTL)
+    elsewhere = await FunctionBench(counted, store=store).payload({}, **TTL)
+    assert first.data == again.data == elsewhere.data == b'{"call":1,"text":""}'
+    assert METADATA_CACHED not in first.metadata
+    told = [json.loads(each.metadata[METADATA_CACHED]) for each in (again, elsewhere)]
+    assert told == [{"made_at": told[0]["made_at"], "workflow_id": "test", "node": "n1"}] * 2
+    assert datetime.now(UTC) - datetime.fromisoformat(told[0]["made_at"]) < timedelta(minutes=1)
+    assert json.loads((await bench.payload({"size": 1}, **TTL)).data)["call"] == 2
+    assert json.loads((await bench.payload({})).data)["call"] == 3
+    assert json.loads((await bench.payload({}, **{HEADER_CACHE: 0})).data)["call"] == 4
+
+
+@pytest.mark.usefixtures("counting")
+async def test_large_result_of_an_equal_call_is_put_anew_for_the_run_that_uses_it() -> None:
+    store = MemoryStore()
+    first = await FunctionBench(counted, store=store).payload({"size": 10_000}, **TTL)
+    kept = dict(store.contents)
+    for holds_memory in (False, True):
+        bench = FunctionBench(counted, store=store)
+        for _ in range(2 if holds_memory else 1):
+            again = await bench.payload({"size": 10_000}, **TTL, **{HEADER_WANTED: [[["call"], "value"]]})
+        assert json.loads(again.data) == {**json.loads(first.data), "projections": [[["call"], {"value": 1}]]}
+        assert (store.contents, METADATA_CACHED in again.metadata) == (kept, True)
+    store.contents.clear()
+    assert METADATA_CACHED in (await bench.payload({"size": 10_000}, **TTL)).metadata
+    assert store.contents == kept
+
+
+@pytest.mark.usefixtures("counting")
+async def test_call_with_a_secret_is_always_made() -> None:
+    holes = {HEADER_HOLES: [[["text"], [{"secret": "TOKEN"}]]]}
+    store = MemoryStore()
+    bench = FunctionBench(counted, store=store)
+    calls = [(await bench.result({"text": "?"}, **TTL, **holes))["call"] for _ in range(2)]
+    assert (calls, store.memories, store.asked) == ([1, 2], {}, [])
+
+
+@pytest.mark.usefixtures("counting")
+@pytest.mark.parametrize("header", [{}, TTL])
+async def test_call_that_changes_the_world_is_always_made(header: dict[str, Any]) -> None:
+    bench = FunctionBench(counted_write)
+    assert [await bench.result({}, **header) for _ in range(2)] == [1, 2]
+
+
+@pytest.mark.usefixtures("counting")
+async def test_slow_pure_call_is_made_once_unless_the_plan_says_otherwise() -> None:
+    bench = FunctionBench(counted_and_slow)
+    assert [await bench.result({}) for _ in range(3)] == [1, 1, 1]
+    assert [await bench.result({}, **{HEADER_CACHE: 0}) for _ in range(2)] == [2, 3]
+
+
+@pytest.mark.usefixtures("counting")
+async def test_quick_pure_call_is_made_each_time_however_long_it_waits_for_its_turn() -> None:
+    bench = FunctionBench(counted_and_quick)
+    assert [await bench.result({}) for _ in range(3)] == [1, 2, 3]
+
+
+async def test_arguments_that_are_wrong_are_told_as_ever_if_there_is_a_cache() -> None:
+    bench = FunctionBench(counted)
+    wrong: list[list[Any]] = [[], [5], [{"nonsense": 1}], [{}, {}]]
+    for arguments in wrong:
+        assert (await bench.failure(*arguments, **TTL)).type == "invalid_arguments"

@@ -1,4 +1,4 @@
-"""Agent cards: what one may say, how files of them are read, and what is told of those that are wrong."""
+"""Agent cards: what one may hold, how files of them are read, the errors in wrong ones, and those of the examples."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,11 @@ import pytest
 from pydantic import ValidationError
 
 from dagwright.agents import AgentCard, AgentRegistry, AgentsUnreadable, load_agents
+from dagwright.dialects.reading import read_plan_file
 from dagwright.plan.agent_cards import card_from_json
+from dagwright.preparation import check_plan
+from dagwright.settings import Settings
+from dagwright.toolset import Toolset, load_toolset, references_of
 
 WRITER: dict[str, Any] = {
     "description": "Writes short texts",
@@ -183,3 +187,26 @@ def test_registry_names_the_nearest_agent_and_the_tools_that_are_not_there() -> 
     assert registry.missing_tools(["read_file", "web_serch"]) == {}
     with pytest.raises(ValueError, match="two agents are called 'writer'"):
         AgentRegistry.of(*registry, AgentCard(name="writer", **WRITER))
+
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture
+def toolset(tmp_path: Path) -> Toolset:
+    return load_toolset(Settings(state_dir=tmp_path), references_of([], [str(EXAMPLES / "agents.yaml")]))
+
+
+def test_four_agents_have_all_their_tools(toolset: Toolset) -> None:
+    assert [(card.name, card.type, card.tools) for card in toolset.agents] == [
+        ("web_researcher", "llm", ("web_search", "summarize")),
+        ("travel_planner", "llm", ("flight_search", "hotel_search", "activity_search")),
+        ("deep_reasoner", "class", ()),
+        ("code_analyzer", "llm", ("read_file", "list_directory", "search_files")),
+    ]
+    assert toolset.agents.missing_tools(toolset.declarations()) == {}
+
+
+def test_plan_of_agents_is_valid_with_them(toolset: Toolset) -> None:
+    checked = check_plan(read_plan_file(EXAMPLES / "seeds" / "agents_paris.json"), toolset.declarations())
+    assert [node.agent for node in checked.nodes] == ["web_researcher", "web_researcher", "travel_planner"]

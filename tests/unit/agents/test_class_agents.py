@@ -125,14 +125,8 @@ def test_class_is_found_by_its_module_beside_the_file_or_by_a_bare_name(tmp_path
     ("source", "said"),
     [
         ("class Odd:\n    pass\n", NO_RUN),
-        (
-            "class Odd:\n    def run(self, a, b, c): ...\n",
-            NO_RUN,
-        ),
-        (
-            "class Odd:\n    async def run(self, a): ...\n",
-            NO_RUN,
-        ),
+        ("class Odd:\n    def run(self, a, b, c): ...\n", NO_RUN),
+        ("class Odd:\n    async def run(self, a): ...\n", NO_RUN),
         (
             "class Odd:\n    def __init__(self, x): ...\n    async def run(self, a, b, c): ...\n",
             "Odd cannot be made without arguments, and a new one is made for each call",

@@ -7,9 +7,9 @@ import pytest
 
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
-from dagwright.entities.lookup import CANDIDATE_LIMIT, Candidate, Findings, find_parties
+from dagwright.entities.lookup import CANDIDATE_LIMIT, Findings, find_parties
 from dagwright.entities.name_search import NAMES_TOLD
-from dagwright.entities.names import core_words, is_legal_form, legal_form, name_key, words_of
+from dagwright.entities.names import clean_name, core_words, is_legal_form, legal_form, name_key, words_of
 
 PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 
@@ -124,22 +124,22 @@ def test_part_of_a_name_binds_nobody(loaded: EntityDatabase, search_text: str, e
 def test_several_kinds_are_searched_at_once_and_no_other(
     database: EntityDatabase, tmp_path: Path, search_text: str, jurisdiction: str | None, found: list[str]
 ) -> None:
-    rows = ["name,kind,jurisdiction", "Same Name,person,LU", "Same Name,company,GB", "Same Name,fund,LU"]
-    (tmp_path / "same.csv").write_text("\n".join(rows), encoding="utf-8")
-    assert not load_parties(database, tmp_path / "same.csv").refused
-    findings = database.read(
-        lambda session: find_parties(session, search_text, entity_type="company or fund", jurisdiction=jurisdiction)
-    )
-    assert sorted(hit.kind for hit in findings.hits) == found
+    rows = [f"Same Name,{kind}" for kind in ("person,LU", "company,GB", "fund,LU")]
+    search = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction")
+    assert sorted(hit.kind for hit in search(search_text, "company or fund", jurisdiction).hits) == found
 
 
-def loaded_from(database: EntityDatabase, folder: Path, *rows: str) -> Callable[..., Findings]:
-    """Loads rows of name, kind, aliases and status; returns the search."""
-    (folder / "rows.csv").write_text("\n".join(["name,kind,aliases,status", *rows]), encoding="utf-8")
+def loaded_from(
+    database: EntityDatabase, folder: Path, *rows: str, header: str = "name,kind,aliases,status"
+) -> Callable[..., Findings]:
+    """Loads rows; returns the search."""
+    (folder / "rows.csv").write_text("\n".join([header, *rows]), encoding="utf-8")
     assert not load_parties(database, folder / "rows.csv").refused
 
-    def search(text: str, entity_type: str) -> Findings:
-        return database.read(lambda session: find_parties(session, text, entity_type=entity_type))
+    def search(text: str, entity_type: str, jurisdiction: str | None = None) -> Findings:
+        return database.read(
+            lambda session: find_parties(session, text, entity_type=entity_type, jurisdiction=jurisdiction)
+        )
 
     return search
 
@@ -256,11 +256,8 @@ def test_order_of_words_and_legal_form_may_both_be_otherwise(database: EntityDat
 def test_active_party_of_the_very_name_is_bound_beside_an_inactive_one(
     database: EntityDatabase, tmp_path: Path
 ) -> None:
-    (tmp_path / "rows.csv").write_text(
-        "name,kind,jurisdiction,status\nJohn Smith,person,GB,inactive\nJohn Smith,person,IE,\n"
-    )
-    load_parties(database, tmp_path / "rows.csv")
-    findings = database.read(lambda session: find_parties(session, "John Smith", entity_type="person"))
+    rows = [f"John Smith,person,{where}" for where in ("GB,inactive", "IE,")]
+    findings = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction,status")("John Smith", "person")
     assert findings.bound is not None
     assert (findings.bound.jurisdiction, [each.jurisdiction for each in findings.inactive]) == ("IE", ["GB"])
 
@@ -274,20 +271,12 @@ def test_whole_name_binds_among_many_longer_ones(database: EntityDatabase, tmp_p
 
 
 def test_legal_form_binds_only_among_names_that_were_all_read(database: EntityDatabase, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text(
-        "\n".join(["name,kind,jurisdiction", "Kite SARL,company,LU", *_of_one_name(NAMES_TOLD - 2)]), encoding="utf-8"
-    )
-    assert not load_parties(database, tmp_path / "rows.csv").refused
-
-    def bound() -> Candidate | None:
-        return database.read(lambda session: find_parties(session, "Kite S.à r.l.", entity_type="company")).bound
-
-    assert bound() is not None
-    (tmp_path / "rows.csv").write_text(
-        "\n".join(["name,kind,jurisdiction", *_of_one_name(NAMES_TOLD - 1)]), encoding="utf-8"
-    )
-    assert not load_parties(database, tmp_path / "rows.csv").refused
-    assert bound() is None
+    for rows, is_bound in (
+        (["Kite SARL,company,LU", *_of_one_name(NAMES_TOLD - 2)], True),
+        (_of_one_name(NAMES_TOLD - 1), False),
+    ):
+        search = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction")
+        assert (search("Kite S.à r.l.", "company").bound is not None) == is_bound
 
 
 def _of_one_name(count: int) -> list[str]:
@@ -300,10 +289,7 @@ def _of_one_name(count: int) -> list[str]:
 
 def test_hits_are_ordered_by_score_then_name(loaded: EntityDatabase) -> None:
     findings = loaded.read(lambda session: find_parties(session, "smith", entity_type="person"))
-    assert [(found.name, found.score) for found in findings.hits] == [
-        ("Joan Smith", 90.0),
-        ("John Smith", 90.0),
-    ]
+    assert [(found.name, found.score) for found in findings.hits] == [("Joan Smith", 90.0), ("John Smith", 90.0)]
 
 
 def test_party_of_another_type_is_near_but_no_hit(loaded: EntityDatabase) -> None:
@@ -315,12 +301,9 @@ def test_party_of_another_type_is_near_but_no_hit(loaded: EntityDatabase) -> Non
 
 
 def test_candidates_are_limited(database: EntityDatabase, tmp_path: Path) -> None:
-    rows = "".join(f"Smith {number:02d},person\n" for number in range(CANDIDATE_LIMIT + 5))
-    (tmp_path / "many.csv").write_text("name,kind\n" + rows)
-    load_parties(database, tmp_path / "many.csv")
-    findings = database.read(lambda session: find_parties(session, "Smith", entity_type="person"))
-    assert [found.name for found in findings.hits] == [f"Smith {number:02d}" for number in range(CANDIDATE_LIMIT)]
-    assert all(isinstance(found, Candidate) for found in findings.hits)
+    rows = [f"Smith {number:02d},person" for number in range(CANDIDATE_LIMIT + 5)]
+    found = loaded_from(database, tmp_path, *rows, header="name,kind")("Smith", "person").hits
+    assert [each.name for each in found] == [f"Smith {number:02d}" for number in range(CANDIDATE_LIMIT)]
 
 
 @pytest.mark.parametrize(
@@ -385,10 +368,8 @@ def test_legal_form_is_aside_in_any_spelling(form: str) -> None:
 
 
 def test_legal_forms_are_aside_and_told_so(database: EntityDatabase, tmp_path: Path) -> None:
-    (tmp_path / "parties.csv").write_text(
-        "name,kind\nZoë Rock S.à r.l.,company\nRock Zoe Partners,company\nKim Se,person\nKim Lee,person\n"
-    )
-    load_parties(database, tmp_path / "parties.csv")
+    rows = ("Zoë Rock S.à r.l.,company", "Rock Zoe Partners,company", "Kim Se,person", "Kim Lee,person")
+    loaded_from(database, tmp_path, *rows, header="name,kind")
     for search_text, reason in (
         ("Zoe Rock Sarl", "the name, legal form aside"),
         ("ZOË ROCK LIMITED", "the name with another legal form"),
@@ -396,3 +377,9 @@ def test_legal_forms_are_aside_and_told_so(database: EntityDatabase, tmp_path: P
     ):
         assert hits(database, search_text, entity_type="company") == [("Zoë Rock S.à r.l.", None, reason)]
     assert [name for name, _, _ in hits(database, "Kim", entity_type="person")] == ["Kim Lee", "Kim Se"]
+
+
+@pytest.mark.parametrize("text", ["Ann\nLee", " Ann \t Lee ", "Ann \u202eLee\u202c", "\u2066Ann Lee\u2069"])
+def test_name_is_stored_on_one_line_and_as_it_is_read(text: str) -> None:
+    assert clean_name(text) == "Ann Lee"
+    assert name_key(text) == name_key("Ann Lee")

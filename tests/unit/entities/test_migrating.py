@@ -57,8 +57,7 @@ def test_migrations_make_the_tables_of_the_models(database: EntityDatabase) -> N
             return name in Base.metadata.tables if sort == "table" else name not in INDEXES_OF_SEARCHES
 
         context = MigrationContext.configure(
-            session.connection(),
-            opts={"compare_type": True, "include_object": is_a_model},
+            session.connection(), opts={"compare_type": True, "include_object": is_a_model}
         )
         return list(compare_metadata(context, Base.metadata))
 

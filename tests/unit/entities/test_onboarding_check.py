@@ -87,18 +87,12 @@ def test_value_that_no_verb_takes_is_refused(verb: str, wrong: dict[str, str], t
 
 def test_arguments_are_named_as_the_others_are_written() -> None:
     [unknown] = problems_of(FUND, intent("cbu.add-product", refs={"cbu-id": "@result_1"}, prod="X"))
-    assert (unknown.message, unknown.hint) == (
-        "cbu.add-product: unknown argument 'prod'",
-        "did you mean 'product'?",
-    )
+    assert (unknown.message, unknown.hint) == ("cbu.add-product: unknown argument 'prod'", "did you mean 'product'?")
     dashes = {"verb": "cbu.assign-role", "params": {"entity-idd": "p", "role": "DIRECTOR"}}
     (missing, misspelt) = sorted(problems_of(dashes), key=lambda problem: problem.message)
     assert missing.message == 'cbu.assign-role: "cbu-id" is a required property'
     assert misspelt.hint == "did you mean 'entity-id'?"
-    for params, missing_name in (
-        ({"product": "CUSTODY"}, "cbu-id"),
-        ({"some_product": "CUSTODY"}, "cbu_id"),
-    ):
+    for params, missing_name in (({"product": "CUSTODY"}, "cbu-id"), ({"some_product": "CUSTODY"}, "cbu_id")):
         found = {each.message for each in problems_of({"verb": "cbu.add-product", "params": params})}
         assert f'cbu.add-product: "{missing_name}" is a required property' in found
 

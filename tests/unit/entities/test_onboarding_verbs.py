@@ -23,16 +23,10 @@ def add_person(database: EntityDatabase, name: str) -> str:
 
 
 def test_company_is_made_once_under_one_key(verbs: OnboardingVerbs) -> None:
-    first = verbs.create_limited_company("k1", name="Apex ManCo S.à r.l.", jurisdiction="lu")
-    again = verbs.create_limited_company("k1", name="Apex ManCo S.à r.l.", jurisdiction="lu")
+    name = "Apex ManCo S.à r.l."
+    first, again = (verbs.create_limited_company("k1", name=name, jurisdiction="lu") for _ in range(2))
     assert again == first
-    assert asdict(first) == {
-        "id": first.id,
-        "kind": "company",
-        "name": "Apex ManCo S.à r.l.",
-        "jurisdiction": "LU",
-        "created": True,
-    }
+    assert asdict(first) == {"id": first.id, "kind": "company", "name": name, "jurisdiction": "LU", "created": True}
 
 
 def test_company_of_the_same_name_and_jurisdiction_is_found_under_another_key(verbs: OnboardingVerbs) -> None:
@@ -89,22 +83,10 @@ def test_role_and_product_are_given_once(database: EntityDatabase, verbs: Onboar
     fund = verbs.ensure_cbu("k1", CbuRequest("Fund", "LU"))
     role = verbs.assign_role("k2", cbu_id=fund.id, entity_id=person, role="DIRECTOR")
     product = verbs.add_product("k3", cbu_id=fund.id, product="CUSTODY")
-    assert asdict(role) == {
-        "id": role.id,
-        "cbu_id": fund.id,
-        "cbu_name": "Fund",
-        "entity_id": person,
-        "entity_name": "John Smith",
-        "role": "DIRECTOR",
-        "created": True,
-    }
-    assert asdict(product) == {
-        "id": product.id,
-        "cbu_id": fund.id,
-        "cbu_name": "Fund",
-        "product": "CUSTODY",
-        "created": True,
-    }
+    at_fund = {"cbu_id": fund.id, "cbu_name": "Fund", "created": True}
+    of_person = {"entity_id": person, "entity_name": "John Smith"}
+    assert asdict(role) == {"id": role.id, "role": "DIRECTOR", **of_person, **at_fund}
+    assert asdict(product) == {"id": product.id, "product": "CUSTODY", **at_fund}
     before = read_overview(database)
     assert verbs.assign_role("k2", cbu_id=fund.id, entity_id=person, role="DIRECTOR") == role
     same = verbs.assign_role("k4", cbu_id=fund.id, entity_id=person, role="DIRECTOR")
@@ -125,42 +107,18 @@ WRONG_CALLS: list[tuple[str, str, dict[str, str]]] = [
     ("cbu-id: no party has the id 'a\\x00b'", "cbu.add-product", {"cbu_id": "a\0b", "product": "CUSTODY"}),
     ("'CUSTODIE'; did you mean 'CUSTODY'?", "cbu.add-product", {"cbu_id": "FUND", "product": "CUSTODIE"}),
     ("for funds, not for company 'ManCo' (LU)", "cbu.add-product", {"cbu_id": "CO", "product": "CUSTODY"}),
-    (
-        "entity-id: no party has the id ''",
-        "cbu.assign-role",
-        {"cbu_id": "FUND", "entity_id": "", "role": "TRUSTEE"},
-    ),
-    (
-        "Unknown role 'KING'. Known roles: DI",
-        "cbu.assign-role",
-        {"cbu_id": "CO", "entity_id": "MAN", "role": "KING"},
-    ),
+    ("entity-id: no party has the id ''", "cbu.assign-role", {"cbu_id": "FUND", "entity_id": "", "role": "TRUSTEE"}),
+    ("Unknown role 'KING'. Known roles: DI", "cbu.assign-role", {"cbu_id": "CO", "entity_id": "MAN", "role": "KING"}),
     ("a company, not at person", "cbu.assign-role", {"cbu_id": "MAN", "entity_id": "CO", "role": "TRUSTEE"}),
-    (
-        "cannot have a role at itself",
-        "cbu.assign-role",
-        {"cbu_id": "CO", "entity_id": "CO", "role": "TRUSTEE"},
-    ),
-    (
-        "must be a person, not",
-        "cbu.assign-role",
-        {"cbu_id": "FUND", "entity_id": "CO", "role": "RISK_MANAGER"},
-    ),
+    ("cannot have a role at itself", "cbu.assign-role", {"cbu_id": "CO", "entity_id": "CO", "role": "TRUSTEE"}),
+    ("must be a person, not", "cbu.assign-role", {"cbu_id": "FUND", "entity_id": "CO", "role": "RISK_MANAGER"}),
     ("manco-id: no party has the id 'x'", "cbu.ensure", {"name": "New", "manco_id": "x"}),
-    (
-        "the management company must be a company, not person",
-        "cbu.ensure",
-        {"name": "New", "manco_id": "MAN"},
-    ),
+    ("the management company must be a company, not person", "cbu.ensure", {"name": "New", "manco_id": "MAN"}),
     ("the parent must be a company or fund", "cbu.ensure", {"name": "New", "parent_entity_id": "MAN"}),
     ("cannot be its own related party", "cbu.ensure", {"name": "Fund", "related_to": "FUND"}),
     ("fund 'Fund' (LU) is a 'fund', not a 'trust'", "cbu.ensure", {"name": "Fund", "client_type": "Trust"}),
     ("client type '?' is not a short word", "cbu.ensure", {"name": "Fund", "client_type": "?"}),
-    (
-        "date-of-birth '1970-02-30' is no date",
-        "entity.create-person",
-        {"name": "Ann", "date_of_birth": "1970-02-30"},
-    ),
+    ("date-of-birth '1970-02-30' is no date", "entity.create-person", {"name": "Ann", "date_of_birth": "1970-02-30"}),
     (
         "date-of-birth 2099-12-31 is still to come",
         "entity.create-person",
@@ -190,11 +148,7 @@ WRONG_CALLS: list[tuple[str, str, dict[str, str]]] = [
     ("no ISO 3166 code", "entity.create-limited-company", {"name": "New", "jurisdiction": "Luxembourg"}),
     ("the name is empty", "entity.create-limited-company", {"name": "  ", "jurisdiction": "LU"}),
     ("the character U+0000 at", "entity.create-limited-company", {"name": "a\0b", "jurisdiction": "LU"}),
-    (
-        "the name has 301 characters",
-        "entity.create-limited-company",
-        {"name": "n" * 301, "jurisdiction": "LU"},
-    ),
+    ("the name has 301 characters", "entity.create-limited-company", {"name": "n" * 301, "jurisdiction": "LU"}),
 ]
 """What is told, and the call; `FUND`, `CO` and `MAN` stand for the ids of such parties."""
 

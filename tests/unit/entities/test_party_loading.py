@@ -131,10 +131,7 @@ def test_row_that_may_be_a_party_that_is_there_is_told(database: EntityDatabase,
     )
     report = load_parties(database, written(tmp_path, text))
     assert (report.added, report.refused) == (10, ())
-    assert report.twins == (
-        TwinRow(3, "person 'Ann Lee' (GB), born 1970-01-01"),
-        TwinRow(8, "company 'Kite AG' (CH)"),
-    )
+    assert report.twins == (TwinRow(3, "person 'Ann Lee' (GB), born 1970-01-01"), TwinRow(8, "company 'Kite AG' (CH)"))
     assert load_parties(database, written(tmp_path, text)).twins == ()
 
 

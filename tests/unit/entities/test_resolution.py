@@ -37,6 +37,21 @@ def gateway(loaded: EntityDatabase) -> SqlEntityGateway:
     return SqlEntityGateway(loaded)
 
 
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[EntityDatabase]:
+    """A database of one test."""
+    database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
+    yield database
+    database.dispose()
+
+
+def load(database: EntityDatabase, folder: Path, *rows: str) -> SqlEntityGateway:
+    """Loads rows, of which the first one names the columns."""
+    (folder / "parties.csv").write_text("\n".join(rows), encoding="utf-8")
+    assert not load_parties(database, folder / "parties.csv").refused
+    return SqlEntityGateway(database)
+
+
 class Conversation:
     """A lookup that asks, as its tool is called again with each answer."""
 
@@ -92,14 +107,10 @@ def test_part_of_a_name_is_asked_about_and_fails_where_nobody_can_be(
     )
 
 
-def test_question_tells_of_who_is_inactive(tmp_path: Path) -> None:
-    database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
+def test_question_tells_of_who_is_inactive(own: EntityDatabase, tmp_path: Path) -> None:
     rows = ["John Smith,GB,1968-03-14,inactive", "John Smithson,GB,1975-11-02,active", "Eve Gone,GB,,inactive"]
-    header = "name,jurisdiction,born,status,kind"
-    (tmp_path / "parties.csv").write_text("\n".join([header, *(f"{row},person" for row in rows)]))
-    load_parties(database, tmp_path / "parties.csv")
-    john, gone = id_of(database, "John Smith"), id_of(database, "Eve Gone")
-    gateway = SqlEntityGateway(database)
+    gateway = load(own, tmp_path, "name,jurisdiction,born,status,kind", *(f"{row},person" for row in rows))
+    john, gone = id_of(own, "John Smith"), id_of(own, "Eve Gone")
     told = f"John Smith (person, GB, born 1968-03-14, {john}) is inactive. "
     asked = Conversation(gateway, "John Smith", "person")
     assert asked.question["prompt"] == f"{told}Which person is meant by 'John Smith'? Or write another name."
@@ -119,7 +130,6 @@ def test_question_tells_of_who_is_inactive(tmp_path: Path) -> None:
     ]
     assert problems[0]["message"].startswith(f"{told}It is not sure that person 'John Smith' means John Smithson")
     assert "with the status `active`" in problems[1]["hint"]
-    database.dispose()
 
 
 def test_jurisdiction_tells_parties_of_one_name_apart(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
@@ -144,14 +154,20 @@ def test_person_chooses_one(gateway: SqlEntityGateway, loaded: EntityDatabase) -
     }
 
 
-def test_none_of_these_asks_for_another_name(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+@pytest.mark.parametrize("is_written", [False, True])
+def test_none_of_these_asks_for_another_name_and_offers_them_no_more(
+    gateway: SqlEntityGateway, loaded: EntityDatabase, *, is_written: bool
+) -> None:
     talk = Conversation(gateway, "Maria Garcia", "person")
-    asked = talk.select(NONE_OF_THESE)
+    asked = talk.answer(text="none of these") if is_written else talk.select(NONE_OF_THESE)
     assert (asked["type"], asked["prompt"]) == (
         "CLARIFICATION",
         "Which party is meant by person 'Maria Garcia'? Write another name, an identifier or the id of a party, or "
         "'create new'.",
     )
+    asked = talk.answer(text="7")
+    assert (asked["type"], "Garcia (person" in asked["prompt"]) == ("CLARIFICATION", False)
+    assert talk.answer(text="Meridian")["type"] == "CLARIFICATION"
     assert talk.answer(text="Aiko Tanaka")["party"]["id"] == id_of(loaded, "Aiko Tanaka")
 
 
@@ -245,14 +261,6 @@ def test_near_misses_are_told_again_after_an_answer_that_means_nobody(gateway: S
     assert talk.answer(text="Sarah Cohen")["prompt"].count(near) == 1
 
 
-def test_what_was_turned_down_as_a_whole_is_not_offered_again(gateway: SqlEntityGateway) -> None:
-    talk = Conversation(gateway, "Maria Garcia", "person")
-    talk.select(NONE_OF_THESE)
-    asked = talk.answer(text="7")
-    assert (asked["type"], "Garcia (person" in asked["prompt"]) == ("CLARIFICATION", False)
-    assert talk.answer(text="Meridian")["type"] == "CLARIFICATION"
-
-
 def test_only_kinds_that_are_taken_are_found_and_created(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
     talk = Conversation(gateway, "John Smith", "company or fund")
     assert talk.question["prompt"].startswith(
@@ -296,11 +304,6 @@ def test_text_that_was_only_searched_for_is_nobody_s_name(gateway: SqlEntityGate
     assert talk.answer(data={"name": "John Quincy"})["create"] == {"kind": "person", "name": "John Quincy"}
 
 
-def test_words_of_an_option_mean_the_option_when_they_are_written(gateway: SqlEntityGateway) -> None:
-    talk = Conversation(gateway, "Maria Garcia", "person")
-    assert talk.answer(text="none of these")["type"] == "CLARIFICATION"
-
-
 def test_person_who_is_there_is_not_created_again(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
     talk = Conversation(gateway, "Sarah Chen", "person", "SG")
     asked = talk.answer(text="create new")
@@ -318,17 +321,14 @@ def test_person_who_is_there_is_not_created_again(gateway: SqlEntityGateway, loa
     assert talk.select(sarah)["party"]["name"] == "Sarah Chen"
 
 
-def test_person_who_is_inactive_is_not_created_again_nor_offered(tmp_path: Path) -> None:
-    database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
-    (tmp_path / "parties.csv").write_text("name,kind,born,status\nEve Gone,person,1970-01-01,inactive\n")
-    load_parties(database, tmp_path / "parties.csv")
-    talk = Conversation(SqlEntityGateway(database), "Eve Gone", "person")
+def test_person_who_is_inactive_is_not_created_again_nor_offered(own: EntityDatabase, tmp_path: Path) -> None:
+    gateway = load(own, tmp_path, "name,kind,born,status", "Eve Gone,person,1970-01-01,inactive")
+    talk = Conversation(gateway, "Eve Gone", "person")
     talk.answer(text=CREATE_NEW)
     asked = talk.answer(data={"name": "Eve Gone", "date_of_birth": "1970-01-01"})
     told = "That person is there already: Eve Gone (person, jurisdiction not known, born 1970-01-01, "
     assert asked["type"] == "CLARIFICATION"
-    assert asked["prompt"].startswith(f"{told}{id_of(database, 'Eve Gone')}) is inactive. Which party is meant")
-    database.dispose()
+    assert asked["prompt"].startswith(f"{told}{id_of(own, 'Eve Gone')}) is inactive. Which party is meant")
 
 
 @pytest.mark.parametrize(
@@ -353,41 +353,32 @@ def test_details_that_nobody_can_have_do_not_fit_the_question(
         normal_form(request, {"data": {**right, **given}})
 
 
-def test_persons_of_one_name_are_told_apart_by_birth(tmp_path: Path) -> None:
-    database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
+def test_persons_of_one_name_are_told_apart_by_birth(own: EntityDatabase) -> None:
     keys = [NaturalKey(PartyKind.PERSON, "Paul Twin", "GB", born) for born in ("1970-01-01", "1990-01-01")]
-    database.write(lambda session: [add_party(session, key).id for key in keys])
-    labels = [
-        each["label"] for each in Conversation(SqlEntityGateway(database), "Paul Twin", "person").question["options"]
-    ]
+    own.write(lambda session: [add_party(session, key).id for key in keys])
+    labels = [each["label"] for each in Conversation(SqlEntityGateway(own), "Paul Twin", "person").question["options"]]
     assert sorted(labels)[:2] == ["Paul Twin (person, GB, born 1970-01-01)", "Paul Twin (person, GB, born 1990-01-01)"]
-    database.dispose()
 
 
-def test_party_that_was_chosen_is_bound_or_nobody_is(tmp_path: Path) -> None:
-    database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
+def test_party_that_was_chosen_is_bound_or_nobody_is(own: EntityDatabase) -> None:
     keys = [NaturalKey(PartyKind.PERSON, "Eva Twin", jurisdiction) for jurisdiction in ("GB", "IE")]
-    first, _ = database.write(lambda session: [add_party(session, key).id for key in keys])
-    talk = Conversation(SqlEntityGateway(database), "Eva Twin", "person")
+    first, _ = own.write(lambda session: [add_party(session, key).id for key in keys])
+    talk = Conversation(SqlEntityGateway(own), "Eva Twin", "person")
 
     def leave(session: Session) -> None:
         session.get_one(Party, first).status = PartyStatus.INACTIVE
 
-    database.write(leave)
+    own.write(leave)
     asked = talk.answer(selected=[{"id": first}])
     assert asked["prompt"].startswith(f"'Eva Twin' ({first}) is inactive. Which person is meant")
-    database.dispose()
 
 
-def test_advice_where_nobody_is_asked_names_what_works(tmp_path: Path) -> None:
-    database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
+def test_advice_where_nobody_is_asked_names_what_works(own: EntityDatabase, tmp_path: Path) -> None:
     rows = [
         *("Paul Twin,person,GB,1970-01-01,", "Paul Twin,person,GB,1990-01-01,", "Eva Twin,person,GB,,"),
         *("Eva Twin,person,IE,,", "Rook Fund One,fund,LU,,213800MERIDIANFUND38", "Rook Fund Two,fund,LU,,"),
     ]
-    (tmp_path / "rows.csv").write_text("\n".join(["name,kind,jurisdiction,born,lei", *rows]))
-    assert not load_parties(database, tmp_path / "rows.csv").refused
-    gateway = SqlEntityGateway(database)
+    gateway = load(own, tmp_path, "name,kind,jurisdiction,born,lei", *rows)
 
     def problem(*wanted: str) -> Any:
         return PartySearch(gateway, Wanted(*wanted), asks=False).found((), None).get("problem")
@@ -412,17 +403,13 @@ def test_advice_where_nobody_is_asked_names_what_works(tmp_path: Path) -> None:
         assert problem(candidate["id"], "person") is None
     assert problem("Eva Twin", "person", "IE") is None
     assert [problem(text, "fund") for text in ("Rook Fund Two", "213800MERIDIANFUND38")] == [None, None]
-    database.dispose()
 
 
-def test_question_that_is_asked_again_tells_of_who_is_inactive(tmp_path: Path) -> None:
-    database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
+def test_question_that_is_asked_again_tells_of_who_is_inactive(own: EntityDatabase, tmp_path: Path) -> None:
     rows = ["John Smith,GB,inactive", "John Smithson,GB,active", "Eve Gone,GB,inactive"]
-    (tmp_path / "rows.csv").write_text("\n".join(["name,jurisdiction,status,kind", *(f"{row},person" for row in rows)]))
-    load_parties(database, tmp_path / "rows.csv")
-    gateway = SqlEntityGateway(database)
+    gateway = load(own, tmp_path, "name,jurisdiction,status,kind", *(f"{row},person" for row in rows))
     for name in ("John Smith", "Eve Gone"):
-        told = f"{name} (person, GB, {id_of(database, name)}) is inactive. "
+        told = f"{name} (person, GB, {id_of(own, name)}) is inactive. "
         talk = Conversation(gateway, name, "person")
         kind = talk.question["type"]
         for said, first in (("7", f"No party found for person '7'. {told}"), (name, told)):
@@ -430,7 +417,6 @@ def test_question_that_is_asked_again_tells_of_who_is_inactive(tmp_path: Path) -
             assert asked["type"] == kind
             assert asked["prompt"].startswith(first)
             assert asked["prompt"].count("is inactive") == 1
-        asked = talk.answer(text=id_of(database, name))
-        assert asked["prompt"].startswith(f"{name!r} ({id_of(database, name)}) is inactive. ")
+        asked = talk.answer(text=id_of(own, name))
+        assert asked["prompt"].startswith(f"{name!r} ({id_of(own, name)}) is inactive. ")
         assert asked["prompt"].count("is inactive") == 1
-    database.dispose()

@@ -2,9 +2,10 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Barrier
 
@@ -28,7 +29,6 @@ from dagwright.entities.verbs import OnboardingVerbs
 
 url, session = sys.argv[1:]
 verbs = OnboardingVerbs(EntityDatabase(url))
-verbs.ensure_cbu(f"{session}-warm", CbuRequest("Warm", "LU"))
 print("ready", flush=True)
 for line in sys.stdin:
     made = verbs.ensure_cbu(f"{session}-{line.strip()}", CbuRequest(f"Apex {line.strip()}", "LU"))
@@ -70,6 +70,7 @@ def process(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
     try:
@@ -90,23 +91,37 @@ def tell(running: subprocess.Popen[str], text: str) -> None:
     running.stdin.flush()
 
 
-def test_two_sessions_that_create_one_fund_at_once_both_get_it(database_url: str) -> None:
-    with process(SESSION, database_url, "a") as first, process(SESSION, database_url, "b") as second:
-        assert [told(first), told(second)] == ["ready", "ready"]
+def test_processes_that_open_the_store_and_create_one_fund_at_once_all_get_it(database_url: str) -> None:
+    with ExitStack() as running:
+        sessions = [running.enter_context(process(SESSION, database_url, name)) for name in "abcd"]
+        assert [told(session) for session in sessions] == ["ready"] * 4
+        # The first round is that in which all of them make the tables.
         for number in range(ROUNDS):
-            for running in (first, second):
-                tell(running, str(number))
-            made = [told(running).split() for running in (first, second)]
-            assert made[0][0] == made[1][0]
-            assert sorted(created for _, created in made) == ["False", "True"]
+            for session in sessions:
+                tell(session, str(number))
+            made = [told(session).split() for session in sessions]
+            assert len({fund for fund, _ in made}) == 1
+            assert sorted(created for _, created in made) == ["False"] * 3 + ["True"]
+        for session in sessions:
+            _, errors = session.communicate(timeout=60)
+            # Who waits long for another one that makes the tables says so.
+            assert [line for line in errors.splitlines() if "brought to this version" not in line] == []
+            assert session.returncode == 0
 
 
-def at_once(*calls: object) -> list[object]:
+@pytest.fixture
+def two(database: EntityDatabase, database_url: str) -> Iterator[tuple[OnboardingVerbs, OnboardingVerbs]]:
+    """Verbs on databases of their own, as two processes have: one lets only one of its threads write at a time."""
+    other = EntityDatabase(database_url)
+    yield OnboardingVerbs(database), OnboardingVerbs(other)
+    other.dispose()
+
+
+def at_once(*calls: Callable[[], object]) -> list[object]:
     """Returns what each call gives back, or the text of its ValueError, when all begin together."""
     barrier = Barrier(len(calls))
 
-    def run(call: object) -> object:
-        assert callable(call)
+    def run(call: Callable[[], object]) -> object:
         barrier.wait()
         try:
             return call()
@@ -117,103 +132,69 @@ def at_once(*calls: object) -> list[object]:
         return list(threads.map(run, calls))
 
 
-def test_fund_is_taken_back_or_used_but_never_both(database: EntityDatabase, database_url: str) -> None:
-    # Databases of their own, as two processes have: one lets only one of its threads write at a time.
-    other = EntityDatabase(database_url)
-    one, two = OnboardingVerbs(database), OnboardingVerbs(other)
-    try:
-        for number in range(ROUNDS):
-            fund = one.ensure_cbu(f"fund-{number}", CbuRequest(f"Apex {number}", "LU"))
-            undone, used = at_once(
-                lambda number=number: one.undo(f"fund-{number}"),
-                lambda number=number, fund=fund: two.add_product(f"p-{number}", cbu_id=fund.id, product="CUSTODY"),
-            )
-            if isinstance(undone, UndoResult):
-                assert undone.reverted == [f"fund 'Apex {number}' (LU) is gone"]
-                assert used == f"cbu-id: no party has the id {fund.id!r}"
-            else:
-                assert undone == f"fund 'Apex {number}' (LU) stays: a cbu.add-product has used it since"
-                assert two.get_cbu(fund.id).products == ["CUSTODY"]
-    finally:
-        other.dispose()
+def test_fund_is_taken_back_or_used_but_never_both(two: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
+    one, other = two
+    for number in range(ROUNDS):
+        fund = one.ensure_cbu(f"fund-{number}", CbuRequest(f"Apex {number}", "LU"))
+        undone, used = at_once(
+            partial(one.undo, f"fund-{number}"),
+            partial(other.add_product, f"p-{number}", cbu_id=fund.id, product="CUSTODY"),
+        )
+        if isinstance(undone, UndoResult):
+            assert undone.reverted == [f"fund 'Apex {number}' (LU) is gone"]
+            assert used == f"cbu-id: no party has the id {fund.id!r}"
+        else:
+            assert undone == f"fund 'Apex {number}' (LU) stays: a cbu.add-product has used it since"
+            assert other.get_cbu(fund.id).products == ["CUSTODY"]
 
 
-def test_fund_that_somebody_gets_back_is_there_whatever_is_undone(database: EntityDatabase, database_url: str) -> None:
-    other = EntityDatabase(database_url)
-    one, two = OnboardingVerbs(database), OnboardingVerbs(other)
-    try:
-        for number in range(ROUNDS):
-            request = CbuRequest(f"Apex {number}", "LU")
-            fund = one.ensure_cbu(f"a-{number}", request)
-            undone, got = at_once(
-                lambda number=number: one.undo(f"a-{number}"),
-                lambda number=number, request=request: two.ensure_cbu(f"b-{number}", request),
-            )
-            assert isinstance(got, CbuResult)
-            assert two.get_cbu(got.id).name == f"Apex {number}"
-            assert isinstance(undone, UndoResult) == got.created == (got.id != fund.id)
-    finally:
-        other.dispose()
+def test_fund_that_somebody_gets_back_is_there_whatever_is_undone(
+    two: tuple[OnboardingVerbs, OnboardingVerbs],
+) -> None:
+    one, other = two
+    for number in range(ROUNDS):
+        request = CbuRequest(f"Apex {number}", "LU")
+        fund = one.ensure_cbu(f"a-{number}", request)
+        undone, got = at_once(partial(one.undo, f"a-{number}"), partial(other.ensure_cbu, f"b-{number}", request))
+        assert isinstance(got, CbuResult)
+        assert other.get_cbu(got.id).name == f"Apex {number}"
+        assert isinstance(undone, UndoResult) == got.created == (got.id != fund.id)
 
 
-def test_call_and_its_undo_at_once_leave_nothing(database: EntityDatabase, database_url: str) -> None:
-    other = EntityDatabase(database_url)
-    one, two = OnboardingVerbs(database), OnboardingVerbs(other)
+def test_call_and_its_undo_at_once_leave_nothing(
+    database: EntityDatabase, two: tuple[OnboardingVerbs, OnboardingVerbs]
+) -> None:
+    one, other = two
     before = read_overview(database)
-    try:
-        for number in range(ROUNDS):
-            at_once(
-                lambda number=number: one.ensure_cbu(f"k-{number}", CbuRequest(f"Apex {number}", "LU")),
-                lambda number=number: two.undo(f"k-{number}"),
-                lambda number=number: two.undo(f"k-{number}"),
-            )
-            assert read_overview(database) == before
-            with pytest.raises(ValueError, match="was taken back"):
-                one.ensure_cbu(f"k-{number}", CbuRequest(f"Apex {number}", "LU"))
-    finally:
-        other.dispose()
+    for number in range(ROUNDS):
+        ensure = partial(one.ensure_cbu, f"k-{number}", CbuRequest(f"Apex {number}", "LU"))
+        at_once(ensure, *[partial(other.undo, f"k-{number}")] * 2)
+        assert read_overview(database) == before
+        with pytest.raises(ValueError, match="was taken back"):
+            ensure()
 
 
-def test_related_funds_that_link_each_other_at_once_have_one_link(database: EntityDatabase, database_url: str) -> None:
-    other = EntityDatabase(database_url)
-    one, two = OnboardingVerbs(database), OnboardingVerbs(other)
-    try:
-        for number in range(ROUNDS):
-            ids = [one.ensure_cbu(f"{name}-{number}", CbuRequest(f"{name} {number}", "LU")).id for name in ("A", "B")]
-            at_once(
-                lambda number=number, ids=ids: one.link(
-                    f"ab-{number}", cbu_id=ids[0], entity_id=ids[1], link="RELATED"
-                ),
-                lambda number=number, ids=ids: two.link(
-                    f"ba-{number}", cbu_id=ids[1], entity_id=ids[0], link="RELATED"
-                ),
-            )
-            assert one.get_cbu(ids[0]).related_to == [ids[1]]
-    finally:
-        other.dispose()
+def test_related_funds_that_link_each_other_at_once_have_one_link(
+    two: tuple[OnboardingVerbs, OnboardingVerbs],
+) -> None:
+    one, other = two
+    for number in range(ROUNDS):
+        a, b = (one.ensure_cbu(f"{name}-{number}", CbuRequest(f"{name} {number}", "LU")).id for name in ("A", "B"))
+        at_once(
+            partial(one.link, f"ab-{number}", cbu_id=a, entity_id=b, link="RELATED"),
+            partial(other.link, f"ba-{number}", cbu_id=b, entity_id=a, link="RELATED"),
+        )
+        assert one.get_cbu(a).related_to == [b]
 
 
-def test_same_role_is_removed_by_one_of_two(database: EntityDatabase, database_url: str) -> None:
-    other = EntityDatabase(database_url)
-    verbs: Sequence[OnboardingVerbs] = (OnboardingVerbs(database), OnboardingVerbs(other))
-    fund = verbs[0].ensure_cbu("fund", CbuRequest("Apex", "LU")).id
-    person = verbs[0].create_person("person", name="Ann").id
-    try:
-        for number in range(ROUNDS):
-            verbs[0].assign_role(f"give-{number}", cbu_id=fund, entity_id=person, role="DIRECTOR")
-            removed = at_once(
-                *(
-                    lambda number=number, side=side: (
-                        verbs[side]
-                        .remove_role(f"take-{side}-{number}", cbu_id=fund, entity_id=person, role="DIRECTOR")
-                        .removed
-                    )
-                    for side in (0, 1)
-                )
-            )
-            assert sorted(map(str, removed)) == ["False", "True"]
-    finally:
-        other.dispose()
+def test_same_role_is_removed_by_one_of_two(two: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
+    fund = two[0].ensure_cbu("fund", CbuRequest("Apex", "LU")).id
+    person = two[0].create_person("person", name="Ann").id
+    role = {"cbu_id": fund, "entity_id": person, "role": "DIRECTOR"}
+    for number in range(ROUNDS):
+        two[0].assign_role(f"give-{number}", **role)
+        calls = [partial(verbs.remove_role, f"take-{side}-{number}", **role) for side, verbs in enumerate(two)]
+        assert sorted(getattr(each, "removed", each) for each in at_once(*calls)) == [False, True]
 
 
 @pytest.mark.parametrize("moment", ["after_flush", "before_commit"])

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from dagwright.llm import Endpoint, ModelAnswer, ModelCall, ModelClient, ModelConfig, user
+import pytest
+
+from dagwright.llm import Endpoint, ModelAnswer, ModelCall, ModelClient, ModelConfig, ModelFailure, user
 from dagwright.testing import ModelServer
 
 KEY = "sk-test-0123456789"
@@ -22,3 +24,21 @@ async def ask(server: ModelServer, call: ModelCall | None = None, **options: Any
     """Asks with a client that knows nothing yet."""
     async with client_of(server, **options) as client:
         return await client.complete(call or saying())
+
+
+async def read(client: ModelClient, call: ModelCall, *, streamed: bool) -> ModelAnswer:
+    """Asks for an answer in one piece, or for a stream, whose pieces have to be the text of the answer."""
+    if not streamed:
+        return await client.complete(call)
+    async with client.stream(call) as stream:
+        pieces = [words async for words in stream]
+    assert "".join(pieces) == stream.answer.text
+    return stream.answer
+
+
+async def failure_of(*steps: Any, call: ModelCall | None = None, **options: Any) -> ModelFailure:
+    """Asks a server of these steps, and returns how that fails."""
+    async with ModelServer(*steps) as server:
+        with pytest.raises(ModelFailure) as caught:
+            await ask(server, call, **options)
+    return caught.value

@@ -18,7 +18,6 @@ from dagwright.llm import (
     ModelConfig,
     ModelError,
     ModelFailure,
-    ModelStream,
     OfferedTool,
     PriceTable,
     ToolCall,
@@ -27,18 +26,8 @@ from dagwright.llm import (
     tool_result,
     user,
 )
-from dagwright.testing import (
-    Completion,
-    ModelServer,
-    Pace,
-    Raw,
-    Silence,
-    Tokens,
-    step,
-    text,
-    tool_calls,
-)
-from tests.unit.llm.asking import KEY, ask, client_of, saying
+from dagwright.testing import Completion, ModelServer, Pace, Raw, Silence, Tokens, step, text, tool_calls
+from tests.unit.llm.asking import KEY, ask, client_of, failure_of, read, saying
 
 pytestmark = pytest.mark.waits
 
@@ -101,13 +90,8 @@ async def test_an_answer_tells_its_model_and_what_it_used() -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_what_is_not_known_of_a_usage_is_never_none(answer: Completion, usage: Usage, streamed: bool) -> None:
     async with ModelServer(answer) as server, client_of(server) as client:
-        if streamed:
-            async with client.stream(saying()) as stream:
-                assert [words async for words in stream] == ["Hi"]
-            found = stream.answer
-        else:
-            found = await client.complete(saying())
-    assert found.usage == usage
+        found = await read(client, saying(), streamed=streamed)
+    assert (found.text, found.usage) == ("Hi", usage)
     assert found.usage.cost is None
 
 
@@ -150,12 +134,7 @@ async def test_tools_have_their_own_names_again_and_are_called_together(streamed
     assert server.calls[0].body["tool_choice"] == {"type": "function", "function": {"name": sent[0]}}
     wanted = tool_calls((sent[0], {"at": "Oslo"}), ("weather_now", {}), ("never", {}))
     async with ModelServer(wanted) as server, client_of(server) as client:
-        if streamed:
-            async with client.stream(call) as stream:
-                assert [words async for words in stream] == []
-            answer = stream.answer
-        else:
-            answer = await client.complete(call)
+        answer = await read(client, call, streamed=streamed)
     assert [(each.name, each.arguments) for each in answer.message.tool_calls] == [
         ("weather.now", '{"at": "Oslo"}'),
         ("weather_now", "{}"),
@@ -184,10 +163,8 @@ async def test_a_conversation_goes_on_with_the_results_of_tools() -> None:
 
 
 async def test_without_a_model_or_a_key_nothing_is_asked() -> None:
-    async with ModelServer() as server:
-        with pytest.raises(ModelFailure) as caught:
-            await ask(server, model=None)
-    assert (caught.value.error, str(caught.value)) == (
+    failure = await failure_of(model=None)
+    assert (failure.error, str(failure)) == (
         ModelError.MODEL_MISSING,
         "no model is named; name one in the request, or set DAGWRIGHT_MODEL of the worker "
         "(one of `dagwright up` has the environment in which it was started)",
@@ -240,16 +217,10 @@ async def test_a_stream_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("dagwright.llm.client.ANSWER_CHARACTERS", 1_000)
     async with ModelServer(text(" " * 10_000)) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:
-            await _read(client.stream(saying()))
+            await read(client, saying(), streamed=True)
     assert caught.value.error is ModelError.OUTPUT_INVALID
     assert "wrote over 1,000 characters and did not come to an end" in str(caught.value)
     assert len(caught.value.partial) == 1_000
-
-
-async def _read(stream: ModelStream) -> None:
-    async with stream:
-        async for _ in stream:
-            pass
 
 
 async def test_a_call_can_be_cancelled() -> None:
@@ -295,13 +266,7 @@ async def test_two_hundred_calls_at_once_never_mix_and_take_no_memory() -> None:
     ]
 
     async def answer(client: ModelClient, number: int) -> None:
-        if number % 4:
-            found = await client.complete(echo(number))
-        else:
-            async with client.stream(echo(number)) as stream:
-                async for _ in stream:
-                    pass
-            found = stream.answer
+        found = await read(client, echo(number), streamed=number % 4 == 0)
         assert found.text == f"It is {number}." + "x" * 10_000
         assert (found.model, found.usage.prompt_tokens) == (f"model-{number % 2}", number)
 
@@ -333,14 +298,12 @@ async def test_an_answer_in_one_piece_that_is_too_long_is_not_read_to_its_end(
     body = {"choices": [{"message": {"role": "assistant", "content": "x" * 1_000}}]}
     async with ModelServer(Raw(json.dumps(body).encode())) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:
-            await (_read(client.stream(saying())) if is_streamed else client.complete(saying()))
+            await read(client, saying(), streamed=is_streamed)
     assert caught.value.error is ModelError.OUTPUT_INVALID
     assert "answered with over 1,000 bytes" in str(caught.value)
 
 
 async def test_an_answer_in_one_piece_that_cannot_be_read_on_says_so() -> None:
-    packed = Raw(b'{"choices": []}', headers={"content-encoding": "gzip"})
-    async with ModelServer(packed) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure, match="broke off") as caught:
-            await client.complete(saying())
-    assert caught.value.error is ModelError.UNAVAILABLE
+    failure = await failure_of(Raw(b'{"choices": []}', headers={"content-encoding": "gzip"}))
+    assert failure.error is ModelError.UNAVAILABLE
+    assert "broke off" in str(failure)

@@ -10,7 +10,6 @@ from dagwright.contracts.model_failures import ACTIONS
 from dagwright.llm import (
     Action,
     Endpoint,
-    ModelCall,
     ModelClient,
     ModelConfig,
     ModelError,
@@ -36,7 +35,7 @@ from dagwright.testing import (
     text,
     tool_call,
 )
-from tests.unit.llm.asking import KEY, ask, client_of, saying
+from tests.unit.llm.asking import KEY, client_of, failure_of, read, saying
 
 pytestmark = pytest.mark.waits
 
@@ -160,7 +159,7 @@ async def test_every_failure_has_its_meaning(answer: Answer, error: ModelError, 
     call = saying(config=ModelConfig(max_tokens=9))
     async with ModelServer(answer) as server, client_of(server, answer_s=0.3) as client:
         with pytest.raises(ModelFailure) as caught:
-            await (streaming(client, call) if streamed else client.complete(call))
+            await read(client, call, streamed=streamed)
     failure = caught.value
     assert (failure.error, failure.action) == (error, ACTIONS[error])
     assert words in str(failure)
@@ -169,14 +168,10 @@ async def test_every_failure_has_its_meaning(answer: Answer, error: ModelError, 
 
 
 async def test_of_a_long_error_only_the_beginning_is_read() -> None:
-    long = Raw(b"busy " * 2_000_000, status=503, content_type="text/plain")
-    async with ModelServer(long) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure) as caught:
-            await client.complete(saying())
-    assert caught.value.error is E.UNAVAILABLE
-    trouble = caught.value.__cause__
-    assert isinstance(trouble, Trouble)
-    assert len(trouble.body.text) == ERROR_BYTES
+    failure = await failure_of(Raw(b"busy " * 2_000_000, status=503, content_type="text/plain"))
+    assert failure.error is E.UNAVAILABLE
+    assert isinstance(failure.__cause__, Trouble)
+    assert len(failure.__cause__.body.text) == ERROR_BYTES
 
 
 async def test_failure_tells_the_address_of_the_service_without_what_may_be_secret() -> None:
@@ -187,12 +182,6 @@ async def test_failure_tells_the_address_of_the_service_without_what_may_be_secr
                 await client.complete(saying())
     assert f"small at {server.base_url}" in str(caught.value)
     assert "hush" not in str(caught.value)
-
-
-async def streaming(client: Any, call: ModelCall) -> None:
-    async with client.stream(call) as stream:
-        async for _ in stream:
-            pass
 
 
 def test_every_failure_has_an_action_and_advice_where_nothing_helps_but_a_person() -> None:
@@ -213,31 +202,19 @@ def test_every_failure_has_an_action_and_advice_where_nothing_helps_but_a_person
         (Refused(429, headers={"retry-after-ms": "250"}, retry_after=7), 0.25),
         (Refused(503, retry_after=3), 3),
         (Refused(429, headers={"llm_provider-retry-after": "4"}), 4),
+        *((answer, None) for answer in (busy(), busy(retry_after="soon"), Refused(401, retry_after=3), Reset())),
     ],
 )
-async def test_the_delay_is_the_one_that_the_service_asks_for(answer: Answer, delay_s: float) -> None:
-    assert await _delay_s(answer) == delay_s
+async def test_the_delay_is_the_one_that_the_service_asks_for(answer: Answer, delay_s: float | None) -> None:
+    delay = (await failure_of(answer)).delay
+    assert delay == (None if delay_s is None else timedelta(seconds=delay_s))
 
 
-async def test_the_delay_may_be_given_as_a_date() -> None:
-    assert 7_000 <= await _delay_s(busy(retry_after=http_date(timedelta(hours=2)))) <= 7_200
-    assert await _delay_s(busy(retry_after=http_date(timedelta(hours=-2)))) == 0
-
-
-async def _delay_s(answer: Answer) -> float:
-    async with ModelServer(answer) as server:
-        with pytest.raises(ModelFailure) as caught:
-            await ask(server)
-    assert caught.value.delay is not None
-    return caught.value.delay.total_seconds()
-
-
-@pytest.mark.parametrize("answer", [busy(), busy(retry_after="soon"), Refused(401, retry_after=3), Reset()])
-async def test_without_a_delay_there_is_none(answer: Answer) -> None:
-    async with ModelServer(answer) as server:
-        with pytest.raises(ModelFailure) as caught:
-            await ask(server)
-    assert caught.value.delay is None
+@pytest.mark.parametrize(("hours", "least_s", "most_s"), [(2, 7_000, 7_200), (-2, 0, 0)])
+async def test_the_delay_may_be_given_as_a_date(hours: int, least_s: int, most_s: int) -> None:
+    delay = (await failure_of(busy(retry_after=http_date(timedelta(hours=hours))))).delay
+    assert delay is not None
+    assert least_s <= delay.total_seconds() <= most_s
 
 
 async def test_a_service_that_is_not_there_is_named() -> None:
@@ -253,8 +230,7 @@ CUT = text("one two three", tokens=Tokens(5, 3))
 
 
 @pytest.mark.parametrize(
-    ("cut", "error"),
-    [(Cut.RESET, E.UNAVAILABLE), (Cut.CLOSE, E.UNAVAILABLE), (Cut.END, E.ANSWER_BROKEN)],
+    ("cut", "error"), [(Cut.RESET, E.UNAVAILABLE), (Cut.CLOSE, E.UNAVAILABLE), (Cut.END, E.ANSWER_BROKEN)]
 )
 async def test_a_stream_that_breaks_off_says_so_and_keeps_what_came(cut: Cut, error: ModelError) -> None:
     told = []
@@ -290,26 +266,18 @@ FIRST = {"choices": [{"index": 0, "delta": {"content": "one"}}]}
 async def test_errors_inside_of_a_stream_have_their_meaning(answer: Answer, error: ModelError) -> None:
     async with ModelServer(answer) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:
-            await streaming(client, saying())
+            await read(client, saying(), streamed=True)
     assert caught.value.error is error
 
 
 async def test_an_answer_of_no_use_has_cost_all_the_same() -> None:
-    answers = (text("So it", finish_reason="length", tokens=Tokens(5, 3)), text("no JSON", tokens=Tokens(4, 2)))
-    async with ModelServer(*answers) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure) as cut:
-            await client.complete(saying())
-        with pytest.raises(ModelFailure) as nonsense:
-            await client.complete(saying(output=OutputSchema("answer", {"type": "object"})))
-    assert (cut.value.partial, cut.value.usage) == (
-        "So it",
-        Usage(calls=1, prompt_tokens=5, completion_tokens=3, unpriced_calls=1),
-    )
-    assert (nonsense.value.partial, nonsense.value.usage.tokens) == ("no JSON", 6)
+    cut = await failure_of(text("So it", finish_reason="length", tokens=Tokens(5, 3)))
+    output = OutputSchema("answer", {"type": "object"})
+    nonsense = await failure_of(text("no JSON", tokens=Tokens(4, 2)), call=saying(output=output))
+    used = Usage(calls=1, prompt_tokens=5, completion_tokens=3, unpriced_calls=1)
+    assert (cut.partial, cut.usage) == ("So it", used)
+    assert (nonsense.partial, nonsense.usage.tokens) == ("no JSON", 6)
 
 
 async def test_long_words_of_a_server_are_cut() -> None:
-    async with ModelServer(Refused(400, "x" * 100_000)) as server:
-        with pytest.raises(ModelFailure) as caught:
-            await ask(server)
-    assert len(str(caught.value)) < 4096
+    assert len(str(await failure_of(Refused(400, "x" * 100_000)))) < 4096

@@ -10,7 +10,6 @@ from dagwright.llm import (
     ModelCall,
     ModelConfig,
     ModelError,
-    ModelFailure,
     OfferedTool,
     OutputSchema,
     system,
@@ -29,7 +28,7 @@ from dagwright.testing import (
     text,
     tool_call,
 )
-from tests.unit.llm.asking import ask, client_of, saying
+from tests.unit.llm.asking import ask, client_of, failure_of, read, saying
 
 PERSON = {
     "type": "object",
@@ -71,10 +70,7 @@ async def test_a_strict_schema_is_asked_for_and_the_answer_is_what_was_asked() -
                     "name": {"type": "string"},
                     "age": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
                     "more": {
-                        "anyOf": [
-                            {"type": "string", "description": "The value as a text of JSON."},
-                            {"type": "null"},
-                        ]
+                        "anyOf": [{"type": "string", "description": "The value as a text of JSON."}, {"type": "null"}]
                     },
                 },
                 "required": ["name", "age", "more"],
@@ -104,13 +100,7 @@ async def test_what_a_server_refuses_is_asked_in_the_next_way_and_what_worked_is
     call = saying(output=PERSON_OUTPUT)
     async with ModelServer(*refusals, answer, answer) as server, client_of(server) as client:
         for _ in range(2):
-            if streamed:
-                async with client.stream(call) as stream:
-                    pieces = "".join([words async for words in stream])
-                found = stream.answer
-                assert pieces == found.text
-            else:
-                found = await client.complete(call)
+            found = await read(client, call, streamed=streamed)
             assert (found.output, found.message.tool_calls, found.finish_reason) == (ANN, (), "stop")
     assert modes(server) == [*asked, asked[-1]]
 
@@ -145,10 +135,9 @@ async def test_a_schema_that_is_refused_says_nothing_about_others() -> None:
 
 
 async def test_where_no_way_is_taken_the_first_refusal_is_told() -> None:
-    async with ModelServer(NO_SCHEMA, NO_JSON, NO_TOOLS, Refused(400, "no")) as server:
-        with pytest.raises(ModelFailure, match="'json_schema' is not supported") as caught:
-            await ask(server, saying(output=PERSON_OUTPUT))
-    assert caught.value.error is ModelError.REQUEST_INVALID
+    failure = await failure_of(NO_SCHEMA, NO_JSON, NO_TOOLS, Refused(400, "no"), call=saying(output=PERSON_OUTPUT))
+    assert failure.error is ModelError.REQUEST_INVALID
+    assert "'json_schema' is not supported" in str(failure)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +150,7 @@ async def test_where_no_way_is_taken_the_first_refusal_is_told() -> None:
     ],
 )
 async def test_what_has_nothing_to_do_with_json_is_not_asked_again(refusal: Refused, error: ModelError) -> None:
-    async with ModelServer(refusal) as server:
-        with pytest.raises(ModelFailure) as caught:
-            await ask(server, saying(output=PERSON_OUTPUT))
-    assert caught.value.error is error
+    assert (await failure_of(refusal, call=saying(output=PERSON_OUTPUT))).error is error
 
 
 async def test_optional_fields_are_left_out_where_a_server_refuses_them() -> None:
@@ -230,11 +216,9 @@ async def test_an_answer_that_is_no_object_stands_in_one(refusals: list[Refused]
     ],
 )
 async def test_what_is_no_answer_is_to_be_fixed_and_says_why(said: str, words: str) -> None:
-    async with ModelServer(said) as server:
-        with pytest.raises(ModelFailure) as caught:
-            await ask(server, saying(output=PERSON_OUTPUT))
-    assert (caught.value.error, caught.value.action, caught.value.partial) == (ModelError.OUTPUT_INVALID, "fix", said)
-    assert words in str(caught.value)
+    failure = await failure_of(said, call=saying(output=PERSON_OUTPUT))
+    assert (failure.error, failure.action, failure.partial) == (ModelError.OUTPUT_INVALID, "fix", said)
+    assert words in str(failure)
 
 
 LOOK = OfferedTool("look.up")

@@ -31,6 +31,7 @@ PICK, OTHER = sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Ever
 SUM = sub_goal(3, "add_up", numbers=ref(1, "numbers"))
 ASK = sub_goal(9, "clarify", question="Which?")
 Answers = Mapping[str, Any]
+FAILS: Answers = {"sg1": NodeError("tool_failed", "no")}
 
 
 class Question:
@@ -121,6 +122,12 @@ class Question:
         self.scheduler = self._scheduler()
         restore(self.scheduler, carried)
 
+    def planning(self) -> list[Task]:
+        """Goes on until the planner is asked for the second time, which the test answers."""
+        for _ in range(3):
+            self.step()
+        return self.begin()
+
     @property
     def error(self) -> str:
         """Code of the error of the run."""
@@ -156,19 +163,10 @@ def test_question_goes_on_in_another_execution_at_any_moment() -> None:
 
 
 def test_pending_sub_goals_are_carried_over_until_what_they_wait_for_is_tried_again() -> None:
-    workers = {"sg1": NodeError("tool_failed", "no")}
     question = Question(
-        goes_on(PICK, SUM, ASK), goes_on(OTHER), goes_on(PICK), done(all=ref(9, "clarification")), workers=workers
+        goes_on(PICK, SUM, ASK), goes_on(OTHER), goes_on(PICK), done(all=ref(9, "clarification")), workers=FAILS
     )
-    assert question.run()[2:] == [
-        ["sg1", "sg9"],
-        ["plan#2"],
-        ["sg2"],
-        ["plan#3"],
-        ["sg1#2"],
-        ["sg3"],
-        ["plan#4"],
-    ]
+    assert question.run()[2:] == [["sg1", "sg9"], ["plan#2"], ["sg2"], ["plan#3"], ["sg1#2"], ["sg3"], ["plan#4"]]
     assert question.known == {"plan": [], "plan#2": [1, 3, 9], "plan#3": [1, 3, 9, 2], "plan#4": [1, 3, 9, 2]}
     assert '"waits_for": [{"sub_goal": 1, "which": "failed"}]' in question.told["plan#3"]
     assert question.scheduler.status() is RunStatus.COMPLETED
@@ -181,11 +179,9 @@ def test_sub_goal_that_a_person_begins_again_meanwhile_keeps_no_other_from_its_s
         goes_on(PICK, ASK),
         goes_on(PICK, more),
         done(all=ref(9, "clarification")),
-        workers={"sg1": NodeError("tool_failed", "no")},
+        workers=FAILS,
     )
-    for _ in range(3):
-        question.step()
-    planning = question.begin()
+    planning = question.planning()
     question.workers = {}
     assert [task.id for task in planning] == ["plan#2"]
     take(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.at)
@@ -204,11 +200,9 @@ def test_sub_goal_that_a_person_has_mended_meanwhile_is_not_done_again() -> None
         goes_on(PICK, ASK),
         goes_on(PICK, sub_goal(5, "pick", name="MSC")),
         done(all=ref(9, "clarification")),
-        workers={"sg1": NodeError("tool_failed", "no")},
+        workers=FAILS,
     )
-    for _ in range(3):
-        question.step()
-    planning = question.begin()
+    planning = question.planning()
     question.workers = {}
     take(RetryNode("sg1"), question.scheduler, at=question.at)
     again = question.begin()
@@ -246,19 +240,15 @@ def test_results_are_of_the_round_in_which_a_sub_goal_was_begun_or_could_go_on()
         [],
     ]
     # What took another way never was a failure.
-    workers = {"sg1": NodeError("tool_failed", "no")}
+    workers = FAILS
     question = Question(goes_on(PICK, SUM), goes_on(PICK), failed("no"), workers=workers)
     question.run()
     assert _results(question) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
 
 
 def test_what_a_person_begins_again_is_of_the_round_whose_planner_began_it() -> None:
-    question = Question(
-        goes_on(PICK, ASK), done(all=ref(9, "clarification")), workers={"sg1": NodeError("tool_failed", "no")}
-    )
-    for _ in range(3):
-        question.step()
-    planning = question.begin()
+    question = Question(goes_on(PICK, ASK), done(all=ref(9, "clarification")), workers=FAILS)
+    planning = question.planning()
     take(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.at)
     question.workers = {}
     question.end(planning)
@@ -297,26 +287,22 @@ def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> N
     ]
 
 
-def test_large_outputs_stand_in_the_results_by_reference() -> None:
-    workers = {"sg1": {"numbers": ["x" * 5_000]}}
-    question = Question(goes_on(PICK), failed("no"), workers=workers)
+def test_what_is_long_stands_in_the_document_by_reference_and_in_one_shape() -> None:
+    short, long = {"numbers": ["x" * 5_000]}, {"numbers": ["x" * 9_000]}
+    wordy = sub_goal(2, "pick", name="é" * 1_000)
+    question = Question(goes_on(PICK, wordy), failed("no"), workers={"sg1": short, "sg2": long})
     question.run()
     found = _document(question)
-    short = found["rounds"][0]["results"][0]["outputs"]
-    assert (short["ref"], short["bytes"]) == ("node:sg1", 5_016)
-    assert found["completed_outputs"] == {"1": short}
-    assert found["sub_goals"][0]["result"] == workers["sg1"]
-
-
-def test_all_that_is_long_is_told_in_one_shape() -> None:
-    question = Question(
-        goes_on(sub_goal(1, "pick", name="é" * 1_000)), failed("no"), workers={"sg1": {"numbers": ["x" * 9_000]}}
-    )
-    question.run()
-    (found,) = _document(question)["sub_goals"]
-    assert [{*found[field]} for field in ("params", "result")] == [{"ref", "bytes", "preview"}] * 2
-    assert (found["params"]["ref"], found["params"]["bytes"]) == ("node:sg1", 2_011)
-    assert (found["result"]["ref"], found["result"]["bytes"]) == ("node:sg1", 9_016)
+    outputs = found["rounds"][0]["results"][0]["outputs"]
+    assert (outputs["ref"], outputs["bytes"]) == ("node:sg1", 5_016)
+    assert found["completed_outputs"]["1"] == outputs
+    first, second = found["sub_goals"]
+    assert first["result"] == short
+    assert [{*second[field]} for field in ("params", "result")] == [{"ref", "bytes", "preview"}] * 2
+    assert [(second[field]["ref"], second[field]["bytes"]) for field in ("params", "result")] == [
+        ("node:sg2", 2_011),
+        ("node:sg2", 9_016),
+    ]
 
 
 def test_calls_of_workers_and_the_question_have_the_time_that_was_given() -> None:
@@ -352,6 +338,10 @@ def test_planner_that_cannot_be_asked_leaves_the_deliverables() -> None:
     question = Question(lost)
     question.run()
     assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_unavailable")
+    question = Question()
+    (task,) = question.begin()
+    question.scheduler.fail(task.id, NodeError("model_key_refused", "no such key"), at=2.0)
+    assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_key_refused")
 
 
 @pytest.mark.parametrize("hands_on", [False, True])
@@ -367,15 +357,8 @@ def test_answer_is_assembled_from_slots_in_order_without_a_call(*, hands_on: boo
     assert question.scheduler.number_of("answer") is None
     text = "**Which one?**\n\ntotal: 7\n\nnumbers:\n\n```json\n[3,4]\n```"
     assert question.scheduler.output() == (text, None)
-    document = rounds_document(question.scheduler, lambda value, ref: value)
-    assert document is not None
+    document = _document(question)
     assert (document["phase"], document["final_response"]) == ("done", text)
-
-
-def test_single_slot_is_the_answer_as_it_is() -> None:
-    question = Question(goes_on(PICK, ASK), done(all=ref(9, "clarification")), workers={"sg9": {"clarification": "A?"}})
-    question.run()
-    assert question.scheduler.output() == ("A?", None)
 
 
 def test_assembled_answer_names_partial_sources_and_failed_deliverables() -> None:
@@ -393,8 +376,7 @@ def test_assembled_answer_of_a_run_that_stops_says_why() -> None:
     assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "max_rounds")
     text, _ = question.scheduler.output()
     assert text.startswith("Which?\n\nIncomplete:\n- The work ended early: all 2 rounds are used")
-    document = rounds_document(question.scheduler, lambda value, ref: value)
-    assert document is not None
+    document = _document(question)
     assert document["synthesis_inputs"] == {"sg9_clarification": ref(9, "clarification")}
 
 
@@ -426,8 +408,7 @@ def test_deliverable_that_failed_stays_failed_and_what_only_was_to_help_is_left_
     states = {node.id: record.status.value for node, record in question.scheduler.shown() if node.id.startswith("sg")}
     assert states == {"sg1": "superseded", "sg3": "superseded", "sg9": "completed", "sg8": "failed"}
     assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
-    document = rounds_document(question.scheduler, lambda value, ref: value)
-    assert document is not None
+    document = _document(question)
     assert [(each["id"], each["status"]) for each in document["sub_goals"]] == [
         (1, "failed"),
         (3, "pending"),
@@ -440,8 +421,7 @@ def test_phases_of_a_question() -> None:
     question = Question(goes_on(PICK), goes_on(OTHER), failed("no"))
     phases = []
     while True:
-        document = rounds_document(question.scheduler, lambda value, ref: value)
-        assert document is not None
+        document = _document(question)
         phases.append((document["phase"], document["round"]))
         if question.scheduler.is_finished:
             break
@@ -470,10 +450,8 @@ def test_nobody_gives_what_a_model_has_to_say() -> None:
 
 
 def test_result_that_a_person_gives_for_a_sub_goal_has_exactly_the_slots_of_its_worker() -> None:
-    question = Question(goes_on(PICK, SUM), failed("no"), workers={"sg1": NodeError("tool_failed", "no")})
-    for _ in range(3):
-        question.step()
-    planning = question.begin()
+    question = Question(goes_on(PICK, SUM), failed("no"), workers=FAILS)
+    planning = question.planning()
     slots = "the result of 'sg1' has exactly the slots numbers, of which some may be null; "
     for wrong, refusal in (
         ("text", "the result of 'sg1' is an object of the slots that 'pick' puts out: numbers"),
@@ -484,14 +462,6 @@ def test_result_that_a_person_gives_for_a_sub_goal_has_exactly_the_slots_of_its_
     assert take(SetResult("sg1", {"numbers": [1]}), question.scheduler, at=question.at) is None
     question.end([*question.begin(), *planning])
     assert [each["status"] for each in _document(question)["sub_goals"]] == ["success", "success"]
-
-
-def test_question_that_cannot_be_put_into_words_says_why() -> None:
-    question = Question()
-    (task,) = [question.scheduler.next_task(1.0)]
-    assert task is not None
-    question.scheduler.fail(task.id, NodeError("model_key_refused", "no such key"), at=2.0)
-    assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_key_refused")
 
 
 def test_what_the_planner_is_told_stays_short_however_much_was_found() -> None:
@@ -536,8 +506,7 @@ def test_call_of_the_planner_and_the_document_have_a_bound_whatever_the_sub_goal
     assert last.count('"begins": ') > 0
     assert last.rindex('"not_shown": "the rest of it"') < last.rindex('- {"id": 100, ')
     assert '{"round": 10, ' in last
-    document = rounds_document(question.scheduler, lambda value, _: value)
-    assert document is not None
+    document = _document(question)
     assert encoded_size(document) < DOCUMENT_LIMIT_BYTES // 2
     assert [each["id"] for each in document["sub_goals"]] == [*range(1, 101)]
     assert [each["round"] for each in document["rounds"]] == [*range(1, 12)]

@@ -1,13 +1,15 @@
-"""The part of an answer that is for people, found while the answer is still written."""
+"""What is found in the text of a model: JSON with words around it, and the part for people while it is written."""
 
 import json
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dagwright.llm.answers import without_half_characters
+from dagwright.llm.found_json import values_in
 from dagwright.llm.people_text import MOST_CHARACTERS, PeopleText
 
 
@@ -96,3 +98,31 @@ def test_halves_of_characters_are_mended_as_in_the_whole_answer(characters: list
 def test_what_no_person_reads_as_it_comes_is_left_to_the_end() -> None:
     found = _found("", "x" * MOST_CHARACTERS, "y")
     assert found[-1] == "x" * MOST_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('{"a": 1}', [{"a": 1}]),
+        (" [1] \n", [[1]]),
+        ('Sure!\n```json\n{"a": "```"}\n```\nDone.', [{"a": "```"}]),
+        ("```\n[1]\n```\nor\n```json\n[2]\n```", [[1], [2]]),
+        ('It is {"a": {"b": [1]}} and {"c": 2}.', [{"a": {"b": [1]}}, {"c": 2}]),
+        ('<think>{"no": 1}</think>\n{"yes": 1}', [{"yes": 1}]),
+        ('{not json} {"a": 1}', [{"a": 1}]),
+        ('{"a": 1', []),
+        ("no JSON at all", []),
+        ("", []),
+    ],
+)
+def test_values_are_found(text: str, values: list[Any]) -> None:
+    found: list[Any] = []
+    for value in values_in(text):
+        if value not in found:
+            found.append(value)
+    assert found == values
+
+
+@pytest.mark.parametrize("text", ["{" * 200_000, "[" * 200_000, '{"a":' * 100_000])
+def test_a_text_of_brackets_takes_no_time(text: str) -> None:
+    assert list(values_in(text)) == []

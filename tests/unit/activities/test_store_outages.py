@@ -1,4 +1,4 @@
-"""The activities of large maps, by themselves: they tell that they live, and why they cannot go on."""
+"""Activities that need the payload store: they wait for it, tell that they live, and say why they cannot go on."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,10 +11,15 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities.await_store import await_store_activity
 from activities.maps import map_activities
+from activities.read_model_plan import read_plan_activity
 from activities.values import Values
+from dagwright.contracts.wire import DETAIL_UNSTORED_BYTES, HEADER_HOLES
 from dagwright.plan.items import StoredList, stored_list_to_json
 from dagwright.plan.stored import StoredValue
+from dagwright.store import StoreUnavailable
+from tests.support.activity_bench import ActivityBench
 from tests.support.memory_store import MemoryStore
 
 
@@ -74,3 +79,45 @@ async def test_store_that_does_not_answer_is_waited_for() -> None:
         with pytest.raises(ApplicationError) as failure:
             await _environment().run(_activity(store, number), message)
         assert (failure.value.type, failure.value.non_retryable) == ("value_lost", True)
+
+
+class FullStore(MemoryStore):
+    """Takes only small values, and what it has already, until somebody frees space."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limit_bytes = 1000
+        self.sizes: list[int] = []
+
+    async def put(self, content: bytes) -> str:
+        self.sizes.append(len(content))
+        if len(content) > self.limit_bytes and content not in self.contents.values():
+            raise StoreUnavailable("the disk is full")
+        return await super().put(content)
+
+
+async def test_wait_ends_only_when_a_new_value_of_the_size_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FullStore()
+    environment = ActivityEnvironment()
+    reasons: list[Any] = []
+
+    def on_heartbeat(*details: Any) -> None:
+        reasons.extend(each["waits_for"] for each in details if isinstance(each, dict) and "waits_for" in each)
+        store.limit_bytes = 100_000
+
+    environment.on_heartbeat = on_heartbeat
+    waiting = await_store_activity(store, Values(store, patience_s=()))
+    await environment.run(waiting, {"refs": [], "size_bytes": 50_000, "pause_s": 0.01})
+    assert (store.sizes, reasons[0]) == ([50_000, 50_000], "the disk is full")
+    # Each probe is new, and deleted.
+    assert store.contents == {}
+
+
+async def test_store_that_is_down_costs_the_reading_of_a_plan_no_attempt() -> None:
+    store = MemoryStore()
+    ref = await store.put(b'"text"')
+    store.is_down = True
+    bench = ActivityBench(read_plan_activity({}, Values(store, patience_s=())))
+    failure = await bench.failure({"text": ""}, **{HEADER_HOLES: [[["text"], [{"stored": ref}]]]})
+    assert (failure.type, failure.non_retryable) == ("store_away", True)
+    assert failure.details[0][DETAIL_UNSTORED_BYTES] == 0

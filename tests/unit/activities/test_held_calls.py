@@ -1,15 +1,20 @@
-"""What a worker does about a tool that may be parked: how often it asks, and when the server does not help."""
+"""Calls that a worker does not make: of tools that are paused, and of tools and agents that it lacks."""
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
-from activities import parked_calls
+from activities import parked_calls, stored_agents, unknown_tools
 from activities.errors import ToolParked, posture_of, text_of
 from activities.parked_calls import ParkedCalls
+from activities.stored_agents import stored_agent_activity
+from activities.unknown_tools import unknown_tool_activity
 from dagwright.parking import Parked
 from dagwright.plan.tools import Effects
 
@@ -94,3 +99,31 @@ def test_attempt_that_found_its_tool_parked_may_be_made_again_whatever_the_effec
     posture = posture_of(error, effects)
     assert (posture.code, posture.is_final, posture.delay is not None) == ("tool_parked", False, True)
     assert text_of(error) == "send: tool parked by ann at 1970-01-01T00:00:00.000Z: down"
+
+
+class _NoAgents:
+    """A database to which no agent was added."""
+
+    def spec(self, name: str, version: str | None) -> None:
+        """Find nothing."""
+
+
+@pytest.mark.parametrize(("called", "missing"), [("greet", "tool 'greet'"), ("agent.desk", "agent 'desk'")])
+async def test_call_of_what_the_worker_lacks_is_held(
+    monkeypatch: pytest.MonkeyPatch, called: str, missing: str
+) -> None:
+    held: list[str] = []
+
+    async def pause_call(*_: Any, reason: str) -> None:
+        held.append(reason)
+
+    monkeypatch.setattr(unknown_tools, "pause_call", pause_call)
+    monkeypatch.setattr(stored_agents, "checked_version", lambda: "1")
+    client = cast("Client", SimpleNamespace(identity="w"))
+    call = unknown_tool_activity(client, stored_agent_activity(_NoAgents(), lambda spec: pytest.fail(spec.name)))
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, activity_type=called, task_queue="q")
+    with pytest.raises(ApplicationError) as raised:
+        await environment.run(call, [])
+    words = f"tool missing: the worker w serves the queue 'q' and has no {missing}"
+    assert (raised.value.type, raised.value.message, held) == ("tool_missing", words, [words])

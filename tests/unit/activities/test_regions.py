@@ -1,0 +1,160 @@
+"""Regions in a worker: calls that stay open, threads that yield to the event loop, and regions kept between batches."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from activities import inner_regions
+from activities.call_tool import tool_activities
+from activities.inner_regions import InnerRegion, RegionMemory
+from activities.pure_calls import PureCalls
+from activities.region_slices import RegionSlice
+from activities.result_cache import ResultCache
+from activities.run_region import region_activity
+from activities.values import Values
+from dagwright.contracts.inner_slices import InnerSlice
+from dagwright.contracts.outcomes import next_call
+from dagwright.event_loop import SWITCH_INTERVAL_S
+from dagwright.plan.compilation import compile_plan
+from dagwright.plan.regions import can_be_in_region
+from dagwright.plan.scheduler import Scheduler
+from dagwright.preparation import check_plan, prepare_plan
+from dagwright.tools import ToolRegistry, context, tool
+from dagwright.tools.context import Cancellation
+from dagwright.tools.environment import ToolEnvironment
+from tests.support.activity_bench import ActivityBench
+from tests.support.eventually import eventually
+from tests.support.memory_store import MemoryStore
+
+
+@tool(effects="pure")
+def double(number: float) -> float:
+    return 2 * number
+
+
+@tool(effects="pure")
+def ask(words: str) -> str:
+    return context().ask_model(words).wait().text
+
+
+@tool(effects="pure")
+async def ask_async(words: str) -> str:
+    return (await context().ask_model(words)).text
+
+
+REGISTRY = ToolRegistry.of(double, ask, ask_async)
+PLAN = {
+    "nodes": [
+        {"id": "a", "tool": "double", "arguments": {"number": 1}},
+        {"id": "asks", "tool": "ask", "arguments": {"words": "twice {{a.result}}"}},
+        {"id": "asks too", "tool": "ask_async", "arguments": {"words": "twice {{a.result}}"}},
+        {"id": "waits", "tool": "double", "arguments": {"number": "{{asks.result}}"}},
+        {"id": "b", "tool": "double", "arguments": {"number": "{{a.result}}"}},
+    ]
+}
+
+
+def ended(answered: frozenset[int] | None) -> dict[str, Any]:
+    """Returns how the nodes of the plan ended in one slice: those that did."""
+    plan = compile_plan(check_plan(PLAN, REGISTRY.declarations()))
+    scheduler = Scheduler(plan, {})
+    scheduler.begin(0.0)
+    calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
+    region = RegionSlice(scheduler, {spec.name: spec for spec in REGISTRY}, calls=calls, answered=answered)
+    region.run()
+    calls.close()
+    records = ((plan.nodes[number].id, scheduler.records[number]) for number in region.ended())
+    return {name: record.error.code if record.error is not None else record.result for name, record in records}
+
+
+def test_a_call_that_asks_a_model_is_left_open_and_the_others_go_on() -> None:
+    assert ended(None) == {"a": 2, "b": 4}
+
+
+def test_in_a_region_whose_inside_the_run_does_not_hold_it_fails_with_advice() -> None:
+    found = ended(frozenset())
+    assert {name: found[name] for name in ("a", "b", "asks", "asks too")} == {
+        "a": 2,
+        "b": 4,
+        "asks": "needs_own_call",
+        "asks too": "needs_own_call",
+    }
+
+
+def test_what_the_advice_says_makes_it_a_call_of_its_own() -> None:
+    nodes = [{**node, "heartbeat": "30s"} if node["id"] == "asks" else node for node in PLAN["nodes"]]
+    plan = compile_plan(check_plan({"nodes": nodes}, REGISTRY.declarations()))
+    assert {node.id for node in plan.nodes if not can_be_in_region(node, plan.tools.get(node.tool))} == {"asks"}
+
+
+@tool(effects="pure")
+def interval(after: float = 0) -> float:
+    """Return how long a thread may keep the others waiting."""
+    return sys.getswitchinterval() + 0 * after
+
+
+_REGISTRY = ToolRegistry.of(interval)
+_ENVIRONMENT = ToolEnvironment(Path(), secret=lambda _: None)
+
+
+async def test_thread_of_a_tool_leaves_the_loop_its_turn_soon() -> None:
+    usual_s, store = sys.getswitchinterval(), MemoryStore()
+    [call] = tool_activities(_REGISTRY, _ENVIRONMENT, values=Values(store), cache=ResultCache(store))
+    payload = await ActivityBench(call).payload({})
+    assert (json.loads(payload.data), sys.getswitchinterval()) == (SWITCH_INTERVAL_S, usual_s)
+
+
+async def test_thread_of_a_region_leaves_the_loop_its_turn_soon() -> None:
+    usual_s, store = sys.getswitchinterval(), MemoryStore()
+    second = {"id": "b", "tool": "interval", "arguments": {"after": "{{a.result}}"}}
+    checked = check_plan({"nodes": [{"id": "a", "tool": "interval"}, second]}, _REGISTRY.declarations())
+    scheduler = Scheduler(prepare_plan(checked, {}), {})
+    scheduler.begin(1.0)
+    ready = next_call(scheduler, 1.0)
+    assert ready is not None
+    activity = region_activity(_REGISTRY, _ENVIRONMENT, store=store, values=Values(store), cache=ResultCache(store))
+    payload = await ActivityBench(activity).payload(json.loads(ready.arguments))
+    assert payload.data.count(str(SWITCH_INTERVAL_S).encode()) == 2
+    assert sys.getswitchinterval() == usual_s
+
+
+def region_of(count: int) -> InnerRegion:
+    scheduler = SimpleNamespace(is_finished=False, ended=[])
+    region = SimpleNamespace(inside=SimpleNamespace(places=range(count)), scheduler=scheduler, last=None)
+    return cast(InnerRegion, region)
+
+
+def keep(memory: RegionMemory, run: str, region: InnerRegion) -> None:
+    memory.keep(run, InnerSlice("inner", None, None), region, ref="r1")
+
+
+def take(memory: RegionMemory, run: str) -> InnerRegion | None:
+    return memory.take(run, InnerSlice("inner", "r1", None))
+
+
+async def test_region_is_kept_for_one_slice() -> None:
+    memory, region = RegionMemory(), region_of(3)
+    keep(memory, "a", region)
+    assert take(memory, "a") is region
+    assert take(memory, "a") is None
+
+
+async def test_million_nodes_fit_and_what_was_unused_for_longest_goes() -> None:
+    memory, regions = RegionMemory(), {run: region_of(count) for run, count in (("a", 1), ("b", 1), ("c", 1_000_000))}
+    for run, region in regions.items():
+        keep(memory, run, region)
+    keep(memory, "a", regions["a"])
+    keep(memory, "d", region_of(199_999))
+    assert [take(memory, run) is not None for run in "abcd"] == [True, False, True, True]
+
+
+async def test_region_that_nobody_asks_for_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inner_regions, "KEPT_FOR_S", 0.0)
+    memory = RegionMemory()
+    keep(memory, "a", region_of(1))
+    await eventually(lambda: not memory._regions)
+    assert (take(memory, "a"), memory._ends) == (None, {})
