@@ -1,7 +1,7 @@
 """What the heartbeats of an attempt hold, and the record of a `write`, which the server has before the call is made."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -253,20 +253,30 @@ def test_input_of_an_earlier_version_reads_no_starts() -> None:
 TEXT = TextSoFar(1, 0, "Oslo")
 
 
-async def _sent(work: Callable[[Heartbeats], None], *, before: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Returns the heartbeats of an attempt that does something at once and ends."""
+async def _run(
+    work: Callable[[Heartbeats], Awaitable[None]], *, before: Sequence[Any] = (), attempt: int = 1, starts: Any = None
+) -> list[tuple[Any, ...]]:
+    """Returns the heartbeats of an attempt."""
     sent: list[tuple[Any, ...]] = []
     environment = ActivityEnvironment()
     environment.on_heartbeat = lambda *details: sent.append(details)
-    environment.info = replace(ActivityEnvironment.default_info(), heartbeat_details=list(before))
+    environment.info = replace(ActivityEnvironment.default_info(), heartbeat_details=list(before), attempt=attempt)
 
-    async def attempt() -> None:
-        heartbeats = Heartbeats(environment.info)
+    async def run() -> None:
+        await work(Heartbeats(environment.info, starts=starts))
+
+    await environment.run(run)
+    return sent
+
+
+async def _sent(work: Callable[[Heartbeats], None], *, before: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """Returns the heartbeats of an attempt that does something at once and ends."""
+
+    async def at_once(heartbeats: Heartbeats) -> None:
         with heartbeats.sent():
             work(heartbeats)
 
-    await environment.run(attempt)
-    return sent
+    return await _run(at_once, before=before)
 
 
 async def test_what_is_said_too_often_is_sent_twice_first_and_last() -> None:
@@ -298,18 +308,12 @@ async def test_next_attempt_keeps_usage_and_details_and_no_text_of_the_one_befor
 
 
 async def test_attempt_without_anything_to_say_sends_what_there_was() -> None:
-    environment, sent = ActivityEnvironment(), list[tuple[Any, ...]]()
-    environment.on_heartbeat = lambda *details: sent.append(details)
-    environment.info = replace(ActivityEnvironment.default_info(), heartbeat_details=["cursor"])
-
-    async def attempt() -> None:
-        heartbeats = Heartbeats(environment.info)
+    async def work(heartbeats: Heartbeats) -> None:
         heartbeats._beat_on()
         heartbeats.stop()
         heartbeats.beat("late", Progress(1, 2))
 
-    await environment.run(attempt)
-    assert sent == [("cursor",)]
+    assert await _run(work, before=["cursor"]) == [("cursor",)]
 
 
 @pytest.mark.parametrize(("writing", "pause_s"), [(0, SHORTEST_PAUSE_S), (10, SHORTEST_PAUSE_S), (50, 0.5), (400, 4.0)])
@@ -351,18 +355,13 @@ async def test_start_that_the_server_may_not_have_is_in_no_heartbeat() -> None:
 
 
 async def test_heartbeats_keep_the_start_that_an_earlier_attempt_recorded() -> None:
-    sent: list[tuple[Any, ...]] = []
-    recorded, environment = list[str](), ActivityEnvironment()
-    environment.on_heartbeat = lambda *details: sent.append(details)
-    before = [None, None, {"started": 1}]
-    environment.info = replace(ActivityEnvironment.default_info(), heartbeat_details=before, attempt=2)
+    recorded: list[str] = []
 
-    async def attempt() -> None:
-        heartbeats = Heartbeats(environment.info, starts=cast(CallStarts, Recorder(recorded)))
+    async def work(heartbeats: Heartbeats) -> None:
         heartbeats.tell(TEXT)
         await heartbeats.record_end()
         heartbeats.stop()
 
-    await environment.run(attempt)
+    sent = await _run(work, before=[None, None, {"started": 1}], attempt=2, starts=Recorder(recorded))
     assert [started_attempt(details) for details in sent] == [1]
     assert recorded == []

@@ -9,12 +9,20 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio.exceptions import ApplicationError
 
 from dagwright.contracts.wire import HEADER_CHECKED_VERSION
 from tests.support.agent_bench import SECRET, AgentBench, card_of, service_registry
 from tests.support.agent_service import Asked, Reply, agent_service
 
 OBJECTIVE = {"objective": "Find it", "context": {"a": {"n": 1}}}
+
+
+async def failure_of(reply: Reply, *, allow_private: bool = True, **card: Any) -> tuple[ApplicationError, list[Asked]]:
+    """Returns how the call of a service fails that replies so, and what it was asked."""
+    with agent_service(reply) as service:
+        bench = AgentBench(service_registry(service.url, **card), allow_private=allow_private)
+        return await bench.failure(OBJECTIVE), service.asked
 
 
 def is_signed(asked: Asked) -> bool:
@@ -76,11 +84,10 @@ async def test_nothing_is_signed_without_a_secret_and_a_missing_one_is_named() -
 async def test_status_says_whether_the_service_is_asked_again(
     effects: str, reply: Reply, ends: tuple[str, bool, int | None]
 ) -> None:
-    with agent_service(reply) as service:
-        failure = await AgentBench(service_registry(service.url, effects=effects)).failure(OBJECTIVE)
+    failure, asked = await failure_of(reply, effects=effects)
     delay = None if ends[2] is None else timedelta(seconds=ends[2])
     assert (failure.type, failure.non_retryable, failure.next_retry_delay) == (*ends[:2], delay), failure
-    assert len(service.asked) == 1
+    assert len(asked) == 1
     assert "hidden" not in failure.message
 
 
@@ -105,25 +112,22 @@ async def test_redirect_is_not_followed_and_the_advice_says_what_to_write() -> N
     ],
 )
 async def test_answer_of_another_form_is_final_and_told(body: Any, said: str) -> None:
-    with agent_service(Reply(body=body)) as service:
-        failure = await AgentBench(service_registry(service.url, effects="read")).failure(OBJECTIVE)
+    failure, _ = await failure_of(Reply(body=body), effects="read")
     assert (failure.type, failure.non_retryable) == ("tool_failed", True)
     assert said in failure.message
 
 
 async def test_service_asks_a_person_unless_the_card_says_never() -> None:
     body = {"feedback": {"type": "SELECTION", "prompt": "Which?", "options": ["a"]}, "checkpoint": {"seen": 1}}
-    with agent_service(Reply(body=body)) as service:
-        asked = await AgentBench(service_registry(service.url)).failure(OBJECTIVE)
-        never = await AgentBench(service_registry(service.url, feedback_policy="never")).failure(OBJECTIVE)
+    asked, _ = await failure_of(Reply(body=body))
+    never, _ = await failure_of(Reply(body=body), feedback_policy="never")
     assert asked.type == "ask_person"
     assert never.message == "the agent 'helper' wants to ask a person, and its card says feedback_policy: never"
 
 
 async def test_private_address_is_refused_unless_the_settings_allow_it() -> None:
-    with agent_service(Reply(body={"result": 1})) as service:
-        failure = await AgentBench(service_registry(service.url), allow_private=False).failure(OBJECTIVE)
-    assert (failure.type, failure.non_retryable, service.asked) == ("tool_failed", True, [])
+    failure, asked = await failure_of(Reply(body={"result": 1}), allow_private=False)
+    assert (failure.type, failure.non_retryable, asked) == ("tool_failed", True, [])
     assert "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES=true" in failure.message
 
 

@@ -343,21 +343,14 @@ def test_legal_form_is_the_same_in_each_spelling(form: str, told: tuple[str, ...
     assert legal_form(words_of(name_key(form))) == ()
 
 
-FORMS = [
-    "S.à r.l.",
-    "SARL",
-    "S.A.R.L.",
-    "S. à r. l.",
-    "Ltd",
-    "Ltd.",
-    "Limited",
-    "GmbH",
-    "S.A.",
-    "plc",
-    "P.L.C.",
+FORMS = ["S.à r.l.", "SARL", "S.A.R.L.", "S. à r. l.", "Ltd", "Ltd.", "Limited", "GmbH", "S.A.", "plc", "P.L.C."]
+FORMS += [
     "B.V.",
+    "Société à responsabilité limitée",
+    "Gesellschaft mit beschränkter Haftung",
+    "Public Limited Company",
+    "LLP",
 ]
-FORMS += ["Société à responsabilité limitée", "Gesellschaft mit beschränkter Haftung", "Public Limited Company", "LLP"]
 FORMS += ["Société Anonyme", "S.p.A.", "Inc.", "Incorporated", "Pte. Ltd.", "Sp. z o.o.", "SCSp", "GmbH & Co. KG", "Oy"]
 
 

@@ -7,16 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.contracts.model_failures import ACTIONS
-from dagwright.llm import (
-    Action,
-    Endpoint,
-    ModelClient,
-    ModelConfig,
-    ModelError,
-    ModelFailure,
-    OutputSchema,
-    Usage,
-)
+from dagwright.llm import Action, Endpoint, ModelClient, ModelConfig, ModelError, ModelFailure, OutputSchema, Usage
 from dagwright.llm.failures import Trouble
 from dagwright.llm.transport import ERROR_BYTES
 from dagwright.testing import (

@@ -5,16 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.llm import (
-    CallLabels,
-    ModelCall,
-    ModelConfig,
-    ModelError,
-    OfferedTool,
-    OutputSchema,
-    system,
-    user,
-)
+from dagwright.llm import CallLabels, ModelCall, ModelConfig, ModelError, OfferedTool, OutputSchema, system, user
 from dagwright.testing import (
     ANY_NUMBER,
     Completion,

@@ -41,7 +41,14 @@ CBU = {"cbu": {"id": "prt_1", "name": "Apex Capital Fund", "kind": "fund", "juri
 
 
 FUND = intent("cbu.ensure", name="Apex", jurisdiction="LU", client_type="fund")
-CUSTODY = intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@result_1"})
+
+
+def custody(cbu: str) -> dict[str, Any]:
+    """Returns the intent that adds a product to what a reference names."""
+    return intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": cbu})
+
+
+CUSTODY = custody("@result_1")
 
 
 def read(said: Any, **context: Any) -> ReadPlan:
@@ -94,9 +101,7 @@ def test_whoever_approves_sees_what_is_said_what_is_looked_up_and_in_which_order
 
 
 def test_approval_names_the_party_that_the_session_knows() -> None:
-    [*_, line] = read(
-        answer(intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"})), **CBU
-    ).words.splitlines()
+    [*_, line] = read(answer(custody("@cbu")), **CBU).words.splitlines()
     assert line.endswith('with {"product":"CUSTODY","cbu-id":"@cbu (Apex Capital Fund, prt_1)"}')
 
 
@@ -145,13 +150,13 @@ def test_explanation_cannot_look_like_a_line_of_the_plan() -> None:
             "'@result_1' depends on itself",
         ),
         (
-            answer(FUND, intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@result_3"})),
+            answer(FUND, custody("@result_3")),
             "invalid_reference",
             "/intents/1/refs/cbu-id",
             "Invalid reference: @result_3: nothing makes it",
         ),
         (
-            answer(intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@fund"})),
+            answer(custody("@fund")),
             "missing_context",
             "/intents/0/refs/cbu-id",
             "intent 1: 'cbu-id' is @fund, which the session does not have",
@@ -202,12 +207,12 @@ def test_what_is_wrong_is_told_in_the_words_of_intents(said: Any, code: str, at:
 
 
 def test_name_that_the_session_lacks_is_told_with_those_that_it_has() -> None:
-    said = answer(intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@fund"}))
+    said = answer(custody("@fund"))
     assert [problem.hint for problem in problems_in(said, cbu="prt_1", manco="prt_2")] == [
         "the session has @cbu, @manco; use lookups for what exists already"
     ]
     assert problems_in(said)[0].hint == "the session has no names; use lookups for what exists already"
-    made = answer(FUND, intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"}))
+    made = answer(FUND, custody("@cbu"))
     assert problems_in(made)[0].message.endswith("before this request; @result_1 is the one that it makes")
 
 
@@ -233,7 +238,7 @@ def test_what_undoes_verbs_is_known_to_the_check_and_is_no_verb() -> None:
 
 
 def test_forward_reference_is_run_and_noted() -> None:
-    found = read(answer(intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@result_2"}), FUND))
+    found = read(answer(custody("@result_2"), FUND))
     assert [node.dependencies for node in found.planned.nodes] == [(1,), ()]
 
 

@@ -175,12 +175,7 @@ def test_pending_sub_goals_are_carried_over_until_what_they_wait_for_is_tried_ag
 @pytest.mark.parametrize("has_ended", [True, False])
 def test_sub_goal_that_a_person_begins_again_meanwhile_keeps_no_other_from_its_start(has_ended: bool) -> None:
     more = sub_goal(5, "pick", name="MSC")
-    question = Question(
-        goes_on(PICK, ASK),
-        goes_on(PICK, more),
-        done(all=ref(9, "clarification")),
-        workers=FAILS,
-    )
+    question = Question(goes_on(PICK, ASK), goes_on(PICK, more), done(all=ref(9, "clarification")), workers=FAILS)
     planning = question.planning()
     question.workers = {}
     assert [task.id for task in planning] == ["plan#2"]
@@ -240,8 +235,7 @@ def test_results_are_of_the_round_in_which_a_sub_goal_was_begun_or_could_go_on()
         [],
     ]
     # What took another way never was a failure.
-    workers = FAILS
-    question = Question(goes_on(PICK, SUM), goes_on(PICK), failed("no"), workers=workers)
+    question = Question(goes_on(PICK, SUM), goes_on(PICK), failed("no"), workers=FAILS)
     question.run()
     assert _results(question) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
 

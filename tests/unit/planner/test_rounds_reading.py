@@ -83,6 +83,9 @@ def read(answer: str, *there: KnownSubGoal) -> dict[str, Any]:
     return read_round(None, answer, round_context_from_json(json.loads(json.dumps(asked.to_json()))))
 
 
+FAILED_AND_PENDING = (known(1, "pick", "failed", name="x"), known(2, "add_up", "pending", numbers=ref(1, "numbers")))
+
+
 def problems_of(answer: str, *there: KnownSubGoal) -> list[tuple[str, str]]:
     """Returns code and place of all that is wrong with an answer."""
     found = read(answer, *there)
@@ -282,27 +285,27 @@ def test_id_of_what_is_done_or_runs_is_taken(status: SubGoalStatus) -> None:
 
 
 def test_failed_sub_goal_is_begun_again_under_its_id_and_others_may_wait_for_it() -> None:
-    there = (known(1, "pick", "failed", name="x"), known(2, "add_up", "pending", numbers=ref(1, "numbers")))
     wired = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
-    assert problems_of(goes_on(wired), *there)[0] == ("precondition_missing", "/sub_goals/0/inputs/numbers")
-    found = read(goes_on(sub_goal(1, "pick", name="x"), wired), *there)
+    assert problems_of(goes_on(wired), *FAILED_AND_PENDING)[0] == (
+        "precondition_missing",
+        "/sub_goals/0/inputs/numbers",
+    )
+    found = read(goes_on(sub_goal(1, "pick", name="x"), wired), *FAILED_AND_PENDING)
     assert [each["id"] for each in found["sub_goals"]] == [1, 3]
 
 
 def test_what_waits_already_is_not_begun_twice_and_may_be_wired_anew() -> None:
     waiting = sub_goal(2, "add_up", numbers=ref(1, "numbers"))
-    there = (known(1, "pick", "failed", name="x"), known(2, "add_up", "pending", numbers=ref(1, "numbers")))
     again = sub_goal(1, "pick", name="x")
-    assert [each["id"] for each in read(goes_on(again, waiting), *there)["sub_goals"]] == [1]
-    assert problems_of(goes_on(waiting), *there) == [("empty_plan", "/sub_goals")]
+    assert [each["id"] for each in read(goes_on(again, waiting), *FAILED_AND_PENDING)["sub_goals"]] == [1]
+    assert problems_of(goes_on(waiting), *FAILED_AND_PENDING) == [("empty_plan", "/sub_goals")]
     other = goes_on(sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers")))
-    assert [each["id"] for each in read(other, *there)["sub_goals"]] == [4, 2]
+    assert [each["id"] for each in read(other, *FAILED_AND_PENDING)["sub_goals"]] == [4, 2]
 
 
 def test_answer_of_which_nothing_can_start_goes_back() -> None:
-    there = (known(1, "pick", "failed", name="x"), known(2, "add_up", "pending", numbers=ref(1, "numbers")))
     waits = goes_on(sub_goal(3, "show", total=ref(2, "total")))
-    assert problems_of(waits, *there) == [("precondition_missing", "/sub_goals")]
+    assert problems_of(waits, *FAILED_AND_PENDING) == [("precondition_missing", "/sub_goals")]
 
 
 @pytest.mark.parametrize(
@@ -393,22 +396,11 @@ def test_answer_that_is_nested_too_deep_goes_back_however_it_came() -> None:
 _TEXTS = st.text(st.characters(codec=None, categories=None)) | st.sampled_from(
     ["continue", "done", "failed", "pick", "add_up", "show", "numbers", "sg1", '{"a": "\\ud800"}', "[NaN]", "{", ""]
 )
-_NAMES = _TEXTS | st.sampled_from(
-    [
-        "action",
-        "reasoning",
-        "sub_goals",
-        "synthesis_inputs",
-        "id",
-        "worker",
-        "description",
-        "inputs",
-        "params",
-        "from_sub_goal",
-        "slot",
-        "name",
-    ]
-)
+_FIELDS = [
+    *("action", "reasoning", "sub_goals", "synthesis_inputs", "id", "worker"),
+    *("description", "inputs", "params", "from_sub_goal", "slot", "name"),
+]
+_NAMES = _TEXTS | st.sampled_from(_FIELDS)
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | _TEXTS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_NAMES, inner, max_size=6) | inner.map(json.dumps),
