@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dagwright.testing import ModelServer, json_text, slow, step
-from tests.e2e.command import CommandLine, Ended, Terminal, asking
+from tests.e2e.command import CommandLine, Terminal, asking
 from tests.support.eventually import eventually
 from tests.support.goals import call, written
 from tests.support.rounds import done, goes_on, ref, sub_goal
@@ -44,6 +44,21 @@ async def talk(own_command_line: CommandLine) -> AsyncIterator[Talk]:
         if each.process.returncode is None:
             each.process.kill()
             await each.ended()
+
+
+async def say(chat: Terminal, message: str, *shown: str) -> None:
+    """Types a message, and waits until all this is shown, one after the other, and another one can be typed."""
+    chat.types(f"{message}{ENTER}")
+    for words in (*shown, PROMPT):
+        await chat.shows(words)
+
+
+async def leave(chat: Terminal, *shown: str, by: str = CTRL_D) -> None:
+    """Ends a chat that has nothing to do."""
+    chat.types(by)
+    for words in shown:
+        await chat.shows(words)
+    assert await chat.ended() == 0
 
 
 async def _turns(commands: CommandLine, name: str) -> list[dict[str, Any]]:
@@ -87,36 +102,19 @@ async def test_person_talks_asks_how_it_is_and_goes_on_later(own_command_line: C
         name = f"chat-{chat.screen.partition('session chat-')[2].partition(';')[0]}"
         await chat.shows(PROMPT)
         # A line break within the message.
-        chat.types(f"How much\x1b{ENTER}is it?{ENTER}")
-        await chat.shows("one")
-        await chat.shows("and no more")
-        await chat.shows("completed")
-        await chat.shows(PROMPT)
-        chat.types(f"/status{ENTER}")
-        await chat.shows(f"session {name}: idle, 1 turn; profile plan")
-        await chat.shows(PROMPT)
-        chat.types(f"/turns{ENTER}")
-        await chat.shows("1. How much is it?")
-        await chat.shows(PROMPT)
-        chat.types(f"/profile nobody{ENTER}")
-        await chat.shows("there is no profile nobody")
-        await chat.shows(PROMPT)
-        chat.types(f"/help{ENTER}")
-        await chat.shows("/cancel")
-        await chat.shows(PROMPT)
-        chat.types(CTRL_D)
-        await chat.shows(f"dagwright chat --session {name}")
-        assert await chat.ended() == 0
+        await say(chat, f"How much\x1b{ENTER}is it?", "one", "and no more", "completed")
+        await say(chat, "/status", f"session {name}: idle, 1 turn; profile plan")
+        await say(chat, "/turns", "1. How much is it?")
+        await say(chat, "/profile nobody", "there is no profile nobody")
+        await say(chat, "/help", "/cancel")
+        await leave(chat, f"dagwright chat --session {name}")
         again = await talk(commands, "--session", name)
         await again.shows("1 turn")
         await again.shows("> How much is it?")
         await again.shows("and no more")
         await again.shows(PROMPT)
-        again.types(f"And now?{ENTER}")
-        await again.shows("Two.")
-        await again.shows(PROMPT)
-        again.types(f"/quit{ENTER}")
-        assert await again.ended() == 0
+        await say(again, "And now?", "Two.")
+        await leave(again, by="/quit\r")
         turns = await _turns(commands, name)
     assert [turn["request"] for turn in turns] == ["How much is it?", "And now?"]
     assert "\x1b[1mone" in chat.screen
@@ -132,11 +130,8 @@ async def test_what_a_run_asks_is_asked_in_place(own_command_line: CommandLine, 
         chat.types(f"3{ENTER}")
         await chat.shows("is none of the 2 options")
         await chat.shows("Which? (number or name):")
-        chat.types(f"2{ENTER}")
-        await chat.shows("Done.")
-        await chat.shows(PROMPT)
-        chat.types(CTRL_D)
-        assert await chat.ended() == 0
+        await say(chat, "2", "Done.")
+        await leave(chat)
         assert '["Acme LLC"]' in server.calls[1].text
 
 
@@ -177,30 +172,10 @@ async def test_run_that_was_left_is_cancelled_from_the_chat(own_command_line: Co
         chat.types(CTRL_C)
         await chat.shows("goes on, and the next message waits for it")
         await chat.shows(PROMPT)
-        chat.types(f"/cancel{ENTER}")
-        await chat.shows("cancelled")
-        await chat.shows(PROMPT)
-        chat.types(f"/new other{ENTER}")
-        await chat.shows("session other: idle, 0 turns")
-        await chat.shows(PROMPT)
-        chat.types(CTRL_D)
-        await chat.shows("dagwright chat --session other")
-        assert await chat.ended() == 0
+        await say(chat, "/cancel", "cancelled")
+        await say(chat, "/new other", "session other: idle, 0 turns")
+        await leave(chat, "dagwright chat --session other")
         assert [turn["status"] for turn in await _turns(commands, "stopped")] == ["cancelled"]
-
-
-async def test_messages_of_two_chats_at_once_are_answered_one_after_the_other(command_line: CommandLine) -> None:
-    async with ModelServer(_sum(), "One.", _sum(), "Two.") as server:
-        commands = asking(command_line, server)
-        ends: list[Ended] = await asyncio.gather(
-            *(commands("chat", "--session", "both", "--json", text=f"{name}\n") for name in ("Ann", "Bob"))
-        )
-        turns = await _turns(commands, "both")
-    documents = [json.loads(end.stdout) for end in ends]
-    assert [end.code for end in ends] == [0, 0]
-    assert sorted(document["output"] for document in documents) == ["One.", "Two."]
-    assert [turn["outcome"] for turn in turns] == ["One.", "Two."]
-    assert turns[1]["began_at"] >= turns[0]["ended_at"]
 
 
 async def test_chat_goes_on_when_server_and_worker_are_back(own_command_line: CommandLine, talk: Talk) -> None:
@@ -222,12 +197,8 @@ async def test_chat_goes_on_when_server_and_worker_are_back(own_command_line: Co
         record = json.loads((own_command_line.folder / "state" / "server.json").read_text())
         os.kill(record["pid"], signal.SIGKILL)
         # Nobody else starts it again.
-        chat.types(f"Second.{ENTER}")
-        await chat.shows("the Temporal server does not answer")
-        await chat.shows("Two.")
-        await chat.shows(PROMPT)
-        chat.types(CTRL_D)
-        assert await chat.ended() == 0
+        await say(chat, "Second.", "the Temporal server does not answer", "Two.")
+        await leave(chat)
 
 
 @pytest.mark.parametrize(
@@ -322,8 +293,7 @@ async def test_rounds_are_shown_while_they_go_on(own_command_line: CommandLine, 
         released.set()
         await chat.shows("Which one did you mean?")
         await chat.shows(PROMPT)
-        chat.types(CTRL_D)
-        assert await chat.ended() == 0
+        await leave(chat)
         lines = await commands(
             "chat", "--session", "shown", "--profile", "rounds", "--tools", "workers.py", text="Acme Corp LLC\n"
         )
@@ -364,5 +334,4 @@ async def test_answer_grows_on_a_terminal_while_it_is_written(own_command_line: 
         released.set()
         await chat.shows("more of it")
         await chat.shows(PROMPT)
-        chat.types(CTRL_D)
-        assert await chat.ended() == 0
+        await leave(chat)

@@ -108,28 +108,6 @@ async def test_class_agent_gets_results_in_declared_order_and_its_usage_is_that_
     assert (used["calls"], used["prompt_tokens"], used["completion_tokens"]) == (1, 30, 2)
 
 
-async def test_service_agent_that_is_busy_is_asked_again_and_one_that_refuses_fails_its_node(
-    client: Client, tmp_path: Path
-) -> None:
-    replies = Reply(503, headers={"Retry-After": "0"}), Reply(body={"result": {"n": 7}})
-    with agent_service(*replies) as good, agent_service(Reply(403, b"not for you")) as bad:
-        cards = [
-            card_of("service", name="good", service_url=good.url, effects="read"),
-            card_of("service", name="bad", service_url=bad.url, effects="read"),
-        ]
-        async with serving(client, tmp_path, *cards) as runs:
-            plan = {"nodes": [agent("g", "good", "Count"), agent("b", "bad", "Count")], "output": "{{g.result.n}}"}
-            found = await runs.run(plan)
-    address = bad.url.partition("?")[0]
-    assert (found["status"], found["output"]) == ("completed_with_failures", 7)
-    assert found["nodes"] == {
-        "g": done({"n": 7}, attempts=2),
-        "b": failed(f"tool_failed: {address} answers 403: not for you"),
-    }
-    assert [asked.told["call"]["attempt"] for asked in good.asked] == [1, 2]
-    assert len({asked.headers["idempotency-key"] for asked in good.asked}) == 1
-
-
 async def test_class_agent_is_told_which_model_the_request_names_and_asks_that_one(
     client: Client, tmp_path: Path
 ) -> None:
@@ -142,45 +120,6 @@ async def test_class_agent_is_told_which_model_the_request_names_and_asks_that_o
         document = await document_of(handle)
     assert document["output"] == ["large", 7, "Large."]
     assert (server.calls[0].body["model"], server.calls[0].body["seed"]) == ("large", 7)
-
-
-async def test_agents_ask_people_and_go_on_with_the_answer(client: Client, tmp_path: Path) -> None:
-    question = {"type": "CLARIFICATION", "prompt": "Which desk?"}
-    with agent_service(Reply(body={"feedback": question, "checkpoint": [1]}), Reply(body={"result": "ok"})) as service:
-        cards = [of_classes("chooser", effects="read"), card_of("service", name="desk", service_url=service.url)]
-        async with serving(client, tmp_path, *cards) as runs:
-            handle = await runs.start({"nodes": [agent("c", "chooser", "Which one?"), agent("d", "desk", "Ask", "c")]})
-            await asks(runs, handle, "c")
-            await answer(handle, "c", {"text": "the red one"})
-            await asks(runs, handle, "d")
-            await answer(handle, "d", {"text": "the left one"})
-            found = bare(await document_of(handle))
-    assert found["nodes"] == {"c": done(["the red one", 0], attempts=2), "d": done("ok", attempts=2)}
-    assert [(asked.told["answers"], asked.told["checkpoint"]) for asked in service.asked] == [
-        ([], None),
-        ([service.asked[1].told["answers"][0]], [1]),
-    ]
-    assert service.asked[1].told["answers"][0]["text"] == "the left one"
-
-
-async def test_agent_whose_card_changed_after_the_plan_was_checked_is_not_called(
-    client: Client, tmp_path: Path
-) -> None:
-    with agent_service(Reply(body={"result": 1})) as service:
-        card = card_of("service", name="desk", service_url=service.url, effects="read")
-        async with serving(client, tmp_path, card) as runs:
-            before = card_of("service", name="desk", service_url=service.url, effects="read", description="Other")
-            [old] = agent_tools(AgentRegistry.of(before), ToolEnvironment(tmp_path))
-            queue = runs.tools["agent.desk"].task_queue
-            assert queue is not None
-            tools = {**runs.tools, "agent.desk": old.on_queue(queue).declaration}
-            stale = Runs(client, task_queue=runs.task_queue, tools=tools, store=runs.store)
-            found = await stale.run({"nodes": [agent("d", "desk", "Ask")]})
-            await stale.check_ended()
-    assert found["nodes"] == {
-        "d": failed("tool_changed: the card of the agent 'desk' has changed since the plan was checked; run it anew")
-    }
-    assert service.asked == []
 
 
 async def test_agent_that_is_added_while_a_worker_runs_is_called_in_the_version_that_the_plan_was_checked_with(
@@ -223,3 +162,64 @@ async def test_plan_from_outside_may_name_an_agent_that_was_added_after_the_work
             database.dispose()
             found = await runs.run_raw({"plan": {"plan": 1, "nodes": [agent("d", "late", "Ask")]}})
     assert found["nodes"] == {"d": done(5)}
+
+
+async def test_service_agent_that_is_busy_is_asked_again_and_one_that_refuses_fails_its_node(
+    client: Client, tmp_path: Path
+) -> None:
+    replies = Reply(503, headers={"Retry-After": "0"}), Reply(body={"result": {"n": 7}})
+    with agent_service(*replies) as good, agent_service(Reply(403, b"not for you")) as bad:
+        cards = [
+            card_of("service", name="good", service_url=good.url, effects="read"),
+            card_of("service", name="bad", service_url=bad.url, effects="read"),
+        ]
+        async with serving(client, tmp_path, *cards) as runs:
+            plan = {"nodes": [agent("g", "good", "Count"), agent("b", "bad", "Count")], "output": "{{g.result.n}}"}
+            found = await runs.run(plan)
+    address = bad.url.partition("?")[0]
+    assert (found["status"], found["output"]) == ("completed_with_failures", 7)
+    assert found["nodes"] == {
+        "g": done({"n": 7}, attempts=2),
+        "b": failed(f"tool_failed: {address} answers 403: not for you"),
+    }
+    assert [asked.told["call"]["attempt"] for asked in good.asked] == [1, 2]
+    assert len({asked.headers["idempotency-key"] for asked in good.asked}) == 1
+
+
+async def test_agent_whose_card_changed_after_the_plan_was_checked_is_not_called(
+    client: Client, tmp_path: Path
+) -> None:
+    with agent_service(Reply(body={"result": 1})) as service:
+        card = card_of("service", name="desk", service_url=service.url, effects="read")
+        async with serving(client, tmp_path, card) as runs:
+            before = card_of("service", name="desk", service_url=service.url, effects="read", description="Other")
+            [old] = agent_tools(AgentRegistry.of(before), ToolEnvironment(tmp_path))
+            queue = runs.tools["agent.desk"].task_queue
+            assert queue is not None
+            tools = {**runs.tools, "agent.desk": old.on_queue(queue).declaration}
+            stale = Runs(client, task_queue=runs.task_queue, tools=tools, store=runs.store)
+            found = await stale.run({"nodes": [agent("d", "desk", "Ask")]})
+            await stale.check_ended()
+    assert found["nodes"] == {
+        "d": failed("tool_changed: the card of the agent 'desk' has changed since the plan was checked; run it anew")
+    }
+    assert service.asked == []
+
+
+async def test_agents_ask_people_and_go_on_with_the_answer(client: Client, tmp_path: Path) -> None:
+    question = {"type": "CLARIFICATION", "prompt": "Which desk?"}
+    with agent_service(Reply(body={"feedback": question, "checkpoint": [1]}), Reply(body={"result": "ok"})) as service:
+        cards = [of_classes("chooser", effects="read"), card_of("service", name="desk", service_url=service.url)]
+        async with serving(client, tmp_path, *cards) as runs:
+            handle = await runs.start({"nodes": [agent("c", "chooser", "Which one?"), agent("d", "desk", "Ask", "c")]})
+            await asks(runs, handle, "c")
+            await answer(handle, "c", {"text": "the red one"})
+            await asks(runs, handle, "d")
+            await answer(handle, "d", {"text": "the left one"})
+            found = bare(await document_of(handle))
+    assert found["nodes"] == {"c": done(["the red one", 0], attempts=2), "d": done("ok", attempts=2)}
+    assert [(asked.told["answers"], asked.told["checkpoint"]) for asked in service.asked] == [
+        ([], None),
+        ([service.asked[1].told["answers"][0]], [1]),
+    ]
+    assert service.asked[1].told["answers"][0]["text"] == "the left one"

@@ -10,7 +10,7 @@ from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.plan.agent_cards import AgentCard
 from dagwright.plan.agents import agent_declaration
 from dagwright.preparation import check_plan, prepare_plan
-from dagwright.testing import ModelServer, json_text, step, tool_call
+from dagwright.testing import ModelServer, step, tool_call
 from tests.support.agents import agent_runs, ended, said
 from tests.support.runs import Handle, Runs, document_of, done
 
@@ -34,7 +34,7 @@ async def start(runs: Runs, plan: Any, *cards: AgentCard, **options: Any) -> Han
 async def test_a_plan_of_agents_runs_each_with_the_results_before_it(client: Client, tmp_path: Path) -> None:
     plan = {
         "nodes": [
-            {"id": "look", "agent": "searcher", "objective": "Find tea."},
+            {"id": "look", "agent": "searcher", "objective": "Find tea.", "title": "The search"},
             {"id": "write", "agent": "writer", "objective": "Write it.", "depends_on": ["look"]},
         ]
     }
@@ -47,13 +47,15 @@ async def test_a_plan_of_agents_runs_each_with_the_results_before_it(client: Cli
             "nodes": {"look": done("Tea is green."), "write": done("A letter about tea.")},
         }
         usage = (await document_of(handle))["usage"]
+        below = await client.get_workflow_handle(f"{handle.id}/look").describe()
+    assert below.workflow_type == "RunAgent"
     assert (usage["calls"], {name: used["calls"] for name, used in usage["agents"].items()}) == (
         3,
         {"searcher": 2, "writer": 1},
     )
     assert said(model.calls[2]) == [
         ("system", "You are writer."),
-        ("user", "Result of look:\n\nTea is green.\n\nWrite it."),
+        ("user", "Result of look (The search):\n\nTea is green.\n\nWrite it."),
     ]
 
 
@@ -75,20 +77,6 @@ async def test_what_is_too_long_for_an_agent_is_cut_with_a_mark_and_does_not_pas
     assert told.startswith("Result of long:\n\nxxx")
     assert told.endswith("characters are left out]\n\nSum completed up.")
     assert "[… cut here: 40,017 of 100,017 characters are left out]" in told
-
-
-async def test_agents_of_a_map_run_at_once_and_answer_by_their_schema(client: Client, tmp_path: Path) -> None:
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    nodes: list[dict[str, Any]] = [
-        {"id": "each", "agent": "counter", "objective": "Count {{item}}.", "for_each": ["a", "b"]}
-    ]
-    nodes.append({"id": "sum", "tool": "total", "arguments": {"values": ["{{each.result[0].n}}", 1]}})
-    steps = (step(json_text({"n": 1}), last="Count a."), step(json_text({"n": 2}), last="Count b."))
-    async with ModelServer(*steps) as model, agent_runs(client, model, tmp_path) as runs:
-        handle = await start(runs, {"nodes": nodes}, card("counter", output_schema=schema, feedback_policy="never"))
-        document = await ended(runs, handle)
-    assert document["nodes"]["each"] == done([{"n": 1}, {"n": 2}])
-    assert document["output"] == {"sum": 2}
 
 
 async def test_two_runs_at_once_each_ask_the_model_that_they_were_given(client: Client, tmp_path: Path) -> None:

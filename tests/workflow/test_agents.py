@@ -3,19 +3,15 @@
 from pathlib import Path
 
 import pytest
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.contracts.agent_spec import AgentSpec, agent_plan, result_input
 from dagwright.contracts.model_calls import OutputSchema
 from dagwright.feed import RunFeed
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.references import ResultOf
 from dagwright.testing import Completion, ModelServer, ScriptedToolCall, json_text, step, tool_call, tool_calls
 from tests.support.agents import agent, agent_runs, answered, ended, said
 from tests.support.eventually import eventually
 from tests.support.people import answer, asks
-from tests.support.runs import done, events_of, failed
+from tests.support.runs import done, failed
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -33,36 +29,6 @@ async def test_an_agent_of_one_turn_gives_its_answer(client: Client, tmp_path: P
     assert described.workflow_type == "RunAgent"
     assert said(model.calls[0]) == [("system", "You are helpful."), ("user", "What is 3 + 4?")]
     assert model.calls[0].metadata == {"run": handle.id, "node": "turn1", "purpose": "agent"}
-
-
-async def test_an_agent_below_a_plan_is_told_the_results_before_it(client: Client, tmp_path: Path) -> None:
-    async with ModelServer("Ann wrote.") as model, agent_runs(client, model, tmp_path) as runs:
-        sub_plan = agent_plan(AgentSpec("reader"), prompt="Read.", results={"mail": "The mail", "count": None})
-        nodes = (
-            CompiledNode("mail", tool="echo", arguments={"from": "ann"}),
-            CompiledNode("count", tool="add", arguments={"left": 1, "right": 2}),
-            CompiledNode(
-                "reader",
-                kind="plan",
-                arguments={"objective": "Who wrote?", result_input("mail"): None, result_input("count"): None},
-                holes=[((result_input(name),), (ResultOf(name, "result"),)) for name in ("mail", "count")],
-                dependencies=(0, 1),
-                sub_plan=sub_plan,
-                timeout_s=0.0,
-            ),
-        )
-        plan = CompiledPlan(nodes, tools={name: runs.tools[name] for name in ("echo", "add")})
-        handle = await runs.start_compiled(plan)
-        assert await ended(runs, handle) == {
-            "status": "completed",
-            "output": {"reader": "Ann wrote."},
-            "nodes": {"mail": done({"from": "ann"}), "count": done(3.0), "reader": done("Ann wrote.")},
-        }
-        history = await handle.fetch_history()
-    [initiated] = events_of(history, EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED)
-    assert initiated.start_child_workflow_execution_initiated_event_attributes.workflow_type.name == "RunAgent"
-    told = 'Result of mail (The mail):\n\n{"from":"ann"}\n\nResult of count:\n\n3.0\n\nWho wrote?'
-    assert said(model.calls[0]) == [("system", "Read."), ("user", told)]
 
 
 async def test_tools_of_one_turn_run_at_once_and_the_next_turn_is_told_what_came(
@@ -145,19 +111,6 @@ async def test_a_write_that_a_tool_result_talks_a_model_into_is_held_for_a_perso
     assert (document["status"], document["output"]) == ("completed_with_failures", "I could not.")
     assert document["nodes"]["turn2.1"] == failed("rejected: rejected by ann: never")
     assert said(model.calls[2])[-1] == ("tool", "A person did not allow this call: rejected by ann: never")
-
-
-async def test_a_write_that_a_person_allows_is_made_once(client: Client, tmp_path: Path, unique: str) -> None:
-    bench = Bench()
-    async with (
-        ModelServer(tool_call("write", name=unique), "Done.") as model,
-        agent_runs(client, model, tmp_path, bench=bench, workflow_cache=False) as runs,
-    ):
-        handle = await runs.start_compiled(agent(runs, "write"), inputs={"objective": "Write."})
-        await asks(runs, handle, "turn1.1")
-        await answer(handle, "turn1.1", {"approved": True})
-        document = await ended(runs, handle)
-    assert (document["status"], document["output"], len(bench.effects[unique])) == ("completed", "Done.", 1)
 
 
 async def test_the_last_turn_is_asked_to_finish_without_tools(client: Client, tmp_path: Path) -> None:

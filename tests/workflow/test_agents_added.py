@@ -91,20 +91,3 @@ async def test_an_agent_of_the_database_comes_with_the_answer_of_a_person(client
         await answer(handle, "ask", {"text": "So", "nodes": nodes, "tools": sent})
         document = await ended(runs, handle)
     assert document["nodes"]["write"] == done("A letter.")
-
-
-async def test_what_an_added_agent_wants_written_is_held_for_a_person(
-    client: Client, tmp_path: Path, unique: str
-) -> None:
-    bench = Bench()
-    steps = (tool_call("write", name=unique), step("It is not allowed.", last="not allow"))
-    async with ModelServer(*steps) as model, agent_runs(client, model, tmp_path, bench=bench) as runs:
-        handle = await runs.start({"nodes": [{"id": "on", "tool": "hold", "arguments": {"name": unique}}]})
-        await _append(runs, handle, [{"id": "w", "agent": "writer", "objective": "Write"}], _card("write"))
-        below = client.get_workflow_handle(f"{handle.id}/w")
-        await asks(runs, below, "turn1.1")
-        await answer(below, "turn1.1", {"approved": False})
-        bench.open(unique)
-        document = await ended(runs, handle)
-    assert document["nodes"]["w"] == done("It is not allowed.", partial=True)
-    assert bench.effects[unique] == []

@@ -11,7 +11,7 @@ from dagwright.testing import ModelServer, step, tool_call, tool_calls
 from tests.support.agents import agent, agent_runs, answered, ended, said
 from tests.support.eventually import eventually
 from tests.support.people import answer, asks, view_of
-from tests.support.runs import cancelled, done
+from tests.support.runs import done
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -97,23 +97,6 @@ async def test_an_answer_that_is_but_a_question_is_asked_where_the_policy_says_s
         await asks(runs, handle, "turn1.ask")
         await answer(handle, "turn1.ask", {"text": "Ulm"})
         assert (await ended(runs, handle))["output"] == "Sunny."
-
-
-async def test_a_cancelled_agent_stops_its_tools_and_asks_nothing_more(
-    client: Client, tmp_path: Path, unique: str
-) -> None:
-    bench = Bench()
-    async with (
-        ModelServer(tool_call("hold", name=unique)) as model,
-        agent_runs(client, model, tmp_path, bench=bench) as runs,
-    ):
-        handle = await runs.start_compiled(agent(runs, "hold"), inputs={"objective": "Wait."})
-        await eventually(lambda: unique in bench.entered)
-        await handle.signal(wire.CANCEL, {"reason": "enough", "by": "ann"})
-        document = await ended(runs, handle)
-    assert document["status"] == "cancelled"
-    assert document["nodes"] == {"turn1": done(answered(None)), "turn1.1": cancelled()}
-    assert bench.cleaned == [unique]
 
 
 async def test_a_call_that_a_person_cancels_or_answers_by_hand_is_told_to_the_model(

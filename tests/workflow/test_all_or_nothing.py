@@ -22,9 +22,8 @@ from tests.support.eventually import eventually
 from tests.support.goals import call, goal, written
 from tests.support.ledger import Ledger
 from tests.support.onboarding import intent, onboarding, rows_since, seed
-from tests.support.runs import Document, Handle, Runs, bare, document_of, end_of, serving_runs
+from tests.support.runs import Document, Runs, document_of, end_of, serving_runs
 from tests.support.tools import Bench
-from tests.workflow.test_forks import fork
 
 pytestmark = pytest.mark.server
 
@@ -123,14 +122,6 @@ async def test_what_stands_is_told_and_the_others_are_taken_back(runs: Runs, led
     assert document["error"]["message"].endswith("taken back: 1; not taken back: 2 ('b', 'c')")
 
 
-async def test_change_whose_call_failed_afterwards_is_taken_back(runs: Runs, ledger: Ledger, unique: str) -> None:
-    document = await document_of(
-        await runs.start(plan_of(make("a", unique, tool="make_and_fail")), all_or_nothing=True)
-    )
-    assert (document["status"], ledger.of(unique)) == ("failed", ["+a", "-a"])
-    assert ledger.told[f"{unique}:a"]["result"] is None
-
-
 async def test_cancelled_run_takes_back_what_it_did_and_ends_cancelled(runs: Runs, ledger: Ledger, unique: str) -> None:
     plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="1s"), make("c", unique, "b"))
     handle = await runs.start(plan, all_or_nothing=True)
@@ -149,22 +140,6 @@ async def test_cancelled_run_takes_back_what_it_did_and_ends_cancelled(runs: Run
     assert end_of(await handle.fetch_history()) == "canceled"
 
 
-async def test_second_cancel_leaves_the_rest_as_it_is(runs: Runs, ledger: Ledger, unique: str) -> None:
-    held = make("b", unique, "a", heartbeat="1s")
-    held["arguments"]["name"] = f"{unique}:held"
-    handle = await runs.start(plan_of(make("a", unique), held, refuse("b")), all_or_nothing=True)
-    await eventually(lambda: f"-{unique}:held" in ledger.entered)
-    await handle.signal("cancel", {"by": "ann"})
-    status = await handle.query("status")
-    assert status["status"] == "running"
-    assert status["notes"][-1]["message"].startswith("the run takes back what it did; cancel it once more")
-    await handle.signal("cancel", {"by": "ann"})
-    document = await document_of(handle)
-    assert document["status"] == "failed"
-    assert ledger.of(unique) == ["+a", "+held"]
-    assert [note["node"] for note in document["notes"] if note["code"] == "stands"] == ["a", "b"]
-
-
 async def test_cancel_through_temporal_closes_at_once(runs: Runs, ledger: Ledger, unique: str) -> None:
     plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="1s"))
     handle = await runs.start(plan, all_or_nothing=True)
@@ -178,43 +153,6 @@ async def test_cancel_through_temporal_closes_at_once(runs: Runs, ledger: Ledger
         "'b' was not taken back: the run was ended at once",
     ]
     assert states((await RunFeed(runs.client, handle.id).read()).unfilled_document()) == states(document)
-
-
-async def test_run_over_its_deadline_takes_back_what_it_did(runs: Runs, ledger: Ledger, unique: str) -> None:
-    plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="1s"), deadline="3s")
-    document = await document_of(await runs.start(plan, all_or_nothing=True))
-    assert document["error"]["code"] == "deadline_exceeded"
-    assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
-
-
-async def test_items_of_a_map_are_taken_back(runs: Runs, ledger: Ledger, unique: str) -> None:
-    item = {
-        "id": "m",
-        "tool": "make",
-        "for_each": ["x", "y"],
-        "key": "{{item}}",
-        "arguments": {"name": f"{unique}:{{{{item}}}}"},
-        "max_parallel": 1,
-    }
-    document = await document_of(await runs.start(plan_of(item, refuse("m")), all_or_nothing=True))
-    assert ledger.of(unique) == ["+x", "+y", "-y", "-x"]
-    assert "undo m[x]" in document["nodes"]
-
-
-async def test_completed_run_is_left_as_it_is(runs: Runs, ledger: Ledger, unique: str) -> None:
-    document = bare(await document_of(await runs.start(plan_of(make("a", unique)), all_or_nothing=True)))
-    assert (document["status"], list(document["nodes"]), ledger.of(unique)) == ("completed", ["a"], ["+a"])
-
-
-async def test_many_changes_are_taken_back(runs: Runs, ledger: Ledger, unique: str) -> None:
-    names = [f"n{number}" for number in range(50)]
-    handle: Handle = await runs.start(
-        plan_of(*(make(name, unique) for name in names), refuse(*names)), all_or_nothing=True
-    )
-    assert (await document_of(handle))["status"] == "failed"
-    steps = ledger.of(unique)
-    assert sorted(steps[:50]) == sorted(f"+{name}" for name in names)
-    assert sorted(steps[50:]) == sorted(f"-{name}" for name in names)
 
 
 def sub_plan(name: str, *nodes: dict[str, Any], needs: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
@@ -333,16 +271,6 @@ async def test_what_an_agent_did_is_taken_back(client: Client, ledger: Ledger, t
     assert ledger.of(unique) == ["+a", "-a"]
 
 
-async def test_fork_of_an_undone_run_does_all_of_it_anew(runs: Runs, ledger: Ledger, unique: str) -> None:
-    first = await runs.start(plan_of(make("a", unique), make("b", unique, "a"), refuse("b")), all_or_nothing=True)
-    await document_of(first)
-    mended = plan_of(make("a", unique), make("b", unique, "a"))
-    draft, second = await fork(runs, first, mended)
-    assert draft.outlook.runs == {"a": "was taken back"}
-    assert (await document_of(second))["status"] == "completed"
-    assert ledger.of(unique) == ["+a", "+b", "-b", "-a", "+a", "+b"]
-
-
 async def test_onboarding_that_fails_at_its_last_intent_leaves_no_row(client: Client, tmp_path: Path) -> None:
     plan = seed("onboarding")
     # The fund is there by then, and of another type.
@@ -354,3 +282,19 @@ async def test_onboarding_that_fails_at_its_last_intent_leaves_no_row(client: Cl
         assert states(document)["@result_7"] == "failed"
         assert document["error"]["message"].endswith("what it did was taken back (6 in all)"), document["error"]
         assert rows_since(found.before, found.database) == []
+
+
+async def test_second_cancel_leaves_the_rest_as_it_is(runs: Runs, ledger: Ledger, unique: str) -> None:
+    held = make("b", unique, "a", heartbeat="1s")
+    held["arguments"]["name"] = f"{unique}:held"
+    handle = await runs.start(plan_of(make("a", unique), held, refuse("b")), all_or_nothing=True)
+    await eventually(lambda: f"-{unique}:held" in ledger.entered)
+    await handle.signal("cancel", {"by": "ann"})
+    status = await handle.query("status")
+    assert status["status"] == "running"
+    assert status["notes"][-1]["message"].startswith("the run takes back what it did; cancel it once more")
+    await handle.signal("cancel", {"by": "ann"})
+    document = await document_of(handle)
+    assert document["status"] == "failed"
+    assert ledger.of(unique) == ["+a", "+held"]
+    assert [note["node"] for note in document["notes"] if note["code"] == "stands"] == ["a", "b"]

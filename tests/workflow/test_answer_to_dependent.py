@@ -44,22 +44,20 @@ async def _asking(runs: Runs) -> Handle:
     return handle
 
 
-async def test_dependent_of_an_answer_by_signal_starts_as_soon_as_that_of_any_other_node(runs: Runs) -> None:
+@pytest.mark.parametrize("way", ["signal", "update"])
+async def test_dependent_of_an_answer_starts_as_soon_as_that_of_any_other_node(runs: Runs, way: str) -> None:
     handle = await _asking(runs)
-    await handle.signal(wire.SIGNAL_FEEDBACK, {"request": "check", "answer": {"approved": True}})
+    message = {"request": "check", "answer": {"approved": True}}
+    if way == "signal":
+        await handle.signal(wire.SIGNAL_FEEDBACK, message)
+    else:
+        await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
     await document_of(handle)
 
     completed = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
     assert await _tasks_until_started(handle, "second", behind=completed) == 1
     signalled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
-    assert await _tasks_until_started(handle, "after", behind=signalled) == 1
-
-
-async def test_dependent_of_an_answer_by_update_starts_in_the_workflow_task_that_takes_it(runs: Runs) -> None:
-    handle = await _asking(runs)
-    message = {"request": "check", "answer": {"approved": True}}
-    await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
-    await document_of(handle)
-
     accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
-    assert await _tasks_until_started(handle, "after", behind=accepted) == 0
+    # An update is accepted in the workflow task that takes it.
+    cause, tasks = (signalled, 1) if way == "signal" else (accepted, 0)
+    assert await _tasks_until_started(handle, "after", behind=cause) == tasks

@@ -227,43 +227,27 @@ async def test_tool_asks_while_it_runs_and_goes_on_from_its_checkpoint(runs: Run
     assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
-async def test_item_asks_while_it_runs(runs: Runs, bench: Bench, unique: str) -> None:
-    item = {"id": "each", "tool": "order", "for_each": ["x", "y"], "key": "{{item}}"}
-    plan = {"nodes": [{**item, "arguments": {"name": unique + " {{item}}", "choices": ["a", "b"]}}]}
-    handle = await runs.start(plan)
-    await eventually(lambda: _asks_in_any_order(runs, handle, "each[x]", "each[y]"))
-    await answer(handle, "each", {"selected": ["a"]})
-    await eventually(lambda: _asks_in_any_order(runs, handle, "each[x]#2", "each[y]#2"))
-    for key in "yx":
-        await answer(handle, f"each[{key}]#2", {"text": key})
-    document = await document_of(handle)
-    assert [result["why"] for result in document["nodes"]["each"]["result"]] == ["x", "y"]
-    assert (await view_of(runs, handle)).document() == as_shown(document)
-
-
 async def _asks_in_any_order(runs: Runs, handle: Handle, *requests: str) -> bool:
     asked = (await view_of(runs, handle)).document()["waiting_for"]
     return sorted(request["id"] for request in asked) == sorted(requests)
 
 
-@pytest.mark.parametrize(
-    ("request_of_tool", "expected"),
-    [
-        ({"type": "GUESS", "prompt": "?"}, "type: Input should be 'APPROVAL'"),
-        ({"type": "SELECTION", "prompt": "?", "options": []}, "options: a SELECTION has 1 to 1,000 options, not 0"),
-        ({"promt": "?"}, "unknown field 'promt'; did you mean 'prompt'?"),
-        (7, "Input should be a valid dictionary or instance of Human"),
-    ],
-    ids=["type", "options", "key", "number"],
-)
-async def test_tool_that_asks_what_is_no_question_fails(runs: Runs, request_of_tool: Any, expected: str) -> None:
-    document = await runs.run(
-        {"nodes": [{"id": "a", "tool": "ask_wrongly", "arguments": {"request": request_of_tool}}]}
-    )
+async def test_tool_that_asks_what_is_no_question_fails(runs: Runs) -> None:
+    wrong: dict[str, tuple[Any, str]] = {
+        "type": ({"type": "GUESS", "prompt": "?"}, "type: Input should be 'APPROVAL'"),
+        "options": (
+            {"type": "SELECTION", "prompt": "?", "options": []},
+            "options: a SELECTION has 1 to 1,000 options, not 0",
+        ),
+        "key": ({"promt": "?"}, "unknown field 'promt'; did you mean 'prompt'?"),
+        "number": (7, "Input should be a valid dictionary or instance of Human"),
+    }
+    nodes = [{"id": name, "tool": "ask_wrongly", "arguments": {"request": given}} for name, (given, _) in wrong.items()]
+    document = await runs.run({"nodes": nodes})
     assert document["status"] == "failed"
-    assert document["nodes"]["a"]["error"].startswith(
-        f"invalid_question: what the tool asks is no question: {expected}"
-    )
+    for name, (_, expected) in wrong.items():
+        told = f"invalid_question: what the tool asks is no question: {expected}"
+        assert document["nodes"][name]["error"].startswith(told)
 
 
 async def test_tool_that_never_stops_asking_fails(runs: Runs) -> None:

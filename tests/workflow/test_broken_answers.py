@@ -1,19 +1,16 @@
 """Answers of models that no JSON can carry, on the real Temporal server: each is told, and none ends a run as a bug."""
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts.agent_spec import MOST_CALLS
 from dagwright.testing import ModelServer, Raw, step
 from tests.support.agents import agent, agent_runs
 from tests.support.agents import ended as agent_ended
 from tests.support.goals import call, ended, goal, written
-from tests.support.runs import document_of
 
 pytestmark = pytest.mark.server
 
@@ -78,16 +75,3 @@ async def test_calls_of_an_agent_that_no_json_can_carry_are_answered(client: Cli
         ("call_5", '{"n":5}'),
     ]
     assert told[1][1].startswith("The arguments of echo are no JSON: ")
-
-
-async def test_of_hundreds_of_calls_of_one_turn_some_are_made_and_all_are_answered(
-    client: Client, tmp_path: Path
-) -> None:
-    calls = [wanted("echo", "{}", call_id=f"c{number}") for number in range(300)]
-    wants = raw({"content": None, "tool_calls": calls}, finish_reason="tool_calls")
-    async with ModelServer(wants, "Done.") as server, agent_runs(client, server, tmp_path) as runs:
-        document = await document_of(await runs.start_compiled(agent(runs, "echo"), inputs={"objective": "Look."}))
-    assert (document["status"], document["output"]) == ("completed", "Done.")
-    assert Counter(node["status"] for node in document["nodes"].values()) == {"completed": MOST_CALLS + 2}
-    told = [message["tool_call_id"] for message in server.calls[1].messages if message["role"] == "tool"]
-    assert told == [f"c{number}" for number in range(300)]

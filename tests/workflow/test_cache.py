@@ -53,12 +53,6 @@ def look_slowly(name: str) -> int:
     return Counted.note(name)
 
 
-@tool(effects="read")
-def look_in_vain(name: str) -> int:
-    Counted.note(name)
-    raise ValueError("nothing there")
-
-
 @tool(effects="pure")
 def ponder(name: str, size: int = 1) -> str:
     """Takes so long that to look for its result is quicker."""
@@ -80,7 +74,7 @@ def length(value: Any) -> int:
     return len(str(value))
 
 
-TOOLS = ToolRegistry.of(look, look_long, long_text, look_slowly, look_in_vain, ponder, glance, length)
+TOOLS = ToolRegistry.of(look, look_long, long_text, look_slowly, ponder, glance, length)
 
 
 @pytest.fixture(autouse=True)
@@ -136,13 +130,6 @@ async def test_second_run_makes_no_call_and_says_which_one_made_its_result(
     assert calls == ["a"]
 
 
-async def test_without_a_time_to_live_every_call_is_made(worker: Runs, calls: list[str]) -> None:
-    nodes = [{**node("x", "look"), "cache": "off"}, node("y", "look"), {**node("z", "look"), "cache": None}]
-    await ended(worker, *nodes)
-    await ended(worker, *nodes)
-    assert len(calls) == 5
-
-
 async def test_large_result_is_used_again_with_the_parts_that_the_plan_names(
     worker: Runs, another: Runs, calls: list[str]
 ) -> None:
@@ -171,14 +158,6 @@ async def test_equal_items_at_once_are_one_call(worker: Runs, calls: list[str]) 
     _, found = await ended(worker, node("all", "look_slowly", for_each=list(range(20))))
     assert (found["all"]["result"], calls) == ([1] * 20, ["a"])
     assert sum("cached" in found[f"all[{number}]"]["lineage"] for number in range(20)) == 19
-
-
-async def test_failure_is_not_used_again(worker: Runs, calls: list[str]) -> None:
-    for _ in range(2):
-        handle = await worker.start({"nodes": [node("x", "look_in_vain")]})
-        with pytest.raises(Exception, match="Workflow execution failed"):
-            await handle.result()
-    assert calls == ["a", "a"]
 
 
 async def test_slow_pure_node_is_called_once_by_all_workers(worker: Runs, another: Runs, calls: list[str]) -> None:
@@ -238,14 +217,3 @@ async def test_node_of_a_region_without_a_cache_is_called_each_time(worker: Runs
     await ended(worker, *nodes)
     await ended(worker, *nodes, pondered("c", "x"))
     assert len(calls) == 5
-
-
-async def test_store_without_memories_costs_calls_and_nothing_else(
-    worker: Runs, another: Runs, settings: Settings, calls: list[str]
-) -> None:
-    await ended(worker, node("x", "look_long"))
-    for path in Path(settings.payload_store).rglob("*"):
-        if path.is_file() and "owners" not in path.parts:
-            path.write_bytes(b"damaged") if "remembered" in path.parts else path.unlink()
-    _, found = await ended(another, node("x", "look_long"))
-    assert (found["x"]["result"]["call"], calls) == (2, ["a", "a"])

@@ -1,4 +1,4 @@
-"""Retries, time-outs and keys on the real server: what each kind of effect allows."""
+"""Retries, time-outs, keys and items on the real server: what each kind of effect allows."""
 
 import asyncio
 from datetime import timedelta
@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import EventType
 from activities.call_starts import CallStarts
 from dagwright.contracts.idempotency import idempotency_key
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, bare, document_of, done, events_of, failed, histories_of
+from tests.support.runs import Runs, bare, document_of, done, events_of, failed
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -64,13 +64,6 @@ async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: 
     assert {name: bench.effects[f"{unique} {name}"] for name in paths} == expected
 
 
-async def test_two_runs_of_one_id_have_different_keys(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = {"nodes": [{"id": "a", "tool": "keyed", "arguments": {"name": unique}}]}
-    for _ in range(2):
-        await runs.run(plan)
-    assert len(set(bench.effects[unique])) == 2
-
-
 async def test_write_is_never_repeated_blindly(runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [
         {"id": "fails", "tool": "write", "arguments": {"name": f"{unique} fails", "error": "broke"}},
@@ -111,12 +104,6 @@ async def test_write_that_takes_too_long_before_it_is_called_is_not_started(
     why = "hold_write was not called: it took over 1 s before the call began, so nothing was changed"
     assert document["nodes"] == {"w": failed(f"not_started: {why}")}
     assert bench.effects[unique] == []
-
-
-async def test_write_that_failed_before_its_change_is_tried_again(runs: Runs, bench: Bench, unique: str) -> None:
-    node = {"id": "w", "tool": "careful_write", "arguments": {"name": unique, "until": 3}, "retry": _FAST}
-    assert (await runs.run({"nodes": [node]}))["nodes"] == {"w": done(3, attempts=3)}
-    assert len(bench.effects[unique]) == 1
 
 
 async def test_read_that_takes_too_long_is_tried_again_and_then_failed(runs: Runs, bench: Bench, unique: str) -> None:
@@ -199,29 +186,31 @@ async def test_history_reads_like_the_plan(runs: Runs) -> None:
     assert bare(document)["status"] == "completed"
 
 
-async def test_lineage_tells_where_a_result_comes_from(runs: Runs) -> None:
-    plan = {
-        "title": "Lineage",
-        "nodes": [
-            {"id": "a", "title": "First", "tool": "flaky", "arguments": {"until": 2}, "retry": _FAST},
-            {"id": "b", "tool": "write", "arguments": {"name": "lineage {{a.result}}"}},
-        ],
+async def test_items_keep_their_order_and_have_names_and_what_is_no_list_fails(runs: Runs) -> None:
+    items = [{"name": "north", "n": 2}, {"name": "south", "n": 1}]
+    each = {"tool": "echo", "key": "{{item.name}}", "arguments": {"n": "{{item.n}}", "at": "{{index}}"}}
+    nodes = [
+        {"id": "list", "tool": "echo", "arguments": {"items": items}},
+        {"id": "m", "for_each": "{{list.result.items}}", **each},
+        {"id": "after", "tool": "echo", "arguments": {"all": "{{m.result}}"}},
+        {"id": "none", "for_each": "{{list.result.items[0]}}", **each},
+    ]
+    values = [{"n": 2, "at": 0}, {"n": 1, "at": 1}]
+    assert await runs.run({"nodes": nodes, "output": "{{after.result}}"}) == {
+        "status": "completed_with_failures",
+        "output": {"all": values},
+        "nodes": {
+            "list": done({"items": items}),
+            "m": done(values),
+            "m[north]": done(values[0]),
+            "m[south]": done(values[1]),
+            "after": done({"all": values}),
+            "none": failed('invalid_for_each: for_each needs a list, not \'{"name":"north","n":2}\''),
+        },
     }
-    handle = await runs.start(plan)
-    document = await document_of(handle)
-    a, b = document["nodes"]["a"], document["nodes"]["b"]
-    times = [a["started_at"], a["ended_at"], b["started_at"], b["ended_at"]]
-    assert times == sorted(times)
-    assert all(len(time) == len("2026-01-01T00:00:00.000Z") and time.endswith("Z") for time in times)
-    expected = {
-        "inputs": ["a"],
-        "effects": "write",
-        "tool_version": runs.tools["write"].version,
-        "attempts": 1,
-        "started_at": b["started_at"],
-        "ended_at": b["ended_at"],
-    }
-    assert (b["title"], b["tool"], b["lineage"]) == (None, "write", expected)
-    assert (a["title"], a["lineage"]["attempts"], a["lineage"]["effects"]) == ("First", 2, "read")
-    assert (document["title"], document["workflow_id"]) == ("Lineage", handle.id)
-    assert len(await histories_of(runs.client, handle)) == 1
+
+
+async def test_at_most_max_parallel_calls_of_a_tool_run_at_once(runs: Runs, unique: str) -> None:
+    nodes = [{"id": f"n{number}", "tool": "narrow", "arguments": {"name": unique, "wanted": 2}} for number in range(6)]
+    document = await runs.run({"nodes": nodes})
+    assert document["output"] == {f"n{number}": 2 for number in range(6)}

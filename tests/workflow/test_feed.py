@@ -23,11 +23,9 @@ from tests.support.runs import (
     Runs,
     as_shown,
     bare_node,
-    blocked,
     cancelled,
     document_of,
     done,
-    failed,
     serving_runs,
 )
 from tests.support.runs import bare as bare_document
@@ -119,32 +117,6 @@ def _running(projection: Projection) -> list[str]:
     return found
 
 
-async def test_node_that_cannot_be_sent_has_failed_while_others_run(
-    cached_runs: Runs, bench: Bench, unique: str
-) -> None:
-    nodes = [
-        {"id": "first", "tool": "echo", "arguments": {}},
-        _hold("held", unique, depends_on=["first"]),
-        {"id": "lost", "tool": "echo", "arguments": {"text": "{{first.result.nothing}}"}},
-        {"id": "stuck", "tool": "echo", "arguments": {}, "depends_on": ["lost"]},
-    ]
-    handle = await cached_runs.start({"nodes": nodes})
-    try:
-        await eventually(lambda: unique in bench.entered)
-        document = bare_document((await _view(cached_runs, handle)).document())
-    finally:
-        bench.open(unique)
-    missing = "missing_data: Missing data: first.result.nothing: 'nothing' not found in first.result; it has no keys"
-    assert document["nodes"] == {
-        "first": done({}),
-        "held": {"status": "running"},
-        "lost": failed(missing),
-        "stuck": blocked("lost"),
-    }
-    written = await document_of(handle)
-    assert (await _view(cached_runs, handle)).document() == as_shown(written)
-
-
 async def test_large_values_are_put_back_and_everything_else_is_as_the_run_wrote_it(cached_runs: Runs) -> None:
     look_alike = {"ref": "node:other", "bytes": 1, "preview": "x"}
     nodes = [
@@ -171,23 +143,6 @@ async def test_nodes_that_were_only_counted_are_put_back(cached_runs: Runs) -> N
     assert (written["nodes"], written["nodes_ref"]["counts"]) == ({}, {"completed": 140})
     assert shown["output"] == "completed"
     assert [bare_node(node) for node in shown["nodes"].values()] == [done("x" * 8_000)] * 140
-
-
-async def test_run_that_was_refused_has_no_nodes(cached_runs: Runs) -> None:
-    plan = {"nodes": [{"id": "a", "tool": "echo", "arguments": {}}], "inputs": {"n": {"type": "integer", "default": 1}}}
-    handle = await cached_runs.start(plan)
-    refused = await cached_runs.start_raw({"compiled": await _compiled_of(handle), "inputs": {"n": "many"}})
-
-    assert (await document_of(refused))["nodes"] == {}
-    view = await _view(cached_runs, refused)
-    assert (view.status, view.document()["nodes"], view.graph()["nodes"]) == ("failed", {}, [])
-
-
-async def _compiled_of(handle: Handle) -> Any:
-    async for event in handle.fetch_history_events():
-        payloads = event.workflow_execution_started_event_attributes.input.payloads
-        return json.loads(payloads[0].data)["compiled"]
-    raise AssertionError("there are no events")
 
 
 async def test_run_that_was_terminated_leaves_nothing_unfinished(cached_runs: Runs, bench: Bench, unique: str) -> None:
@@ -239,3 +194,20 @@ async def test_cause_of_a_failure_is_whole_while_the_call_is_tried_again(client:
         "backing_off",
         f"RuntimeError: {cause}",
     )
+
+
+async def test_run_that_was_refused_has_no_nodes(cached_runs: Runs) -> None:
+    plan = {"nodes": [{"id": "a", "tool": "echo", "arguments": {}}], "inputs": {"n": {"type": "integer", "default": 1}}}
+    handle = await cached_runs.start(plan)
+    refused = await cached_runs.start_raw({"compiled": await _compiled_of(handle), "inputs": {"n": "many"}})
+
+    assert (await document_of(refused))["nodes"] == {}
+    view = await _view(cached_runs, refused)
+    assert (view.status, view.document()["nodes"], view.graph()["nodes"]) == ("failed", {}, [])
+
+
+async def _compiled_of(handle: Handle) -> Any:
+    async for event in handle.fetch_history_events():
+        payloads = event.workflow_execution_started_event_attributes.input.payloads
+        return json.loads(payloads[0].data)["compiled"]
+    raise AssertionError("there are no events")

@@ -1,15 +1,11 @@
 """People answer what a run asks: by update and by signal, early, twice, wrong, late, in items and in sub-plans."""
 
-import asyncio
-
 import pytest
 
 from dagwright.contracts import wire
-from dagwright.plan.states import NodeStatus
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, asks_below, has_notes, human, refusal_of, signal, view_of
 from tests.support.runs import (
-    Handle,
     Runs,
     as_shown,
     bare,
@@ -81,25 +77,14 @@ async def test_update_refuses_before_history(runs: Runs) -> None:
     }
 
 
-async def test_of_two_answers_at_once_the_first_counts_and_the_second_is_told(runs: Runs) -> None:
-    handle = await runs.start({"nodes": [human("check")]})
-    await asks(runs, handle, "check")
-    answers = [answer(handle, "check", {"approved": True, "reason": str(number)}) for number in range(5)]
-    told = await asyncio.gather(*answers, return_exceptions=True)
-    taken = [number for number, answer in enumerate(told) if not isinstance(answer, BaseException)]
-    document = await document_of(handle)
-    assert len(taken) == 1
-    assert bare(document)["nodes"] == {"check": done({"approved": True, "reason": str(taken[0])})}
-    assert (await view_of(runs, handle)).document() == as_shown(document)
-
-
 @without_cache
 async def test_early_answer_waits_for_its_request(runs: Runs, bench: Bench, unique: str) -> None:
     held = {"id": "held", "tool": "hold", "arguments": {"name": unique}}
     plan = {"nodes": [held, {**human("check"), "depends_on": ["held"]}, {**human("bad"), "depends_on": ["held"]}]}
     handle = await runs.start(plan)
     await eventually(lambda: unique in bench.entered)
-    await answer(handle, "check", {"approved": True})
+    told = await answer(handle, "check", {"approved": True})
+    assert told["message"] == "'check' has not asked yet; the answer is kept until it does"
     await signal(handle, "bad", {"text": "?"})
     bench.open(unique)
     await asks(runs, handle, "bad")
@@ -112,26 +97,6 @@ async def test_early_answer_waits_for_its_request(runs: Runs, bench: Bench, uniq
     told = "feedback: 'bad' has not asked yet, and will not take this: unknown key 'text'; expected "
     assert document["notes"][0]["message"].startswith(told)
     assert (await view_of(runs, handle)).document() == as_shown(document)
-
-
-async def test_early_answer_that_nobody_asked_for_is_noted(runs: Runs, bench: Bench, unique: str) -> None:
-    held = {"id": "held", "tool": "hold", "arguments": {"name": unique}}
-    handle = await runs.start({"nodes": [held, {**human("check"), "depends_on": ["held"]}]})
-    await eventually(lambda: unique in bench.entered)
-    for name in ("held", "check#2"):
-        await answer(handle, name, {"approved": True})
-    bench.open(unique)
-    await asks(runs, handle, "check")
-    noted = (await view_of(runs, handle)).document()["notes"]
-    await answer(handle, "check", {"approved": True})
-    document = await document_of(handle)
-    told = [{"code": "refused", "node": None, "message": _not_needed(name)} for name in ("held", "check#2")]
-    assert (noted, document["notes"]) == (told[:1], told)
-    assert (await view_of(runs, handle)).document() == as_shown(document)
-
-
-def _not_needed(name: str) -> str:
-    return f"{name!r} was never asked: the answer of ann, kept for it, is not needed"
 
 
 async def test_deadline_fails_the_node_and_a_default_answers_it(runs: Runs) -> None:
@@ -165,23 +130,6 @@ async def test_question_beside_an_open_one_leaves_a_command_behind(runs: Runs) -
     assert bare(await document_of(handle))["nodes"]["each"] == done([_APPROVED] * 2)
 
 
-async def test_siblings_go_on_beside_an_open_request_and_items_ask_each_their_own(runs: Runs) -> None:
-    each = {**human("each", "CLARIFICATION"), "for_each": ["a", "b"], "key": "{{item}}"}
-    handle = await runs.start({"nodes": [each, after("beside"), after("all", "each")]})
-    await asks(runs, handle, "each[a]", "each[b]")
-    await eventually(lambda: _is(runs, handle, "beside", NodeStatus.COMPLETED))
-    await answer(handle, "each[b]", {"text": "B"})
-    await asks(runs, handle, "each[a]")
-    await signal(handle, "each[a]", {"text": "A"})
-    document = await document_of(handle)
-    assert document["nodes"]["all"]["result"] == {"each": [{"text": "A"}, {"text": "B"}]}
-    assert (await view_of(runs, handle)).document() == as_shown(document)
-
-
-async def _is(runs: Runs, handle: Handle, node: str, status: NodeStatus) -> bool:
-    return bool((await view_of(runs, handle)).document()["nodes"][node]["status"] == status)
-
-
 async def test_request_of_a_sub_plan_is_seen_and_answered_through_the_run_above(runs: Runs) -> None:
     below = {"nodes": [human("check"), after("end", "check")], "output": "{{end.result}}"}
     handle = await runs.start({"nodes": [{"id": "in/side", "plan": {"nodes": [{"id": "deep", "plan": below}]}}]})
@@ -207,19 +155,6 @@ async def test_wrong_answer_that_was_sent_on_is_noted_below(runs: Runs) -> None:
     assert bare(await document_of(handle))["nodes"] == {"sub": done({"check": _APPROVED})}
 
 
-async def test_cancel_closes_what_is_asked(runs: Runs) -> None:
-    handle = await runs.start({"nodes": [human("check"), after("go", "check")]})
-    await asks(runs, handle, "check")
-    await handle.signal(wire.CANCEL, {"reason": "enough"})
-    document = await document_of(handle)
-    assert {name: node["status"] for name, node in document["nodes"].items()} == {
-        "check": "cancelled",
-        "go": "cancelled",
-    }
-    assert document["waiting_for"] == []
-    assert (await view_of(runs, handle)).document() == as_shown(document)
-
-
 @without_cache
 async def test_answer_before_the_first_workflow_task_counts(runs: Runs) -> None:
     handle = await runs.start_raw({"plan": {"nodes": [human("check")]}})
@@ -227,3 +162,23 @@ async def test_answer_before_the_first_workflow_task_counts(runs: Runs) -> None:
     document = await document_of(handle)
     assert bare(document)["nodes"] == {"check": done(_APPROVED)}
     assert (await view_of(runs, handle)).document() == as_shown(document)
+
+
+async def test_early_answer_that_nobody_asked_for_is_noted(runs: Runs, bench: Bench, unique: str) -> None:
+    held = {"id": "held", "tool": "hold", "arguments": {"name": unique}}
+    handle = await runs.start({"nodes": [held, {**human("check"), "depends_on": ["held"]}]})
+    await eventually(lambda: unique in bench.entered)
+    for name in ("held", "check#2"):
+        await answer(handle, name, {"approved": True})
+    bench.open(unique)
+    await asks(runs, handle, "check")
+    noted = (await view_of(runs, handle)).document()["notes"]
+    await answer(handle, "check", {"approved": True})
+    document = await document_of(handle)
+    told = [{"code": "refused", "node": None, "message": _not_needed(name)} for name in ("held", "check#2")]
+    assert (noted, document["notes"]) == (told[:1], told)
+    assert (await view_of(runs, handle)).document() == as_shown(document)
+
+
+def _not_needed(name: str) -> str:
+    return f"{name!r} was never asked: the answer of ann, kept for it, is not needed"

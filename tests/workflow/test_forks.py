@@ -218,19 +218,6 @@ async def test_what_is_too_large_for_the_input_travels_through_the_store(runs: R
     assert {node["lineage"]["reused"]["workflow_id"] for node in document["nodes"].values()} == {first.id}
 
 
-async def test_run_that_goes_on_is_forked_without_its_changes(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = {"nodes": [call("held", "hold_write", name=unique), call("done", "echo")]}
-    first = await runs.start(plan)
-    await eventually(lambda: unique in bench.entered)
-    with pytest.raises(ForkRefused, match="'held' changes the world right now"):
-        await fork(runs, first)
-    bench.open(unique)
-    await document_of(first)
-    _, second = await fork(runs, first)
-    assert short(await document_of(second))["held"] == ("completed", unique, "held")
-    assert len(bench.effects[unique]) == 1
-
-
 @pytest.mark.usefixtures("small_pages")
 async def test_groups_of_very_many_pure_nodes_run_again(runs: Runs) -> None:
     count = 410
@@ -250,3 +237,16 @@ async def test_part_of_another_run_is_not_forked_alone(runs: Runs) -> None:
     await document_of(first)
     with pytest.raises(ForkRefused, match=f"is a part of the run '{first.id}': fork that one"):
         await fork(runs, runs.client.get_workflow_handle(f"{first.id}/sub"))
+
+
+async def test_run_that_goes_on_is_forked_without_its_changes(runs: Runs, bench: Bench, unique: str) -> None:
+    plan = {"nodes": [call("held", "hold_write", name=unique), call("done", "echo")]}
+    first = await runs.start(plan)
+    await eventually(lambda: unique in bench.entered)
+    with pytest.raises(ForkRefused, match="'held' changes the world right now"):
+        await fork(runs, first)
+    bench.open(unique)
+    await document_of(first)
+    _, second = await fork(runs, first)
+    assert short(await document_of(second))["held"] == ("completed", unique, "held")
+    assert len(bench.effects[unique]) == 1

@@ -8,15 +8,13 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.contracts import wire
-from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.policy import Policy
-from dagwright.planner import Asked, prepare_goal
 from tests.support.goals import ended, purposes, scripted_runs
 from tests.support.intents import answer, fund, intents_goal, made, product, said, seed
 from tests.support.onboarding import intent
 from tests.support.people import answer as give
 from tests.support.people import asks, view_of
-from tests.support.runs import Runs, document_of
+from tests.support.runs import document_of
 
 pytestmark = pytest.mark.server
 
@@ -77,18 +75,6 @@ async def test_intents_that_cannot_run_go_back_in_their_own_words(client: Client
             assert '"at": "/intents/' in repair
 
 
-async def test_name_that_the_session_lacks_fails_the_run_if_the_model_insists(client: Client, tmp_path: Path) -> None:
-    wrong = said(product("CUSTODY", "@cbu"))
-    async with scripted_runs(client, tmp_path, wrong, wrong) as (server, runs):
-        found = await ended(runs, await runs.start_compiled(intents_goal(runs, plans=2)))
-    assert found["error"] == (
-        "plan_invalid: the model wrote 2 plans, and none can be run; missing_context at /intents/0/refs/cbu-id: "
-        "intent 1: 'cbu-id' is @cbu, which the session does not have"
-    )
-    assert "the session has no names" in server.calls[1].text
-    assert made(found) == {}
-
-
 async def test_garbage_ends_the_run_with_what_is_wrong(client: Client, tmp_path: Path) -> None:
     texts = ["No.", " ", "[]", '{"intents": []}', "```json\n{\n```", '{"nodes": []}', "\x00{{}}"]
     async with scripted_runs(client, tmp_path, *[text for text in texts for _ in range(2)]) as (_, runs):
@@ -140,28 +126,6 @@ async def test_run_that_asks_nobody_fails_where_the_model_is_not_sure_enough(cli
     )
 
 
-async def test_request_for_approval_tells_explanation_confidence_and_graph(client: Client, tmp_path: Path) -> None:
-    script = said(
-        fund("Apex"), product("CUSTODY", "@result_1"), explanation="Makes Apex.\nWith custody.", confidence=0.4
-    )
-    async with scripted_runs(client, tmp_path, script) as (server, runs):
-        handle = await runs.start_compiled(intents_goal(runs, confidence=0.8))
-        await asks(runs, handle, "approve")
-        [request] = (await view_of(runs, handle)).document()["waiting_for"]
-        await give(handle, "approve", {"approved": False, "reason": "not that one"})
-        found = await ended(runs, handle)
-    assert request["prompt"].splitlines() == [
-        "May this plan run?",
-        "",
-        "The model is 40% sure: “Makes Apex.\\nWith custody.”",
-        "Order: @result_1 → @result_2",
-        "The plan has 2 nodes; 2 of them can change something.",
-        '! @result_1: cbu.ensure (idempotent) with {"name":"Apex","jurisdiction":"LU","client-type":"fund"}',
-        '! @result_2: cbu.add-product (idempotent) with {"product":"CUSTODY","cbu-id":"@result_1"}, after @result_1',
-    ]
-    assert (found["status"], made(found), len(server.calls)) == ("failed", {}, 1)
-
-
 async def test_whoever_approves_may_give_other_intents(client: Client, tmp_path: Path) -> None:
     async with scripted_runs(client, tmp_path, said(fund("Apex"))) as (_, runs):
         handle = await runs.start_compiled(intents_goal(runs, asks_first=True))
@@ -178,34 +142,7 @@ async def test_whoever_approves_may_give_other_intents(client: Client, tmp_path:
     assert found["nodes"]["@result_1"]["result"]["name"] == "Apex II"
 
 
-@pytest.mark.parametrize("verb", ["cbu.ensure", "look"])
-async def test_policy_has_what_changes_something_approved(client: Client, tmp_path: Path, verb: str) -> None:
-    async with scripted_runs(client, tmp_path, said(intent("echo" if verb == "look" else verb, name="Apex"))) as (
-        _,
-        runs,
-    ):
-        plan = intents_goal(runs, policy=APPROVING) if verb != "look" else looking(runs)
-        handle = await runs.start_compiled(plan, policy=APPROVING)
-        if verb != "look":
-            await asks(runs, handle, "approve")
-            await give(handle, "approve", {"approved": True})
-        found = await ended(runs, handle)
-    assert (found["status"], "approve" in found["nodes"]) == ("completed", verb != "look")
-
-
-def looking(runs: Runs) -> CompiledPlan:
-    """Returns the plan of a request for which only a verb that reads may be used."""
-    return prepare_goal("Look.", {"echo": runs.tools["echo"]}, Asked(profile="intents", policy=APPROVING))[0]
-
-
 # Around it.
-
-
-async def test_plan_only_ends_with_intents_that_can_be_run(client: Client, tmp_path: Path) -> None:
-    intents = [fund("Apex"), product("CUSTODY", "@result_1")]
-    async with scripted_runs(client, tmp_path, said(*intents)) as (_, runs):
-        found = await ended(runs, await runs.start_compiled(intents_goal(runs, ends_with_plan=True)))
-    assert (found["status"], found["output"]) == ("completed", answer(*intents))
 
 
 async def test_intent_that_fails_blocks_only_what_needs_it_and_nothing_is_planned_again(
