@@ -4,12 +4,14 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.checked_plan import Checked
 from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.document import Document
 from dagwright.plan.errors import NodeError, PlanInvalid, Problem
 from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import Record
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import check_document
@@ -82,11 +84,42 @@ def compiled(
     return plan_from_json(json.loads(json.dumps(plan_to_json(compile_plan(check(raw, tools=tools, workers=workers))))))
 
 
-def scheduler_of(*nodes: Mapping[str, Any], inputs: Mapping[str, Any] | None = None, **fields: Any) -> Scheduler:
+def scheduler_of(
+    *nodes: Mapping[str, Any],
+    inputs: Mapping[str, Any] | None = None,
+    tools: Mapping[str, ToolDeclaration] = TOOLS,
+    **fields: Any,
+) -> Scheduler:
+    """Returns a scheduler of a plan of these nodes that has begun at time 0."""
+    return begun(compiled(plan_of(*nodes, **fields), tools=tools), inputs)
+
+
+def begun(plan: CompiledPlan, inputs: Mapping[str, Any] | None = None, **options: Any) -> Scheduler:
     """Returns a scheduler that has begun at time 0."""
-    scheduler = Scheduler(compiled(plan_of(*nodes, **fields)), inputs or {})
+    scheduler = Scheduler(plan, inputs or {}, **options)
     scheduler.begin(0.0)
     return scheduler
+
+
+def resumed(scheduler: Scheduler, plan: CompiledPlan | None = None, **options: Any) -> Scheduler:
+    """Returns the scheduler of the next execution, whose state came to it as JSON."""
+    following = Scheduler(plan or scheduler.plan, {}, **options)
+    restore(following, json.loads(json.dumps(carry_of(scheduler))))
+    return following
+
+
+def record_of(scheduler: Scheduler, task_id: str) -> Record:
+    """Returns the record of a node or item that is there."""
+    record = scheduler.record_of(task_id)
+    assert record is not None
+    return record
+
+
+def error_of(scheduler: Scheduler, task_id: str) -> tuple[str, str]:
+    """Returns code and message of the error of a node or item."""
+    error = record_of(scheduler, task_id).error
+    assert error is not None
+    return error.code, error.message
 
 
 def started(scheduler: Scheduler, *, at: float = 0.0) -> list[Task]:

@@ -17,7 +17,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Chunk, NodeStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
-from tests.unit.plan.building import compiled, node, plan_of, scheduler_of, started, states
+from tests.unit.plan.building import compiled, node, plan_of, resumed, scheduler_of, started, states
 
 _PLAN = compiled(plan_of(node("m", for_each=list(range(1_200)), arguments={"x": "{{item}}"}), node("z", "m")))
 
@@ -138,8 +138,7 @@ def test_large_map_is_handed_on_at_any_moment(ended: int) -> None:
     scheduler = _begun(max_in_flight=2)
 
     def hand_on() -> Scheduler:
-        following = Scheduler(_PLAN, {}, max_in_flight=2)
-        restore(following, json.loads(json.dumps(carry_of(scheduler))))
+        following = resumed(scheduler, _PLAN, max_in_flight=2)
         assert following.in_flight == scheduler.in_flight
         return following
 
@@ -286,8 +285,7 @@ def test_chunks_that_run_over_a_change_of_executions_keep_their_share() -> None:
     scheduler.begin(1.0)
     ids = [task.id for task in started(scheduler)]
     assert ids == ["m0[0-299]", "m0[300-599]", "m0[600-899]", "m0[900-1199]", "m1[0-299]"]
-    following = Scheduler(plan, {}, max_in_flight=10)
-    restore(following, json.loads(json.dumps(carry_of(scheduler))))
+    following = resumed(scheduler, plan, max_in_flight=10)
     assert started(following) == []
     first = Task(ids[0], following.plan.nodes[0], 0, 0, {}, [], chunk=following.chunk_of(ids[0]))
     _complete(following, first)

@@ -20,7 +20,7 @@ from dagwright.plan.conditions import (
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.work import MAX_WORK
-from tests.unit.plan.building import compiled, node, plan_of, problems_of, scheduler_of, started, states
+from tests.unit.plan.building import begun, compiled, error_of, node, plan_of, scheduler_of, started, states
 
 IDS = {"check", "sum", "odd id", "b.c", "map", "nodes", "_p0", "é"}
 
@@ -131,11 +131,6 @@ def test_text_in_quotes_is_never_read_as_a_name(literal: str) -> None:
     )
 
 
-def test_id_in_a_condition_may_be_written_in_any_normal_form() -> None:
-    condition = parse_condition('nodes["e\u0301"].result == 1', IDS.__contains__)
-    assert condition.nodes == ("\u00e9",)
-
-
 def test_condition_tells_what_it_reads_in_order_of_mention() -> None:
     text = 'sum.result == 1 || nodes["odd id"].status == "check" || check.result.n == 1 || sum.status == ""'
     assert parse_condition(text, IDS.__contains__).nodes == ("sum", "odd id", "check")
@@ -184,25 +179,11 @@ def test_text_that_is_no_condition_is_refused(text: str, message: str) -> None:
         parse_condition(text, {"check"}.__contains__)
 
 
-def test_condition_adds_its_edges_to_the_plan_and_is_told_with_its_node() -> None:
-    raw = plan_of(node("a"), node("b", when="zzz.result == 1"), node("c", when="b.result == 1 && a.result == 1"))
-    assert [(problem.code, problem.pointer, problem.node) for problem in problems_of(raw)] == [
-        ("invalid_field", "/nodes/1/when", "b")
-    ]
-
-
 @pytest.fixture(autouse=True)
 def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the scheduler take every item itself; otherwise the runs of the chunks ask for their own."""
     monkeypatch.setattr(chunks, "CHUNK_ITEMS", 10_000)
     monkeypatch.setattr(item_book, "OWN_ITEMS", 10_000)
-
-
-def error_of(scheduler: Scheduler, task_id: str) -> tuple[str, str]:
-    record = scheduler.record_of(task_id)
-    assert record is not None
-    assert record.error is not None
-    return record.error.code, record.error.message
 
 
 def mapped(when: str, *, result: Any, items: list[Any]) -> Scheduler:
@@ -282,8 +263,7 @@ def test_large_result_is_measured_once_for_all_conditions_that_read_it(monkeypat
 def test_condition_that_no_check_would_pass_fails_its_node() -> None:
     plan = compiled(plan_of(node("a"), node("b", "a", when="a.result == 1")))
     odd = replace(plan, nodes=[plan.nodes[0], replace(plan.nodes[1], when="zzz.result == 1")])
-    scheduler = Scheduler(odd, {})
-    scheduler.begin(0.0)
+    scheduler = begun(odd)
     started(scheduler)
     scheduler.complete("a", 1, at=1.0)
     assert error_of(scheduler, "b") == ("invalid_condition", "when: there is no node 'zzz'")

@@ -263,18 +263,10 @@ def test_all_kinds_of_problems_are_reported_in_one_pass() -> None:
     ]
 
 
-@pytest.mark.parametrize(("heartbeat", "is_valid"), [("999ms", False), ("1s", True)])
-def test_heartbeat_is_at_least_a_second(heartbeat: str, *, is_valid: bool) -> None:
+@pytest.mark.parametrize("heartbeat", ["999ms", "1s"])
+def test_heartbeat_is_at_least_a_second(heartbeat: str) -> None:
     inner = {"nodes": [{"id": "b", "tool": "hello", "arguments": {"name": "b"}, "heartbeat": heartbeat}]}
-    plan = {"nodes": [node("a", tool="hello", arguments={"name": "a"}), {"id": "sub", "plan": inner}]}
-    tools = ToolRegistry.of(hello).declarations()
-    if is_valid:
-        check_plan(plan, tools)
-        return
-    with pytest.raises(PlanInvalid) as invalid:
-        check_plan(plan, tools)
-    (problem,) = invalid.value.problems
-    assert (problem.code, problem.pointer) == ("invalid_field", "/nodes/1/plan/nodes/0/heartbeat")
-    assert problem.message == (
-        "heartbeat: must be at least 1s: a busy worker cannot send heartbeats more often than that"
-    )
+    found = problems_of(node("a", tool="hello", arguments={"name": "a"}), {"id": "sub", "plan": inner})
+    message = "heartbeat: must be at least 1s: a busy worker cannot send heartbeats more often than that"
+    expected = [("invalid_field", "/nodes/1/plan/nodes/0/heartbeat", message)]
+    assert [each[:3] for each in found] == (expected if heartbeat == "999ms" else [])

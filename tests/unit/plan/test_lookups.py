@@ -1,6 +1,5 @@
 """Lookups as nodes: which nodes a plan gets, what waits for them, which kinds are searched, and where they stand."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,6 @@ from dagwright.feed import RunView
 from dagwright.people import came_of
 from dagwright.plan.asking import Raised
 from dagwright.plan.by import NOBODY
-from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.errors import NodeError, PlanInvalid, Problem
@@ -33,6 +31,7 @@ from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.validation import check_document
 from dagwright.plan.why import what_holds
 from dagwright.preparation import check_plan, prepare_plan
+from tests.unit.plan.building import begun, resumed
 
 
 def looking(text: str, kind: str = "person", **more: Any) -> dict[str, Any]:
@@ -173,14 +172,19 @@ def test_id_that_cannot_be_used_is_told_at_its_param() -> None:
     )
 
 
-def test_id_that_is_asked_for_is_left_to_the_tool() -> None:
-    raw = {"intents": [{"verb": "pay", "params": {"cbu_id": "{{PLACEHOLDER_fund}}"}}]}
-    assert hidden(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}), {"fund": "fund_3"})) == []
-
-
-def test_ids_in_other_formats_are_left_to_the_tool() -> None:
-    raw = {"plan": 1, "nodes": [{"id": "a", "tool": "pay", "arguments": {"cbu_id": "fund_1"}}]}
-    assert hidden(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}), {})) == []
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"intents": [{"verb": "pay", "params": {"cbu_id": "{{PLACEHOLDER_fund}}"}}]},
+        {"intents": [intent({"note": "@cbu"})]},
+        {"intents": [{"verb": "pay", "params": {}, "refs": {}, "lookups": None}]},
+        {"plan": 1, "nodes": [{"id": "a", "tool": "pay", "arguments": {"cbu_id": "fund_1"}}]},
+    ],
+    ids=["id_asked_for", "no_party", "no_lookup", "other_format"],
+)
+def test_plan_in_which_nothing_is_looked_up_gets_no_nodes(raw: dict[str, Any]) -> None:
+    checked = check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "{{x}}"})
+    assert hidden(prepare_plan(checked, {"fund": "fund_3"} if "PLACEHOLDER" in str(raw) else {})) == []
 
 
 def test_approval_of_a_call_names_its_parties() -> None:
@@ -193,8 +197,7 @@ def test_approval_of_a_call_names_its_parties() -> None:
     }
     plan = prepare_plan(check_plan(raw, {"pay": tool}, context={"cbu": "fund_1"}), {})
     assert '{"cbu-id":"@cbu (fund_1)","fund_id":"Apex (fund)"}' in plan_words(plan)
-    scheduler = Scheduler(plan, {}, policy=Policy((Rule("ask", tool="pay"),)))
-    scheduler.begin(0.0)
+    scheduler = begun(plan, policy=Policy((Rule("ask", tool="pay"),)))
     [find] = tasks_of(scheduler)
     scheduler.complete(find.id, {"party": {"id": "fund_2"}, "reason": ""}, at=1.0)
     [bind] = tasks_of(scheduler)
@@ -215,8 +218,7 @@ def test_why_a_step_has_the_party_that_it_has() -> None:
         ]
     }
     plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "fund_1"}), {})
-    scheduler = Scheduler(plan, {})
-    scheduler.begin(0.0)
+    scheduler = begun(plan)
     [find] = tasks_of(scheduler)
     which = {"type": "SELECTION", "prompt": "Which?", "options": ["fund_2", "fund_3"]}
     assert scheduler.ask(find.id, Raised(which), at=1.0, attempt=Attempt(1)) is None
@@ -290,16 +292,6 @@ def test_what_came_of_an_answer_is_known_as_soon_as_the_lookup_asks_again_or_has
     tasks_of(scheduler)
     scheduler.complete(find.id, {"party": {"id": "person_1"}, "reason": ""}, at=5.0)
     assert came_of(view, again.id) == "nothing"
-
-
-def test_value_of_the_session_that_is_for_no_party_is_no_lookup() -> None:
-    raw = {"intents": [intent({"note": "@cbu"})]}
-    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "{{x}}"}), {})
-    assert hidden(plan) == []
-
-
-def test_plan_without_lookups_gets_no_nodes() -> None:
-    assert hidden(plan_of({"verb": "pay", "params": {}, "refs": {}, "lookups": None})) == []
 
 
 def test_id_of_a_long_text_is_short_and_its_own() -> None:
@@ -412,8 +404,7 @@ def test_what_a_lookup_asks_goes_along_into_a_new_execution() -> None:
     before, [task] = started(plan)
     before.ask(task.id, ASKED, at=1.0, attempt=Attempt())
     assert before.status() is RunStatus.WAITING
-    after = Scheduler(plan, {})
-    restore(after, json.loads(json.dumps(carry_of(before))))
+    after = resumed(before, plan)
     assert [*after.requests.open] == ["lookup:person:Ann"]
     assert after.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 2.0) is None
     [again] = tasks_of(after)
@@ -461,8 +452,7 @@ def _plan(raw: object) -> CompiledPlan:
 
 def _errors(plan: CompiledPlan, bound: list[Any]) -> list[dict[str, Any]]:
     """Returns the errors of a run in which `bind_parties` came to this."""
-    scheduler = Scheduler(plan, {})
-    scheduler.begin(0.0)
+    scheduler = begun(plan)
     while (task := scheduler.next_task(0.0)) is not None:
         scheduler.complete(task.id, bound if task.id.startswith("lookups:") else {}, at=0.0)
     return lookup_errors(plan, scheduler.records)
@@ -546,11 +536,6 @@ def test_lookup_that_no_party_can_be_is_refused() -> None:
         " for 'manco-id' of @result_1 too, which takes a company",
     )
     assert problem.hint == "write at each lookup the entity_type that is taken there, if two parties are meant"
-
-
-def test_lookup_where_no_party_is_taken_is_still_refused() -> None:
-    (problem,) = problems_of(ensure(manco_id=anyone(), client_type=anyone()))
-    assert problem.pointer == "/intents/0/lookups/client-type"
 
 
 def test_party_that_was_bound_before_is_meant_where_no_fewer_kinds_were_searched() -> None:

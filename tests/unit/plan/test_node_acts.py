@@ -6,7 +6,7 @@ import pytest
 
 from dagwright.contracts.carries import state_to_text
 from dagwright.plan.by import By
-from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.carry import carry_of
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.extension import Extension
 from dagwright.plan.node_acts import AppendNodes, AppendWritten, CancelNode, RetryNode, SetResult
@@ -14,7 +14,20 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, RunStatus
 from dagwright.plan.steering import Act, take
 from dagwright.plan.tools import Effects, ToolDeclaration
-from tests.unit.plan.building import TOOLS, broken, compiled, ids_of, node, plan_of, scheduler_of, started, states
+from tests.unit.plan.building import (
+    TOOLS,
+    begun,
+    broken,
+    compiled,
+    ids_of,
+    node,
+    plan_of,
+    record_of,
+    resumed,
+    scheduler_of,
+    started,
+    states,
+)
 
 ANN = By("ann", "wrong file", "update")
 
@@ -44,8 +57,7 @@ def test_cancelled_node_blocks_what_needs_it_and_the_others_go_on() -> None:
         "a": "ready", "b": "cancelled", "c": "blocked", "late": "pending", "any": "pending", "side": "ready",
         "after": "pending",
     }  # fmt: skip
-    record = scheduler.record_of("b")
-    assert record is not None
+    record = record_of(scheduler, "b")
     assert record.reason == "cancelled by ann: wrong file"
     assert _steps(scheduler, "b") == [
         {"what": "cancel_node", "by": "ann", "at": 1.0, "through": "update", "reason": "wrong file"}
@@ -85,8 +97,7 @@ def test_task_that_does_not_stop_in_time_is_given_up() -> None:
     scheduler.advance(30.0)
     assert states(scheduler)["a"] == "running"
     scheduler.advance(31.0)
-    record = scheduler.record_of("a")
-    assert record is not None
+    record = record_of(scheduler, "a")
     assert (record.status, record.reason) == (NodeStatus.CANCELLED, "still running outside")
     assert scheduler.next_alarm is None
 
@@ -134,8 +145,7 @@ def test_node_that_is_tried_again_keeps_its_key_and_what_was_blocked_goes_on() -
     scheduler.complete("a", {"n": 7}, at=3.0)
     (task,) = started(scheduler)
     assert (task.id, task.arguments) == ("b", {"of": 7})
-    record = scheduler.record_of("a")
-    assert record is not None
+    record = record_of(scheduler, "a")
     assert (record.status, record.attempts) == (NodeStatus.COMPLETED, 2)
     assert [step["what"] for step in _steps(scheduler, "a")] == ["retry_node"]
 
@@ -160,8 +170,7 @@ def test_third_try_with_other_arguments_takes_the_place_of_the_second() -> None:
         assert take(RetryNode("a" if not number else "a#3", {"try": number}), scheduler, at=3.0) is None
         assert ids_of(started(scheduler)) == [name]
         scheduler.fail(name, broken(), at=4.0)
-    record = scheduler.record_of("b")
-    assert record is not None
+    record = record_of(scheduler, "b")
     assert (states(scheduler)["a#3"], record.blocked_by) == ("superseded", ("a#4",))
 
 
@@ -197,8 +206,7 @@ def test_arguments_that_the_tool_does_not_take_are_refused() -> None:
     schema = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
     tools = {**TOOLS, "mail": ToolDeclaration("mail", Effects.WRITE, input_schema=schema)}
     plan = plan_of(node("a", tool="mail", arguments={"to": "ann"}), node("on"))
-    scheduler = Scheduler(compiled(plan, tools=tools), {})
-    scheduler.begin(0.0)
+    scheduler = begun(compiled(plan, tools=tools))
     started(scheduler)
     scheduler.fail("a", broken(), at=1.0)
     refusal = take(RetryNode("a", {"to": 5}), scheduler, at=2.0)
@@ -214,8 +222,7 @@ def test_result_by_hand_lets_what_was_blocked_go_on_and_is_marked() -> None:
     scheduler = _going_on()
     assert take(SetResult("a", {"n": 3}, by=ANN), scheduler, at=2.0) is None
     assert [task.arguments for task in started(scheduler)] == [{"of": 3}]
-    record = scheduler.record_of("a")
-    assert record is not None
+    record = record_of(scheduler, "a")
     assert (record.status, record.result, record.ended_at) == (NodeStatus.COMPLETED, {"n": 3}, 2.0)
     assert [(step["what"], step["error"]["code"]) for step in _steps(scheduler, "a")] == [("set_result", "tool_failed")]
     assert take(SetResult("a", 4), scheduler, at=3.0) == "'a' has completed, and others may have used its result"
@@ -288,8 +295,7 @@ def test_everything_done_by_hand_is_handed_on() -> None:
     scheduler = _going_on()
     take(RetryNode("a", {"file": "other"}, by=ANN), scheduler, at=2.0)
     take(CancelNode("on", by=ANN), scheduler, at=2.0)
-    following = Scheduler(_going_on().plan, {})
-    restore(following, carry_of(scheduler))
+    following = resumed(scheduler, _going_on().plan)
     assert carry_of(following) == carry_of(scheduler)
     assert (ids_of(started(following)), following.cancelling) == (["a#2"], {"on": 32.0})
 

@@ -17,6 +17,7 @@ from dagwright.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.tools.testing import tool_context
 from dagwright.toolset import Toolset, load_toolset
+from tests.unit.plan.building import record_of
 
 FOLDER = Path(__file__).parents[3] / "examples"
 
@@ -97,6 +98,5 @@ def test_file_fan_out_adds_up_every_file(toolset: Toolset) -> None:
         },
         None,
     )
-    failed = scheduler.record_of("total[3]")
-    assert failed is not None
+    failed = record_of(scheduler, "total[3]")
     assert failed.error is not None

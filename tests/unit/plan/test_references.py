@@ -14,7 +14,6 @@ from dagwright.plan.references import (
     Secret,
     Template,
     parse_template,
-    suggestion,
     walk_texts,
 )
 from dagwright.plan.resolution import MissingData, Scope, resolve_holes, resolve_template
@@ -22,7 +21,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.stored import Path
 from dagwright.plan.unfilled import holes_of, shown_in_arguments, with_shown
 from dagwright.plan.work import MAX_WORK, TooMuchWork, WorkBudget
-from tests.unit.plan.building import node, plan_of, problems_of, scheduler_of, started, states
+from tests.unit.plan.building import node, record_of, scheduler_of, started, states
 
 IDS = {"a", "a b", "a.result", "fetch/mail (x)", "café", "x}} y", '"q"', "@result_1"}
 
@@ -122,19 +121,9 @@ def test_every_bad_reference_of_a_text_is_told_once() -> None:
     assert [part for part in caught.value.parts if not isinstance(part, str)] == [ResultOf("a", "result")]
 
 
-def test_path_that_is_none_is_told() -> None:
-    with pytest.raises(BadReferences, match=r"is no path"):
-        parse_template("{{a.result[?]}}", IDS)
-
-
 def test_texts_with_braces_are_found_in_document_order() -> None:
     value = {"b": ["x", "{{1}}", {"c": "{{2}}"}], "a": "{{3}}", "n": 5, "m": None}
     assert list(walk_texts(value)) == [(("b", 1), "{{1}}"), (("b", 2, "c"), "{{2}}"), (("a",), "{{3}}")]
-
-
-def test_nothing_is_suggested_where_nothing_is_near() -> None:
-    assert suggestion("fetch_mial", ["send", "fetch_mail"]) == "did you mean 'fetch_mail'?"
-    assert suggestion("zzz", ["send", "fetch_mail"]) is None
 
 
 VALUE = {"data": [{"id": 7, "odd key": True}, {"id": 8}], "n": None, "": 0, "-1": "minus"}
@@ -268,12 +257,6 @@ def test_query_that_could_take_too_long_is_refused(path: str, message: str) -> N
         parse_path(path)
 
 
-def test_refused_query_is_told_with_its_place() -> None:
-    wrong = node("b", arguments={"x": "{{a.result[?search(@.x, '(a+)+$')]}}"})
-    (problem,) = problems_of(plan_of(node("a"), wrong))
-    assert (problem.code, problem.pointer) == ("invalid_reference", "/nodes/1/arguments/x")
-
-
 @pytest.mark.parametrize(
     ("path", "found"),
     [
@@ -352,8 +335,7 @@ def test_node_fails_whose_query_is_one_too_many_for_a_moment() -> None:
     scheduler = different_questions(8)
     assert [task.id for task in started(scheduler, at=1.0)] == [f"n{number}" for number in range(7)]
     assert states(scheduler)["n7"] == "failed"
-    record = scheduler.record_of("n7")
-    assert record is not None
+    record = record_of(scheduler, "n7")
     assert record.error is not None
     start = "the query '$[?@.n > 7]' on a.result: it reads too much: about 200,010 units of work"
     assert (record.error.code, record.error.message[: len(start)]) == ("too_large", start)

@@ -12,7 +12,18 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.why import why
-from tests.unit.plan.building import broken, compiled, ids_of, node, plan_of, scheduler_of, started, states
+from tests.unit.plan.building import (
+    begun,
+    broken,
+    compiled,
+    error_of,
+    ids_of,
+    node,
+    plan_of,
+    scheduler_of,
+    started,
+    states,
+)
 
 
 def finish(scheduler: Scheduler, **results: Any) -> list[str]:
@@ -29,25 +40,7 @@ def finish(scheduler: Scheduler, **results: Any) -> list[str]:
     return order
 
 
-def error_of(scheduler: Scheduler, task_id: str) -> tuple[str, str]:
-    record = scheduler.record_of(task_id)
-    assert record is not None
-    assert record.error is not None
-    return record.error.code, record.error.message
-
-
 DIAMOND = (node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
-
-
-def test_node_starts_when_its_last_dependency_ends() -> None:
-    scheduler = scheduler_of(*DIAMOND)
-    assert ids_of(started(scheduler)) == ["a"]
-    scheduler.complete("a", 1, at=1.0)
-    assert ids_of(started(scheduler)) == ["b", "c"]
-    scheduler.complete("c", 1, at=2.0)
-    assert ids_of(started(scheduler)) == []
-    scheduler.complete("b", 1, at=3.0)
-    assert ids_of(started(scheduler)) == ["d"]
 
 
 def test_failure_blocks_its_dependents_and_names_itself() -> None:
@@ -93,6 +86,7 @@ def test_value_of_on_error_is_what_dependents_read() -> None:
 @pytest.mark.parametrize(
     ("join", "ended", "expected"),
     [
+        ("all", "CC", "pending"),
         ("all", "CCC", "running"),
         ("all", "CFC", "blocked"),
         ("all", "CSC", "skipped"),
@@ -185,11 +179,6 @@ def test_condition_that_cannot_be_evaluated_fails_the_node() -> None:
     scheduler = scheduler_of(node("a"), node("b", when="a.result + 1"))
     finish(scheduler, a=2)
     assert error_of(scheduler, "b") == ("invalid_condition", "when: 'a.result + 1' is neither true nor false but 3")
-
-
-def test_urgent_nodes_start_first_and_ties_go_by_plan_order() -> None:
-    nodes = [node(name, priority=priority) for name, priority in (("a", 3), ("b", 1), ("c", 3), ("d", 2), ("e", 1))]
-    assert ids_of(started(scheduler_of(*nodes))) == ["b", "e", "d", "a", "c"]
 
 
 def test_items_start_in_order_with_ids_keys_and_paths() -> None:
@@ -319,8 +308,7 @@ def test_calls_of_several_tools_leave_slots_to_one_more_and_share_what_they_give
     maps = [node(f"m{number}", for_each=[*range(500)], tool=f"t{number}", arguments={"x": 1}) for number in range(4)]
     late = node("late", "first", tool="pair")
     tools = {name: ToolDeclaration(name) for name in ("t0", "t1", "t2", "t3", "pair", "first")}
-    scheduler = Scheduler(compiled(plan_of(*maps, node("first", tool="first", priority=1), late), tools=tools), {})
-    scheduler.begin(0.0)
+    scheduler = scheduler_of(*maps, node("first", tool="first", priority=1), late, tools=tools)
     running = Counter(name.split("[")[0] for name in ids_of(started(scheduler)))
     assert running == {"first": 1, "m0": 399, "m1": 80, "m2": 16, "m3": 3}
     assert why(scheduler, "m1[80]", calls={}).reasons[0].detail == (
@@ -336,14 +324,6 @@ def test_calls_of_several_tools_leave_slots_to_one_more_and_share_what_they_give
     in_flight = running - Counter(m0=300, first=1) + Counter(m3=1, late=1)
     assert in_flight == {"m0": 120, "m1": 117, "m2": 116, "m3": 116, "late": 1}
     assert scheduler.in_flight == in_flight.total() == 470
-
-
-def test_run_takes_no_more_tasks_than_it_may_have_in_flight() -> None:
-    scheduler = Scheduler(compiled(plan_of(*(node(name) for name in "abc"))), {}, max_in_flight=2)
-    scheduler.begin(0.0)
-    assert ids_of(started(scheduler)) == ["a", "b"]
-    scheduler.complete("b", 1, at=1.0)
-    assert (ids_of(started(scheduler)), scheduler.in_flight) == (["c"], 2)
 
 
 def test_slot_that_a_failing_argument_gives_back_goes_to_the_next_in_line() -> None:
@@ -412,32 +392,14 @@ def test_task_that_was_cancelled_by_itself_blocks_its_dependents() -> None:
     assert error_of(scheduler, "b") == ("dependency_failed", "Waiting for dependency: a was cancelled")
 
 
-def test_events_for_tasks_that_are_not_running_change_nothing() -> None:
-    scheduler = scheduler_of(node("a"), node("b", "a"))
-    started(scheduler)
-    scheduler.complete("a", 1, at=1.0)
-    scheduler.complete("a", 2, at=2.0)
-    scheduler.fail("a", broken(), at=2.0)
-    scheduler.task_cancelled("a", at=2.0)
-    scheduler.complete("b", 2, at=2.0)
-    assert (states(scheduler), scheduler.records[0].result) == ({"a": "completed", "b": "ready"}, 1)
-    assert scheduler.in_flight == 0
-
-
-def test_record_keeps_attempts_times_and_version() -> None:
+@pytest.mark.parametrize(("count", "began"), [(1, 8.0), (3, 5.0)])
+def test_record_keeps_attempts_times_and_version(count: int, began: float) -> None:
+    """The time spans all attempts; an only attempt began when its worker says so."""
     scheduler = scheduler_of(node("a"))
     started(scheduler, at=5.0)
-    scheduler.complete("a", 1, at=9.0, attempt=Attempt(count=3, started_at=8.0, tool_version="v2"))
+    scheduler.complete("a", 1, at=9.0, attempt=Attempt(count=count, started_at=8.0, tool_version="v2"))
     record = scheduler.records[0]
-    # The time spans all attempts, and not the last one alone.
-    assert (record.attempts, record.started_at, record.ended_at, record.tool_version) == (3, 5.0, 9.0, "v2")
-
-
-def test_only_attempt_began_when_its_worker_says_so() -> None:
-    scheduler = scheduler_of(node("a"))
-    started(scheduler, at=5.0)
-    scheduler.complete("a", 1, at=9.0, attempt=Attempt(count=1, started_at=8.0))
-    assert scheduler.records[0].started_at == 8.0
+    assert (record.attempts, record.started_at, record.ended_at, record.tool_version) == (count, began, 9.0, "v2")
 
 
 @pytest.mark.parametrize(
@@ -479,8 +441,7 @@ def test_default_of_an_input_stands_in_for_what_is_missing() -> None:
 
 def test_worker_that_reports_a_failure_fails_its_node() -> None:
     nodes = [node(name) for name in ("ok", "part", "bad", "plain")]
-    scheduler = Scheduler(compiled(plan_of(*nodes), workers=range(4)), {})
-    scheduler.begin(0.0)
+    scheduler = begun(compiled(plan_of(*nodes), workers=range(4)))
     finish(
         scheduler,
         ok={"status": "success", "outputs": {"x": 1}},

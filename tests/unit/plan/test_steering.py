@@ -22,7 +22,7 @@ from dagwright.plan.run_state import Paused
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
 from dagwright.plan.steering import Cancel, Pause, Resume, SetLimits, standing_notes, take
-from tests.unit.plan.building import compiled, ids_of, node, plan_of, scheduler_of, started
+from tests.unit.plan.building import compiled, ids_of, node, plan_of, record_of, resumed, scheduler_of, started
 
 ANN = By("ann", "too early")
 
@@ -50,8 +50,7 @@ def test_paused_run_starts_nothing_new_and_goes_on_when_it_is_resumed() -> None:
 def test_paused_run_stays_paused_in_a_new_execution() -> None:
     scheduler = scheduler_of(node("a"))
     take(Pause(ANN), scheduler, at=1.0)
-    following = Scheduler(scheduler.plan, {})
-    restore(following, carry_of(scheduler))
+    following = resumed(scheduler)
     assert (following.paused, ids_of(started(following))) == (scheduler.paused, [])
 
 
@@ -232,8 +231,7 @@ def test_first_early_answer_that_fits_counts_and_the_others_are_told_why_not() -
         assert run.acts.refusal_of(wire.SIGNAL_FEEDBACK, lambda: message, scheduler=None, at=0.5) is None  # noqa: B023
         assert run.send(wire.SIGNAL_FEEDBACK, message) == Taken(said="kept until the run has read its plan")
     scheduler = run.begin(node("check", human={"type": "APPROVAL", "prompt": "May it?"}))
-    record = scheduler.record_of("check")
-    assert record is not None
+    record = record_of(scheduler, "check")
     assert record.result == {"approved": True, "reason": None}
     assert run.told == [
         ("refused", 'feedback: \'check\': expected an object such as {"approved": true, "reason": "…"}, not 17'),

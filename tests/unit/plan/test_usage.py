@@ -1,6 +1,5 @@
 """What a run tells of its model calls, and calls that are repeated after the payload store failed."""
 
-import json
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -22,7 +21,7 @@ from dagwright.contracts.outcomes import (
     wait_for_store,
 )
 from dagwright.contracts.wire import DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY, METADATA_USAGE
-from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.carry import carry_of
 from dagwright.plan.node_acts import RetryNode, SetResult
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.seen import seen_of_places
@@ -31,7 +30,7 @@ from dagwright.plan.steering import take
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.undoing import has_changed
 from dagwright.plan.usage import Usage, UsageBook, usage_book_from_json
-from tests.unit.plan.building import TOOLS, broken, compiled, node, plan_of, scheduler_of, started
+from tests.unit.plan.building import TOOLS, begun, broken, compiled, node, plan_of, resumed, scheduler_of, started
 
 FACTS = RunFacts("w1", "r1")
 USED = Usage(calls=1, prompt_tokens=30, completion_tokens=12, money=Decimal("0.25"))
@@ -132,8 +131,7 @@ def agents_plan() -> Scheduler:
     agent = ToolDeclaration("agent.writer", Effects.READ)
     below = plan_of(node("in"))
     raw = plan_of(node("w", tool="agent.writer"), node("p", plan=below), node("q", plan=below))
-    scheduler = Scheduler(compiled(raw, tools={**TOOLS, agent.name: agent}), {})
-    scheduler.begin(0.0)
+    scheduler = begun(compiled(raw, tools={**TOOLS, agent.name: agent}))
     started(scheduler)
     return scheduler
 
@@ -159,9 +157,7 @@ def test_agents_are_told_by_name_those_of_sub_plans_too() -> None:
 def test_usage_goes_on_in_a_new_execution() -> None:
     scheduler = agents_plan()
     scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USED))
-    carried = json.loads(json.dumps(carry_of(scheduler)))
-    following = Scheduler(scheduler.plan, {})
-    restore(following, carried)
+    following = resumed(scheduler)
     assert following.usage == scheduler.usage
     assert usage_book_from_json(None) == UsageBook()
 
@@ -178,8 +174,7 @@ STORE_TOOLS: Mapping[str, ToolDeclaration] = {
 
 
 def _running(tool: str = "make") -> Scheduler:
-    scheduler = Scheduler(compiled(plan_of(node("a", tool=tool)), tools=STORE_TOOLS), {})
-    scheduler.begin(0.0)
+    scheduler = scheduler_of(node("a", tool=tool), tools=STORE_TOOLS)
     assert [task.id for task in started(scheduler)] == ["a"]
     return scheduler
 

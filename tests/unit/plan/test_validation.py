@@ -24,9 +24,6 @@ def test_duplicate_id_is_told_at_its_second_place() -> None:
     assert told(node("a"), node("b"), node("a")) == [
         ("duplicate_id", "/nodes/2/id", "a", "duplicate node id 'a' (nodes 0 and 2)", None)
     ]
-
-
-def test_ids_that_differ_only_in_unicode_form_are_one_id() -> None:
     assert [problem[0] for problem in told(node("caf\u00e9"), node("cafe\u0301"))] == ["duplicate_id"]
 
 
@@ -34,18 +31,6 @@ def test_dependency_on_itself_is_no_cycle() -> None:
     assert told(node("a", "a"), node("b", arguments={"x": "{{b.result}}"})) == [
         ("self_dependency", "/nodes/0", "a", "'a' depends on itself", None),
         ("self_dependency", "/nodes/1", "b", "'b' depends on itself", None),
-    ]
-
-
-def test_unknown_dependency_has_a_hint() -> None:
-    assert told(node("fetch"), node("b", "fetch", "fecth")) == [
-        (
-            "unknown_dependency",
-            "/nodes/1/depends_on/1",
-            "b",
-            "'b' depends on unknown node 'fecth'",
-            "did you mean 'fetch'?",
-        )
     ]
 
 
@@ -65,9 +50,7 @@ def test_unknown_reference_has_a_hint_and_the_place_of_its_text() -> None:
     ("text", "message"),
     [
         ("{{fetch}}", "'fetch' is a node and not a value (write {{fetch.result}}"),
-        ("{{fetch.data}}", "'fetch' has no field 'data'; a node has result, status, error (write fetch.result.data"),
-        ("{{wh t}}", "not a reference (write \\{{ where two braces are meant as text"),
-        ("{{inputs.what}}", "not a reference (write {{PLACEHOLDER_what}} for the input 'what', or \\{{ where"),
+        ("{{fetch.result.x", "it is not closed by }}"),
         ("{{ }}", "not a reference (write \\{{ where two braces are meant as text"),
         ("{{fetch.result[}}", "'[' is no path"),
         ("{{item.x}}", "it has a meaning only inside of a node with for_each"),
@@ -88,11 +71,6 @@ def test_node_is_never_told_that_it_may_have_meant_itself() -> None:
     assert hint == "did you mean 'fetch_mail_s'?"
 
 
-def test_reference_that_is_not_closed_is_refused() -> None:
-    ((code, _, _, message, _),) = told(node("a"), node("b", arguments={"x": "{{a.result.x"}))
-    assert (code, message) == ("invalid_reference", "Invalid reference: {{a.result.x: it is not closed by }}")
-
-
 def test_cycle_is_told_once_with_its_nodes() -> None:
     nodes = (node("c", "b"), node("a", "c"), node("b", arguments={"x": "{{a.result}}"}), node("d", "a"))
     assert told(*nodes) == [
@@ -104,20 +82,6 @@ def test_cycle_of_260_nodes_is_told_whole() -> None:
     ((code, _, first, message, _),) = told(*(node(f"n{number}", f"n{(number + 1) % 260}") for number in range(260)))
     assert (code, first) == ("cycle", "n0")
     assert message == "CircularDependencyError: " + " → ".join([*(f"n{number}" for number in range(260)), "n0"])
-
-
-def test_1500_edges_on_40_nodes_are_one_shortest_cycle() -> None:
-    pairs = [(one, other) for one in range(40) for other in range(40) if one != other][:1500]
-    nodes = (node(f"n{n}", *(f"n{other}" for one, other in pairs if one == n)) for n in range(40))
-    assert [problem[3] for problem in told(*nodes)] == ["CircularDependencyError: n0 → n1 → n0"]
-
-
-def test_one_cycle_for_each_strongly_connected_group() -> None:
-    nodes = [node("a", "b"), node("b", "a", "c"), node("c", "b", "d"), node("d", "e"), node("e", "d"), node("f", "a")]
-    assert [problem[3] for problem in told(*nodes)] == [
-        "CircularDependencyError: a → b → a",
-        "CircularDependencyError: d → e → d",
-    ]
 
 
 def test_forward_reference_is_legal_and_orders_the_levels() -> None:
@@ -259,7 +223,9 @@ def test_unknown_key_is_told_with_the_nearest_known_one() -> None:
     ]
 
 
-@pytest.mark.parametrize("node_id", ["item", "index", "inputs", "secret", "", " ", "x" * 201, "é" * 101, "\ud800", 5])
+@pytest.mark.parametrize(
+    "node_id", ["item", "index", "inputs", "secret", "~budget", "", " ", "x" * 201, "é" * 101, "\ud800", 5]
+)
 def test_id_that_cannot_be_used_is_refused(node_id: Any) -> None:
     ((code, pointer, *_),) = told({"id": node_id, "tool": "any"})
     assert (code, pointer) == ("invalid_field", "/nodes/0/id")
@@ -352,16 +318,11 @@ def test_what_hangs_on_a_reference_is_not_judged(arguments: dict[str, Any]) -> N
     assert told(node("f"), node("a", tool="typed", arguments=arguments)) == []
 
 
-def test_schema_of_a_tool_that_is_none_is_told() -> None:
-    tools = {"t": ToolDeclaration("t", input_schema={"type": "objekt"})}
+@pytest.mark.parametrize("schema", [{"type": "objekt"}, {"$ref": "http://127.0.0.1:9/schema.json"}])
+def test_schema_of_a_tool_that_is_none_is_told_without_the_network(schema: dict[str, Any]) -> None:
+    tools = {"t": ToolDeclaration("t", input_schema=schema)}
     (problem,) = problems_of(plan_of(node("a", tool="t"), node("b", tool="t")), tools=tools)
     assert (problem.code, problem.pointer) == ("unknown_tool", "/nodes/0/tool")
-
-
-def test_schema_that_names_another_address_never_touches_the_network() -> None:
-    tools = {"t": ToolDeclaration("t", input_schema={"$ref": "http://127.0.0.1:9/schema.json"})}
-    (problem,) = problems_of(plan_of(node("a", tool="t")), tools=tools)
-    assert problem.code == "unknown_tool"
 
 
 def test_secret_is_taken_in_arguments_of_a_tool_only() -> None:

@@ -13,7 +13,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus
 from dagwright.plan.steering import Pause, take
 from dagwright.plan.why import Chain, sentence, what_holds, why
-from tests.unit.plan.building import broken, check, node, plan_of, scheduler_of, started
+from tests.unit.plan.building import broken, check, node, plan_of, record_of, scheduler_of, started
 
 HUMAN = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "1h"}
 
@@ -226,8 +226,7 @@ def test_run_at_its_deadline_says_what_ran_and_what_waited() -> None:
         "waiting: ask (waits for ann: Which town?)"
     )
     assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", told)
-    after = scheduler.record_of("after")
-    assert after is not None
+    after = record_of(scheduler, "after")
     assert (after.status, after.reason) == (NodeStatus.CANCELLED, "the run took over its deadline")
 
 
