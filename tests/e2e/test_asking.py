@@ -51,12 +51,6 @@ async def test_plan_only_writes_a_plan_that_can_be_run(command_line: CommandLine
     assert (ran.code, ran.document["output"]) == (0, {"more": 6})
 
 
-async def test_request_for_which_no_plan_can_be_run_fails_with_what_is_wrong(command_line: CommandLine) -> None:
-    async with ModelServer(*["I cannot."] * 4) as server:
-        end = await asking(command_line, server)("ask", "Fly.", "--json", "--id", "ask-nothing")
-    assert (end.code, end.document["status"], end.document["error"]["code"]) == (1, "failed", "plan_invalid")
-
-
 async def test_words_of_a_request_without_a_plan_name_what_the_model_wrote_last(command_line: CommandLine) -> None:
     async with ModelServer(*["I cannot."] * 4) as server:
         end = await asking(command_line, server)("ask", "Fly.", "--id", "ask-no-plan")

@@ -1,8 +1,5 @@
 """A result that a later command uses again: each `run` has a worker of its own, which ends with it."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.e2e.command import CommandLine
@@ -19,20 +16,12 @@ def look(at: str) -> str:
     with Path("calls.txt").open("a") as calls:
         calls.write(at + "\\n")
     return at * 2
-
-@tool(effects="write")
-def write(at: str) -> str:
-    return at
 """
-
-
-def _look(**fields: Any) -> dict[str, Any]:
-    return {"id": "x", "tool": "look", "arguments": {"at": "a"}, **fields}
 
 
 async def test_second_run_makes_no_call_and_node_says_so(command_line: CommandLine, write_plan: Plans) -> None:
     (command_line.folder / "tools.py").write_text(_TOOLS, encoding="utf-8")
-    plan = write_plan(_look(cache={"ttl": "1h"}))
+    plan = write_plan({"id": "x", "tool": "look", "arguments": {"at": "a"}, "cache": {"ttl": "1h"}})
     first = await command_line("run", plan, "--tools", "tools.py", "--id", "first-look", "--json")
     second = await command_line("run", plan, "--tools", "tools.py", "--id", "second-look", "--json")
     assert [first.document["output"], second.document["output"]] == [{"x": "aa"}] * 2
@@ -46,23 +35,3 @@ async def test_second_run_makes_no_call_and_node_says_so(command_line: CommandLi
     (command_line.folder / "tools.py").write_text(_TOOLS.replace("at * 2", "at * 3"), encoding="utf-8")
     mended = await command_line("run", plan, "--tools", "tools.py", "--json")
     assert mended.document["output"] == {"x": "aaa"}
-
-
-async def test_cache_of_a_tool_that_changes_the_world_is_refused(command_line: CommandLine, write_plan: Plans) -> None:
-    (command_line.folder / "tools.py").write_text(_TOOLS, encoding="utf-8")
-    plan = write_plan(_look(tool="write", cache={"ttl": "1h"}))
-    end = await command_line("check", plan, "--tools", "tools.py", "--json")
-    assert (end.code, end.document["errors"]) == (
-        2,
-        [
-            {
-                "code": "invalid_field",
-                "pointer": "/nodes/0/cache",
-                "node": "x",
-                "message": "results of 'write' are never used again, because its effects are 'write': each node that "
-                "calls it wants its change; only 'pure' and 'read' tools can have a cache",
-                "hint": "leave 'cache' out",
-            }
-        ],
-    )
-    assert not Path(command_line.folder / "calls.txt").exists()

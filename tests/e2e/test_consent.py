@@ -1,6 +1,5 @@
 """What people are asked before a run and its calls: inputs, the policy, and whether the plan of a model may run."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -143,17 +142,3 @@ async def test_without_a_terminal_the_run_asks_whether_the_plan_may_run(
     assert (code, end.code) == (0, 0)
     document = (await command_line("result", "asks-leave", "--json")).document
     assert (document["status"], document["nodes"]["a"]["result"]) == ("completed", "paid ann")
-
-
-async def test_plan_that_nobody_approved_fails(command_line: CommandLine, write_plan: Plans, tools: str) -> None:
-    run = await command_line.start(
-        "run", write_plan(_pay("a", "ann")), "--tools", tools, "--approve-plan", "--id", "no"
-    )
-    await line_with(run, "plan waits for anyone: ")
-    told = await command_line("feedback", "no", "plan", "--reject", "--reason", "too dear", "--by", "cy", "--json")
-    end = await ended(run)
-
-    assert (told.code, end.code) == (0, 1)
-    assert json.loads((await command_line("result", "no", "--json")).stdout)["error"]["message"] == (
-        "rejected by cy: too dear"
-    )

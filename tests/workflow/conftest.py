@@ -11,6 +11,7 @@ from dagwright import plan_pages
 from dagwright.contracts import limits
 from dagwright.server import local
 from dagwright.settings import Settings
+from tests.support.foreign import foreign_worker, with_tools
 from tests.support.runs import Runs, serving_runs
 from tests.support.server import live_server
 from tests.support.tools import Bench
@@ -53,6 +54,15 @@ async def runs(served_runs: Runs) -> AsyncIterator[Runs]:
     """Runs of a worker that caches workflows; each history that a test made is checked and replayed when it ends."""
     yield served_runs
     await served_runs.check_ended()
+
+
+@pytest.fixture
+async def foreign_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
+    """Runs whose plans call activities of a worker that is not Dagwright's."""
+    async with foreign_worker(client) as tools:
+        found = with_tools(runs, tools)
+        yield found
+        await found.check_ended()
 
 
 @pytest.fixture(scope="module")

@@ -109,19 +109,6 @@ async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: 
     assert (view.nodes_done, view.nodes_total) == (3, 3)
 
 
-async def test_what_stands_is_told_and_the_others_are_taken_back(runs: Runs, ledger: Ledger, unique: str) -> None:
-    ledger.stuck.add(f"-{unique}:b")
-    plan = plan_of(make("a", unique), make("b", unique, "a"), make("c", unique, "b", tool="send"), refuse("c"))
-    document = await document_of(await runs.start(plan, all_or_nothing=True))
-    assert ledger.of(unique)[:3] == ["+a", "+b", "+c"]
-    assert ledger.of(unique)[3:] == ["-a"]
-    assert {note["node"]: note["message"] for note in document["notes"][1:]} == {
-        "b": "'b' was not taken back: 'undo b' failed: stuck",
-        "c": "'c' cannot be taken back: the tool 'send' has no undo",
-    }
-    assert document["error"]["message"].endswith("taken back: 1; not taken back: 2 ('b', 'c')")
-
-
 async def test_cancelled_run_takes_back_what_it_did_and_ends_cancelled(runs: Runs, ledger: Ledger, unique: str) -> None:
     plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="1s"), make("c", unique, "b"))
     handle = await runs.start(plan, all_or_nothing=True)

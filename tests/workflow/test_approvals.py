@@ -316,24 +316,6 @@ async def test_compiled_plan_asks_for_its_inputs_and_can_be_cancelled_before_the
 # Time, and what is told.
 
 
-async def test_escalated_request_goes_to_the_next_person_and_then_fails(runs: Runs) -> None:
-    late = human("late", assignee="ann", deadline="1500ms", on_timeout={"escalate": "boss"})
-    handle = await runs.start({"nodes": [late, human("other")]})
-
-    async def is_escalated() -> bool:
-        asked = (await view_of(runs, handle)).document()["waiting_for"]
-        return [request["assignee"] for request in asked if request["id"] == "late"] == ["boss"]
-
-    await eventually(is_escalated)
-    await asks(runs, handle, "other")
-    assert "passed at" in await refusal_of(handle, {"request": "late", "answer": {"approved": True}})
-    await answer(handle, "other", {"approved": True})
-    document = await document_of(handle)
-    assert bare(document)["nodes"]["late"] == failed("no_answer: nobody answered 'late' in time: What of late?")
-    assert _said(document["nodes"]["late"]["lineage"]) == [("late", "expired", None, "deadline")]
-    assert (await view_of(runs, handle)).document() == as_shown(document)
-
-
 @without_cache
 async def test_open_requests_and_early_answers_survive_a_change_of_executions(runs: Runs) -> None:
     each = human("each", "CLARIFICATION", deadline="1h") | {"for_each": ["a", "b"], "key": "{{item}}"}

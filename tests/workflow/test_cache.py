@@ -47,12 +47,6 @@ def long_text(name: str) -> str:
     return name * INLINE_VALUE_BYTES
 
 
-@tool(effects="read")
-def look_slowly(name: str) -> int:
-    time.sleep(0.3)
-    return Counted.note(name)
-
-
 @tool(effects="pure")
 def ponder(name: str, size: int = 1) -> str:
     """Takes so long that to look for its result is quicker."""
@@ -74,7 +68,7 @@ def length(value: Any) -> int:
     return len(str(value))
 
 
-TOOLS = ToolRegistry.of(look, look_long, long_text, look_slowly, ponder, glance, length)
+TOOLS = ToolRegistry.of(look, look_long, long_text, ponder, glance, length)
 
 
 @pytest.fixture(autouse=True)
@@ -154,12 +148,6 @@ async def test_stored_value_as_argument_counts_by_its_content(worker: Runs, anot
     assert [len(name) for name in calls] == [1, INLINE_VALUE_BYTES, 1]
 
 
-async def test_equal_items_at_once_are_one_call(worker: Runs, calls: list[str]) -> None:
-    _, found = await ended(worker, node("all", "look_slowly", for_each=list(range(20))))
-    assert (found["all"]["result"], calls) == ([1] * 20, ["a"])
-    assert sum("cached" in found[f"all[{number}]"]["lineage"] for number in range(20)) == 19
-
-
 async def test_slow_pure_node_is_called_once_by_all_workers(worker: Runs, another: Runs, calls: list[str]) -> None:
     alone = {"id": "x", "tool": "ponder", "arguments": {"name": "a"}}
     for runs in (worker, worker, another):
@@ -202,14 +190,6 @@ async def test_node_finds_alone_what_it_made_in_a_region(worker: Runs, another: 
     await ended(worker, pondered("a", "x"), pondered("b", "{{a.result}}"))
     _, found = await ended(another, pondered("z", "x!"))
     assert (found["z"]["lineage"]["cached"]["node"], calls) == ("b", ["x", "x!"])
-
-
-async def test_region_of_quick_nodes_leaves_nothing_behind(worker: Runs, settings: Settings, calls: list[str]) -> None:
-    nodes = [pondered(f"n{number}", str(number % 10), "glance") for number in range(100)]
-    for _ in range(2):
-        await ended(worker, *nodes)
-    assert len(calls) == 200
-    assert not (Path(settings.payload_store) / "remembered").exists()
 
 
 async def test_node_of_a_region_without_a_cache_is_called_each_time(worker: Runs, calls: list[str]) -> None:

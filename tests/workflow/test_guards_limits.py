@@ -22,22 +22,12 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import STILL_OUTSIDE
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
-from tests.support.foreign import foreign_worker, with_tools
 from tests.support.runs import DEADLOCK, Handle, Runs, document_of, done, events_of, raw, serving_runs
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
 _SERVER_LIMIT_IN_FLIGHT = 2_000
-
-
-@pytest.fixture
-async def foreign_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
-    """Runs whose plans call activities of a worker that is not Dagwright's."""
-    async with foreign_worker(client) as tools:
-        found = with_tools(runs, tools)
-        yield found
-        await found.check_ended()
 
 
 @pytest.fixture(scope="module")

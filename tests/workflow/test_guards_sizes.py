@@ -1,19 +1,16 @@
 """Guards against sizes: no argument, result, document or message that is too large ends or wedges a run."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client
 from temporalio.service import RPCError
 
 from dagwright.contracts import limits
 from dagwright.feed import RunFeed
 from dagwright.plan.errors import PlanInvalid
 from dagwright.restoring import restored_document
-from tests.support.foreign import foreign_worker, with_tools
 from tests.support.runs import Runs, chain_of, document_of, done, events_of, failed
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
@@ -32,15 +29,6 @@ def _texts(count: int) -> str:
 def _codes(document: dict[str, Any]) -> Counter[str]:
     """Counts the nodes by state, and by the code of their error if they have one."""
     return Counter(node.get("error", node["status"]).partition(":")[0] for node in document["nodes"].values())
-
-
-@pytest.fixture
-async def foreign_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
-    """Runs whose plans call activities of a worker that is not Dagwright's."""
-    async with foreign_worker(client) as tools:
-        found = with_tools(runs, tools)
-        yield found
-        await found.check_ended()
 
 
 async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
@@ -133,14 +121,11 @@ async def test_calls_of_eight_megabytes_that_are_ready_at_once_are_sent_in_parts
 
 
 @pytest.mark.alone
-async def test_results_that_would_fill_the_history_do_not_terminate_the_run(cached_runs: Runs, client: Client) -> None:
+async def test_results_that_would_fill_the_history_do_not_terminate_the_run(foreign_runs: Runs) -> None:
     """Guard S8, F2: at 50 MB of history the server would terminate the run."""
     items = list(range(260))
     node = {"id": "each", "tool": "foreign.text", "for_each": items, "arguments": {"size": 200_000}}
-    async with foreign_worker(client) as tools:
-        runs = with_tools(cached_runs, tools)
-        document = await document_of(await runs.start({"nodes": [node]}))
-        await runs.check_ended()
+    document = await document_of(await foreign_runs.start({"nodes": [node]}))
     completed = Counter(node["status"] for node in document["nodes"].values())["completed"]
     if document["status"] == "completed":
         assert completed == 261
@@ -162,16 +147,11 @@ async def test_results_of_sixty_kilobytes_cost_the_history_little(cached_runs: R
     await cached_runs.check_ended()
 
 
-async def test_results_of_a_foreign_worker_near_the_limit_of_the_server_do_not_end_the_run(
-    cached_runs: Runs, client: Client
-) -> None:
+async def test_results_of_a_foreign_worker_near_the_limit_of_the_server_do_not_end_the_run(foreign_runs: Runs) -> None:
     """Guard F2: a foreign result may have 2 MB, which no wrapper of ours takes out of the history."""
     items = list(range(28))
     node = {"id": "each", "tool": "foreign.text", "for_each": items, "arguments": {"size": 1_900_000}}
-    async with foreign_worker(client) as tools:
-        runs = with_tools(cached_runs, tools)
-        document = await document_of(await runs.start({"nodes": [node]}))
-        await runs.check_ended()
+    document = await document_of(await foreign_runs.start({"nodes": [node]}))
     assert document["status"] == "completed" or document["error"]["code"] == "too_large"
 
 
