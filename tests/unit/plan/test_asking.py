@@ -233,8 +233,9 @@ def test_call_that_the_policy_refuses_is_not_made_whoever_gave_its_arguments(ret
     else:
         assert take(retry, scheduler, at=3.0) is None
     assert ids_of(started(scheduler)) == []
-    record = record_of(scheduler, "a#2" if retry else "a#3")
-    assert record.error == NodeError("refused", "the policy of the run does not let 'any' be called so")
+    assert record_of(scheduler, "a#2" if retry else "a#3").error == NodeError(
+        "refused", "the policy of the run does not let 'any' be called so"
+    )
 
 
 def test_node_that_is_tried_again_with_other_arguments_needs_no_approval() -> None:

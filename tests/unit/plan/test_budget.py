@@ -48,8 +48,7 @@ def used(tokens: int, *, money: str = "0") -> Attempt:
 
 
 def reason(scheduler: Scheduler, node_id: str) -> str | None:
-    record = record_of(scheduler, node_id)
-    return record.reason
+    return record_of(scheduler, node_id).reason
 
 
 def answer(scheduler: Scheduler, data: Any, request: str = "budget") -> str | None:

@@ -111,8 +111,7 @@ def test_nodes_of_an_answer_are_there_in_the_next_execution() -> None:
 def test_answer_may_hold_nodes_alone() -> None:
     scheduler = _asking()
     assert scheduler.answer(Feedback("ask", {"nodes": [node("look")]}), 1.0) is None
-    record = record_of(scheduler, "ask")
-    assert record.result == {"text": "", "nodes": ["look"]}
+    assert record_of(scheduler, "ask").result == {"text": "", "nodes": ["look"]}
 
 
 @pytest.mark.parametrize(

@@ -538,6 +538,11 @@ def test_lookup_that_no_party_can_be_is_refused() -> None:
     assert problem.hint == "write at each lookup the entity_type that is taken there, if two parties are meant"
 
 
+def test_lookup_where_no_party_is_taken_is_still_refused() -> None:
+    (problem,) = problems_of(ensure(manco_id=anyone(), client_type=anyone()))
+    assert problem.pointer == "/intents/0/lookups/client-type"
+
+
 def test_party_that_was_bound_before_is_meant_where_no_fewer_kinds_were_searched() -> None:
     plan = compile_plan(check_document(to_document({"intents": [ensure(related_to=anyone())]}), tools=TOOLS))
     (node,) = [node for node in plan.nodes if node.tool == "find_party"]

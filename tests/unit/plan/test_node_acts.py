@@ -57,8 +57,7 @@ def test_cancelled_node_blocks_what_needs_it_and_the_others_go_on() -> None:
         "a": "ready", "b": "cancelled", "c": "blocked", "late": "pending", "any": "pending", "side": "ready",
         "after": "pending",
     }  # fmt: skip
-    record = record_of(scheduler, "b")
-    assert record.reason == "cancelled by ann: wrong file"
+    assert record_of(scheduler, "b").reason == "cancelled by ann: wrong file"
     assert _steps(scheduler, "b") == [
         {"what": "cancel_node", "by": "ann", "at": 1.0, "through": "update", "reason": "wrong file"}
     ]

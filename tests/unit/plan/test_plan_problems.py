@@ -29,30 +29,6 @@ def _told(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str, str | 
     ("fields", "at", "message", "hint"),
     [
         (
-            {"retry": {"max_atempts": 2}},
-            "/retry/max_atempts",
-            "unknown field 'retry.max_atempts'; allowed are max_attempts, first_delay, factor, max_delay",
-            "did you mean 'max_attempts'?",
-        ),
-        (
-            {"human": {"promt": "?"}, "tool": None},
-            "/human/promt",
-            "unknown field 'human.promt'; allowed are prompt, ",
-            "did you mean 'prompt'?",
-        ),
-        (
-            {"approval": {"promt": "?"}},
-            "/approval/promt",
-            "unknown field 'approval.promt'; allowed are prompt, ",
-            "did you mean 'prompt'?",
-        ),
-        (
-            {"argument": {"x": 1}},
-            "/argument",
-            "unknown field 'argument'; allowed are arguments, ",
-            "did you mean 'arguments'?",
-        ),
-        (
             {"human": {"type": "APPROVL"}, "tool": None},
             "/human/type",
             "human.type: expected",
@@ -69,6 +45,25 @@ def test_wrong_field_is_the_only_problem(fields: dict[str, Any], at: str, messag
     [(place, node_id, told, advice)] = _told(node("a", **fields))
     assert (place, node_id, advice) == (f"/nodes/0{at}", "a", hint)
     assert told.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "allowed"),
+    [
+        ({"retry": {"max_atempts": 2}}, "retry.max_atempts", "max_attempts, first_delay, factor, max_delay"),
+        ({"human": {"promt": "?"}, "tool": None}, "human.promt", "prompt, "),
+        ({"approval": {"promt": "?"}}, "approval.promt", "prompt, "),
+        ({"argument": {"x": 1}}, "argument", "arguments, "),
+    ],
+)
+def test_unknown_field_is_told_with_the_nearest_and_is_the_only_problem(
+    fields: dict[str, Any], name: str, allowed: str
+) -> None:
+    [(place, node_id, told, hint)] = _told(node("a", **fields))
+    nearest_name = allowed.partition(",")[0]
+    assert (place, node_id) == (f"/nodes/0/{name.replace('.', '/')}", "a")
+    assert told.startswith(f"unknown field {name!r}; allowed are {allowed}")
+    assert hint == f"did you mean {nearest_name!r}?"
 
 
 @pytest.mark.parametrize(
@@ -98,26 +93,15 @@ def test_unknown_version_says_which_one_is_read() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("int", "integer"),
-        ("str", "string"),
-        ("bool", "boolean"),
-        ("list", "array"),
-        ("dict", "object"),
-        ("float", "number"),
-        ("strng", "string"),
-    ],
-)
+_JSON_TYPES = {"int": "integer", "str": "string", "bool": "boolean", "list": "array", "dict": "object"}
+
+
+@pytest.mark.parametrize(("name", "meant"), [*_JSON_TYPES.items(), ("float", "number"), ("strng", "string")])
 def test_type_of_another_language_has_a_hint(name: str, meant: str) -> None:
-    hint = f"did you mean {meant!r}?"
-    assert _told(node("a"), inputs={"x": {"type": name}}) == [
-        ("/inputs/x/type", None, f"inputs.x.type: {name!r} is not a JSON type", hint)
-    ]
-    inner = {"type": "array", "items": {"type": name}}
-    assert _told(node("a"), inputs={"x": inner}) == [
-        ("/inputs/x/items/type", None, f"inputs.x.items.type: {name!r} is not a JSON type", hint)
+    inner, hint = {"type": "array", "items": {"type": name}}, f"did you mean {meant!r}?"
+    assert _told(node("a"), inputs={"x": {"type": name}, "y": inner}) == [
+        (f"/inputs/{at}", None, f"inputs.{at.replace('/', '.')}: {name!r} is not a JSON type", hint)
+        for at in ("x/type", "y/items/type")
     ]
 
 

@@ -329,8 +329,9 @@ def test_turn_of_a_request_is_one_that_pursues_it() -> None:
     assert (start.workflow, start.request, start.version) == ("PursueGoal", "Do it.", None)
     assert turn_start_from_json(start.to_json()) == start
     assert turn_start_from_json({"run": "r", "start": {"plan": {}}}).workflow == "RunPlan"
-    with pytest.raises(MessageInvalid, match="'version' must be the number of a version"):
-        turn_start_from_json({"run": "r", "start": {}, "version": "1"})
+    for field, expected in (("version", "the number of a version"), ("memo", "an object")):
+        with pytest.raises(MessageInvalid, match=f"'{field}' must be {expected}"):
+            turn_start_from_json({"run": "r", "start": {}, field: "1"})
     rules = [{"tool": f"a long name of a tool, {number}", "then": "ask"} for number in range(100)]
     large = {"run": "r", "start": {}, "policy": {"rules": rules}}
     with pytest.raises(MessageInvalid, match="the policy has") as refused:

@@ -231,8 +231,7 @@ def test_first_early_answer_that_fits_counts_and_the_others_are_told_why_not() -
         assert run.acts.refusal_of(wire.SIGNAL_FEEDBACK, lambda: message, scheduler=None, at=0.5) is None  # noqa: B023
         assert run.send(wire.SIGNAL_FEEDBACK, message) == Taken(said="kept until the run has read its plan")
     scheduler = run.begin(node("check", human={"type": "APPROVAL", "prompt": "May it?"}))
-    record = record_of(scheduler, "check")
-    assert record.result == {"approved": True, "reason": None}
+    assert record_of(scheduler, "check").result == {"approved": True, "reason": None}
     assert run.told == [
         ("refused", 'feedback: \'check\': expected an object such as {"approved": true, "reason": "…"}, not 17'),
         ("refused", f"feedback: {scheduler.requests.closed['check'].told('check')}"),

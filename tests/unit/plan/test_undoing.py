@@ -54,13 +54,13 @@ def _make(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
     return node(node_id, *needs, tool="make", **fields)
 
 
-def _run(scheduler: Scheduler, *, fails: Mapping[str, NodeError] | None = None) -> list[Task]:
+def _run(scheduler: Scheduler, *, fails: Mapping[str, NodeError] | None = None, second: float = 1.0) -> list[Task]:
     """Runs everything, one task after the other at a time of its own, and returns the tasks in order."""
     done: list[Task] = []
-    at = 1.0 + max((record.ended_at or 0.0 for record in scheduler.records), default=0.0)
+    at = second + max((record.ended_at or 0.0 for record in scheduler.records), default=0.0)
     while tasks := started(scheduler, at=at):
         for task in tasks:
-            at += 1.0
+            at += second
             done.append(task)
             if fails and task.id in fails:
                 scheduler.fail(task.id, fails[task.id], at=at)
@@ -137,14 +137,7 @@ def test_diamond_is_taken_back_from_its_end_though_all_of_it_ended_at_one_moment
         _make("top"),
         node("z", "last", tool="look"),
     )
-    order: list[str] = []
-    while tasks := started(scheduler):
-        for task in tasks:
-            order.append(task.id)
-            if task.id == "z":
-                scheduler.fail("z", broken(), at=0.0)
-            else:
-                scheduler.complete(task.id, None, at=0.0)
+    order = _ids(_run(scheduler, fails={"z": broken()}, second=0.0))
     assert order[4:] == ["z", "undo last", "undo right", "undo left", "undo top"]
 
 
