@@ -130,6 +130,13 @@ def started(scheduler: Scheduler, *, at: float = 0.0) -> list[Task]:
     return tasks
 
 
+def started_run(*nodes: Mapping[str, Any], **fields: Any) -> Scheduler:
+    """Returns a scheduler as `scheduler_of` does, in which everything has started that may."""
+    scheduler = scheduler_of(*nodes, **fields)
+    started(scheduler)
+    return scheduler
+
+
 def ids_of(tasks: Sequence[Task]) -> list[str]:
     """Returns the ids of tasks."""
     return [task.id for task in tasks]

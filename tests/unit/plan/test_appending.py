@@ -23,7 +23,7 @@ from dagwright.plan.stored import Part, Path, StoredValue
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import check_document
 from dagwright.plan.work import MAX_WORK, TOO_MUCH_AT_ONCE, WorkBudget
-from tests.unit.plan.building import node, scheduler_of, started, states
+from tests.unit.plan.building import node, scheduler_of, started_run, states
 
 _MANY = 1_200
 
@@ -74,8 +74,7 @@ def test_id_that_the_plan_has_already_is_refused_in_a_large_plan() -> None:
 
 
 def test_parts_of_large_results_are_told_by_calls_to_come_and_refused_of_those_that_were_made() -> None:
-    scheduler = scheduler_of(node("made"), node("later", "made"), node("each", "later", for_each=[1, 2]))
-    started(scheduler)
+    scheduler = started_run(node("made"), node("later", "made"), node("each", "later", for_each=[1, 2]))
     told: dict[Path, Part] = {("known",): Part("small", 1)}
     scheduler.complete("made", StoredValue("ref", name="made.result", parts=told), at=1.0)
     new = [
@@ -130,8 +129,7 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def _with_map() -> Any:
-    scheduler = scheduler_of(node("m", for_each=["a"], key="{{item}}"), node("on", "m"))
-    started(scheduler)
+    scheduler = started_run(node("m", for_each=["a"], key="{{item}}"), node("on", "m"))
     return scheduler
 
 
@@ -146,8 +144,7 @@ def test_refused_nodes_take_their_share_of_a_moment_and_then_are_not_read(checks
 
 
 def test_a_flood_of_refused_nodes_leaves_the_work_of_the_run_itself() -> None:
-    scheduler = scheduler_of(node("a"), node("b", when="a.result > 1"), node("m", for_each=["a"], key="{{item}}"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("b", when="a.result > 1"), node("m", for_each=["a"], key="{{item}}"))
     for _ in range(250):
         take(AppendWritten([*_NEW, node("m[a]")]), scheduler, at=2.0)
     scheduler.complete("a", 2, at=2.0)
@@ -155,14 +152,12 @@ def test_a_flood_of_refused_nodes_leaves_the_work_of_the_run_itself() -> None:
 
 
 def test_many_small_extensions_are_taken_at_one_moment() -> None:
-    scheduler = scheduler_of(node("a"))
-    started(scheduler)
+    scheduler = started_run(node("a"))
     assert {take(AppendWritten([node(f"x{number}")]), scheduler, at=2.0) for number in range(100)} == {None}
 
 
 def test_nodes_with_something_wrong_pay_for_the_names_that_they_are_compared_with(checks: list[int]) -> None:
-    scheduler = scheduler_of(node("north"))
-    started(scheduler)
+    scheduler = started_run(node("north"))
     wrong = AppendWritten([node("x", "nort")])
     told = [take(wrong, scheduler, at=2.0) or "" for _ in range(250)]
     message = "unknown_dependency at /nodes/0/depends_on/0: 'x' depends on unknown node 'nort' (did you mean 'north'?)"
@@ -171,8 +166,7 @@ def test_nodes_with_something_wrong_pay_for_the_names_that_they_are_compared_wit
 
 
 def test_nodes_that_are_taken_are_read_once(checks: list[int]) -> None:
-    scheduler = scheduler_of(node("a"))
-    started(scheduler)
+    scheduler = started_run(node("a"))
     assert take(AppendWritten([node("b", "a")]), scheduler, at=2.0) is None
     assert (checks, states(scheduler)) == ([2], {"a": "running", "b": "pending"})
 
@@ -205,8 +199,7 @@ def test_nodes_that_alone_take_too_long_are_told_from_those_that_came_with_too_m
 @pytest.mark.parametrize("how", ["asked", "early"])
 def test_nodes_that_come_with_guidance_have_the_same_bounds(how: str, checks: list[int]) -> None:
     first = [] if how == "asked" else ["m"]
-    scheduler = scheduler_of(node("m", for_each=["a"], key="{{item}}"), node("ask", *first, human=_GUIDANCE))
-    started(scheduler)
+    scheduler = started_run(node("m", for_each=["a"], key="{{item}}"), node("ask", *first, human=_GUIDANCE))
     answer = Feedback("ask", {"text": "more", "nodes": [*_NEW, node("m[a]")]}, by="ann")
     looked = [scheduler.refusal_of(answer, 2.0) for _ in range(100)]
     told = [scheduler.answer(answer, 2.0) for _ in range(100)]
@@ -217,8 +210,7 @@ def test_nodes_that_come_with_guidance_have_the_same_bounds(how: str, checks: li
 
 
 def test_guidance_with_nodes_is_read_once_when_it_is_taken(checks: list[int]) -> None:
-    scheduler = scheduler_of(node("ask", human=_GUIDANCE), node("a"))
-    started(scheduler)
+    scheduler = started_run(node("ask", human=_GUIDANCE), node("a"))
     answer = Feedback("ask", {"text": "more", "nodes": [node("b", "ask")]}, by="ann")
     assert scheduler.answer(answer, 2.0) is None
     assert (checks, list(states(scheduler))) == ([3], ["ask", "a", "b"])

@@ -31,6 +31,7 @@ from tests.unit.plan.building import (
     resumed,
     scheduler_of,
     started,
+    started_run,
     states,
 )
 
@@ -70,8 +71,7 @@ def test_run_begins_with_what_has_not_ended_yet() -> None:
 
 
 def test_tool_that_asks_after_the_run_was_stopped_is_cancelled() -> None:
-    scheduler = scheduler_of(node("a"), node("b"), on_failure="fail_fast")
-    started(scheduler)
+    scheduler = started_run(node("a"), node("b"), on_failure="fail_fast")
     scheduler.fail("b", broken(), at=1.0)
     assert scheduler.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
     assert (states(scheduler), scheduler.requests.open) == ({"a": "cancelled", "b": "failed"}, {})
@@ -79,8 +79,7 @@ def test_tool_that_asks_after_the_run_was_stopped_is_cancelled() -> None:
 
 
 def test_tool_that_asks_after_it_was_told_to_stop_is_cancelled() -> None:
-    scheduler = scheduler_of(node("a"), node("b", "a"), node("on"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("b", "a"), node("on"))
     take(CancelNode("a"), scheduler, at=1.0)
     assert scheduler.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
     assert (states(scheduler), scheduler.requests.open) == ({"a": "cancelled", "b": "blocked", "on": "running"}, {})
@@ -88,8 +87,7 @@ def test_tool_that_asks_after_it_was_told_to_stop_is_cancelled() -> None:
 
 
 def test_nobody_is_asked_about_the_failure_of_what_was_told_to_stop() -> None:
-    scheduler = scheduler_of(node("a", on_error="ask"), node("m", for_each=["x"], key="{{item}}", on_error="ask"))
-    started(scheduler)
+    scheduler = started_run(node("a", on_error="ask"), node("m", for_each=["x"], key="{{item}}", on_error="ask"))
     for name in ("a", "m"):
         take(CancelNode(name), scheduler, at=1.0)
     for name in ("a", "m[x]"):
@@ -319,8 +317,7 @@ def test_default_at_the_deadline_is_told_as_the_default() -> None:
 
 
 def test_value_that_somebody_gave_for_a_failure_is_told_as_theirs() -> None:
-    scheduler = scheduler_of(node("a", on_error="ask"))
-    started(scheduler)
+    scheduler = started_run(node("a", on_error="ask"))
     scheduler.fail("a", broken(), at=1.0)
     scheduler.answer(Feedback("a", {"selected": ["value"], "value": 7}, "ann"), 2.0)
     reason = reason_of(scheduler, "a")
@@ -338,8 +335,7 @@ def _handed_on(scheduler: Scheduler) -> Scheduler:
 
 def test_nobody_is_asked_about_a_call_that_its_tool_would_refuse() -> None:
     call = node("pay", "first", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{first.result}}"})
-    scheduler = scheduler_of(node("first"), call, tools={**TOOLS, "pay": _PAY})
-    started(scheduler)
+    scheduler = started_run(node("first"), call, tools={**TOOLS, "pay": _PAY})
     scheduler.complete("first", "many", at=1.0)
     record = record_of(scheduler, "pay")
     assert (record.status, record.error) == ("failed", NodeError("invalid_arguments", _BAD_AMOUNT))
@@ -388,8 +384,7 @@ def test_early_answer_that_the_plan_shows_to_be_wrong_takes_no_place(
 
 
 def test_early_answer_to_what_ends_without_asking_is_told_as_not_needed() -> None:
-    scheduler = scheduler_of(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
     for name in ("a", "m[x]", "m[y]#2", "on"):
         assert scheduler.answer(Feedback(name, {"text": "so"}, "ann"), 1.0) is None
     scheduler = _handed_on(scheduler)

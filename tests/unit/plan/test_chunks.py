@@ -17,7 +17,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Chunk, NodeStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
-from tests.unit.plan.building import compiled, node, plan_of, resumed, scheduler_of, started, states
+from tests.unit.plan.building import compiled, node, plan_of, resumed, scheduler_of, started, started_run, states
 
 _PLAN = compiled(plan_of(node("m", for_each=list(range(1_200)), arguments={"x": "{{item}}"}), node("z", "m")))
 
@@ -202,8 +202,7 @@ def test_items_of_all_nodes_are_counted_over_a_change_of_executions(
 
 def test_failing_items_of_many_maps_are_left_to_other_runs() -> None:
     maps = [node(f"m{number}", for_each="{{a.result}}", arguments={"x": "{{item.gone}}"}) for number in range(20)]
-    scheduler = scheduler_of(node("a"), *maps)
-    started(scheduler)
+    scheduler = started_run(node("a"), *maps)
     scheduler.complete("a", [{}] * 9_000, at=1.0)
     tasks = started(scheduler)
     assert [task.is_run for task in tasks] == [True] * 20 * 4
@@ -211,8 +210,7 @@ def test_failing_items_of_many_maps_are_left_to_other_runs() -> None:
 
 
 def test_keys_that_take_too_long_to_work_out_fail_their_node() -> None:
-    scheduler = scheduler_of(node("a"), node("m", for_each="{{a.result}}", key="{{item.k}}"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("m", for_each="{{a.result}}", key="{{item.k}}"))
     scheduler.complete("a", [{"k": 1}] * 120_000, at=1.0)
     error = scheduler.records[1].error
     assert error is not None
@@ -220,11 +218,10 @@ def test_keys_that_take_too_long_to_work_out_fail_their_node() -> None:
 
 
 def test_chunk_that_needs_more_than_a_run_can_be_given_fails() -> None:
-    scheduler = scheduler_of(
+    scheduler = started_run(
         node("a"),
         node("m", for_each=list(range(501)), when="a.result != '' && item < 400", arguments={"x": "{{item}}"}),
     )
-    started(scheduler)
     scheduler.complete("a", "x" * 1_600_000, at=1.0)
     assert next_call(scheduler, 1.0) is None
     error = scheduler.records[1].error

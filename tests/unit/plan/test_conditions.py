@@ -20,7 +20,7 @@ from dagwright.plan.conditions import (
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.work import MAX_WORK
-from tests.unit.plan.building import begun, compiled, error_of, node, plan_of, scheduler_of, started, states
+from tests.unit.plan.building import begun, compiled, error_of, node, plan_of, started, started_run, states
 
 IDS = {"check", "sum", "odd id", "b.c", "map", "nodes", "_p0", "é"}
 
@@ -188,10 +188,9 @@ def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def mapped(when: str, *, result: Any, items: list[Any]) -> Scheduler:
     """Returns a scheduler in which `m` has just got its items and its condition has read the result of `facts`."""
-    scheduler = scheduler_of(
+    scheduler = started_run(
         node("facts"), node("m", "facts", for_each="{{PLACEHOLDER_items}}", when=when), inputs={"items": items}
     )
-    started(scheduler)
     scheduler.complete("facts", result, at=1.0)
     return scheduler
 
@@ -227,16 +226,14 @@ def test_condition_that_would_read_a_large_list_for_each_of_many_items_fails_its
 
 
 def test_condition_that_goes_over_one_large_list_for_each_element_of_another_fails_its_node() -> None:
-    scheduler = scheduler_of(node("a"), node("b", "a", when="a.result.exists(x, x + 1 in a.result && x < 0)"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("b", "a", when="a.result.exists(x, x + 1 in a.result && x < 0)"))
     scheduler.complete("a", list(range(10_000)), at=1.0)
     assert error_of(scheduler, "b")[0] == "too_large"
 
 
 def test_work_of_conditions_is_counted_anew_at_every_moment() -> None:
     when = "a.result.exists(x, x < 0) || a.status == 'completed'"
-    scheduler = scheduler_of(node("a"), node("b", "a", when=when), node("c", "b", when=when), node("d", "b", when=when))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("b", "a", when=when), node("c", "b", when=when), node("d", "b", when=when))
     scheduler.complete("a", [0] * 180_000, at=1.0)
     spent = work_in(scheduler)
     started(scheduler)
@@ -253,8 +250,7 @@ def test_large_result_is_measured_once_for_all_conditions_that_read_it(monkeypat
         return measure_value(read, value)
 
     monkeypatch.setattr("dagwright.plan.condition_asker.measure_value", measure)
-    scheduler = scheduler_of(node("a"), *(node(f"n{number}", when=f"{number} in a.result") for number in range(5)))
-    started(scheduler)
+    scheduler = started_run(node("a"), *(node(f"n{number}", when=f"{number} in a.result") for number in range(5)))
     scheduler.complete("a", list(range(1, 5_000)), at=1.0)
     assert states(scheduler) == {"a": "completed", "n0": "skipped"} | {f"n{number}": "ready" for number in range(1, 5)}
     assert measured == ["a"]

@@ -47,7 +47,7 @@ from dagwright.plan.states import Attempt, NodeStatus
 from dagwright.plan.times import format_time
 from dagwright.plan.validation import check_document
 from dagwright.plan_schema import SCHEMA_FILE, agents_schema, schema_texts
-from tests.unit.plan.building import broken, compiled, node, plan_of, problems_of, scheduler_of, started
+from tests.unit.plan.building import broken, compiled, node, plan_of, problems_of, scheduler_of, started, started_run
 from tests.unit.plan.test_compilation import EVERYTHING
 
 FACTS = RunFacts("w1", "r1", title="T")
@@ -104,8 +104,7 @@ def test_result_document_is_the_contract() -> None:
 
 def test_lineage_tells_which_call_made_a_cached_result() -> None:
     made = {"made_at": "2026-01-01T00:00:00.000Z", "workflow_id": "run-1", "node": "x"}
-    scheduler = scheduler_of(node("a"))
-    started(scheduler)
+    scheduler = started_run(node("a"))
     metadata = {"encoding": b"json/plain", METADATA_CACHED: pydantic_core.to_json(made)}
     take_result(scheduler, "a", Payload(metadata=metadata, data=b"5"), at=1.0)
     document = result_document(scheduler, FACTS)["nodes"]["a"]
@@ -382,8 +381,7 @@ def test_small_graph_is_told_whole() -> None:
 
 
 def test_graph_of_many_parts_is_told_by_its_counts() -> None:
-    scheduler = scheduler_of(*(node(f"n{number}", *(["n0"] if number else [])) for number in range(5_001)))
-    started(scheduler)
+    scheduler = started_run(*(node(f"n{number}", *(["n0"] if number else [])) for number in range(5_001)))
     message = (
         "5,001 nodes and 5,000 edges are too large for a query; `dagwright graph RUN` draws them, and "
         "`dagwright graph RUN --format json` lists all"

@@ -15,7 +15,7 @@ from dagwright.preparation import check_plan
 from dagwright.tools import ToolRegistry, tool
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
-from tests.unit.plan.building import node, scheduler_of, started
+from tests.unit.plan.building import node, started_run
 
 
 class Person(BaseModel):
@@ -175,10 +175,7 @@ def test_what_may_fit_is_valid(making: Any, using: Any) -> None:
 
 
 def test_condition_that_needs_a_missing_part_of_a_result_is_a_note_and_why_tells_it() -> None:
-    scheduler = scheduler_of(
-        node("a"), node("b", "a", when="a.result.valeu > 1"), node("c", "a", when="a.result.n > 5")
-    )
-    started(scheduler)
+    scheduler = started_run(node("a"), node("b", "a", when="a.result.valeu > 1"), node("c", "a", when="a.result.n > 5"))
     scheduler.complete("a", {"value": 3, "n": 1}, at=1.0)
     assert standing_notes(scheduler) == [
         {
@@ -194,8 +191,7 @@ def test_condition_that_needs_a_missing_part_of_a_result_is_a_note_and_why_tells
 
 
 def test_part_that_the_condition_asks_for_with_has_is_no_note() -> None:
-    scheduler = scheduler_of(node("a"), node("b", "a", when="has(a.result.x) && a.result.x > 1"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("b", "a", when="has(a.result.x) && a.result.x > 1"))
     scheduler.complete("a", {"n": 1}, at=1.0)
     assert standing_notes(scheduler) == []
 

@@ -32,6 +32,7 @@ from tests.unit.plan.building import (
     resumed,
     scheduler_of,
     started,
+    started_run,
     states,
 )
 
@@ -173,8 +174,7 @@ def test_other_types_take_no_nodes() -> None:
 
 
 def test_early_answer_with_nodes_counts_when_its_node_asks() -> None:
-    scheduler = scheduler_of(node("a"), node("ask", "a", human=_ASKING), node("beside", "a"), node("on", "ask"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("ask", "a", human=_ASKING), node("beside", "a"), node("on", "ask"))
     assert scheduler.answer(_answer(), 0.5) is None
     assert states(scheduler)["ask"] == "pending"
     scheduler.complete("a", 1, at=1.0)
@@ -186,8 +186,7 @@ def test_early_answer_with_nodes_counts_when_its_node_asks() -> None:
 
 
 def test_early_answer_whose_nodes_do_not_fit_any_more_leaves_the_request_open() -> None:
-    scheduler = scheduler_of(node("a"), node("ask", "a", human=_ASKING), node("other", human=_ASKING))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("ask", "a", human=_ASKING), node("other", human=_ASKING))
     for request in ("ask", "other"):
         assert scheduler.answer(_answer(request, nodes=[node("look")]), 0.5) is None
     scheduler.complete("a", 1, at=1.0)
@@ -200,8 +199,7 @@ def test_early_answer_whose_nodes_do_not_fit_any_more_leaves_the_request_open() 
 def test_thousand_early_answers_with_nodes_are_taken_as_far_as_the_work_of_one_moment_goes() -> None:
     asking = [f"q{number}" for number in range(EARLY_ANSWERS)]
     questions = (node(name, "a", human=_ASKING) for name in asking)
-    scheduler = scheduler_of(node("a"), *questions, node("on", "a", when="a.result == 1"))
-    started(scheduler)
+    scheduler = started_run(node("a"), *questions, node("on", "a", when="a.result == 1"))
     for name in asking:
         number = scheduler.number_of(name)
         assert number is not None
@@ -223,8 +221,7 @@ def test_thousand_early_answers_with_nodes_are_taken_as_far_as_the_work_of_one_m
 
 def test_answers_with_nodes_that_come_at_one_moment_leave_work_for_what_moves_on() -> None:
     asking = [f"q{number}" for number in range(200)]
-    scheduler = scheduler_of(node("a"), *(node(name, "a", human=_ASKING) for name in asking))
-    started(scheduler)
+    scheduler = started_run(node("a"), *(node(name, "a", human=_ASKING) for name in asking))
     told = [scheduler.answer(_answer(name, nodes=[node(f"of_{name}")]), 0.5) for name in asking]
     kept = len(scheduler.requests.early)
     too_much = "too much was changed at this moment; try again in a moment"
@@ -235,8 +232,7 @@ def test_answers_with_nodes_that_come_at_one_moment_leave_work_for_what_moves_on
 
 def test_early_answers_of_one_moment_are_taken_one_after_the_other() -> None:
     asking = [f"q{number}" for number in range(30)]
-    scheduler = scheduler_of(node("a"), *(node(name, "a", human=_ASKING) for name in asking), node("on", *asking))
-    started(scheduler)
+    scheduler = started_run(node("a"), *(node(name, "a", human=_ASKING) for name in asking), node("on", *asking))
     for name in asking:
         assert scheduler.answer(_answer(name, nodes=[node(f"of_{name}"), node(f"on_{name}", "on")]), 0.5) is None
     depths: list[int] = []
@@ -284,8 +280,7 @@ def test_answer_that_adds_nothing_is_as_it_was() -> None:
 
 
 def _failed(**fields: Any) -> Scheduler:
-    scheduler = scheduler_of(node("a", arguments={"to": "bob"}, on_error="ask", **fields), node("b", "a"))
-    started(scheduler)
+    scheduler = started_run(node("a", arguments={"to": "bob"}, on_error="ask", **fields), node("b", "a"))
     scheduler.fail("a" if not fields else "a[0]", broken(), at=1.0)
     return scheduler
 

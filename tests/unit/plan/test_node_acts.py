@@ -26,6 +26,7 @@ from tests.unit.plan.building import (
     resumed,
     scheduler_of,
     started,
+    started_run,
     states,
 )
 
@@ -74,8 +75,7 @@ def test_cancelled_branch_takes_those_with_it_that_cannot_run_without_it() -> No
 
 
 def test_running_node_is_told_and_waited_for() -> None:
-    scheduler = scheduler_of(node("a"), node("b", "a"), node("on"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("b", "a"), node("on"))
     assert take(CancelNode("a", branch=True, grace_s=30.0), scheduler, at=1.0) is None
     assert (scheduler.cancelling, states(scheduler)["a"], states(scheduler)["b"]) == (
         {"a": 31.0},
@@ -89,8 +89,7 @@ def test_running_node_is_told_and_waited_for() -> None:
 
 
 def test_task_that_does_not_stop_in_time_is_given_up() -> None:
-    scheduler = scheduler_of(node("a"), node("on"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("on"))
     take(CancelNode("a", grace_s=30.0), scheduler, at=1.0)
     assert scheduler.next_alarm == 31.0
     scheduler.advance(30.0)
@@ -174,8 +173,7 @@ def test_third_try_with_other_arguments_takes_the_place_of_the_second() -> None:
 
 
 def test_failed_items_are_tried_again_and_the_others_stay_done() -> None:
-    scheduler = scheduler_of(node("m", for_each=["x", "y", "z"], key="{{item}}"), node("after", "m"), node("on"))
-    started(scheduler)
+    scheduler = started_run(node("m", for_each=["x", "y", "z"], key="{{item}}"), node("after", "m"), node("on"))
     scheduler.complete("m[x]", "X", at=1.0)
     scheduler.fail("m[y]", broken(), at=1.0)
     scheduler.fail("m[z]", broken(), at=1.0)
@@ -234,8 +232,7 @@ def test_node_that_has_its_result_before_its_turn_does_not_run() -> None:
 
 
 def test_result_of_the_last_item_ends_its_node() -> None:
-    scheduler = scheduler_of(node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
-    started(scheduler)
+    scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
     scheduler.complete("m[x]", "X", at=1.0)
     scheduler.fail("m[y]", broken(), at=1.0)
     assert take(SetResult("m[y]", "Y"), scheduler, at=2.0) is None
@@ -243,8 +240,7 @@ def test_result_of_the_last_item_ends_its_node() -> None:
 
 
 def test_what_people_send_is_bounded_in_sum_so_that_the_run_can_always_be_handed_on() -> None:
-    scheduler = scheduler_of(*(node(f"n{number}") for number in range(90)), node("on"))
-    started(scheduler)
+    scheduler = started_run(*(node(f"n{number}") for number in range(90)), node("on"))
     for number in range(90):
         scheduler.fail(f"n{number}", broken(), at=1.0)
     large = "x" * 250_000

@@ -21,7 +21,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.stored import Path
 from dagwright.plan.unfilled import holes_of, shown_in_arguments, with_shown
 from dagwright.plan.work import MAX_WORK, TooMuchWork, WorkBudget
-from tests.unit.plan.building import node, record_of, scheduler_of, started, states
+from tests.unit.plan.building import node, record_of, started, started_run, states
 
 IDS = {"a", "a b", "a.result", "fetch/mail (x)", "café", "x}} y", '"q"', "@result_1"}
 
@@ -315,8 +315,7 @@ def test_query_that_descends_twice_into_what_is_large_and_deep_is_not_answered()
 
 def test_query_that_many_items_ask_is_answered_once() -> None:
     ask = "{{rows.result[?@.kind == 'b'].n}}"
-    scheduler = scheduler_of(node("rows"), node("m", for_each=list(range(200)), key="k{{item}}", arguments={"of": ask}))
-    started(scheduler)
+    scheduler = started_run(node("rows"), node("m", for_each=list(range(200)), key="k{{item}}", arguments={"of": ask}))
     scheduler.complete("rows", ROWS, at=1.0)
     tasks = started(scheduler, at=1.0)
     assert [task.arguments["of"] == list(range(1, 1_000, 2)) for task in tasks] == [True] * 200
@@ -325,8 +324,7 @@ def test_query_that_many_items_ask_is_answered_once() -> None:
 
 def different_questions(count: int, **fields: Any) -> Scheduler:
     nodes = [node(f"n{number}", arguments={"x": f"{{{{a.result[?@.n > {number}]}}}}"}) for number in range(count)]
-    scheduler = scheduler_of(node("a"), *nodes, **fields)
-    started(scheduler)
+    scheduler = started_run(node("a"), *nodes, **fields)
     scheduler.complete("a", ROWS * 10, at=1.0)
     return scheduler
 

@@ -17,7 +17,7 @@ from dagwright.plan.requests import CLIENT_CHANNELS, Feedback, Through
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt
 from dagwright.plan.why import Chain, sentence
-from tests.unit.plan.building import node, plan_of, problems_of, scheduler_of, started, states
+from tests.unit.plan.building import node, plan_of, problems_of, scheduler_of, started_run, states
 
 _CHAIN = {"escalate": "boss", "then": {"escalate": "ceo", "then": {"default": {"approved": False, "reason": "late"}}}}
 
@@ -28,8 +28,7 @@ def _asking(**fields: Any) -> dict[str, Any]:
 
 
 def _scheduler(**fields: Any) -> Scheduler:
-    scheduler = scheduler_of(_asking(**fields))
-    started(scheduler)
+    scheduler = started_run(_asking(**fields))
     return scheduler
 
 
@@ -149,8 +148,7 @@ def test_key_of_another_owner_may_not_answer_what_is_assigned_to_nobody() -> Non
 
 
 def test_early_answer_of_a_key_is_rejected_when_the_request_names_another() -> None:
-    scheduler = scheduler_of(node("first"), {**_asking(), "depends_on": ["first"]})
-    started(scheduler)
+    scheduler = started_run(node("first"), {**_asking(), "depends_on": ["first"]})
     assert scheduler.answer(Feedback("ask", _YES, by="eve", may_answer="unassigned"), 0.5) is None
     scheduler.complete("first", None, at=1.0)
     assert [*scheduler.requests.open] == ["ask"]
@@ -182,8 +180,7 @@ def _said(through: Through) -> Feedback:
 
 @pytest.mark.parametrize("through", CLIENT_CHANNELS)
 def test_plan_that_requires_the_inbox_rejects_what_a_model_client_relays(through: Through) -> None:
-    scheduler = scheduler_of(_ASKING)
-    started(scheduler)
+    scheduler = started_run(_ASKING)
     assert scheduler.refusal_of(_said(through), 1.0) == _REJECTED
     assert scheduler.answer(_said(through), 1.0) == _REJECTED
     # The next execution of the run knows it too.
@@ -203,8 +200,7 @@ def test_early_answer_that_a_model_client_relays_is_rejected_too(through: Throug
 
 def test_early_answer_is_rejected_when_its_node_asks_if_the_plan_did_not_show_the_question_before() -> None:
     human = {"type": "SELECTION", "prompt": "Which?", "options": "{{first.result}}", "channel": "inbox"}
-    scheduler = scheduler_of(node("first"), node("ask", human=human))
-    started(scheduler)
+    scheduler = started_run(node("first"), node("ask", human=human))
     early = Feedback("ask", {"selected": ["a"]}, by="ann", through="tool_result")
     assert scheduler.answer(early, 0.5) is None
     scheduler.complete("first", ["a", "b"], at=1.0)
@@ -213,15 +209,13 @@ def test_early_answer_is_rejected_when_its_node_asks_if_the_plan_did_not_show_th
 
 
 def test_lineage_tells_that_an_answer_came_as_a_tool_result() -> None:
-    scheduler = scheduler_of(node("ask", human={"type": "CLARIFICATION", "prompt": "Which?"}))
-    started(scheduler)
+    scheduler = started_run(node("ask", human={"type": "CLARIFICATION", "prompt": "Which?"}))
     assert scheduler.answer(_said("tool_result"), 1.0) is None
     assert scheduler.requests.closed["ask"].to_json()["through"] == "tool_result"
 
 
 def test_document_of_a_request_names_its_channel_only_if_it_is_restricted() -> None:
-    scheduler = scheduler_of(_ASKING, node("free", human={"type": "CLARIFICATION", "prompt": "Which?"}))
-    started(scheduler)
+    scheduler = started_run(_ASKING, node("free", human={"type": "CLARIFICATION", "prompt": "Which?"}))
     told = [request.to_json("run-1").get("channel") for request in scheduler.requests.open.values()]
     assert told == ["inbox", None]
 

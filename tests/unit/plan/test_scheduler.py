@@ -22,6 +22,7 @@ from tests.unit.plan.building import (
     plan_of,
     scheduler_of,
     started,
+    started_run,
     states,
 )
 
@@ -76,8 +77,7 @@ def test_on_error_decides_what_a_failure_means(on_error: Any, states_of_both: tu
 
 
 def test_value_of_on_error_is_what_dependents_read() -> None:
-    scheduler = scheduler_of(node("a", on_error={"value": {"n": 7}}), node("b", arguments={"x": "{{a.result.n}}"}))
-    started(scheduler)
+    scheduler = started_run(node("a", on_error={"value": {"n": 7}}), node("b", arguments={"x": "{{a.result.n}}"}))
     scheduler.fail("a", broken(), at=1.0)
     (task,) = started(scheduler)
     assert task.arguments == {"x": 7}
@@ -111,8 +111,7 @@ def test_join_decides_by_how_the_dependencies_ended(join: Any, ended: str, expec
         node(name, when="false") if letter == "S" else node(name)
         for name, letter in zip(ids, ended.ljust(3), strict=True)
     ]
-    scheduler = scheduler_of(*first, node("z", *ids, join=join))
-    started(scheduler)
+    scheduler = started_run(*first, node("z", *ids, join=join))
     for name, letter in zip(ids, ended, strict=False):
         if letter == "F":
             scheduler.fail(name, broken(), at=1.0)
@@ -129,7 +128,7 @@ def test_dependency_that_failed_with_skip_is_not_done_for_any() -> None:
 
 
 def test_result_of_what_did_not_complete_is_null_and_its_error_can_be_read() -> None:
-    scheduler = scheduler_of(
+    scheduler = started_run(
         node("a"),
         node("b", "a"),
         node("s", when="false"),
@@ -146,7 +145,6 @@ def test_result_of_what_did_not_complete_is_null_and_its_error_can_be_read() -> 
             },
         ),
     )
-    started(scheduler)
     scheduler.fail("a", broken("no"), at=1.0)
     (task,) = started(scheduler)
     assert task.arguments == {
@@ -182,7 +180,7 @@ def test_condition_that_cannot_be_evaluated_fails_the_node() -> None:
 
 
 def test_items_start_in_order_with_ids_keys_and_paths() -> None:
-    scheduler = scheduler_of(
+    scheduler = started_run(
         node("list"),
         node(
             "sum",
@@ -192,7 +190,6 @@ def test_items_start_in_order_with_ids_keys_and_paths() -> None:
         ),
         node("z", arguments={"all": "{{sum.result}}"}),
     )
-    started(scheduler)
     scheduler.complete("list", {"files": [{"name": "n", "path": 1}, {"name": "s", "path": 2}]}, at=1.0)
     tasks = started(scheduler)
     assert [(task.id, task.arguments, task.path) for task in tasks] == [
@@ -237,8 +234,7 @@ def test_key_of_an_item_must_not_make_the_id_of_a_node() -> None:
 
 
 def test_failed_items_fail_the_node_when_all_have_ended() -> None:
-    scheduler = scheduler_of(node("m", for_each=[1, 2, 3]), node("z", "m"))
-    started(scheduler)
+    scheduler = started_run(node("m", for_each=[1, 2, 3]), node("z", "m"))
     scheduler.fail("m[1]", broken("one"), at=1.0)
     scheduler.fail("m[2]", broken("two"), at=2.0)
     assert states(scheduler) == {"m": "running", "z": "pending"}
@@ -248,8 +244,7 @@ def test_failed_items_fail_the_node_when_all_have_ended() -> None:
 
 
 def test_on_error_value_stands_for_each_failed_item() -> None:
-    scheduler = scheduler_of(node("m", for_each=[1, 2], on_error={"value": None}))
-    started(scheduler)
+    scheduler = started_run(node("m", for_each=[1, 2], on_error={"value": None}))
     scheduler.fail("m[0]", broken("one"), at=1.0)
     scheduler.complete("m[1]", 2, at=1.0)
     assert (scheduler.records[0].result, scheduler.status()) == ([None, 2], "completed")
@@ -341,10 +336,9 @@ def test_slot_that_a_failing_argument_gives_back_goes_to_the_next_in_line() -> N
 
 
 def test_fail_fast_cancels_what_has_not_started_and_fails_the_run() -> None:
-    scheduler = scheduler_of(
+    scheduler = started_run(
         node("a"), node("b", "a"), node("slow"), node("after", "slow"), on_failure="fail_fast", output="{{slow.result}}"
     )
-    started(scheduler)
     scheduler.fail("a", broken("no"), at=1.0)
     assert states(scheduler) == {"a": "failed", "b": "blocked", "slow": "running", "after": "cancelled"}
     assert scheduler.is_stopped
@@ -363,8 +357,7 @@ def test_fail_fast_at_the_beginning_starts_nothing_else() -> None:
 
 
 def test_cancel_keeps_what_is_finished_and_lets_what_runs_be_told() -> None:
-    scheduler = scheduler_of(*DIAMOND, node("m", for_each=[1, 2], max_parallel=1))
-    started(scheduler)
+    scheduler = started_run(*DIAMOND, node("m", for_each=[1, 2], max_parallel=1))
     scheduler.complete("a", 5, at=1.0)
     assert ids_of(started(scheduler)) == ["b", "c"]
     scheduler.cancel(2.0, reason="enough")
@@ -385,8 +378,7 @@ def test_cancel_keeps_what_is_finished_and_lets_what_runs_be_told() -> None:
 
 
 def test_task_that_was_cancelled_by_itself_blocks_its_dependents() -> None:
-    scheduler = scheduler_of(node("a"), node("b", "a"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("b", "a"))
     scheduler.task_cancelled("a", at=1.0, reason="not wanted")
     assert states(scheduler) == {"a": "cancelled", "b": "blocked"}
     assert error_of(scheduler, "b") == ("dependency_failed", "Waiting for dependency: a was cancelled")
@@ -467,16 +459,14 @@ def test_metadata_of_a_plan_does_not_change_what_a_result_means() -> None:
 
 def test_chain_of_many_nodes_does_not_end_in_the_stack() -> None:
     nodes = [node("n0"), *(node(f"n{number}", f"n{number - 1}") for number in range(1, 5_000))]
-    scheduler = scheduler_of(*nodes)
-    started(scheduler)
+    scheduler = started_run(*nodes)
     scheduler.fail("n0", broken(), at=1.0)
     assert scheduler.is_finished
     assert scheduler.records[-1].blocked_by == ("n0",)
 
 
 def test_run_that_was_cancelled_stays_cancelled_when_its_deadline_passes() -> None:
-    scheduler = scheduler_of(node("a"), node("b", "a"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("b", "a"))
     scheduler.cancel(1.0, reason="enough")
     scheduler.abort(NodeError("deadline_exceeded", "too late"), 2.0)
     scheduler.cancel(3.0, reason="again")
@@ -485,8 +475,7 @@ def test_run_that_was_cancelled_stays_cancelled_when_its_deadline_passes() -> No
 
 
 def test_run_that_failed_stays_failed_when_somebody_cancels_it() -> None:
-    scheduler = scheduler_of(node("a"), node("b", "a"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("b", "a"))
     scheduler.abort(NodeError("deadline_exceeded", "too late"), 1.0)
     scheduler.abort(NodeError("too_large", "no room"), 2.0)
     scheduler.cancel(3.0, reason="enough")

@@ -18,7 +18,7 @@ from dagwright.plan.seen import (
     seen_of_places,
 )
 from dagwright.plan.states import Attempt
-from tests.unit.plan.building import node, scheduler_of, started
+from tests.unit.plan.building import node, scheduler_of, started_run
 
 
 def test_places_are_files_and_addresses_in_the_order_of_their_first_mention() -> None:
@@ -62,8 +62,7 @@ def test_what_agents_have_called_takes_room_in_a_run_too() -> None:
 
 
 def test_all_tries_of_a_node_count_and_are_carried_on() -> None:
-    scheduler = scheduler_of(node("a", on_error="ask"), node("b", "a"))
-    started(scheduler)
+    scheduler = started_run(node("a", on_error="ask"), node("b", "a"))
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(seen=seen_of_places(["a.txt"])))
     scheduler.changes.seen.add("a", seen_of_places(["b.txt", "a.txt"]))
     following = scheduler_of(node("a", on_error="ask"), node("b", "a"))

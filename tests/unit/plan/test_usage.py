@@ -30,7 +30,18 @@ from dagwright.plan.steering import take
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.undoing import has_changed
 from dagwright.plan.usage import Usage, UsageBook, usage_book_from_json
-from tests.unit.plan.building import TOOLS, begun, broken, compiled, node, plan_of, resumed, scheduler_of, started
+from tests.unit.plan.building import (
+    TOOLS,
+    begun,
+    broken,
+    compiled,
+    node,
+    plan_of,
+    resumed,
+    scheduler_of,
+    started,
+    started_run,
+)
 
 FACTS = RunFacts("w1", "r1")
 USED = Usage(calls=1, prompt_tokens=30, completion_tokens=12, money=Decimal("0.25"))
@@ -59,8 +70,7 @@ def failure(details: Any) -> ActivityError:
 
 
 def test_document_tells_what_nodes_used_and_all_of_it() -> None:
-    scheduler = scheduler_of(node("a"), node("b"), node("c"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("b"), node("c"))
     take_result(scheduler, "a", answered(1, told(USED)), at=1.0)
     take_failure(scheduler, "b", failure({"attempt": 3, "usage": USED.to_json()}), at=1.0)
     take_result(scheduler, "c", Payload(metadata={"encoding": b"json/plain"}, data=b"1"), at=1.0)
@@ -82,8 +92,7 @@ def test_document_tells_what_nodes_used_and_all_of_it() -> None:
 
 
 def test_run_that_asked_no_model_tells_nothing_of_it() -> None:
-    scheduler = scheduler_of(node("a"))
-    started(scheduler)
+    scheduler = started_run(node("a"))
     scheduler.complete("a", 1, at=1.0)
     assert result_document(scheduler, FACTS)["usage"] == {}
     assert "usage" not in carry_of(scheduler)
@@ -91,16 +100,14 @@ def test_run_that_asked_no_model_tells_nothing_of_it() -> None:
 
 @pytest.mark.parametrize("told_as", [b"", b"[1]", b"no JSON", b'{"calls": -1}', b'{"calls": "many"}'])
 def test_usage_that_cannot_be_read_is_none(told_as: bytes) -> None:
-    scheduler = scheduler_of(node("a"), node("b"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("b"))
     take_result(scheduler, "a", answered(1, told_as), at=1.0)
     take_failure(scheduler, "b", failure({"usage": told_as.decode()}), at=1.0)
     assert (scheduler.records[0].result, scheduler.usage) == (1, UsageBook())
 
 
 def test_unknown_cost_is_told_as_unknown() -> None:
-    scheduler = scheduler_of(node("a"), node("b"))
-    started(scheduler)
+    scheduler = started_run(node("a"), node("b"))
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=USED))
     scheduler.complete("b", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, prompt_tokens=5, unpriced_calls=1)))
     document = result_document(scheduler, FACTS)
@@ -108,8 +115,7 @@ def test_unknown_cost_is_told_as_unknown() -> None:
 
 
 def test_every_try_of_a_node_counts() -> None:
-    scheduler = scheduler_of(node("a"))
-    started(scheduler)
+    scheduler = started_run(node("a"))
     scheduler.fail("a", broken(), at=1.0, attempt=Attempt(usage=USED))
     assert take(RetryNode("a"), scheduler, at=2.0) is None
     started(scheduler, at=2.0)
@@ -119,8 +125,7 @@ def test_every_try_of_a_node_counts() -> None:
 
 
 def test_node_with_items_has_used_what_they_have() -> None:
-    scheduler = scheduler_of(node("m", for_each=["x", "y"], key="{{item}}"))
-    started(scheduler)
+    scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"))
     scheduler.complete("m[x]", 1, at=1.0, attempt=Attempt(usage=USED))
     scheduler.complete("m[y]", 1, at=1.0, attempt=Attempt(usage=USED))
     assert scheduler.usage.tasks == {"m[x]": USED, "m": USED + USED, "m[y]": USED}

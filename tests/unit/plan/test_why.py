@@ -13,7 +13,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus
 from dagwright.plan.steering import Pause, take
 from dagwright.plan.why import Chain, sentence, what_holds, why
-from tests.unit.plan.building import broken, check, node, plan_of, record_of, scheduler_of, started
+from tests.unit.plan.building import broken, check, node, plan_of, record_of, scheduler_of, started, started_run
 
 HUMAN = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "1h"}
 
@@ -61,11 +61,10 @@ def test_pending_node_is_told_down_to_the_person_it_waits_for() -> None:
 
 
 def test_joins_say_how_many_they_wait_for() -> None:
-    scheduler = scheduler_of(
+    scheduler = started_run(
         node("a"), node("b"), node("c"),
         node("any", "a", "b", join="any"), node("two", "a", "b", "c", join={"at_least": 2}),
     )  # fmt: skip
-    started(scheduler)
     scheduler.fail("a", broken(), at=1.0)
 
     assert told(why(scheduler, "any", calls={}))["any"][1] == "waits for b|"
@@ -88,8 +87,7 @@ def test_running_call_is_told_with_its_next_attempt() -> None:
 
 
 def test_ready_node_is_told_with_the_limit_or_the_pause_that_keeps_it() -> None:
-    scheduler = scheduler_of(node("a", tool="single"), node("b", tool="single"), node("late"))
-    started(scheduler)
+    scheduler = started_run(node("a", tool="single"), node("b", tool="single"), node("late"))
     assert told(why(scheduler, "b", calls={}))["b"] == (
         "limit",
         "waits for a free slot|1 calls of single run, and its `max_parallel` is 1",
@@ -114,12 +112,11 @@ def test_map_is_told_by_the_items_that_are_open() -> None:
 
 
 def test_ends_are_told_with_the_node_and_the_reason_they_came_from() -> None:
-    scheduler = scheduler_of(
+    scheduler = started_run(
         node("bad"), node("after", "bad"), node("last", "after"),
         node("off", when="1 > 2"), node("gone", "off"),
         node("sorry", on_error="skip"), node("passed", "sorry"),
     )  # fmt: skip
-    started(scheduler)
     scheduler.fail("bad", broken("no such file"), at=3.0)
     scheduler.fail("sorry", broken("no"), at=4.0)
 
@@ -193,8 +190,7 @@ def test_result_by_hand_came_of_no_other_node() -> None:
 
 def test_wide_chains_are_bounded() -> None:
     wide = [node(f"n{number}") for number in range(300)]
-    scheduler = scheduler_of(*wide, node("all", *(each["id"] for each in wide)))
-    started(scheduler)
+    scheduler = started_run(*wide, node("all", *(each["id"] for each in wide)))
 
     chain = why(scheduler, "all", calls={})
     assert (len(chain.reasons), chain.left_out) == (200, 101)
@@ -202,8 +198,7 @@ def test_wide_chains_are_bounded() -> None:
 
 
 def test_code_of_an_error_is_not_repeated() -> None:
-    scheduler = scheduler_of(node("a"))
-    started(scheduler)
+    scheduler = started_run(node("a"))
     scheduler.fail("a", NodeError("outcome_unknown", "outcome unknown: its worker died"), at=1.0)
     assert why(scheduler, "a", calls={}).reasons[0].detail == "outcome unknown: its worker died"
 
@@ -216,10 +211,9 @@ def _at_its_deadline(scheduler: Scheduler) -> NodeError | None:
 
 def test_run_at_its_deadline_says_what_ran_and_what_waited() -> None:
     human = {"type": "CLARIFICATION", "prompt": "Which\ntown?", "assignee": "ann"}
-    scheduler = scheduler_of(
+    scheduler = started_run(
         node("slow"), node("ask", human=human), node("m", for_each=[1, 2, 3]), node("after", "slow")
     )
-    started(scheduler)
 
     told = (
         "the run took over its deadline; still running: slow, m[0], m[1], 1 more; "
