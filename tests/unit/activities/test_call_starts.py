@@ -36,6 +36,8 @@ from dagwright.toolset import load_toolset
 from tests.support.activity_bench import ActivityBench
 from tests.unit.plan.building import compiled, node, plan_of, started
 
+_STARTED = [None, None, {"started": 1}]
+
 
 class Recorder:
     """Stands in for `CallStarts`."""
@@ -87,39 +89,22 @@ async def _call(
     return await bench.payload({}, **headers)
 
 
-async def test_tool_is_called_after_its_start_was_recorded(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("call", "made"),
+    [
+        ({}, ["recorded 1", "called"]),
+        ({"before": ["kept"], "attempt": 2}, ["recorded 2", "called"]),
+        # Only the plan takes the tool for a write.
+        ({"effects": "idempotent", "allowed": 3}, ["recorded 1", "called"]),
+        ({"effects": "idempotent"}, ["called"]),
+    ],
+)
+async def test_tool_is_called_after_its_start_was_recorded(
+    tmp_path: Path, call: dict[str, Any], made: list[str]
+) -> None:
     events: list[str] = []
-    await _call(tmp_path, events)
-    assert events == ["recorded 1", "called"]
-
-
-async def test_start_is_recorded_if_only_the_plan_takes_the_tool_for_a_write(tmp_path: Path) -> None:
-    events: list[str] = []
-    await _call(tmp_path, events, effects="idempotent", allowed=3)
-    await _call(tmp_path, events, effects="idempotent")
-    assert events == ["recorded 1", "called", "called"]
-
-
-async def test_attempt_after_a_recorded_start_calls_nothing(tmp_path: Path) -> None:
-    events: list[str] = []
-    with pytest.raises(ApplicationError) as failure:
-        await _call(tmp_path, events, before=[None, None, {"started": 1}], attempt=2)
-    assert (failure.value.type, failure.value.non_retryable, events) == ("outcome_unknown", True, [])
-    assert failure.value.details[0]["attempt"] == 1
-
-
-async def test_attempt_after_one_that_was_not_started_calls_the_tool(tmp_path: Path) -> None:
-    events: list[str] = []
-    await _call(tmp_path, events, before=["kept"], attempt=2)
-    assert events == ["recorded 2", "called"]
-
-
-async def test_failure_before_the_change_removes_the_record(tmp_path: Path) -> None:
-    events: list[str] = []
-    with pytest.raises(ApplicationError) as failure:
-        await _call(tmp_path, events, fails=True)
-    assert (failure.value.type, failure.value.non_retryable) == ("not_started", False)
-    assert events == ["recorded 1", "called", "cleared"]
+    await _call(tmp_path, events, **call)
+    assert events == made
 
 
 async def test_call_that_the_server_stops_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,11 +151,23 @@ class Parking:
         return Parked(tool, 0.0)
 
 
-async def test_call_of_a_parked_write_can_be_held_back_although_it_has_one_attempt(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("call", "failed", "made"),
+    [
+        pytest.param({"before": _STARTED, "attempt": 2}, ("outcome_unknown", True), [], id="start was recorded"),
+        pytest.param({"fails": True}, ("not_started", False), ["recorded 1", "called", "cleared"], id="no change"),
+        # It can be held back although it has one attempt.
+        pytest.param({"allowed": 1, "parked": Parking()}, ("tool_parked", False), [], id="parked"),
+    ],
+)
+async def test_write_that_fails_says_whether_it_may_be_made_again(
+    tmp_path: Path, call: dict[str, Any], failed: tuple[str, bool], made: list[str]
+) -> None:
     events: list[str] = []
     with pytest.raises(ApplicationError) as failure:
-        await _call(tmp_path, events, allowed=1, parked=cast(ParkedCalls, Parking()))
-    assert (failure.value.type, failure.value.non_retryable, events) == ("tool_parked", False, [])
+        await _call(tmp_path, events, **call)
+    assert (failure.value.type, failure.value.non_retryable, events) == (*failed, made)
+    assert failure.value.details[0]["attempt"] == 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is refused of onboarding intents before they run: lookups and references where a verb does not take them."""
+"""What check refuses of onboarding intents, and the catalogue of the verbs, which lists what check accepts."""
 
 import json
 from collections.abc import Sequence
@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dagwright.dialects import to_document
+from dagwright.entities.catalogue import PRODUCTS, ROLES
 from dagwright.entities.onboarding import onboarding_tools
+from dagwright.entities.verb_catalogue import CATALOGUE_FILE, catalogue_text
+from dagwright.plan.entity_types import KIND_OF
 from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.validation import check_document
 
@@ -156,12 +160,77 @@ def test_product_and_role_may_be_looked_up_and_no_party_in_their_place() -> None
     def lookup(entity_type: str) -> dict[str, str]:
         return {"search_text": "custody", "entity_type": entity_type}
 
-    assert problems_of(FUND, ADD | {"lookups": {"product": lookup("product")}}) == ()
-    (problem,) = problems_of(FUND, ADD | {"lookups": {"product": lookup("company")}})
+    add = intent("cbu.add-product", refs={"cbu-id": "@result_1"})
+    assert problems_of(FUND, add | {"lookups": {"product": lookup("product")}}) == ()
+    (problem,) = problems_of(FUND, add | {"lookups": {"product": lookup("company")}})
     assert problem.message == "cbu.add-product: 'product' takes no party, so nothing is looked up for it"
     fund = {"verb": "cbu.add-product", "params": {"product": "CUSTODY"}, "lookups": {"cbu-id": lookup("product")}}
     (problem,) = problems_of(fund)
     assert problem.message == "cbu.add-product: 'cbu-id' takes a fund, and 'custody' is looked up as a product"
 
 
-ADD = {"verb": "cbu.add-product", "params": {}, "refs": {"cbu-id": "@result_1"}}
+VERBS: dict[str, Any] = yaml.safe_load(catalogue_text())["verbs"]
+PARAMETERS = [(verb, name) for verb, told in VERBS.items() for name in told["parameters"]]
+
+
+def is_refused(*intents: dict[str, Any], place: str) -> bool:
+    """Returns whether check refuses what stands at a place of the last intent, whatever else is missing."""
+    return any(each.pointer.startswith(f"/intents/{len(intents) - 1}/{place}") for each in problems_of(*intents))
+
+
+def test_file_is_fresh() -> None:
+    assert CATALOGUE_FILE.read_text(encoding="utf-8") == catalogue_text()
+
+
+def test_every_verb_is_told_and_its_undo_is_not() -> None:
+    assert list(VERBS) == [name for name in TOOLS if name != "onboarding.undo"]
+    for name, told in VERBS.items():
+        assert told["effects"] == TOOLS[name].effects
+        assert told.get("undo") == TOOLS[name].undo
+        assert told.get("sets", "@").removeprefix("@") == (TOOLS[name].sets or "")
+
+
+def test_verb_is_told_with_all_that_a_reader_needs() -> None:
+    product = VERBS["cbu.add-product"]
+    assert product == {
+        "description": "Subscribe a fund to a product.",
+        "effects": "idempotent",
+        "parameters": {
+            "cbu-id": {
+                "description": "id of the fund.",
+                "lookups": ["entity", "party", "fund", "cbu"],
+                "refs": ["cbu.ensure", "cbu.get"],
+                "required": True,
+            },
+            "product": {
+                "description": "the product.",
+                "one_of": list(PRODUCTS),
+                "lookups": ["product"],
+                "required": True,
+            },
+        },
+        "returns": {
+            "id": "of a product",
+            "cbu_id": "text",
+            "cbu_name": "text",
+            "product": "text",
+            "created": "true or false",
+        },
+        "undo": "onboarding.undo",
+    }
+    assert VERBS["cbu.assign-role"]["parameters"]["role"]["one_of"] == list(ROLES)
+    assert VERBS["cbu.get"]["returns"]["roles"] == "list of objects"
+    assert (VERBS["cbu.ensure"]["sets"], VERBS["cbu.get"]["sets"]) == ("@cbu", "@cbu")
+
+
+@pytest.mark.parametrize(("verb", "name"), PARAMETERS)
+def test_check_takes_the_lookups_and_references_of_the_catalogue_and_no_others(verb: str, name: str) -> None:
+    parameter = VERBS[verb]["parameters"][name]
+    for entity_type in KIND_OF:
+        lookup = {name: {"search_text": "Apex", "entity_type": entity_type}}
+        refused = is_refused({"verb": verb, "params": {}, "refs": {}, "lookups": lookup}, place=f"lookups/{name}")
+        assert refused == (entity_type not in parameter.get("lookups", ()))
+    for maker in VERBS:
+        made: dict[str, Any] = {"verb": maker, "params": {}, "refs": {}, "lookups": None}
+        refused = is_refused(made, {**made, "verb": verb, "refs": {name: "@result_1"}}, place=f"refs/{name}")
+        assert refused == (maker not in parameter.get("refs", ()))

@@ -1,17 +1,23 @@
-"""Loading parties from CSV: again and again, with every refused row told by line and reason."""
+"""Loading parties from CSV: again and again, rows together or one by one, with each refused row and its reason."""
 
+import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 from sqlalchemy.orm import Session
 
+from dagwright.entities import loading
 from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import LoadReport, RenamedRow, TwinRow, load_parties
+from dagwright.entities.fresh_rows import TakenTogether
+from dagwright.entities.loading import LoadReport, RenamedRow, TwinRow, load_parties, load_read_parties
 from dagwright.entities.lookup import find_parties
-from dagwright.entities.models import Party, PartyName
+from dagwright.entities.models import Party, PartyIdentifier, PartyName, PartySearch
 from dagwright.entities.overview import RowSort, read_overview
-from dagwright.entities.party_file import PartiesUnreadable, RefusedRow
+from dagwright.entities.party_file import PartiesUnreadable, RefusedRow, read_parties
 
 pytestmark = pytest.mark.waits
 
@@ -27,6 +33,15 @@ def written(folder: Path, content: str | bytes) -> Path:
     path = folder / "parties.csv"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
+
+
+Load = Callable[[str | bytes], LoadReport]
+
+
+@pytest.fixture
+def load(database: EntityDatabase, tmp_path: Path) -> Load:
+    """Loads a file with a content."""
+    return lambda content: load_parties(database, written(tmp_path, content))
 
 
 def test_example_loads_whole_and_again_changes_nothing(database: EntityDatabase) -> None:
@@ -50,28 +65,28 @@ def test_refused_rows_are_told_by_line(database: EntityDatabase) -> None:
     ]
 
 
-def test_mark_quotes_and_line_breaks_inside_fields_are_read(database: EntityDatabase, tmp_path: Path) -> None:
+def test_mark_quotes_and_line_breaks_inside_fields_are_read(load: Load, database: EntityDatabase) -> None:
     text = '\ufeffName,Kind,Aliases\r\n"Smith, ""Jo"" & Sons",company,"Smith Sons|The\r\nSmiths"\r\n\r\nBad,kind,\r\n'
-    report = load_parties(database, written(tmp_path, text))
+    report = load(text)
     assert (report.added, [row.line for row in report.refused]) == (1, [5])
     for search_text in ('Smith, "Jo" & Sons', "the smiths"):
         assert names_found(database, search_text) == ['Smith, "Jo" & Sons']
 
 
-def test_later_file_adds_names_identifier_and_status(database: EntityDatabase, tmp_path: Path) -> None:
-    load_parties(database, written(tmp_path, "name,kind,jurisdiction\nKite AG,company,CH\n"))
+def test_later_file_adds_names_identifier_and_status(load: Load, database: EntityDatabase) -> None:
+    load("name,kind,jurisdiction\nKite AG,company,CH\n")
     later = (
         "name,kind,jurisdiction,aliases,former_names,lei,status\n"
         "KITE ag,company,ch,Kite|kite,Old Kite AG,635400BLACKROCKMAN14,\n"
         "Old Mill Ltd,company,GB,,,,inactive\n"
     )
-    assert load_parties(database, written(tmp_path, later)) == LoadReport(1, 1, 0, (), ())
-    assert load_parties(database, written(tmp_path, later)) == LoadReport(0, 0, 2, (), ())
+    assert load(later) == LoadReport(1, 1, 0, (), ())
+    assert load(later) == LoadReport(0, 0, 2, (), ())
     for search_text in ("Kite", "Old Kite AG", "635400blackrockman14"):
         assert names_found(database, search_text) == ["Kite AG"]
 
 
-def test_rows_that_contradict_the_store_are_refused(database: EntityDatabase, tmp_path: Path) -> None:
+def test_rows_that_contradict_the_store_are_refused(load: Load, database: EntityDatabase) -> None:
     text = (
         "id,name,kind,jurisdiction,client_type,lei\n"
         "kite,Kite AG,company,CH,,635400BLACKROCKMAN14\n"
@@ -84,7 +99,7 @@ def test_rows_that_contradict_the_store_are_refused(database: EntityDatabase, tm
         ",Pat Lee,person,,fund,\n"
         ",Pat Lee,person,,,635400BLACKROCKMAN14\n"
     )
-    report = load_parties(database, written(tmp_path, text))
+    report = load(text)
     assert report.added == 2
     assert report.refused == (
         RefusedRow(3, "id: 'kite' is called 'Kite AG' in line 2"),
@@ -98,9 +113,9 @@ def test_rows_that_contradict_the_store_are_refused(database: EntityDatabase, tm
     assert read_overview(database).counts[RowSort.COMPANY] == 1
 
 
-def test_rows_that_no_verb_would_take_are_refused(database: EntityDatabase, tmp_path: Path) -> None:
+def test_rows_that_no_verb_would_take_are_refused(load: Load) -> None:
     text = "id,name,kind\n,Evil \u202e oC,company\n,Z\u200bw Co,company\n,\u3164,company\nfund_1,Ann Lee,person\n"
-    report = load_parties(database, written(tmp_path, text))
+    report = load(text)
     assert report.added == 0
     assert report.refused == (
         RefusedRow(2, "'Evil \\u202e oC' is no name: it holds the character U+202E at position 5"),
@@ -110,12 +125,12 @@ def test_rows_that_no_verb_would_take_are_refused(database: EntityDatabase, tmp_
     )
 
 
-def test_persons_of_one_name_are_told_apart_by_birth(database: EntityDatabase, tmp_path: Path) -> None:
+def test_persons_of_one_name_are_told_apart_by_birth(load: Load) -> None:
     text = "name,kind,jurisdiction,born\nAnn Lee,person,GB,1970-01-01\nAnn Lee,person,GB,1980-01-01\n"
-    assert load_parties(database, written(tmp_path, text)).added == 2
+    assert load(text).added == 2
 
 
-def test_row_that_may_be_a_party_that_is_there_is_told(database: EntityDatabase, tmp_path: Path) -> None:
+def test_row_that_may_be_a_party_that_is_there_is_told(load: Load) -> None:
     text = (
         "name,kind,jurisdiction,born,status\n"
         "Ann Lee,person,GB,1970-01-01,\n"
@@ -129,34 +144,34 @@ def test_row_that_may_be_a_party_that_is_there_is_told(database: EntityDatabase,
         "Ben Ray,person,GB,1970-01-01,inactive\n"
         "Ben Ray,person,GB,,\n"
     )
-    report = load_parties(database, written(tmp_path, text))
+    report = load(text)
     assert (report.added, report.refused) == (10, ())
     assert report.twins == (TwinRow(3, "person 'Ann Lee' (GB), born 1970-01-01"), TwinRow(8, "company 'Kite AG' (CH)"))
-    assert load_parties(database, written(tmp_path, text)).twins == ()
+    assert load(text).twins == ()
 
 
-def test_blank_status_leaves_a_party_as_it_is_and_that_is_told(database: EntityDatabase, tmp_path: Path) -> None:
+def test_blank_status_leaves_a_party_as_it_is_and_that_is_told(load: Load, database: EntityDatabase) -> None:
     header = "name,kind,status\n"
-    load_parties(database, written(tmp_path, f"{header}Kite AG,company,inactive\nRook AG,company,\n"))
-    blank = load_parties(database, written(tmp_path, f"{header}Kite AG,company,\nRook AG,company,\n"))
+    load(f"{header}Kite AG,company,inactive\nRook AG,company,\n")
+    blank = load(f"{header}Kite AG,company,\nRook AG,company,\n")
     assert (blank.unchanged, blank.left_inactive, names_found(database, "Kite AG")) == (2, 1, [])
-    again = load_parties(database, written(tmp_path, f"{header}Kite AG,company,active\n"))
+    again = load(f"{header}Kite AG,company,active\n")
     assert (again.updated, again.left_inactive, names_found(database, "Kite AG")) == (1, 0, ["Kite AG"])
 
 
-def test_broken_quote_costs_only_its_row(database: EntityDatabase, tmp_path: Path) -> None:
+def test_broken_quote_costs_only_its_row(load: Load) -> None:
     text = 'name,kind\n"A" b,person\nGood One,person\n"never closed,person\nAnn Lee,person\n"Smith\nLtd",company\n'
     text += 'Ben Ray,person\n"never again,person\n\n"odd" "\n",person\nCy Poe,person\n'
-    report = load_parties(database, written(tmp_path, text))
+    report = load(text)
     assert (report.added, report.refused[1].line) == (5, 4)
     assert [row.line for row in report.refused] == [2, 4, 9, 11, 12]
-    last = load_parties(database, written(tmp_path, 'name,kind\nDee,person\n"Eve,person\nFay,person\n'))
+    last = load('name,kind\nDee,person\n"Eve,person\nFay,person\n')
     assert (last.added, last.refused) == (2, (RefusedRow(3, "the row is no valid CSV: a quote in it is never closed"),))
 
 
-def test_row_that_is_not_utf_8_costs_only_itself(database: EntityDatabase, tmp_path: Path) -> None:
+def test_row_that_is_not_utf_8_costs_only_itself(load: Load) -> None:
     content = b"\xef\xbb\xbfname,kind,note\nJos\xe9,person,\nAnn Lee,person,\nBen Ray,person,caf\xe9\n"
-    report = load_parties(database, written(tmp_path, content))
+    report = load(content)
     reason = "it is not UTF-8 (byte 0xe9); save the file as UTF-8"
     assert (report.added, report.refused) == (1, (RefusedRow(2, reason), RefusedRow(4, reason)))
 
@@ -164,8 +179,8 @@ def test_row_that_is_not_utf_8_costs_only_itself(database: EntityDatabase, tmp_p
 NAMED = "id,name,kind,jurisdiction,born,status\n"
 
 
-def test_row_with_the_id_of_a_party_renames_it_once(database: EntityDatabase, tmp_path: Path) -> None:
-    load_parties(database, written(tmp_path, f"{NAMED}kite,Kite AG,company,CH,,\nann,Ann Lee,person,,1970-01-01,\n"))
+def test_row_with_the_id_of_a_party_renames_it_once(load: Load, database: EntityDatabase, tmp_path: Path) -> None:
+    load(f"{NAMED}kite,Kite AG,company,CH,,\nann,Ann Lee,person,,1970-01-01,\n")
     later = written(tmp_path, f"{NAMED}kite,Rook AG,company,ch,,\nann,Ann Poe,person,,,\n")
     report = load_parties(database, later)
     renamed = (
@@ -179,9 +194,9 @@ def test_row_with_the_id_of_a_party_renames_it_once(database: EntityDatabase, tm
     assert names_found(database, "Rook AG") == ["Rook AG"]
 
 
-def test_party_that_gets_an_old_name_back_has_it_once(database: EntityDatabase, tmp_path: Path) -> None:
+def test_party_that_gets_an_old_name_back_has_it_once(load: Load, database: EntityDatabase) -> None:
     for name in ("Kite AG", "Rook AG", "Kite AG", "KITE ag"):
-        report = load_parties(database, written(tmp_path, f"{NAMED}kite,{name},company,CH,,\n"))
+        report = load(f"{NAMED}kite,{name},company,CH,,\n")
     # Only spelt otherwise: that is no former name.
     assert report.renamed == (RenamedRow(2, "company 'KITE ag' (CH)", "Kite AG"),)
 
@@ -193,26 +208,26 @@ def test_party_that_gets_an_old_name_back_has_it_once(database: EntityDatabase, 
         assert names_found(database, name) == ["KITE ag"]
 
 
-def test_id_renames_nothing_but_its_own_party(database: EntityDatabase, tmp_path: Path) -> None:
-    load_parties(database, written(tmp_path, f"{NAMED}kite,Kite AG,company,CH,,\nrook,Rook AG,company,CH,,\n"))
+def test_id_renames_nothing_but_its_own_party(load: Load) -> None:
+    load(f"{NAMED}kite,Kite AG,company,CH,,\nrook,Rook AG,company,CH,,\n")
     rows = "kite,Rook AG,company,CH,,\nkite,Kite Fund,fund,CH,,\nrook,Rook Bank,company,DE,,\n"
-    report = load_parties(database, written(tmp_path, f"{NAMED}{rows}"))
+    report = load(f"{NAMED}{rows}")
     assert report.refused == (
         RefusedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH), and company 'Rook AG' (CH) is 'rook'"),
         RefusedRow(3, "id: 'kite' is called 'Rook AG' in line 2"),
         RefusedRow(4, "id: 'rook' belongs to company 'Rook AG' (CH); only its name can change"),
     )
-    fund = load_parties(database, written(tmp_path, f"{NAMED}kite,Kite Fund,fund,CH,,\n"))
+    fund = load(f"{NAMED}kite,Kite Fund,fund,CH,,\n")
     assert fund.refused == (RefusedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH); only its name can change"),)
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3, 4), (4, 3, 2, 1), (3, 1, 4, 2)])
 def test_names_that_rows_give_on_go_in_with_one_load(
-    database: EntityDatabase, tmp_path: Path, order: tuple[int, ...]
+    load: Load, database: EntityDatabase, tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     names = ["", "Alpha", "Beta", "Gamma", "Delta"]
     rows = [f"p{at},{names[at]},company,CH,,\n" for at in (1, 2, 3)]
-    load_parties(database, written(tmp_path, NAMED + "".join(rows)))
+    load(NAMED + "".join(rows))
     # p4 is new, and has the name that p1 gives away.
     later = {**{at: f"p{at},{names[at + 1]},company,CH,,\n" for at in (1, 2, 3)}, 4: "p4,Alpha,company,CH,,\n"}
     chain = written(tmp_path, NAMED + "".join(later[at] for at in order))
@@ -229,24 +244,24 @@ def test_names_that_rows_give_on_go_in_with_one_load(
     assert database.read(named) == {"p1": "Beta", "p2": "Gamma", "p3": "Delta", "p4": "Alpha"}
 
 
-def test_rows_that_exchange_names_are_told_the_way_out(database: EntityDatabase, tmp_path: Path) -> None:
-    load_parties(database, written(tmp_path, f"{NAMED}kite,Kite,company,CH,,\nrook,Rook,company,CH,,\n"))
+def test_rows_that_exchange_names_are_told_the_way_out(load: Load) -> None:
+    load(f"{NAMED}kite,Kite,company,CH,,\nrook,Rook,company,CH,,\n")
     swap = f"{NAMED}kite,Rook,company,CH,,\nrook,Kite,company,CH,,\n"
     reason = "id: {0!r} belongs to company {1!r} (CH), and company {3!r} (CH) is {2!r}; the rows exchange names: give"
     way = " {2!r} a third name in a load before"
-    assert load_parties(database, written(tmp_path, swap)).refused == (
+    assert load(swap).refused == (
         RefusedRow(2, f"{reason}{way}".format("kite", "Kite", "rook", "Rook")),
         RefusedRow(3, f"{reason}{way}".format("rook", "Rook", "kite", "Kite")),
     )
-    assert load_parties(database, written(tmp_path, f"{NAMED}rook,Third,company,CH,,\n")).updated == 1
-    report = load_parties(database, written(tmp_path, swap))
+    assert load(f"{NAMED}rook,Third,company,CH,,\n").updated == 1
+    report = load(swap)
     assert (report.updated, report.refused) == (2, ())
 
 
-def test_row_with_the_former_name_of_another_party_is_told(database: EntityDatabase, tmp_path: Path) -> None:
+def test_row_with_the_former_name_of_another_party_is_told(load: Load) -> None:
     for name in ("Kite AG", "Rook AG"):
-        load_parties(database, written(tmp_path, f"{NAMED}kite,{name},company,CH,,\n"))
-    report = load_parties(database, written(tmp_path, "name,kind,jurisdiction\nKite AG,company,CH\n"))
+        load(f"{NAMED}kite,{name},company,CH,,\n")
+    report = load("name,kind,jurisdiction\nKite AG,company,CH\n")
     assert (report.added, report.twins) == (1, (TwinRow(2, "company 'Rook AG' (CH)"),))
 
 
@@ -270,11 +285,9 @@ def test_row_with_the_former_name_of_another_party_is_told(database: EntityDatab
         (b'"name,kind\n', "the first line names no columns, as that of a CSV file of parties does: "),
     ],
 )
-def test_file_that_cannot_be_used_is_told_in_one_sentence(
-    database: EntityDatabase, tmp_path: Path, content: bytes, message: str
-) -> None:
+def test_file_that_cannot_be_used_is_told_in_one_sentence(load: Load, content: bytes, message: str) -> None:
     with pytest.raises(PartiesUnreadable, match=message):
-        load_parties(database, written(tmp_path, content))
+        load(content)
 
 
 def test_file_that_is_not_there_is_told(database: EntityDatabase, tmp_path: Path) -> None:
@@ -282,14 +295,93 @@ def test_file_that_is_not_there_is_told(database: EntityDatabase, tmp_path: Path
         load_parties(database, tmp_path / "none.csv")
 
 
-def test_products_and_roles_are_no_rows_of_parties(database: EntityDatabase, tmp_path: Path) -> None:
-    report = load_parties(database, written(tmp_path, "name,kind\nCustody,product\nDirector,role\nAnn Lee,Person\n"))
+def test_products_and_roles_are_no_rows_of_parties(load: Load) -> None:
+    report = load("name,kind\nCustody,product\nDirector,role\nAnn Lee,Person\n")
     reason = "kind: a {} is no party; products and roles are those of the catalogue, and always there"
     assert report.added == 1
     assert report.refused == (RefusedRow(2, reason.format("product")), RefusedRow(3, reason.format("role")))
 
 
-def test_lei_may_be_written_in_groups(database: EntityDatabase, tmp_path: Path) -> None:
-    load_parties(database, written(tmp_path, "name,kind,lei\nKite AG,company,6354 00bl-ackrockman 14\n"))
+def test_lei_may_be_written_in_groups(load: Load, database: EntityDatabase) -> None:
+    load("name,kind,lei\nKite AG,company,6354 00bl-ackrockman 14\n")
     for search_text in ("635400BLACKROCKMAN14", "6354 00BL ACKR OCKM AN14", "635400-blackrockman-14"):
         assert names_found(database, search_text) == ["Kite AG"]
+
+
+HEADER = "id,name,kind,jurisdiction,aliases,former_names,lei,born,status"
+LEIS = ("635400BLACKROCKMAN14", "771200BLACKROCKMAN14")
+
+
+def text_of(rows: list[str]) -> bytes:
+    return "\n".join([HEADER, *rows]).encode()
+
+
+def test_rows_of_new_parties_take_few_statements(database: EntityDatabase) -> None:
+    load_read_parties(database, read_parties(text_of([",Ann Lee,person,,,,,,"]), name="one"))
+    statements: list[str] = []
+    event.listen(database._ready_engine(), "before_cursor_execute", lambda *given: statements.append(given[2]))
+    rows = [f"p{n},Person{n} Lee{n},person,GB,,Former{n},,1980-01-01," for n in range(200)]
+    report = load_read_parties(database, read_parties(text_of(rows), name="many"))
+    assert report.added == 200
+    # Each other name takes one still; one after the other a row took more than ten.
+    assert len(statements) < 300
+    statements.clear()
+    report = load_read_parties(database, read_parties(text_of(rows), name="again"))
+    assert report.unchanged == 200
+    assert len(statements) < 30
+
+
+def random_rows(dice: random.Random, count: int) -> list[str]:
+    """Returns rows that often have something to do with each other."""
+    names = [f"{first} {last}" for first in ("Ann", "ANN", "Bo", "Cy") for last in ("Lee", "Ray", "Poe")]
+    rows = []
+    for number in range(count):
+        kind = dice.choice(("person", "company", "fund"))
+        party_id = dice.choice(("", "", f"i{dice.randrange(8)}"))
+        name = dice.choice([*names, *(f"Only{number}{letter}" for letter in "abcdef")])
+        where, born = dice.choice(("", "GB", "LU")), dice.choice(("", "1980-01-01")) if kind == "person" else ""
+        aliases, former = ("|".join(dice.sample(names, dice.choice((0, 0, 1, 2)))) for _ in range(2))
+        lei = dice.choice(("", "", *LEIS)) if kind != "person" else ""
+        status = dice.choice(("", "", "active", "inactive"))
+        rows.append(f"{party_id},{name},{kind},{where},{aliases},{former},{lei},{born},{status}")
+    return rows
+
+
+def content(session: Session) -> list[object]:
+    """Returns what a store holds; ids that were given by chance are left out."""
+    parties = {party.id: party for party in session.scalars(select(Party))}
+    named = {key: (each.kind, each.name, each.jurisdiction, each.distinguisher) for key, each in parties.items()}
+    return [
+        sorted((*named[key], each.client_type, each.status, key[:1] == "i" and key) for key, each in parties.items()),
+        sorted((*named[each.party_id], each.name, each.use) for each in session.scalars(select(PartyName))),
+        sorted((*named[each.party_id], each.value) for each in session.scalars(select(PartyIdentifier))),
+        sorted(
+            (*named[each.party_id], each.use, each.core, each.tokens, each.word_count)
+            for each in session.scalars(select(PartySearch))
+        ),
+    ]
+
+
+def without_chance(report: LoadReport) -> LoadReport:
+    """Returns a report without the ids that were given by chance, and without what is chosen by these."""
+    refused = tuple(replace(row, reason=re.sub(r"_[a-z2-7]{16}", "_", row.reason)) for row in report.refused)
+    return replace(report, refused=refused, twins=tuple(replace(twin, other="") for twin in report.twins))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_is_the_same_as_one_row_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    dice = random.Random(seed)
+    first, second = (read_parties(text_of(random_rows(dice, 30)), name="some") for _ in range(2))
+    files = [first, first, second, first]
+
+    def loaded(name: str) -> tuple[list[LoadReport], list[object]]:
+        database = EntityDatabase(f"sqlite:///{tmp_path / name}.db")
+        reports = [without_chance(load_read_parties(database, file)) for file in files]
+        found = database.read(content)
+        database.dispose()
+        return reports, found
+
+    together = loaded("together")
+    monkeypatch.setattr(loading, "take_together", lambda *_: TakenTogether(frozenset(), {}))
+    assert together == loaded("one_by_one")
+    assert together[0][0].added > 3

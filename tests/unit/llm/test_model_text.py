@@ -30,50 +30,31 @@ def _cut(words: str, sizes: list[int]) -> list[str]:
     return [*pieces, words[start:]]
 
 
-def test_text_is_all_that_is_written() -> None:
-    assert _found("", "Os", "lo") == ["Os", "Oslo"]
-
-
-def test_text_at_a_field_is_found_before_it_is_whole() -> None:
-    assert _found("answer", '{"ans', 'wer": "Os', "lo\\n", '", "miss', 'ing": []}') == [
-        "",
-        "Os",
-        "Oslo\n",
-        "Oslo\n",
-        "Oslo\n",
-    ]
-
-
-def test_fence_around_the_json_is_no_text() -> None:
-    assert _found("answer", "`", "``json\n", '{"answer": "Os', 'lo"}\n```') == ["", "", "Os", "Oslo"]
-
-
-def test_answer_in_words_where_json_was_asked_for_is_the_text() -> None:
-    assert _found("answer", "Os", "lo") == ["Os", "Oslo"]
-
-
-@pytest.mark.parametrize("pieces", [['{"answer": "Os', '\nlo"}'], ['{"answer": "Os', '"} {"answer": 7}']])
-def test_what_was_found_stays_if_the_rest_is_no_json(pieces: list[str]) -> None:
-    assert _found("answer", *pieces) == ["Os", "Os"]
-
-
-@pytest.mark.parametrize("written", ['{"answer": 7}', '{"answer": ["a"]}', '{"other": "a"}', '["answer"]'])
-def test_value_that_is_no_text_is_not_told(written: str) -> None:
-    assert _found("answer", written) == ["" if written.startswith("{") else written]
-
-
-def test_two_halves_of_a_character_are_one_and_a_lone_half_is_a_mark() -> None:
-    assert _found("", "a\ud83d", "\ude00b", "\ude00") == ["a", "a😀b", "a😀b\ufffd"]
+@pytest.mark.parametrize(
+    ("field", "pieces", "found"),
+    [
+        pytest.param("", ["Os", "lo"], ["Os", "Oslo"], id="all of it"),
+        pytest.param(
+            "answer", ['{"ans', 'wer": "Os', "lo\\n", '", "m', 'g": 1}'], ["", "Os", *["Oslo\n"] * 3], id="field"
+        ),
+        pytest.param("answer", ["`", "``json\n", '{"answer": "Os', 'lo"}\n```'], ["", "", "Os", "Oslo"], id="fence"),
+        pytest.param("answer", ["Os", "lo"], ["Os", "Oslo"], id="words in place of JSON"),
+        pytest.param("answer", ['{"answer": "Os', '\nlo"}'], ["Os", "Os"], id="rest is no JSON"),
+        pytest.param("answer", ['{"answer": "Os', '"} {"answer": 7}'], ["Os", "Os"], id="two values"),
+        *(("answer", [odd], [""]) for odd in ('{"answer": 7}', '{"answer": ["a"]}', '{"other": "a"}')),
+        pytest.param("answer", ['["answer"]'], ['["answer"]'], id="no object"),
+        pytest.param("", ["a\ud83d", "\ude00b", "\ude00"], ["a", "a😀b", "a😀b\ufffd"], id="halves of characters"),
+        pytest.param("", ["see [", "[FEE", "D]] and [1]"], ["see ", "see ", "see [[FEED]] and [1]"], id="brackets"),
+    ],
+)
+def test_text_is_found_before_it_is_whole(field: str, pieces: list[str], found: list[str]) -> None:
+    assert _found(field, *pieces) == found
 
 
 @pytest.mark.parametrize("marker", ["[[FEEDBACK SELECTION: Which? | a]]", "[[ FEEDBACK\n approval: Send it?]]"])
 def test_question_to_a_person_is_not_told_as_text(marker: str) -> None:
     assert _found("", *_cut(f"I found two. {marker}", [12, 1, 1, 1, 1, 2, 3]))[-1] == "I found two. "
     assert all("I found two. ".startswith(each) for each in _found("", *f"I found two. {marker}"))
-
-
-def test_brackets_that_ask_nobody_are_told() -> None:
-    assert _found("", "see [", "[FEE", "D]] and [1]")[-1] == "see [[FEED]] and [1]"
 
 
 @given(st.text(), st.lists(st.integers(1, 5)), st.sampled_from(["", "answer"]))
