@@ -159,26 +159,18 @@ async def test_a_secret_is_never_told_to_a_model() -> None:
 
 
 async def test_a_conversation_that_is_gone_is_lost_and_a_store_that_is_down_is_waited_for() -> None:
-    ref = f"sha256-{'0' * 64}"
-    async with ModelServer() as server:
-        gone = await Bench(server).failure(request(before=ref))
-        store = MemoryStore()
-        store.is_down = True
-        down = await Bench(server, store).failure(request(before=ref))
-        other = MemoryStore()
-        odd = await other.put(b'{"odd": 1}')
-        no_conversation = await Bench(server, other).failure(request(before=odd))
-    assert (gone.type, gone.non_retryable) == ("value_lost", True)
-    assert (down.type, down.non_retryable) == ("store_away", True)
-    assert (no_conversation.type, no_conversation.non_retryable) == ("value_lost", True)
-
-
-async def test_a_store_that_does_not_take_a_conversation_costs_no_attempt() -> None:
-    store = MemoryStore()
-    store.is_down = True
-    async with ModelServer("Hi") as server:
-        failure = await Bench(server, store).failure(request(is_continued=True))
-    assert (failure.type, failure.non_retryable) == ("store_away", True)
+    store, down = MemoryStore(), MemoryStore()
+    down.is_down = True
+    odd, gone = await store.put(b'{"odd": 1}'), f"sha256-{'0' * 64}"
+    for lacking, asked, ends in (
+        (MemoryStore(), request(before=gone), "value_lost"),
+        (store, request(before=odd), "value_lost"),
+        (down, request(before=gone), "store_away"),
+        (down, request(is_continued=True), "store_away"),
+    ):
+        async with ModelServer(*["Hi"] * ("before" not in asked)) as server:
+            failure = await Bench(server, lacking).failure(asked)
+        assert (failure.type, failure.non_retryable) == (ends, True), asked
 
 
 async def test_answer_waits_for_the_store_and_the_model_is_not_asked_again() -> None:

@@ -216,17 +216,16 @@ def test_name_that_the_session_lacks_is_told_with_those_that_it_has() -> None:
     assert problems_in(made)[0].message.endswith("before this request; @result_1 is the one that it makes")
 
 
-def test_id_of_a_party_that_the_model_made_up_goes_back() -> None:
-    [problem] = problems_in(answer(FUND, intent("cbu.add-product", product="CUSTODY", cbu_id="fund_123")))
-    assert (problem.code, problem.pointer) == ("invalid_arguments", "/intents/1/params/cbu-id")
-    assert problem.message == "intent 2: 'cbu-id' is a party, which no plain value can stand for"
+def test_party_that_the_model_wrote_as_a_value_goes_back_once() -> None:
+    [made_up], [reference] = (
+        problems_in(answer(FUND, intent("cbu.add-product", product="CUSTODY", cbu_id=value)))
+        for value in ("fund_123", "@result_1")
+    )
+    assert [problem.pointer for problem in (made_up, reference)] == ["/intents/1/params/cbu-id"] * 2
+    assert (made_up.code, reference.code) == ("invalid_arguments", "invalid_reference")
+    assert made_up.message == "intent 2: 'cbu-id' is a party, which no plain value can stand for"
+    assert reference.hint == "write it under refs"
     assert read(answer({**FUND, "params": {"name": "Apex", "manco-id": None}})).planned.nodes
-
-
-def test_reference_that_the_model_wrote_as_a_value_goes_back_once() -> None:
-    [problem] = problems_in(answer(FUND, intent("cbu.add-product", product="CUSTODY", cbu_id="@result_1")))
-    assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/params/cbu-id")
-    assert problem.hint == "write it under refs"
 
 
 def test_what_undoes_verbs_is_known_to_the_check_and_is_no_verb() -> None:

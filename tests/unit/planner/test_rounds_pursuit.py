@@ -172,15 +172,20 @@ def test_pending_sub_goals_are_carried_over_until_what_they_wait_for_is_tried_ag
     assert question.scheduler.status() is RunStatus.COMPLETED
 
 
-@pytest.mark.parametrize("has_ended", [True, False])
-def test_sub_goal_that_a_person_begins_again_meanwhile_keeps_no_other_from_its_start(has_ended: bool) -> None:
+def retried_while_planning(act: RetryNode) -> tuple[Question, list[Task], list[Task]]:
+    """Returns a question whose planner begins sub-goals 1 and 5 after a person has retried 1, with both calls."""
     more = sub_goal(5, "pick", name="MSC")
     question = Question(goes_on(PICK, ASK), goes_on(PICK, more), done(all=ref(9, "clarification")), workers=FAILS)
     planning = question.planning()
     question.workers = {}
     assert [task.id for task in planning] == ["plan#2"]
-    take(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.at)
-    again = question.begin()
+    take(act, question.scheduler, at=question.at)
+    return question, planning, question.begin()
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_sub_goal_that_a_person_begins_again_meanwhile_keeps_no_other_from_its_start(has_ended: bool) -> None:
+    question, planning, again = retried_while_planning(RetryNode("sg1", {"name": "Hapag"}))
     assert [task.id for task in again] == ["sg1#2"]
     for tasks in (again, planning) if has_ended else (planning, again):
         question.end(tasks)
@@ -191,19 +196,9 @@ def test_sub_goal_that_a_person_begins_again_meanwhile_keeps_no_other_from_its_s
 
 
 def test_sub_goal_that_a_person_has_mended_meanwhile_is_not_done_again() -> None:
-    question = Question(
-        goes_on(PICK, ASK),
-        goes_on(PICK, sub_goal(5, "pick", name="MSC")),
-        done(all=ref(9, "clarification")),
-        workers=FAILS,
-    )
-    planning = question.planning()
-    question.workers = {}
-    take(RetryNode("sg1"), question.scheduler, at=question.at)
-    again = question.begin()
+    question, planning, again = retried_while_planning(RetryNode("sg1"))
     assert [task.id for task in again] == ["sg1"]
-    question.end(again)
-    question.end(planning)
+    question.end([*again, *planning])
     ran = [task for step in question.run() for task in step]
     assert [task for task in ran if task.startswith("sg")] == ["sg5"]
     assert question.scheduler.status() is RunStatus.COMPLETED
