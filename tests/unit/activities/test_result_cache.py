@@ -145,7 +145,8 @@ async def test_those_who_waited_for_a_call_that_came_to_nothing_make_their_own(
     await asyncio.sleep(0)
     if is_cancelled:
         first.cancel()
-    gate.set()
+    else:
+        gate.set()
     await asyncio.wait({first})
     assert await asyncio.gather(*others) == [("b", None), ("c", None)]
     assert first.cancelled() == is_cancelled
