@@ -1,8 +1,13 @@
 """The event loop of a worker: it has its turn soon while threads work hard, and else as in any program."""
 
+import asyncio
 import sys
 import threading
 
+import pytest
+import structlog
+
+from dagwright import loop_watch
 from dagwright.event_loop import SWITCH_INTERVAL_S, hard_work
 
 
@@ -24,3 +29,32 @@ def test_threads_switch_soon_until_the_last_one_that_works_hard_has_ended() -> N
     first.join()
     assert (seen_s, sys.getswitchinterval()) == (SWITCH_INTERVAL_S, usual_s)
     assert usual_s > SWITCH_INTERVAL_S
+
+
+async def _blocks(until: threading.Event) -> None:
+    until.wait(30)
+
+
+async def test_where_the_loop_stands_still_is_told_once_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_watch, "LOOK_S", 0.01)
+    monkeypatch.setattr(loop_watch, "STANDS_S", 0.05)
+    is_told = threading.Event()
+
+    def told(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        is_told.set()
+        return line
+
+    with structlog.testing.capture_logs(processors=[told]) as logs, loop_watch.standing_told():
+        await _blocks(is_told)
+        await asyncio.sleep(0)
+    (line,) = logs
+    assert line["event"].startswith("the event loop stands still, so no call of this worker can heartbeat")
+    assert line["where"].startswith(f"_blocks ({__file__}:")
+    assert line["since_s"] >= 0
+
+
+async def test_a_loop_that_goes_on_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_watch, "LOOK_S", 0.01)
+    with structlog.testing.capture_logs() as logs, loop_watch.standing_told():
+        await asyncio.sleep(0.1)
+    assert logs == []

@@ -6,6 +6,8 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dagwright import feed_hub
 from dagwright.executions import BEGINNING, Offset
@@ -122,3 +124,19 @@ async def test_what_subscribers_make_of_a_moment_is_made_once() -> None:
 
     assert await asyncio.gather(*(watch() for _ in range(20))) == [["1-5", "1-9"]] * 20
     assert made == ["1-5", "1-9"]
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**6))
+def test_offset_is_read_as_it_was_written(run: int, event: int) -> None:
+    assert Offset.parse(str(Offset(run, event))) == Offset(run, event)
+
+
+@pytest.mark.parametrize("text", ["", "1", "0-1", "-1-2", "1-", "1-x", "1.5-2", "1-2-3", "٣-x", "9" * 40 + "-1"])
+def test_text_that_is_no_offset_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no offset; one looks like 1-145"):
+        Offset.parse(text)
+
+
+def test_offsets_are_in_the_order_of_the_run() -> None:
+    offsets = [Offset(2, 1), Offset(1, 30), Offset(1, 4)]
+    assert sorted(offsets) == [Offset(1, 4), Offset(1, 30), Offset(2, 1)]

@@ -1,15 +1,25 @@
 """What is sent to a run that takes no more messages."""
 
+from collections.abc import Callable
+from pathlib import Path
+from threading import get_ident, main_thread
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright import steering
-from dagwright.people import AnswerRefused
+from dagwright import forking_runs, forks, steering
+from dagwright.forking_runs import ForkWish, draft_of
+from dagwright.forks import Forks
+from dagwright.people import AnswerRefused, Place
+from dagwright.plan.scheduler import Scheduler
+from dagwright.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, Server
+from dagwright.settings import Settings
 from dagwright.steering import Steering
+from dagwright.toolset import load_toolset
 
 
 class _FullRun:
@@ -69,3 +79,69 @@ async def test_message_that_no_run_accepts_is_not_sent(name: str, message: dict[
             steers.cancel("run", message=message) if name == "cancel" else steers.steer("run", name, message=message)
         )
     assert (type(refused.value), run.was_cancelled) == (AnswerRefused, False)
+
+
+PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], dict[str, bool]]:
+    """Returns what notes of a function of a module whether it was called beside the event loop."""
+    found: dict[str, bool] = {}
+
+    def watch(module: Any, name: str) -> dict[str, bool]:
+        watched = getattr(module, name)
+
+        def noted(*args: Any, **named: Any) -> Any:
+            found[name] = get_ident() != main_thread().ident
+            return watched(*args, **named)
+
+        monkeypatch.setattr(module, name, noted)
+        return found
+
+    return watch
+
+
+async def test_nodes_for_a_run_are_checked_beside_the_event_loop(
+    apart: Callable[[Any, str], dict[str, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def view(*_: Any) -> Any:
+        return SimpleNamespace(scheduler=None)
+
+    async def taken(*_: Any, **__: Any) -> str:
+        return "added"
+
+    monkeypatch.setattr(Steering, "_open_view", view)
+    monkeypatch.setattr(Steering, "steer", taken)
+    found = apart(steering, "_checked")
+    people = Steering(Connection(cast("Any", None), Server("here", "default"), frozenset()))
+    assert await people.append("run-1", PLAN["nodes"], tools={}, by=None) == "added"
+    assert found == {"_checked": True}
+    found.clear()
+    await people.nodes_of_answer(Place("run-1", "check"), PLAN["nodes"], tools={})
+    assert found == {"_checked": True}
+
+
+async def test_plan_of_a_fork_is_checked_beside_the_event_loop(
+    apart: Callable[[Any, str], dict[str, bool]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    toolset = load_toolset(Settings(state_dir=tmp_path), ())
+    scheduler = Scheduler(prepare_plan(check_plan(PLAN, toolset.declarations()), {}), {})
+    run_input = SimpleNamespace(parent=None, scope="", context={})
+    view = SimpleNamespace(
+        workflow_id="run-1", first_run_id="first", scheduler=scheduler, run_input=run_input, is_closed=True
+    )
+
+    async def read() -> Any:
+        return view
+
+    def feed(_: str) -> Any:
+        return SimpleNamespace(read=read)
+
+    monkeypatch.setattr(forks, "_beside", lambda *_, **__: None)
+    for module, name in ((forking_runs, "check_plan"), (forks, "_ahead"), (forks, "plan_to_json")):
+        found = apart(module, name)
+    runs = cast("Any", SimpleNamespace(feed=feed))
+    draft = await draft_of("run-1", ForkWish((PLAN,)), runs=runs, forks=Forks(feed, cast("Any", None)), toolset=toolset)
+    assert draft.origin == "run-1"
+    assert found == {"check_plan": True, "_ahead": True, "plan_to_json": True}
