@@ -51,12 +51,12 @@ check: setup ## Format, lint, types, import contracts, published schemas
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --strict $(CODE)
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m dagwright.plan_schema --check
+	@$(BIN)/python -m dagwright.plans.schema --check
 	@$(BIN)/python -m dagwright.planner --check
 	@$(BIN)/python -m dagwright.entities --check
 
 docs-schema: setup ## Write the JSON Schemas and the catalogue of verbs in docs anew from the code
-	@$(BIN)/python -m dagwright.plan_schema
+	@$(BIN)/python -m dagwright.plans.schema
 	@$(BIN)/python -m dagwright.planner
 	@$(BIN)/python -m dagwright.entities
 

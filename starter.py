@@ -3,8 +3,8 @@
 import sys
 
 try:
-    from dagwright.cli.app import run_command_line
-    from dagwright.cli.edge import leave
+    from dagwright.interfaces.cli.app import run_command_line
+    from dagwright.interfaces.cli.edge import leave
 except ModuleNotFoundError as error:
     # Whoever types `python starter.py` in a fresh checkout has another Python than the one `make setup` prepares.
     sys.exit(f"{error.name} is not installed here: run `make setup`, then use .venv/bin/python starter.py")

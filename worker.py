@@ -38,31 +38,32 @@ from activities.run_region import region_activity
 from activities.stored_agents import stored_agent_activity
 from activities.unknown_tools import unknown_tool_activity
 from activities.values import Values
-from dagwright import __version__, event_loop, loop_watch
+from dagwright import __version__
 from dagwright.agents.finding import StoredAgentTools, stored_cards
 from dagwright.agents.tools import declared_agents
-from dagwright.cli.background_settings import serving_beside
-from dagwright.cli.edge import guarded, leave
-from dagwright.cli.exits import ExitCode
-from dagwright.cli.leaving import WayOut, stop_signal
-from dagwright.cli.output import Output
-from dagwright.cli.plain_help import PlainHelp
-from dagwright.cli.worker_health import worker_health
-from dagwright.drain import grace_s, writes_in_flight
+from dagwright.core.expressions.cel_program import compile_cel
 from dagwright.entities.lookup_tools import lookup_tools
-from dagwright.file_protection import record_protected
+from dagwright.interfaces.cli.background_settings import serving_beside
+from dagwright.interfaces.cli.edge import guarded, leave
+from dagwright.interfaces.cli.exits import ExitCode
+from dagwright.interfaces.cli.leaving import WayOut, stop_signal
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.plain_help import PlainHelp
+from dagwright.interfaces.cli.worker_health import worker_health
 from dagwright.llm.clients import ModelClients
-from dagwright.logs import configure_logging
-from dagwright.missing_tools import keep_releasing
-from dagwright.plan.cel_program import compile_cel
+from dagwright.logging import configure_logging
 from dagwright.server import open_connection
 from dagwright.server.namespace import StateAttribute
 from dagwright.server.retained import claim_store
 from dagwright.server.store_notes import publish_store
 from dagwright.settings import Settings, load_settings
-from dagwright.told_tools import tell_cards, tell_tools
 from dagwright.tools import ToolRegistry
-from dagwright.toolset import Toolset, load_toolset, references_of
+from dagwright.toolset.file_protection import record_protected
+from dagwright.toolset.tool_directory import tell_cards, tell_tools
+from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+from dagwright.worker import event_loop, event_loop_watchdog
+from dagwright.worker.drain import grace_s, writes_in_flight
+from dagwright.worker.missing_tools import keep_releasing
 from workflows.calls import CallInterceptor
 from workflows.converse import ConverseWorkflow
 from workflows.pursuing import RUN_WORKFLOWS
@@ -203,7 +204,7 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
             stack.push_async_callback(toolset.servers.close)
         workers = create_workers(client, toolset, task_queue=task_queue, models=models)
         # Only from here on there are calls that a loop which stands still keeps from heartbeating.
-        stack.enter_context(loop_watch.standing_told())
+        stack.enter_context(event_loop_watchdog.standing_told())
         for worker in workers:
             await stack.enter_async_context(worker)
         if toolset.own_queues:

@@ -5,9 +5,9 @@ from typing import Any
 import pydantic_core
 from temporalio.activity import Info
 
-from dagwright.contracts.usage import NONE, Usage
-from dagwright.contracts.wire import DETAIL_USAGE, METADATA_ATTEMPT, METADATA_STARTED_AT, METADATA_USAGE
-from dagwright.plan.times import format_time
+from dagwright.core.boundary.usage import NONE, Usage
+from dagwright.core.boundary.wire import DETAIL_USAGE, METADATA_ATTEMPT, METADATA_STARTED_AT, METADATA_USAGE
+from dagwright.core.model.times import format_time
 
 
 def attempt_metadata(info: Info, usage: Usage = NONE) -> dict[str, bytes]:

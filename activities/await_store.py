@@ -15,8 +15,8 @@ from temporalio import activity
 from activities.heartbeats import kept_alive
 from activities.store_waits import with_store
 from activities.values import Values
-from dagwright.contracts.limits import STORED_VALUE_LIMIT_BYTES
-from dagwright.contracts.wire import ACTIVITY_AWAIT_STORE
+from dagwright.core.boundary.limits import STORED_VALUE_LIMIT_BYTES
+from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
 from dagwright.store import PayloadStore, StoreUnavailable
 from dagwright.tools.errors import ValueLost
 

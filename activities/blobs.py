@@ -11,7 +11,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import kept_alive
-from dagwright.contracts.wire import ACTIVITY_GET_BLOB, ACTIVITY_PUT_BLOB
+from dagwright.core.boundary.wire import ACTIVITY_GET_BLOB, ACTIVITY_PUT_BLOB
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 
 ERROR_STATE_LOST = "state_lost"

@@ -12,9 +12,9 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.contracts.limits import INLINE_VALUE_BYTES
-from dagwright.plan.filling import secret_names
-from dagwright.plan.times import format_time
+from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
+from dagwright.core.expressions.filling import secret_names
+from dagwright.core.model.times import format_time
 from dagwright.store import ref_of
 
 _FORMAT = 1

@@ -1,6 +1,6 @@
 """What travels beside the arguments of a tool: the idempotency key, and what only a worker may fill in.
 
-The key and the holes come as activity headers (`dagwright.contracts.wire`). Secrets are found here and nowhere
+The key and the holes come as activity headers (`dagwright.core.boundary.wire`). Secrets are found here and nowhere
 else; `dagwright.tools.redaction` takes them out again of all that goes back to the server or to the payload store.
 """
 
@@ -16,8 +16,7 @@ from temporalio.activity import Info
 from temporalio.api.common.v1 import Payload
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from dagwright.contracts.model_calls import NOTHING_SET, ModelConfig, model_config_from_json
-from dagwright.contracts.wire import (
+from dagwright.core.boundary.wire import (
     HEADER_ANSWERS,
     HEADER_ATTEMPTS,
     HEADER_CACHE,
@@ -29,10 +28,11 @@ from dagwright.contracts.wire import (
     HEADER_OWNER,
     HEADER_WANTED,
 )
-from dagwright.plan.compiled import wanted_from_json
-from dagwright.plan.filling import secret_names
-from dagwright.plan.stored import Want
-from dagwright.plan.tools import Effects, ToolDeclaration, effects_of_call
+from dagwright.core.expressions.filling import secret_names
+from dagwright.core.expressions.stored_values import Want
+from dagwright.core.model.compiled import wanted_from_json
+from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
+from dagwright.planning.model_calls.calls import NOTHING_SET, ModelConfig, model_config_from_json
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import MissingSecret, SecretRefused
 from dagwright.tools.secret_bindings import problem_of_secret

@@ -1,8 +1,8 @@
 """The activity `call_model`: one question to a model, durable as a tool call is.
 
-It takes a request (`dagwright.contracts.model_calls`) whose messages may have holes for stored values, and returns the
-answer, a large one by reference. The client's own retries are off: each attempt asks once, and Temporal's policy
-decides on the next, with the delay that the service asked for.
+It takes a request (`dagwright.planning.model_calls.calls`) whose messages may have holes for stored values, and
+returns the answer, a large one by reference. The client's own retries are off: each attempt asks once, and Temporal's
+policy decides on the next, with the delay that the service asked for.
 
 Attempts: an answer that history has is never asked for again. A worker that dies after the model answered and before
 the server has recorded it, is asked for the answer again by the next attempt, as for a `read`. An answer that the
@@ -32,9 +32,15 @@ from activities.plan_sent import PlanSent
 from activities.store_waits import STORE_MARGIN_S, StoreWaits
 from activities.telling import Pace, TextTold
 from activities.values import Values
-from dagwright.contracts.agent_asking import marker_in
-from dagwright.contracts.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
-from dagwright.contracts.model_calls import (
+from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
+from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL, DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY, METADATA_STORED
+from dagwright.core.expressions.stored_values import stored_to_json
+from dagwright.core.model.tools import Effects
+from dagwright.llm.clients import ModelClients
+from dagwright.planner.prompts import broken_off_words
+from dagwright.planner.rounds_reading import read_round
+from dagwright.planning.agent_loop.asking import marker_in
+from dagwright.planning.model_calls.calls import (
     ModelAnswer,
     ModelError,
     ModelRequest,
@@ -44,15 +50,9 @@ from dagwright.contracts.model_calls import (
     request_from_json,
     user,
 )
-from dagwright.contracts.model_failures import ModelFailure
-from dagwright.contracts.model_messages import fitting
-from dagwright.contracts.told_answers import MARKER, TOLD, TOOL_CALLS_BYTES
-from dagwright.contracts.wire import ACTIVITY_CALL_MODEL, DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY, METADATA_STORED
-from dagwright.llm.clients import ModelClients
-from dagwright.plan.stored import stored_to_json
-from dagwright.plan.tools import Effects
-from dagwright.planner.prompts import broken_off_words
-from dagwright.planner.rounds_reading import read_round
+from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.model_calls.messages import fitting
+from dagwright.planning.model_calls.responses import MARKER, TOLD, TOOL_CALLS_BYTES
 from dagwright.tools.context import Cancellation
 from dagwright.tools.errors import InvalidArguments, ResultNotKept, ResultTooLarge, ValueLost, ValueNotLoaded
 from dagwright.tools.redaction import Redaction

@@ -53,12 +53,9 @@ from activities.result_cache import Asked, ResultCache
 from activities.store_waits import STORE_MARGIN_S, StoreWaits
 from activities.tool_runs import Outcome, ToolRun, run_tool
 from activities.values import Values
-from dagwright.contracts.decoding import json_from_bytes
-from dagwright.contracts.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
-from dagwright.contracts.model_calls import ModelAnswer, ModelCall
-from dagwright.contracts.model_failures import ModelFailure
-from dagwright.contracts.outcomes import outcome_unknown_words
-from dagwright.contracts.wire import (
+from dagwright.core.boundary.decoding import json_from_bytes
+from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
+from dagwright.core.boundary.wire import (
     DETAIL_SEEN,
     DETAIL_UNSTORED_BYTES,
     DETAIL_WHOLE,
@@ -68,11 +65,13 @@ from dagwright.contracts.wire import (
     METADATA_STORED,
     METADATA_TOOL_VERSION,
 )
-from dagwright.drain import drain_s, writes_in_flight
+from dagwright.core.expressions.stored_values import StoredValue, stored_to_json
+from dagwright.core.model.lineage import seen_of_places
+from dagwright.core.model.tools import Effects
 from dagwright.llm.clients import ModelClients
-from dagwright.plan.seen import seen_of_places
-from dagwright.plan.stored import StoredValue, stored_to_json
-from dagwright.plan.tools import Effects
+from dagwright.planning.model_calls.calls import ModelAnswer, ModelCall
+from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.protocol.outcomes import outcome_unknown_words
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext
 from dagwright.tools.environment import ToolEnvironment
@@ -89,6 +88,7 @@ from dagwright.tools.questions import Models
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.results import encoded_json, plain_json
 from dagwright.tools.secret_bindings import hosts_of_secrets
+from dagwright.worker.drain import drain_s, writes_in_flight
 
 T = TypeVar("T")
 

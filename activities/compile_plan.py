@@ -14,20 +14,20 @@ from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import kept_alive
 from activities.store_waits import with_store
-from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
-from dagwright.contracts.rounds import RoundsLimits
-from dagwright.contracts.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE, ANSWER_NOTIFY
-from dagwright.plan.agents import agent_cards
-from dagwright.plan.compiled import CompiledPlan, plan_to_json
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.policy import default_policy, policy_from_json
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan_pages import Travelling, made_to_travel
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE, ANSWER_NOTIFY
+from dagwright.core.model.agents import agent_cards
+from dagwright.core.model.compiled import CompiledPlan, plan_to_json
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.policy import default_policy, policy_from_json
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.planner.rounds_starting import is_rounds, rounds_of_document
 from dagwright.planner.starting import goal_of_document, is_goal
-from dagwright.preparation import check_plan, policy_problems, prepare_to_ask, unknown_tools
+from dagwright.planning.rounds.rounds import RoundsLimits
+from dagwright.plans.pages import Travelling, made_to_travel
+from dagwright.plans.preparation import check_plan, policy_problems, prepare_to_ask, unknown_tools
 from dagwright.store import PayloadStore
-from dagwright.told_tools import told_tools
+from dagwright.toolset.tool_directory import told_tools
 
 ERROR_PLAN_INVALID = "invalid"
 """`ApplicationError.type`; the first detail is the list of problems."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from temporalio import activity
 
-from dagwright.contracts.wire import ACTIVITY_END_CANCELLED
+from dagwright.core.boundary.wire import ACTIVITY_END_CANCELLED
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 

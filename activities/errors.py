@@ -14,16 +14,16 @@ from typing import Any
 import httpx
 from temporalio.exceptions import ApplicationError
 
-from dagwright.contracts.limits import FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
-from dagwright.contracts.model_calls import Action
-from dagwright.contracts.model_failures import ModelFailure
-from dagwright.contracts.wire import (
+from dagwright.core.boundary.limits import FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.wire import (
     ERROR_ASK_PERSON,
     ERROR_NOT_STARTED,
     ERROR_OUTCOME_UNKNOWN,
     ERROR_TOOL_PARKED,
 )
-from dagwright.plan.tools import Effects
+from dagwright.core.model.tools import Effects
+from dagwright.planning.model_calls.calls import Action
+from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.tools.errors import (
     AskPerson,
     GiveUp,

@@ -13,11 +13,11 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.heartbeats import kept_alive
-from dagwright.cancelled_runs import read_recorded_document
-from dagwright.contracts.documents import encoded_size, error_json
-from dagwright.contracts.limits import RESULT_LIMIT_BYTES
-from dagwright.contracts.wire import ACTIVITY_FIND_ENDED, DETAIL_SEEN, ERROR_PLAN_FAILED
-from dagwright.plan.states import RunStatus
+from dagwright.core.boundary.limits import RESULT_LIMIT_BYTES
+from dagwright.core.boundary.wire import ACTIVITY_FIND_ENDED, DETAIL_SEEN, ERROR_PLAN_FAILED
+from dagwright.core.model.states import RunStatus
+from dagwright.history.cancelled_runs import read_recorded_document
+from dagwright.protocol.documents import encoded_size, error_json
 
 _TOLD_BYTES = 4 * RESULT_LIMIT_BYTES
 """Ends that are told at once: a result has a limit, and the rest is told the next time."""

@@ -15,8 +15,7 @@ import structlog
 from temporalio import activity
 
 from activities.call_starts import CallStarts, CallStopped
-from dagwright.contracts.text_so_far import TextSoFar
-from dagwright.contracts.usage import (
+from dagwright.core.boundary.usage import (
     NONE,
     USAGE_PLACE,
     Usage,
@@ -25,7 +24,8 @@ from dagwright.contracts.usage import (
     usage_of_heartbeat,
     wait_of_heartbeat,
 )
-from dagwright.contracts.wire import DETAIL_CALLS, DETAIL_STARTED, DETAIL_USAGE, DETAIL_WAITS_FOR
+from dagwright.core.boundary.wire import DETAIL_CALLS, DETAIL_STARTED, DETAIL_USAGE, DETAIL_WAITS_FOR
+from dagwright.planning.model_calls.partial_text import TextSoFar
 from dagwright.tools.context import Progress
 
 LONGEST_INTERVAL_S = 5.0

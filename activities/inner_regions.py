@@ -14,13 +14,13 @@ from typing import Any
 import pydantic_core
 
 from activities.region_slices import RegionSlice, tell_outside
-from dagwright.contracts.inner_slices import InnerSlice, told_from_json, told_to_json
-from dagwright.contracts.slices import end_from_json, end_to_json
-from dagwright.plan.detached import Inside
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus, Phase, Record
-from dagwright.plan.unfilled import unfilled_from_json
-from dagwright.plan_pages import inside_pages, read_inside
+from dagwright.core.compiler.offloaded_regions import Inside
+from dagwright.core.expressions.value_refs import unfilled_from_json
+from dagwright.core.model.states import NodeStatus, Phase, Record
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.regions.batches import end_from_json, end_to_json
+from dagwright.features.regions.offloaded_batches import InnerSlice, told_from_json, told_to_json
+from dagwright.plans.pages import inside_pages, read_inside
 from dagwright.store import PayloadStore
 
 KEPT_NODES = 1_200_000

@@ -10,8 +10,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.store_waits import with_store
-from dagwright.contracts.packing import pack_json
-from dagwright.contracts.wire import ACTIVITY_LOAD_PLAN
+from dagwright.core.boundary.packing import pack_json
+from dagwright.core.boundary.wire import ACTIVITY_LOAD_PLAN
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 
 ERROR_PLAN_LOST = "plan_lost"

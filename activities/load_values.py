@@ -15,9 +15,9 @@ from temporalio.common import RawValue
 from activities.errors import activity_failure_of, posture_of
 from activities.store_waits import with_store
 from activities.values import Values
-from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES
-from dagwright.contracts.wire import ACTIVITY_LOAD_VALUES
-from dagwright.plan.tools import Effects
+from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES
+from dagwright.core.boundary.wire import ACTIVITY_LOAD_VALUES
+from dagwright.core.model.tools import Effects
 from dagwright.tools.errors import ResultTooLarge, ToolError
 from dagwright.tools.redaction import Redaction
 

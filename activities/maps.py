@@ -18,13 +18,13 @@ from temporalio.exceptions import ApplicationError
 from activities.errors import posture_of
 from activities.store_waits import with_store
 from activities.values import Loaded, Values
-from dagwright.contracts.limits import INLINE_VALUE_BYTES, JOINED_LIMIT_BYTES
-from dagwright.contracts.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEMS, METADATA_STORED
-from dagwright.plan.compiled import wanted_from_json
-from dagwright.plan.items import MAX_KEY_BYTES, stored_list_from_json
-from dagwright.plan.stored import Path, StoredValue, Want, stored_to_json, unfilled_places
-from dagwright.plan.tools import Effects
-from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
+from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, JOINED_LIMIT_BYTES
+from dagwright.core.boundary.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEMS, METADATA_STORED
+from dagwright.core.expressions.stored_values import Path, StoredValue, Want, stored_to_json, unfilled_places
+from dagwright.core.expressions.value_refs import unfilled_from_json, unfilled_to_json
+from dagwright.core.model.compiled import wanted_from_json
+from dagwright.core.model.items import MAX_KEY_BYTES, stored_list_from_json
+from dagwright.core.model.tools import Effects
 from dagwright.tools.errors import ResultNotKept, ValueLost, ValueNotLoaded
 
 _INLINE_ITEMS_BYTES = 256 * 1024

@@ -11,11 +11,11 @@ from typing import Any
 from temporalio import activity
 
 from activities.heartbeats import Heartbeats
-from dagwright.contracts.model_calls import ModelAnswer, ModelCall, ModelError, NamedEndpoint
-from dagwright.contracts.model_failures import ModelFailure
-from dagwright.contracts.usage import Usage
+from dagwright.core.boundary.usage import Usage
 from dagwright.llm.client import ModelClient, ModelStream
 from dagwright.llm.clients import ModelClients, SecretMissing
+from dagwright.planning.model_calls.calls import ModelAnswer, ModelCall, ModelError, NamedEndpoint
+from dagwright.planning.model_calls.failures import ModelFailure
 
 
 class ModelAsks:

@@ -19,10 +19,10 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import Heartbeats
-from dagwright.contracts.hooks import Hook, signed_headers
-from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
-from dagwright.contracts.notices import told
-from dagwright.contracts.wire import ACTIVITY_NOTIFY
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.wire import ACTIVITY_NOTIFY
+from dagwright.protocol.notifications import told
+from dagwright.protocol.webhooks import Hook, signed_headers
 from dagwright.tools.retry_after import retry_after
 
 ERROR_NOT_TOLD = "not_told"

@@ -13,7 +13,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from dagwright.parking import FRESH_S, Parked, go_on_with_call, parked_tool, pause_call
+from dagwright.server.tool_pauses import FRESH_S, Parked, go_on_with_call, parked_tool, pause_call
 
 _LOG = structlog.stdlib.get_logger("activities.parked_calls")
 

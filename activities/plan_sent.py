@@ -17,17 +17,17 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHandle
 
-from dagwright.contracts import wire
-from dagwright.contracts.goals import HARMLESS, tools_read
-from dagwright.contracts.messages import MessageInvalid, read_message
-from dagwright.contracts.model_calls import Planning
-from dagwright.contracts.planned import planned_message
+from dagwright.core.boundary import wire
+from dagwright.core.model.tools import effects_of_call
 from dagwright.dialects.streaming import JsonSteps
+from dagwright.features.commands.accepted_nodes import without_nulls
 from dagwright.llm.client import ModelStream
-from dagwright.plan.accepted import without_nulls
-from dagwright.plan.tools import effects_of_call
 from dagwright.planner.reading import fits_early
 from dagwright.planner.schema import MAX_PLANNED_NODES
+from dagwright.planning.model_calls.calls import Planning
+from dagwright.planning.plan_and_execute.goals import HARMLESS, tools_read
+from dagwright.protocol.messages import MessageInvalid, read_message
+from dagwright.protocol.planned_nodes import planned_message
 
 BATCH_S = 0.25
 """Between two messages: what is whole is sent at most so much later, and a run gets no more than four a second."""

@@ -13,15 +13,15 @@ from activities.call_headers import known_secrets
 from activities.errors import posture_of, text_of, whole_of
 from activities.pure_results import PureResults
 from activities.values import Load, Loaded, put_in
-from dagwright.contracts.decoding import json_from_bytes
-from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES, cut_text
-from dagwright.contracts.model_calls import ModelAnswer, ModelCall
-from dagwright.plan.compiled import PURE_TIMEOUT_S
-from dagwright.plan.errors import NodeError
-from dagwright.plan.filling import stored_refs
-from dagwright.plan.tasks import Task
-from dagwright.plan.tools import Effects
-from dagwright.plan.unfilled import WorkerHole, holes_of
+from dagwright.core.boundary.decoding import json_from_bytes
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES, cut_text
+from dagwright.core.expressions.filling import stored_refs
+from dagwright.core.expressions.value_refs import WorkerHole, holes_of
+from dagwright.core.model.compiled import PURE_TIMEOUT_S
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import Effects
+from dagwright.planning.model_calls.calls import ModelAnswer, ModelCall
 from dagwright.tools import ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, ToolContext, entered
 from dagwright.tools.environment import ToolEnvironment

@@ -7,10 +7,10 @@ from concurrent.futures import CancelledError, wait
 
 from activities.cached_results import CachedResult, result_key
 from activities.result_cache import Asked, ResultCache
-from dagwright.contracts.decoding import json_from_bytes
-from dagwright.contracts.outcomes import CallTooLarge, encode_arguments
-from dagwright.plan.tasks import Task
-from dagwright.plan.unfilled import WorkerHole
+from dagwright.core.boundary.decoding import json_from_bytes
+from dagwright.core.expressions.value_refs import WorkerHole
+from dagwright.core.model.tasks import Task
+from dagwright.protocol.outcomes import CallTooLarge, encode_arguments
 from dagwright.tools.context import Cancellation
 from dagwright.tools.results import json_bytes
 

@@ -17,13 +17,13 @@ from activities.call_headers import given_holes
 from activities.errors import Posture, activity_failure_of, posture_of
 from activities.heartbeats import kept_alive
 from activities.values import Values
-from dagwright.contracts.goals import Profile, context_from_json, tools_read
-from dagwright.contracts.so_far import so_far_from_json
-from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN, DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN, DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.planner.intents_reading import read_intents_answer
 from dagwright.planner.reading import read_plan, refused_plan
+from dagwright.planning.plan_and_execute.goals import Profile, context_from_json, tools_read
+from dagwright.planning.plan_and_execute.replan_context import so_far_from_json
 from dagwright.tools.errors import InvalidArguments, ValueNotLoaded
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.results import encoded_json

@@ -14,14 +14,14 @@ from typing import Any
 
 from activities.look_worth import SLOW_S, WorkClock
 from activities.pure_calls import PureCalls, PureEnd, timeout_error, timeout_of
-from dagwright.contracts.limits import INLINE_VALUE_BYTES, INNER_SLICE_BYTES, SLICE_RESULT_BYTES, SLICE_S
-from dagwright.contracts.slices import SliceInput, end_to_json
-from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.errors import NodeError
-from dagwright.plan.projecting import largest_result_bytes
-from dagwright.plan.scheduler import ONE_ATTEMPT, Scheduler
-from dagwright.plan.states import Attempt, NodeStatus, Record
-from dagwright.plan.tasks import Task
+from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, INNER_SLICE_BYTES, SLICE_RESULT_BYTES, SLICE_S
+from dagwright.core.expressions.projection import largest_result_bytes
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import Attempt, NodeStatus, Record
+from dagwright.core.model.tasks import Task
+from dagwright.core.scheduler.scheduler import ONE_ATTEMPT, Scheduler
+from dagwright.features.regions.batches import SliceInput, end_to_json
 from dagwright.tools import ToolSpec
 
 Keep = Callable[[Any, CompiledNode], Awaitable[Any]]

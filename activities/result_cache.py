@@ -19,8 +19,8 @@ import structlog
 from activities.cached_results import CachedResult, from_stored_form, to_stored_form
 from activities.look_worth import SLOW_S, LookWorth, call_seconds
 from activities.tool_runs import Outcome
-from dagwright.contracts.limits import INLINE_VALUE_BYTES
-from dagwright.plan.durations import LONGEST
+from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
+from dagwright.core.model.durations import LONGEST
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
 from dagwright.tools.code import CodeReader
 

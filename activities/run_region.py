@@ -26,18 +26,18 @@ from activities.result_cache import ResultCache
 from activities.store_waits import StoreWaits
 from activities.tool_runs import SHUTDOWN_WAIT_S
 from activities.values import Values
-from dagwright.contracts.inner_slices import read_inner_slice
-from dagwright.contracts.slices import read_slice
-from dagwright.contracts.wire import ACTIVITY_RUN_REGION
-from dagwright.event_loop import hard_work
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.stored import StoredValue
-from dagwright.plan.tools import Effects
+from dagwright.core.boundary.wire import ACTIVITY_RUN_REGION
+from dagwright.core.expressions.stored_values import StoredValue
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.tools import Effects
+from dagwright.features.regions.batches import read_slice
+from dagwright.features.regions.offloaded_batches import read_inner_slice
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import Cancellation
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.results import json_bytes
+from dagwright.worker.event_loop import hard_work
 
 _LOOK_S = 0.05
 """How often somebody looks whether the node that runs is over its timeout."""
@@ -68,7 +68,7 @@ def region_activity(
 
     @activity.defn(name=ACTIVITY_RUN_REGION)
     async def run_region(message: dict[str, Any]) -> RawValue:
-        """Returns the ends of the nodes that `message` gives to run; see `dagwright.contracts`."""
+        """Returns the ends of the nodes that `message` gives to run; see `dagwright.features.regions`."""
         info = activity.info()
         loop, cancellation = asyncio.get_running_loop(), Cancellation()
         results = PureResults(cache, codes, workflow_id=info.workflow_id or "", loop=loop, cancellation=cancellation)

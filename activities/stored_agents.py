@@ -15,9 +15,9 @@ from temporalio.exceptions import ApplicationError
 from activities.call_headers import checked_version
 from activities.call_tool import ToolActivity
 from activities.errors import TOOL_CHANGED
-from dagwright.contracts.decoding import json_from_bytes
-from dagwright.contracts.wire import ERROR_NOT_STARTED
-from dagwright.plan.model_tools import AGENT_PREFIX
+from dagwright.core.boundary.decoding import json_from_bytes
+from dagwright.core.boundary.wire import ERROR_NOT_STARTED
+from dagwright.core.model.model_tools import AGENT_PREFIX
 from dagwright.tools import ToolSpec
 from dagwright.tools.errors import ToolsUnreadable
 

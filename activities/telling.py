@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from activities.heartbeats import Heartbeats
-from dagwright.contracts.text_so_far import end_of
 from dagwright.llm.client import ModelStream
 from dagwright.llm.people_text import PeopleText
+from dagwright.planning.model_calls.partial_text import end_of
 
 SHORTEST_PAUSE_S = 0.1
 """Between two heartbeats of one answer: people see a text run that comes ten times a second."""

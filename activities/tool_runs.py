@@ -17,9 +17,9 @@ import structlog
 from temporalio import activity
 
 from activities.errors import WorkerStopped
-from dagwright.event_loop import hard_work
 from dagwright.tools import ToolSpec
 from dagwright.tools.context import Cancellation, ToolContext, entered
+from dagwright.worker.event_loop import hard_work
 
 _SHORT = 1_000
 """Values in a result, or hundreds of characters, that are encoded at once."""

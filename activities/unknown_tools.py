@@ -2,7 +2,7 @@
 
 The queue of a file of tools or agents keeps its name when the file changes, so a call may reach a worker whose version
 of the file has lost the tool, or does not have it yet. The server keeps the call, without using up its attempts, until
-a worker that has the tool lets it go (`dagwright.missing_tools`). This module must not import workflows.
+a worker that has the tool lets it go (`dagwright.worker.missing_tools`). This module must not import workflows.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,9 +18,9 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from activities.stored_agents import AgentMissing
-from dagwright.contracts.wire import ERROR_TOOL_MISSING, PAUSED_AS_MISSING
-from dagwright.parking import pause_call
-from dagwright.plan.model_tools import AGENT_PREFIX
+from dagwright.core.boundary.wire import ERROR_TOOL_MISSING, PAUSED_AS_MISSING
+from dagwright.core.model.model_tools import AGENT_PREFIX
+from dagwright.server.tool_pauses import pause_call
 
 _LOG = structlog.stdlib.get_logger("activities.unknown_tools")
 _NEXT_ATTEMPT = timedelta(seconds=30)

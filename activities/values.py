@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import pydantic_core
 
-from dagwright.plan.filling import HoleMisplaced, fill, secret_names, stored_refs, walk
-from dagwright.plan.projecting import describe
-from dagwright.plan.resolution import MissingData
-from dagwright.plan.stored import Path, StoredValue, Want
+from dagwright.core.expressions.filling import HoleMisplaced, fill, secret_names, stored_refs, walk
+from dagwright.core.expressions.projection import describe
+from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.expressions.stored_values import Path, StoredValue, Want
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
 from dagwright.tools.errors import InvalidArguments, MissingPart, ResultNotKept, ValueLost, ValueNotLoaded
 

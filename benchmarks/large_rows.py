@@ -12,7 +12,7 @@ from benchmarks.figures import Figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import Bench, recovery_worker, runs_on
 from benchmarks.rows import Row
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.plans.preparation import check_plan, prepare_plan
 
 PURE_NODES = 1_000_000
 PURE_S = 60.0

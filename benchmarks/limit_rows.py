@@ -17,9 +17,9 @@ from benchmarks.figures import Figure, median_figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import Bench, recovery_worker, runs_on
 from benchmarks.rows import RUN_TIMEOUT_S, Row, Sample, event_time, in_turns, run_prepared, seconds_of
-from dagwright.contracts import wire
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.core.boundary import wire
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.plans.preparation import check_plan, prepare_plan
 
 PURE_LARGE = 100_000
 PURE_SMALL = 10_000

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import worker
 from benchmarks.processes import ONE_QUEUE, TOOLS_FILE
-from dagwright import event_loop
-from dagwright.logs import configure_logging
+from dagwright.logging import configure_logging
 from dagwright.server.local import dial
 from dagwright.settings import Settings, load_settings
 from dagwright.tools import ToolRegistry, load_tools
-from dagwright.toolset import Toolset, load_toolset
+from dagwright.toolset.toolset import Toolset, load_toolset
+from dagwright.worker import event_loop
 
 
 def one_queue_toolset(settings: Settings) -> Toolset:

@@ -15,8 +15,8 @@ from benchmarks.limit_rows import WATCHERS, watch
 from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import Bench
 from benchmarks.rows import RUN_TIMEOUT_S, Row, event_time
-from dagwright.contracts import wire
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.core.boundary import wire
+from dagwright.plans.preparation import check_plan, prepare_plan
 
 ANSWER_RATIO = 2.0
 WATCHED_RATIO = 2.0

@@ -13,7 +13,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from benchmarks import tools
-from dagwright.client import Runs, open_runs
+from dagwright.client.runs import Runs, open_runs
 from dagwright.server import Connection, LocalServer
 from dagwright.server.binary import get_binary
 from dagwright.server.local import dial

@@ -23,11 +23,11 @@ from benchmarks.commands import run_to_end
 from benchmarks.figures import Figure, median_figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import BY_HAND_QUEUE, TOOLS_FILE, Bench, cpu_s, python
-from dagwright.client import Runs
-from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.preparation import check_plan, prepare_plan
-from dagwright.toolset import load_toolset
+from dagwright.client.runs import Runs
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.toolset.toolset import load_toolset
 
 TIME_RATIO = 1.10
 SMALL_TIME_RATIO = 1.15

@@ -22,7 +22,7 @@ import httpx
 from benchmarks.figures import Figure
 from benchmarks.processes import TOOLS_FILE, Bench, python
 from benchmarks.rows import RUN_TIMEOUT_S, Row
-from dagwright.gateway.run_events import node_now
+from dagwright.interfaces.http.run_events import node_now
 
 ADDED_S = 0.25
 """By which events may come later at p95 than to a reader without a gateway."""

@@ -2,8 +2,8 @@
 
 import sys
 
-from dagwright.cli.app import run_command_line
-from dagwright.cli.edge import leave
+from dagwright.interfaces.cli.app import run_command_line
+from dagwright.interfaces.cli.edge import leave
 
 if __name__ == "__main__":
     leave(run_command_line(sys.argv[1:]))

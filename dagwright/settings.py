@@ -15,9 +15,9 @@ from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_va
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from dagwright.contracts.hooks import signing_key
-from dagwright.contracts.model_calls import MODEL_NAME_CHARACTERS
-from dagwright.contracts.rounds import (
+from dagwright.core.model.durations import LONGEST
+from dagwright.planning.model_calls.calls import MODEL_NAME_CHARACTERS
+from dagwright.planning.rounds.rounds import (
     MAX_ROUNDS,
     MAX_ROUNDS_LIMIT,
     QUESTION_TIMEOUT_S,
@@ -26,7 +26,7 @@ from dagwright.contracts.rounds import (
     RoundsLimits,
     Synthesis,
 )
-from dagwright.plan.durations import LONGEST
+from dagwright.protocol.webhooks import signing_key
 from dagwright.store.errors import LocationInvalid
 from dagwright.store.location import parse_location
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from dagwright.cli.connecting import command_settings
-from dagwright.cli.edge import guarded, leave
-from dagwright.cli.goals import ask_with
-from dagwright.cli.output import Output
-from dagwright.cli.requests import AskRequest
+from dagwright.interfaces.cli.connecting import command_settings
+from dagwright.interfaces.cli.edge import guarded, leave
+from dagwright.interfaces.cli.goals import ask_with
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.requests import AskRequest
 from dagwright.settings import Settings, load_settings
 
 FOLDER = Path(__file__).parent

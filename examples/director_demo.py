@@ -13,23 +13,23 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from dagwright.cli.async_runs import Farewell, run_async
-from dagwright.cli.connecting import command_settings
-from dagwright.cli.edge import guarded, leave
-from dagwright.cli.exits import ExitCode
-from dagwright.cli.output import Output
-from dagwright.cli.preparing import prepare_run
-from dagwright.cli.request_words import asking_line, command_for, field_lines
-from dagwright.cli.requests import RunRequest
-from dagwright.cli.running import Followed, Showing, follow_to_end, tell_run
-from dagwright.client import Origin, Runs, open_runs
+from dagwright.client.feedback import requests_in
+from dagwright.client.runs import Origin, Runs, open_runs
+from dagwright.client.turns import PreparedRun
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.overview import read_overview
-from dagwright.people import requests_in
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.connecting import command_settings
+from dagwright.interfaces.cli.edge import guarded, leave
+from dagwright.interfaces.cli.exits import ExitCode
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.preparing import prepare_run
+from dagwright.interfaces.cli.request_words import asking_line, command_for, field_lines
+from dagwright.interfaces.cli.requests import RunRequest
+from dagwright.interfaces.cli.running import Followed, Showing, follow_to_end, tell_run
 from dagwright.server import open_connection
 from dagwright.settings import Settings, load_settings
-from dagwright.toolset import Toolset, load_toolset
-from dagwright.turns import PreparedRun
+from dagwright.toolset.toolset import Toolset, load_toolset
 from examples.onboarding_demo import choose_id
 
 PLAN = Path(__file__).parent / "onboarding" / "which_director.json"

@@ -17,12 +17,12 @@ from anyio.from_thread import start_blocking_portal
 from opensearchpy.exceptions import OpenSearchException
 from pydantic import SecretStr
 
-from dagwright.cli.connecting import command_settings
-from dagwright.cli.edge import guarded, leave
-from dagwright.cli.exits import CommandRefused, ExitCode
-from dagwright.cli.goals import ask_with
-from dagwright.cli.output import Output
-from dagwright.cli.requests import AskRequest
+from dagwright.interfaces.cli.connecting import command_settings
+from dagwright.interfaces.cli.edge import guarded, leave
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.goals import ask_with
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.requests import AskRequest
 from dagwright.maritime.indices import Indices
 from dagwright.maritime.loading import LoadFailed, is_loaded, load
 from dagwright.maritime.shipments import DataSet

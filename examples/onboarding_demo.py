@@ -15,24 +15,24 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from dagwright.cli.async_runs import Farewell, run_async
-from dagwright.cli.connecting import command_settings
-from dagwright.cli.edge import guarded, leave
-from dagwright.cli.exits import ExitCode
-from dagwright.cli.output import Output
-from dagwright.cli.preparing import prepare_run
-from dagwright.cli.requests import RunRequest
-from dagwright.cli.running import Followed, Showing, follow_to_end, tell_run
-from dagwright.client import Origin, Runs, open_runs
+from dagwright.client.runs import Origin, Runs, open_runs
+from dagwright.client.turns import PreparedRun
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.entities.onboarding import onboarding_tools
 from dagwright.entities.overview import Overview, changed_rows, read_overview
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.connecting import command_settings
+from dagwright.interfaces.cli.edge import guarded, leave
+from dagwright.interfaces.cli.exits import ExitCode
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.preparing import prepare_run
+from dagwright.interfaces.cli.requests import RunRequest
+from dagwright.interfaces.cli.running import Followed, Showing, follow_to_end, tell_run
 from dagwright.server import LocalServer, open_connection
 from dagwright.settings import Settings, load_settings
 from dagwright.tools import ToolRegistry, ToolSpec
-from dagwright.toolset import Toolset, load_toolset
-from dagwright.turns import PreparedRun
+from dagwright.toolset.toolset import Toolset, load_toolset
 
 FOLDER = Path(__file__).parent / "onboarding"
 ID_PREFIX = "onboarding-demo-"

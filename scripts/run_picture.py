@@ -13,17 +13,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from dagwright.cli.output import with_link
-from dagwright.cli.rendering import Picture
-from dagwright.client import open_runs
+from dagwright.client.runs import open_runs
+from dagwright.core.model.states import NodeStatus
 from dagwright.dialects.reading import read_plan_file
-from dagwright.feed import RunView
-from dagwright.logs import configure_logging
-from dagwright.plan.states import NodeStatus
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.output import with_link
+from dagwright.interfaces.cli.rendering import Picture
+from dagwright.logging import configure_logging
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import open_connection
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from worker import serving
 
 ROOT = Path(__file__).parents[1]

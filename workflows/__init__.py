@@ -1,1 +1,1 @@
-"""Deterministic Temporal workflows: a thin shell around `dagwright.plan`. They see plan and contracts only."""
+"""Deterministic Temporal workflows: a thin shell around the scheduler. They import pure packages only."""

@@ -12,10 +12,10 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, FailureError
 
-from dagwright.contracts import wire
-from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, OWN_HEARTBEAT_S, REF_BYTES, cut_text
-from dagwright.contracts.messages import MessageInvalid, read_message
-from dagwright.contracts.outcomes import is_cancellation
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, OWN_HEARTBEAT_S, REF_BYTES, cut_text
+from dagwright.protocol.messages import MessageInvalid, read_message
+from dagwright.protocol.outcomes import is_cancellation
 from workflows.calls import OWN_ATTEMPT, PATIENT
 
 

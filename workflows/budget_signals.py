@@ -6,12 +6,12 @@ from collections.abc import Callable
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
-from dagwright.contracts import limits, wire
-from dagwright.contracts.acts import Sent
-from dagwright.contracts.budgets import BudgetGiven, given_to_json, told_to_json
-from dagwright.contracts.messages import Parent
-from dagwright.plan.budget import Budget, Up
-from dagwright.plan.scheduler import Scheduler
+from dagwright.core.boundary import limits, wire
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.budgets.budget import Budget, Up
+from dagwright.protocol.budgets import BudgetGiven, given_to_json, told_to_json
+from dagwright.protocol.commands import Sent
+from dagwright.protocol.messages import Parent
 from workflows.sub_plans import SubPlans
 
 

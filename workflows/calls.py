@@ -23,14 +23,14 @@ from temporalio.worker import (
     WorkflowOutboundInterceptor,
 )
 
-from dagwright.contracts import limits, wire
-from dagwright.contracts.idempotency import idempotency_key
-from dagwright.contracts.messages import Parent
-from dagwright.contracts.outcomes import ReadyCall
-from dagwright.contracts.summaries import task_summary
-from dagwright.plan.compiled import RetryRule, wanted_to_json
-from dagwright.plan.tasks import Task
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.boundary import limits, wire
+from dagwright.core.model.compiled import RetryRule, wanted_to_json
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.protocol.idempotency import idempotency_key
+from dagwright.protocol.messages import Parent
+from dagwright.protocol.outcomes import ReadyCall
+from dagwright.protocol.summaries import task_summary
 
 _HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
 """Shorter than an outage of the server doubles effects; longer delays the next attempt (docs/guards.md F15)."""

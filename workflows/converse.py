@@ -1,6 +1,6 @@
 """`Converse`: a session of several requests. It starts the run of each turn, and keeps what the next one has to know.
 
-What may happen to it is decided in `dagwright.contracts.sessions`. The state lies in the memo: whoever looks needs no
+What may happen to it is decided in `dagwright.protocol.sessions`. The state lies in the memo: whoever looks needs no
 worker, and the next execution begins with it, whatever its input says. Runs are abandoned children that report their
 end as sub-plans do; handlers never await, so that a session may always go on in a new execution.
 """
@@ -22,11 +22,12 @@ from temporalio.exceptions import (
     WorkflowAlreadyStartedError,
 )
 
-from dagwright.contracts import limits, wire
-from dagwright.contracts.messages import MessageInvalid, read_message
-from dagwright.contracts.sessions import Session, TurnRefused, input_problem, name_of_session, session_from_json
-from dagwright.contracts.taking import defect
-from dagwright.contracts.turns import (
+from dagwright.core.boundary import limits, wire
+from dagwright.core.model.states import RunStatus
+from dagwright.protocol.command_handler import defect
+from dagwright.protocol.messages import MessageInvalid, read_message
+from dagwright.protocol.sessions import Session, TurnRefused, input_problem, name_of_session, session_from_json
+from dagwright.protocol.turns import (
     OUTCOME_BYTES,
     TurnEnd,
     TurnStart,
@@ -34,7 +35,6 @@ from dagwright.contracts.turns import (
     turn_end_from_json,
     turn_start_from_json,
 )
-from dagwright.plan.states import RunStatus
 from workflows.calls import json_payload
 from workflows.sub_plans import attributes_of_turn, find_ended
 from workflows.timers import now_s

@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dagwright.contracts.feedback_messages import ANYONE
-from dagwright.contracts.limits import DETAIL_LINES
-from dagwright.contracts.wire import SIGNAL_FEEDBACK
-from dagwright.plan.chunks import items_done
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus, Record
-from dagwright.plan.times import format_time
+from dagwright.core.boundary.limits import DETAIL_LINES
+from dagwright.core.boundary.wire import SIGNAL_FEEDBACK
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.times import format_time
+from dagwright.core.scheduler.map_batches import items_done
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.protocol.feedback import ANYONE
 
 _MARKS = {
     NodeStatus.COMPLETED: "✅",

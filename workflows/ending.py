@@ -15,7 +15,7 @@ from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
 
-from dagwright.contracts import wire
+from dagwright.core.boundary import wire
 from workflows.calls import json_payload
 
 ENDS_CANCELED = "ends-canceled"

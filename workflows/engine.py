@@ -17,13 +17,19 @@ from typing import Any, TypeVar
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from dagwright.contracts import limits, wire
-from dagwright.contracts.acts import Taken
-from dagwright.contracts.budgets import ABOVE_LOST, BudgetNews, take_news
-from dagwright.contracts.feedback_messages import awaited
-from dagwright.contracts.marks import HistoryUse, Marks
-from dagwright.contracts.messages import SubPlanEnd
-from dagwright.contracts.outcomes import (
+from dagwright.core.boundary import limits, wire
+from dagwright.core.model.compiled import tool_of
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import STILL_OUTSIDE, NodeStatus, Phase
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.scheduler.scheduler import NO_ATTEMPT, Scheduler
+from dagwright.protocol.budgets import ABOVE_LOST, BudgetNews, take_news
+from dagwright.protocol.commands import Taken
+from dagwright.protocol.feedback import awaited
+from dagwright.protocol.history_limits import HistoryUse, Marks
+from dagwright.protocol.messages import SubPlanEnd
+from dagwright.protocol.outcomes import (
     ReadyCall,
     StoreWait,
     call_again,
@@ -37,13 +43,7 @@ from dagwright.contracts.outcomes import (
     take_sub_plan_end,
     wait_for_store,
 )
-from dagwright.plan.carry import tasks_in_flight
-from dagwright.plan.compiled import tool_of
-from dagwright.plan.errors import NodeError
-from dagwright.plan.scheduler import NO_ATTEMPT, Scheduler
-from dagwright.plan.states import STILL_OUTSIDE, NodeStatus, Phase
-from dagwright.plan.tasks import Task
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.protocol.scheduler_snapshot import tasks_in_flight
 from workflows.budget_signals import BudgetSignals
 from workflows.calls import RunScope, make_call, start_call, start_loading, start_store_wait
 from workflows.maps import start_join

@@ -8,8 +8,11 @@ from typing import Any
 
 from temporalio import workflow
 
-from dagwright.contracts import wire
-from dagwright.contracts.carries import (
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.limits import OWN_HEARTBEAT_S
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.compensation.compensation import NOTHING_BELOW, has_changed
+from dagwright.protocol.run_snapshot import (
     CarryTooLarge,
     RunCarry,
     carry_to_json,
@@ -17,10 +20,7 @@ from dagwright.contracts.carries import (
     state_from_text,
     state_to_text,
 )
-from dagwright.contracts.limits import OWN_HEARTBEAT_S
-from dagwright.plan.carry import carry_of
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.undoing import NOTHING_BELOW, has_changed
+from dagwright.protocol.scheduler_snapshot import carry_of
 from workflows.blobs import TextRefused, put_text
 from workflows.calls import OWN_ATTEMPT, PATIENT
 

@@ -9,9 +9,14 @@ import pydantic_core
 from temporalio import workflow
 from temporalio.common import Priority, RawValue, RetryPolicy
 
-from dagwright.contracts import limits, wire
-from dagwright.contracts.chunk_inputs import ChunkInput
-from dagwright.contracts.chunk_runs import (
+from dagwright.core.boundary import limits, wire
+from dagwright.core.expressions.value_refs import unfilled_from_json
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.tasks import Task
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.protocol.map_batch_inputs import ChunkInput
+from dagwright.protocol.map_batch_runs import (
     chunk_end_to_json,
     chunk_failure_to_json,
     join_input,
@@ -19,11 +24,6 @@ from dagwright.contracts.chunk_runs import (
     own_record,
     pieces_of_results,
 )
-from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.errors import NodeError
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.tasks import Task
-from dagwright.plan.unfilled import unfilled_from_json
 from workflows.blobs import TextRefused, put_text
 from workflows.calls import OWN_ATTEMPT, PATIENT, json_payload
 

@@ -15,11 +15,11 @@ import pydantic_core
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 
-from dagwright.contracts import limits, wire
-from dagwright.contracts.documents import encoded_size
-from dagwright.contracts.notices import NOTE, failure_note, forgotten_note, notice_json, told
-from dagwright.plan.requests import Notice
-from dagwright.plan.scheduler import Scheduler
+from dagwright.core.boundary import limits, wire
+from dagwright.core.model.requests import Notice
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.protocol.documents import encoded_size
+from dagwright.protocol.notifications import NOTE, failure_note, forgotten_note, notice_json, told
 from workflows.calls import OWN_ATTEMPT, RunScope, json_payload
 
 _RETRY = RetryPolicy(maximum_interval=timedelta(minutes=1))

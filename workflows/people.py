@@ -11,12 +11,12 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from dagwright.contracts import wire
-from dagwright.contracts.acts import Taken
-from dagwright.contracts.messages import read_message
-from dagwright.contracts.notes import Notes
-from dagwright.contracts.taking import ActTaker
-from dagwright.plan.requests import Through
+from dagwright.core.boundary import wire
+from dagwright.core.model.requests import Through
+from dagwright.protocol.command_handler import ActTaker
+from dagwright.protocol.commands import Taken
+from dagwright.protocol.messages import read_message
+from dagwright.protocol.notes import Notes
 from workflows.engine import Engine
 from workflows.timers import now_s
 

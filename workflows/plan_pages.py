@@ -1,4 +1,4 @@
-"""Reads a large plan page by page: the workflow's side of `dagwright.plan_pages`."""
+"""Reads a large plan page by page: the workflow's side of `dagwright.plans.pages`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from dagwright.contracts import wire
-from dagwright.contracts.limits import OWN_HEARTBEAT_S, PLAN_STEPS
-from dagwright.contracts.messages import plan_of_pages
-from dagwright.contracts.packing import unpack
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.node_columns import nodes_from_columns
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.limits import OWN_HEARTBEAT_S, PLAN_STEPS
+from dagwright.core.boundary.packing import unpack
+from dagwright.core.compiler.node_columns import nodes_from_columns
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.protocol.messages import plan_of_pages
 from workflows.calls import OWN_ATTEMPT
 
 PAGES_AT_ONCE = 4

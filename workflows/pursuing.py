@@ -1,7 +1,8 @@
 """`RunAgent` and `PursueGoal`: runs whose plans grow by themselves, as workflow types of their own.
 
 They run plans as `RunPlan` does and take every message that it takes; what they add to their plans is decided by the
-pursuit that the plan names (`dagwright.plan.pursuit`). The names tell them apart in lists and in the Temporal UI.
+pursuit that the plan names (`dagwright.features.plan_extension.extender`). The names tell them apart in lists and in
+the Temporal UI.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from dagwright.contracts import wire
+from dagwright.core.boundary import wire
 from workflows.run_plan import PlanWorkflow, RunPlanWorkflow
 
 

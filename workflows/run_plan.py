@@ -23,15 +23,18 @@ from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
-from dagwright.contracts import limits, wire
-from dagwright.contracts.answers import graph_answer, node_answer, status_answer
-from dagwright.contracts.beginnings import begin_fork, begin_run, is_by_model, scheduler_of
-from dagwright.contracts.budgets import BudgetNews, news_of
-from dagwright.contracts.carries import CarryTooLarge, RunCarry, state_to_text
-from dagwright.contracts.chunk_inputs import ChunkInput, handed_on
-from dagwright.contracts.chunk_runs import begin_chunk, with_items
-from dagwright.contracts.deadlines import changed_deadline, deadline_of
-from dagwright.contracts.documents import (
+from dagwright.core.boundary import limits, wire
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import RunStatus
+from dagwright.core.model.times import format_time
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.validation.inputs import wrong_inputs
+from dagwright.features.commands.steering import standing_notes
+from dagwright.protocol.budgets import BudgetNews, news_of
+from dagwright.protocol.command_handler import is_awaited, refuse_unknown, report_of
+from dagwright.protocol.deadlines import changed_deadline, deadline_of
+from dagwright.protocol.documents import (
     RunFacts,
     chunk_document,
     compact_document,
@@ -40,8 +43,10 @@ from dagwright.contracts.documents import (
     result_document,
     shown_requests,
 )
-from dagwright.contracts.failures import NOTHING_COMPLETED_MESSAGE
-from dagwright.contracts.messages import (
+from dagwright.protocol.failures import NOTHING_COMPLETED_MESSAGE
+from dagwright.protocol.map_batch_inputs import ChunkInput, handed_on
+from dagwright.protocol.map_batch_runs import begin_chunk, with_items
+from dagwright.protocol.messages import (
     MessageInvalid,
     RunInput,
     SubPlanEnd,
@@ -50,19 +55,14 @@ from dagwright.contracts.messages import (
     run_input_from_json,
     run_input_to_json,
 )
-from dagwright.contracts.notes import Notes
-from dagwright.contracts.outcomes import is_cancellation, is_sub_plan
-from dagwright.contracts.plan_limits import PlanTooLarge
-from dagwright.contracts.taking import is_awaited, refuse_unknown, report_of
-from dagwright.contracts.turns import end_of_turn
-from dagwright.plan.carry import carry_of, restore, tasks_in_flight
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json
-from dagwright.plan.errors import NodeError
-from dagwright.plan.inputs import wrong_inputs
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import RunStatus
-from dagwright.plan.steering import standing_notes
-from dagwright.plan.times import format_time
+from dagwright.protocol.notes import Notes
+from dagwright.protocol.outcomes import is_cancellation, is_sub_plan
+from dagwright.protocol.plan_limits import PlanTooLarge
+from dagwright.protocol.query_results import graph_answer, node_answer, status_answer
+from dagwright.protocol.run_snapshot import CarryTooLarge, RunCarry, state_to_text
+from dagwright.protocol.run_start import begin_fork, begin_run, is_by_model, scheduler_of
+from dagwright.protocol.scheduler_snapshot import carry_of, restore, tasks_in_flight
+from dagwright.protocol.turns import end_of_turn
 from workflows.blobs import TextRefused
 from workflows.calls import OWN_ATTEMPT, RunScope, json_payload
 from workflows.details import render_details

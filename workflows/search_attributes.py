@@ -11,9 +11,9 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 
-from dagwright.contracts import wire
-from dagwright.contracts.limits import TELLING_PAUSE_S
-from dagwright.plan.states import RunStatus
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.limits import TELLING_PAUSE_S
+from dagwright.core.model.states import RunStatus
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 _AWAITING = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)

@@ -9,7 +9,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from dagwright.contracts import wire
+from dagwright.core.boundary import wire
 from workflows.people import People
 
 

@@ -26,16 +26,20 @@ from temporalio.common import (
 )
 from temporalio.exceptions import ActivityError, FailureError
 
-from dagwright.contracts import limits, wire
-from dagwright.contracts.acts import Sent
-from dagwright.contracts.beginnings import handed_down
-from dagwright.contracts.budgets import shared_budget
-from dagwright.contracts.carries import carry_from_json
-from dagwright.contracts.chunk_inputs import handed_on
-from dagwright.contracts.chunk_runs import chunk_run_input, width_message, width_of_chunk
-from dagwright.contracts.documents import encoded_size, error_json
-from dagwright.contracts.failures import NOTHING_COMPLETED_MESSAGE
-from dagwright.contracts.messages import (
+from dagwright.core.boundary import limits, wire
+from dagwright.core.expressions.value_refs import unfilled_to_json
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import RunStatus
+from dagwright.core.model.tasks import Task
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.planning.extenders import workflow_type_of
+from dagwright.protocol.budgets import shared_budget
+from dagwright.protocol.commands import Sent
+from dagwright.protocol.documents import encoded_size, error_json
+from dagwright.protocol.failures import NOTHING_COMPLETED_MESSAGE
+from dagwright.protocol.map_batch_inputs import handed_on
+from dagwright.protocol.map_batch_runs import chunk_run_input, width_message, width_of_chunk
+from dagwright.protocol.messages import (
     MessageInvalid,
     Parent,
     RunInput,
@@ -43,17 +47,13 @@ from dagwright.contracts.messages import (
     TurnPlace,
     run_input_to_json,
 )
-from dagwright.contracts.outcomes import ResultInvalid, found_ends, read_sub_plan_end, sub_plan_failure
-from dagwright.contracts.pursuits import workflow_type_of
-from dagwright.contracts.run_attributes import identifying_pairs
-from dagwright.contracts.summaries import task_summary
-from dagwright.contracts.tags import keyword
-from dagwright.contracts.turns import TurnEnd
-from dagwright.plan.errors import NodeError
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import RunStatus
-from dagwright.plan.tasks import Task
-from dagwright.plan.unfilled import unfilled_to_json
+from dagwright.protocol.outcomes import ResultInvalid, found_ends, read_sub_plan_end, sub_plan_failure
+from dagwright.protocol.run_attributes import identifying_pairs
+from dagwright.protocol.run_snapshot import carry_from_json
+from dagwright.protocol.run_start import handed_down
+from dagwright.protocol.summaries import task_summary
+from dagwright.protocol.tags import keyword
+from dagwright.protocol.turns import TurnEnd
 from workflows.calls import RunScope, json_payload, owner_of_run
 from workflows.timers import now_s
 

@@ -15,8 +15,8 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from dagwright.contracts import wire
-from dagwright.plan.references import suggestion
+from dagwright.core.boundary import wire
+from dagwright.core.expressions.references import suggestion
 
 _PATCH = "unknown-workflow-type"
 _SHOWN_CHARACTERS = 200

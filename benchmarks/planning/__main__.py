@@ -13,10 +13,10 @@ from pathlib import Path
 from benchmarks.planning.asking import Planned, plan_all
 from benchmarks.planning.cases import read_cases
 from benchmarks.planning.report import report, table
-from dagwright.contracts.goals import MOST_PLANS
-from dagwright.contracts.model_calls import ModelConfig
 from dagwright.llm import Endpoint, ModelClient
 from dagwright.planner import Asked
+from dagwright.planning.model_calls.calls import ModelConfig
+from dagwright.planning.plan_and_execute.goals import MOST_PLANS
 from dagwright.settings import Settings
 
 PARALLEL = 4

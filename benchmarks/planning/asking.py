@@ -7,15 +7,15 @@ from typing import Any
 
 from benchmarks.planning.cases import Case, Cases
 from benchmarks.planning.score import PlanFacts, facts_of_plan
-from dagwright.contracts.goal_nodes import plan_request
-from dagwright.contracts.goals import PLAN, REPAIR, goal_from_json
-from dagwright.contracts.model_calls import Message, user
-from dagwright.contracts.model_failures import ModelFailure
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.usage import NONE, Usage
 from dagwright.llm import ModelClient
-from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.plan.usage import NONE, Usage
 from dagwright.planner import Asked, catalogue_of, planning_messages, prepare_goal, repair_words
 from dagwright.planner.reading import read_plan
+from dagwright.planning.model_calls.calls import Message, user
+from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.plan_and_execute.goals import PLAN, REPAIR, goal_from_json
+from dagwright.planning.plan_and_execute.nodes import plan_request
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.planning.score import PlanFacts, facts_of_plan
+from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.dialects.yaml_reader import read_yaml
-from dagwright.plan.tools import Effects, ToolDeclaration
 
 REQUESTS_FILE = Path(__file__).parent / "requests.yaml"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.planning.asking import Planned
 from benchmarks.planning.score import Scores, score
-from dagwright.plan.usage import NONE, Usage
+from dagwright.core.model.usage import NONE, Usage
 
 _NAMED = {
     "node_f1": "node F1",

@@ -27,16 +27,16 @@ from benchmarks.planning import round_workers
 from benchmarks.planning.streaming import Place
 from benchmarks.processes import Bench, KillableWorker, python
 from benchmarks.rows import RUN_TIMEOUT_S, event_time
-from dagwright.contracts import wire
-from dagwright.contracts.messages import RunInput, run_input_to_json
-from dagwright.contracts.rounds import RoundsLimits
+from dagwright.core.boundary import wire
 from dagwright.planner import RoundsAsked, prepare_rounds
+from dagwright.planning.rounds.rounds import RoundsLimits
+from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.server import LocalServer
 from dagwright.server.local import dial
 from dagwright.server.namespace import register_search_attributes
 from dagwright.settings import Settings
 from dagwright.testing import ANY_NUMBER, ModelServer, Step, json_text, step
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 
 QUESTIONS, AT_ONCE, ROUNDS = 10, 50, 6
 ANSWER = "It is so."

@@ -19,15 +19,15 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.expressions.references import BadReferences, ResultOf, parse_template
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.plan import Node
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.dialects.foreign import with_texts
 from dagwright.dialects.written_plan import read_written_plan
-from dagwright.plan.document import Document
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.model import Node
-from dagwright.plan.references import BadReferences, ResultOf, parse_template
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan.validation import check_document
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,16 +27,16 @@ from benchmarks.planning.paced import SHAPES, TOKEN_CHARACTERS, TOOL, Shape, age
 from benchmarks.planning.streaming_report import Compared, Taken, comparison, report, written_figure
 from benchmarks.processes import python, running
 from benchmarks.rows import RUN_TIMEOUT_S, event_time
-from dagwright.contracts import wire
-from dagwright.contracts.agent_spec import OBJECTIVE, AgentSpec, agent_plan
-from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.core.boundary import wire
 from dagwright.planner import Asked, prepare_goal
+from dagwright.planning.agent_loop.spec import OBJECTIVE, AgentSpec, agent_plan
+from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.server import LocalServer
 from dagwright.server.local import dial
 from dagwright.server.namespace import register_search_attributes
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, ReceivedCall, Step
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 
 SIZES = (3, 6, 9)
 REPEATS = 3

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from dagwright.contracts.model_calls import Message, ModelConfig, OutputSchema
-from dagwright.plan.agent_cards import AgentCard
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.planning.model_calls.calls import Message, ModelConfig, OutputSchema
 from dagwright.tools.context import ToolContext
 from dagwright.tools.errors import AskPerson, GiveUp, ToolsUnreadable
 from dagwright.tools.loading import load_module

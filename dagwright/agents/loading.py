@@ -6,11 +6,11 @@ from pathlib import Path
 from dagwright.agents.classes import ClassAgent, load_class
 from dagwright.agents.reading import read_agents
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.errors import pointer
-from dagwright.tool_references import absolute_path
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.errors import pointer
 from dagwright.tools.errors import ToolsUnreadable
 from dagwright.tools.loading import load_module
+from dagwright.tools.references import absolute_path
 
 
 def load_agents(files: Sequence[str]) -> AgentRegistry:

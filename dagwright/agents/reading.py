@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from dagwright.agents.registry import AgentsUnreadable
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.agent_cards import MODEL_WORDS, AgentCard
+from dagwright.core.model.errors import PlanInvalid, pointer
 from dagwright.dialects.reading import read_plan_file
-from dagwright.plan.agent_cards import MODEL_WORDS, AgentCard
-from dagwright.plan.errors import PlanInvalid, pointer
-from dagwright.plan.references import suggestion
 
 _ROOT = "agents"
 _EXPECTED = {

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.agents.classes import AgentContext
-from dagwright.contracts.model_calls import Action, Message, system, user
-from dagwright.contracts.model_failures import ModelFailure
-from dagwright.contracts.model_messages import cut
+from dagwright.planning.model_calls.calls import Action, Message, system, user
+from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.model_calls.messages import cut
 from dagwright.tools.errors import GiveUp
 
 STEPS = 5

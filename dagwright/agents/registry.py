@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from dagwright.agents.classes import ClassAgent
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.references import suggestion
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.agent_cards import AgentCard
 from dagwright.tools.errors import ToolsUnreadable
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 
 from dagwright.agents.classes import question_to_person
-from dagwright.contracts.hooks import signed_headers, signing_key
-from dagwright.contracts.limits import BUILT_IN_RESULT_BYTES
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.references import suggestion
+from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.protocol.webhooks import signed_headers, signing_key
 from dagwright.tools.builtin.addresses import PinnedTransport
 from dagwright.tools.context import ToolContext
 from dagwright.tools.environment import ToolEnvironment

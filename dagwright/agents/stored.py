@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import JSON, DateTime, String, UniqueConstraint, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
+from dagwright.core.model.agent_cards import NAME_BYTES, AgentCard, card_from_json
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.models import Base
-from dagwright.plan.agent_cards import NAME_BYTES, AgentCard, card_from_json
 
 TABLE = "agent_card"
 

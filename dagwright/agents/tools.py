@@ -8,16 +8,16 @@ from typing import Any
 from dagwright.agents.classes import AgentContext, ClassAgent, load_class
 from dagwright.agents.registry import AgentRegistry
 from dagwright.agents.services import ServiceCall
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import agent_declaration
-from dagwright.plan.model_tools import AGENT_PREFIX
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.tool_references import agents_reference
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.model_tools import AGENT_PREFIX
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools.context import context as current_call
 from dagwright.tools.docstrings import Documentation
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import ToolChanged, ToolsUnreadable
 from dagwright.tools.parameters import parameters_of
+from dagwright.tools.references import agents_reference
 from dagwright.tools.registry import ToolRegistry
 from dagwright.tools.spec import ToolSpec
 

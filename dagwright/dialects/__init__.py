@@ -3,7 +3,7 @@
 Two of them are texts (`llmcompiler`, `rewoo`): such a document is a JSON value too, a string.
 
 A dialect only translates. What holds for every plan (ids, edges, references, cycles, tools, arguments) is
-checked once, in `dagwright.plan.validation`.
+checked once, in `dagwright.core.validation.validation`.
 """
 
 import re
@@ -12,6 +12,11 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import agents
 from dagwright.dialects.agents import read_agents
 from dagwright.dialects.hugginggpt import read_hugginggpt
@@ -25,11 +30,6 @@ from dagwright.dialects.steps import read_steps
 from dagwright.dialects.subgoals import read_subgoals
 from dagwright.dialects.taskbench import read_taskbench
 from dagwright.dialects.tasks import read_tasks
-from dagwright.plan.document import Document
-from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.plan.model import NODE_FIELDS, PLAN_FIELDS
-from dagwright.plan.references import suggestion
-from dagwright.plan.tools import ToolDeclaration
 
 TEXT_DIALECTS: Final = ("llmcompiler", "rewoo")
 """Names of the dialects whose documents are texts."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import Problem
 from dagwright.dialects.draft import STAND_IN, Draft, Entry, entry_name, node_ids
 from dagwright.dialects.json_reader import describe
-from dagwright.plan.document import Document
-from dagwright.plan.errors import Problem
 
 KEYS = frozenset({"id", "agent", "objective", "depends_on"})
 ROOT_KEYS = frozenset({"nodes", "metadata"})

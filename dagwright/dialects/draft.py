@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.expressions.references import Lookup, Reference, suggestion
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import Note, PlanInvalid, Problem, ProblemList, pointer
 from dagwright.dialects.json_reader import describe, printable
-from dagwright.plan.document import Document
-from dagwright.plan.errors import Note, PlanInvalid, Problem, ProblemList, pointer
-from dagwright.plan.references import Lookup, Reference, suggestion
 
 STAND_IN: Mapping[str, Any] = {"human": {}}
 """What a node does whose own kind could not be read: something with which nothing can be wrong."""

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
+from dagwright.core.expressions.references import KEY_HINT, Reference, reference_key_message, walk_keys
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects.draft import Draft
 from dagwright.dialects.json_reader import describe
-from dagwright.plan.document import Document
-from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.plan.references import KEY_HINT, Reference, reference_key_message, walk_keys
-from dagwright.plan.tools import ToolDeclaration
 
 Tools = Mapping[str, ToolDeclaration]
 T = TypeVar("T")

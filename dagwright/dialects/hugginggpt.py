@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.expressions.references import ResultOf
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import Note
 from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
 from dagwright.dialects.foreign import key_problems, with_references, with_texts
 from dagwright.dialects.json_reader import describe
-from dagwright.plan.document import Document
-from dagwright.plan.errors import Note
-from dagwright.plan.references import ResultOf
 
 KEYS = frozenset({"task", "id", "dep", "args"})
 NONE = -1

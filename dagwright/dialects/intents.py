@@ -11,14 +11,14 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.expressions.references import Lookup, ResultOf, suggestion
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import Note, Problem, pointer
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
 from dagwright.dialects.foreign import key_problems
 from dagwright.dialects.json_reader import describe
-from dagwright.plan.document import Document
-from dagwright.plan.entity_types import UnknownEntityType, jurisdiction_of, kind_of
-from dagwright.plan.errors import Note, Problem, pointer
-from dagwright.plan.references import Lookup, ResultOf, suggestion
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.features.lookups.entity_types import UnknownEntityType, jurisdiction_of, kind_of
 
 _KEYS = frozenset({"verb", "params", "refs", "lookups"})
 _GROUPS = ("params", "refs", "lookups")

@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dagwright.plan.errors import PlanInvalid, Problem, pointer
-from dagwright.plan.paths import describe_type
+from dagwright.core.expressions.paths import describe_type
+from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 
 MAX_DEPTH = 100
 """Lists and objects inside one another. Python's JSON writer and pydantic end between 250 and 1,000."""

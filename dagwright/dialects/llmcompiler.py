@@ -13,6 +13,9 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from dagwright.core.expressions.references import ResultOf
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import Note, PlanInvalid, Problem
 from dagwright.dialects.draft import STAND_IN, Draft, tool_or_stand_in
 from dagwright.dialects.foreign import (
     Tools,
@@ -26,9 +29,6 @@ from dagwright.dialects.foreign import (
 )
 from dagwright.dialects.json_reader import describe
 from dagwright.dialects.written_values import CUT_OFF, NotRead, read_value, skip_space
-from dagwright.plan.document import Document
-from dagwright.plan.errors import Note, PlanInvalid, Problem
-from dagwright.plan.references import ResultOf
 
 TASK: Final = re.compile(r"[ \t]*(?P<number>[0-9]{1,9})\.[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\(")
 """How the line of a task begins."""

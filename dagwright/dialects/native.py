@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import Note, PlanInvalid, Problem, ProblemList, pointer
 from dagwright.dialects.draft import STAND_IN
 from dagwright.dialects.json_reader import describe
-from dagwright.plan.document import Document
-from dagwright.plan.errors import Note, PlanInvalid, Problem, ProblemList, pointer
 
 _STAND_IN_PLAN = {"plan": 1, "nodes": [{"id": "unread", **STAND_IN}]}
 

@@ -11,10 +11,10 @@ from typing import BinaryIO
 
 from pydantic import JsonValue
 
+from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.dialects import text_dialect
 from dagwright.dialects.json_reader import printable, read_json
 from dagwright.dialects.yaml_reader import read_yaml
-from dagwright.plan.errors import PlanInvalid, Problem, pointer
 
 MAX_FILE_BYTES = 200_000_000
 """A plan of 1,000,000 nodes has about 150 MB; more is another kind of file."""

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from dagwright.core.expressions.references import ResultOf
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import Problem
 from dagwright.dialects.draft import STAND_IN, Draft
 from dagwright.dialects.foreign import Tools, by_name, document_of_text, lines_of, literal, with_references
-from dagwright.plan.document import Document
-from dagwright.plan.errors import Problem
-from dagwright.plan.references import ResultOf
 
 STEP: Final = re.compile(r"#(?P<id>E[0-9]{1,9})[ \t]*=[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\[")
 """How a step begins, within its line."""

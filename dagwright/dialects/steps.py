@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.model.document import Document
 from dagwright.dialects.draft import Draft, Entry, entry_name, node_ids, tool_or_stand_in
-from dagwright.plan.document import Document
 
 _KEYS = frozenset({"id", "intent", "tool", "arguments", "depends_on"})
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dagwright.core.model.errors import Problem
 from dagwright.dialects.written_values import NotRead, read_value
-from dagwright.plan.errors import Problem
 
 ENTRY_KEYS: Final = frozenset({"nodes", "dag", "steps", "plan", "intents", "sub_goals", "task_nodes"})
 """Keys of a document whose list holds its steps; a list alone holds them too."""

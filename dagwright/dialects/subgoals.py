@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.expressions.references import ResultOf, suggestion
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import Problem, pointer
+from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
 from dagwright.dialects.json_reader import describe
-from dagwright.plan.document import Document
-from dagwright.plan.errors import Problem, pointer
-from dagwright.plan.references import ResultOf, suggestion
-from dagwright.plan.worker_results import SUB_GOAL_PREFIX
 
 _KEYS = frozenset({"id", "worker", "description", "inputs", "params", "outputs", "goal_type"})
 _STATE_KEYS = frozenset({"status", "result", "error"})

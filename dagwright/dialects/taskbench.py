@@ -14,12 +14,12 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.expressions.references import ResultOf, suggestion
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import Problem
 from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
 from dagwright.dialects.foreign import Tools, by_name, key_problems, with_references, with_texts
 from dagwright.dialects.json_reader import describe
-from dagwright.plan.document import Document
-from dagwright.plan.errors import Problem
-from dagwright.plan.references import ResultOf, suggestion
 
 NODES = "task_nodes"
 _KEYS = frozenset({"task", "arguments"})

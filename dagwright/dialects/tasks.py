@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.expressions.references import BadReferences, ResultOf, holds_reference, parse_template
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import Note
 from dagwright.dialects.draft import Draft, Entry, entry_name, node_ids, tool_or_stand_in
-from dagwright.plan.document import Document
-from dagwright.plan.errors import Note
-from dagwright.plan.references import BadReferences, ResultOf, holds_reference, parse_template
 
 _KEYS = frozenset({"id", "tool", "query", "dependencies"})
 _ID = re.compile(r"[A-Za-z0-9_-]+")

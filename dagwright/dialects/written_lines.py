@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from dagwright.plan.errors import Problem, pointer
+from dagwright.core.model.errors import Problem, pointer
 
 _UNREAD = ("invalid_syntax", "unreadable")
 """Codes of what keeps a text from being read; the message has the line."""

@@ -11,6 +11,9 @@ from typing import Any, Final
 from pydantic import JsonValue
 from rapidfuzz import fuzz, process
 
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import TEXT_DIALECTS, text_dialect, to_document
 from dagwright.dialects.draft import STAND_IN
 from dagwright.dialects.llmcompiler import tasks_of
@@ -18,9 +21,6 @@ from dagwright.dialects.rewoo import steps_of
 from dagwright.dialects.written_references import mend_references, with_text_ids
 from dagwright.dialects.written_text import read_written_json, without_thinking
 from dagwright.dialects.written_values import CUT_OFF, Mend, bounded, folded
-from dagwright.plan.document import Document
-from dagwright.plan.errors import PlanInvalid, Problem, pointer
-from dagwright.plan.tools import ToolDeclaration
 
 MAX_WRITTEN_CHARACTERS: Final = 4_000_000
 """A model's longest answers have some 100,000 tokens; more was not written by one."""

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from dagwright.core.expressions.references import KEY_HINT, ResultOf, reference_key_message, walk_keys
+from dagwright.core.model import graph
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import Problem, pointer
 from dagwright.dialects.foreign import BACKSLASH, with_texts
 from dagwright.dialects.written_values import Mend
-from dagwright.plan import graph
-from dagwright.plan.document import Document
-from dagwright.plan.errors import Problem, pointer
-from dagwright.plan.references import KEY_HINT, ResultOf, reference_key_message, walk_keys
 
 DIALECTS: Final = frozenset({"plan", "tasks", "steps", "agents"})
 """Dialects whose own references are `{{id.result}}`; the others have a form of their own, which means one thing."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.dialects.written_values import Mend, NotRead, ReadValue, read_value
-from dagwright.plan.errors import PlanInvalid, Problem
 
 _START = re.compile(r"[{\[]")
 _THINKING = re.compile(r"\s*<(think|thinking)>.*?(?:</\1>|\Z)", re.DOTALL)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from dagwright.core.model.errors import Note, pointer
 from dagwright.dialects.json_reader import (
     MAX_DEPTH,
     MAX_DIGITS,
@@ -20,7 +21,6 @@ from dagwright.dialects.json_reader import (
     json_problems,
     printable,
 )
-from dagwright.plan.errors import Note, pointer
 
 CUT_OFF: Final = "cut_off"
 """The code of the mend that left something out because the text ended before it."""

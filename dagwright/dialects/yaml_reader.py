@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import JsonValue
 
+from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.dialects.json_reader import (
     MAX_DEPTH,
     MAX_DIGITS,
@@ -17,7 +18,6 @@ from dagwright.dialects.json_reader import (
     doubled_key,
     printable,
 )
-from dagwright.plan.errors import PlanInvalid, Problem, pointer
 
 MAX_ALIASED_VALUES = 200_000
 """Values that aliases may add to those that are written; some lines of YAML can stand for a billion."""

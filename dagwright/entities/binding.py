@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from dagwright.core.expressions.references import BY_ID
 from dagwright.entities.catalogue import PartyKind
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.effects import Call, EffectLog
@@ -17,9 +18,8 @@ from dagwright.entities.models import Party, PartyStatus
 from dagwright.entities.parties import described, is_id
 from dagwright.entities.resolution import INVALID_FIELD, LOOKUP_NOT_FOUND, party_json
 from dagwright.entities.verbs import NewParty, create_parties
-from dagwright.plan.entity_types import TERM_KINDS
-from dagwright.plan.lookups import KNOWN_AS
-from dagwright.plan.references import BY_ID
+from dagwright.features.lookups.entity_types import TERM_KINDS
+from dagwright.features.lookups.lookups import KNOWN_AS
 
 VERB = "bind_parties"
 MISSING_CONTEXT = "missing_context"

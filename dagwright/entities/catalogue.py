@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import WithJsonSchema
 
-from dagwright.plan import parties, text_formats
-from dagwright.plan.entity_types import TERM_KINDS, kind_of, kinds_of
+from dagwright.core.model import text_formats
+from dagwright.features.lookups import parties
+from dagwright.features.lookups.entity_types import TERM_KINDS, kind_of, kinds_of
 
 
 class PartyKind(StrEnum):

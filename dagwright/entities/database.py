@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from dagwright.entities.migrating import GAP_S, READ_ONLY, StoreUnusable, migrate
 from dagwright.entities.refusing import SQLITE_BUSY_TIMEOUT_S, in_words
 from dagwright.entities.search_index import BroughtIn, bring_in_part, names_in_index
-from dagwright.private_files import FOLDER_MODE, UMASK, private_opener
+from dagwright.store.private_files import FOLDER_MODE, UMASK, private_opener
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")

@@ -24,7 +24,7 @@ from dagwright.entities.models import (
     Relation,
     RoleAssignment,
 )
-from dagwright.plan.lookups import UNDO
+from dagwright.features.lookups.lookups import UNDO
 
 UNKNOWN_CALL = UNDO
 """Stands as the verb of a call that was undone and never took effect."""

@@ -35,7 +35,7 @@ from dagwright.entities.names import (
 from dagwright.entities.search_index import OWN_NAME, core_of
 from dagwright.entities.spelling import likeness_of
 from dagwright.entities.terms import TermNames
-from dagwright.plan.entity_types import TERM_KINDS, jurisdiction_of, kinds_of
+from dagwright.features.lookups.entity_types import TERM_KINDS, jurisdiction_of, kinds_of
 
 CANDIDATE_LIMIT = 10
 """Candidates that are told for one lookup; more than a person reads."""

@@ -1,13 +1,13 @@
 """The tools behind lookups: `find_party` finds the party that a text means, `bind_parties` binds what was found.
 
-They are the run's own (`dagwright.plan.lookups`): a plan cannot name them. This module must not import SQLAlchemy,
-which takes longer than a command may take to start.
+They are the run's own (`dagwright.features.lookups.lookups`): a plan cannot name them. This module must not import
+SQLAlchemy, which takes longer than a command may take to start.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from dagwright.entities.opening import LazyDatabase
-from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY
+from dagwright.features.lookups.lookups import BIND_PARTIES, FIND_PARTY
 from dagwright.tools import ToolRegistry, context, tool
 
 if TYPE_CHECKING:

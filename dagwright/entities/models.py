@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import JSON, CheckConstraint, DateTime, ForeignKey, Index, String, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from dagwright.plan.text_formats import NAME_LIMIT
+from dagwright.core.model.text_formats import NAME_LIMIT
 
 ID_LIMIT = 64
 """Characters of a party id."""

@@ -36,7 +36,7 @@ from dagwright.entities.verb_results import (
     RoleResult,
     UndoResult,
 )
-from dagwright.plan.lookups import UNDO
+from dagwright.features.lookups.lookups import UNDO
 from dagwright.tools import ToolSpec, context, spec_of, tool
 
 if TYPE_CHECKING:

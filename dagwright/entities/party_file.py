@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from dagwright.core.model.text_formats import check_name
 from dagwright.entities.catalogue import (
     PartyKind,
     checked_client_type,
@@ -27,8 +28,7 @@ from dagwright.entities.catalogue import (
 from dagwright.entities.models import PartyStatus
 from dagwright.entities.names import clean_name, identifier_key
 from dagwright.entities.parties import NaturalKey, is_id
-from dagwright.plan.entity_types import UnknownEntityType, jurisdiction_of
-from dagwright.plan.text_formats import check_name
+from dagwright.features.lookups.entity_types import UnknownEntityType, jurisdiction_of
 
 REQUIRED_COLUMNS = ("name", "kind")
 OPTIONAL_COLUMNS = (*("id", "jurisdiction", "client_type", "aliases", "former_names", "lei", "born", "status"),)

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dagwright.core.model.text_formats import KEYWORD as TEXT_FORMAT
 from dagwright.entities.catalogue import PartyKind, checked_date_of_birth, kinds_of_entity_type
 from dagwright.entities.gateway import EntityGateway, KnownParty
 from dagwright.entities.lookup import Candidate, Findings
 from dagwright.entities.names import clean_name, name_key
-from dagwright.plan.entity_types import TERM_KINDS, either, jurisdiction_of, kinds_of
-from dagwright.plan.text_formats import KEYWORD as TEXT_FORMAT
+from dagwright.features.lookups.entity_types import TERM_KINDS, either, jurisdiction_of, kinds_of
 from dagwright.tools.errors import AskPerson
 
 LOOKUP_AMBIGUOUS = "lookup_ambiguous"

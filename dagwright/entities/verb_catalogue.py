@@ -11,11 +11,11 @@ from typing import Any, get_type_hints
 import yaml
 from pydantic import TypeAdapter
 
+from dagwright.core.model import text_formats
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.entities.onboarding import onboarding_tools
-from dagwright.plan import text_formats
-from dagwright.plan.entity_types import KIND_OF
-from dagwright.plan.parties import is_made, kinds_taken, only_kinds, term_taken
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.features.lookups.entity_types import KIND_OF
+from dagwright.features.lookups.parties import is_made, kinds_taken, only_kinds, term_taken
 from dagwright.tools import ToolSpec
 
 CATALOGUE_FILE = Path(__file__).parent.parent.parent / "docs" / "verbs.yaml"

@@ -58,7 +58,7 @@ from dagwright.entities.verb_results import (
     RoleResult,
     UndoResult,
 )
-from dagwright.plan.entity_types import jurisdiction_of
+from dagwright.features.lookups.entity_types import jurisdiction_of
 
 DEFAULT_CLIENT_TYPE = "fund"
 

@@ -5,7 +5,11 @@ do about a call that failed. Nothing here reads the environment or imports Tempo
 `openai`, at the first call.
 """
 
-from dagwright.contracts.model_calls import (
+from dagwright.core.boundary.usage import Usage
+from dagwright.llm.client import Endpoint, ModelClient, ModelStream
+from dagwright.llm.manners import Manners
+from dagwright.llm.prices import PricesUnreadable, PriceTable, read_prices, shipped_prices
+from dagwright.planning.model_calls.calls import (
     Action,
     CallLabels,
     Message,
@@ -20,11 +24,7 @@ from dagwright.contracts.model_calls import (
     tool_result,
     user,
 )
-from dagwright.contracts.model_failures import ModelFailure
-from dagwright.contracts.usage import Usage
-from dagwright.llm.client import Endpoint, ModelClient, ModelStream
-from dagwright.llm.manners import Manners
-from dagwright.llm.prices import PricesUnreadable, PriceTable, read_prices, shipped_prices
+from dagwright.planning.model_calls.failures import ModelFailure
 
 __all__ = [
     "Action",

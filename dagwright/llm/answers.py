@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from dagwright.contracts.model_calls import Message, ModelAnswer, ModelError, OutputSchema, ToolCall
-from dagwright.contracts.usage import Usage
+from dagwright.core.boundary.usage import Usage
+from dagwright.core.model.argument_checks import validator_of
 from dagwright.dialects.json_reader import depth_of
 from dagwright.llm.bodies import Prepared, is_wrapped
 from dagwright.llm.failures import Trouble
 from dagwright.llm.found_json import values_in
 from dagwright.llm.manners import OutputMode
 from dagwright.llm.prices import PriceTable
-from dagwright.plan.arguments import validator_of
+from dagwright.planning.model_calls.calls import Message, ModelAnswer, ModelError, OutputSchema, ToolCall
 from dagwright.tools.results import DEPTH_LIMIT
 
 _PROBLEMS_TOLD = 5

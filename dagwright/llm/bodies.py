@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dagwright.contracts.model_calls import Message, ModelCall, OutputSchema
+from dagwright.core.model.argument_checks import validator_of
 from dagwright.llm.manners import Manner, OutputMode
 from dagwright.llm.strict_schema import StrictSchema
 from dagwright.llm.tool_names import ToolNames
-from dagwright.plan.arguments import validator_of
+from dagwright.planning.model_calls.calls import Message, ModelCall, OutputSchema
 
 Json = dict[str, Any]
 

@@ -19,13 +19,13 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from dagwright.contracts.model_calls import ModelAnswer, ModelCall, ModelConfig, ModelError
-from dagwright.contracts.model_failures import ModelFailure
 from dagwright.llm.answers import Pieces, answer_of, read_whole, usage_of
 from dagwright.llm.bodies import Prepared
 from dagwright.llm.failures import Asked, Trouble, error_of, model_failure_of
 from dagwright.llm.manners import Manner, Manners, OutputMode, next_manner
 from dagwright.llm.prices import PriceTable, shipped_prices
+from dagwright.planning.model_calls.calls import ModelAnswer, ModelCall, ModelConfig, ModelError
+from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.tools.redaction import Redaction
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dagwright.contracts.model_calls import NamedEndpoint
 from dagwright.llm.client import ANSWER_S, Endpoint, ModelClient
 from dagwright.llm.manners import Manners
 from dagwright.llm.prices import PricesUnreadable, PriceTable, read_prices, shipped_prices
+from dagwright.planning.model_calls.calls import NamedEndpoint
 from dagwright.tools.redaction import Redaction
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
-from dagwright.contracts.model_calls import Action, ModelError
-from dagwright.contracts.model_failures import ACTIONS, ModelFailure
-from dagwright.contracts.usage import Usage
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.usage import Usage
+from dagwright.planning.model_calls.calls import Action, ModelError
+from dagwright.planning.model_calls.failures import ACTIONS, ModelFailure
 from dagwright.tools.retry_after import capped, retry_after
 
 Kind = Literal["status", "stream", "connection", "timeout", "broken", "answer"]

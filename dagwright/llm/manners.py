@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from dagwright.contracts.model_calls import ModelCall, ModelError
 from dagwright.llm.failures import Trouble, error_of
+from dagwright.planning.model_calls.calls import ModelCall, ModelError
 
 
 class OutputMode(StrEnum):

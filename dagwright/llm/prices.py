@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from dagwright.contracts.usage import Usage
+from dagwright.core.boundary.usage import Usage
 
 SHIPPED = Path(__file__).with_name("prices.yaml")
 _PER = 1_000_000

@@ -14,9 +14,9 @@ import httpx2
 import openai
 from openai import AsyncOpenAI, AsyncStream
 
-from dagwright.contracts.model_calls import ModelError
 from dagwright.llm.answers import chunk_of_whole
 from dagwright.llm.failures import ErrorBody, Trouble, error_body
+from dagwright.planning.model_calls.calls import ModelError
 
 ANSWER_BYTES = 32_000_000
 """What an answer in one piece may have: that of a stream, whose characters JSON writes with up to six bytes each, and

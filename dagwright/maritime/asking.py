@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from dagwright.contracts.model_calls import Action, Message, ModelAnswer, ModelError, system, user
-from dagwright.contracts.model_failures import ModelFailure
-from dagwright.contracts.model_messages import json_line
 from dagwright.maritime.attempts import keep, kept
+from dagwright.planning.model_calls.calls import Action, Message, ModelAnswer, ModelError, system, user
+from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.model_calls.messages import json_line
 from dagwright.tools import GiveUp, context
 
 PURPOSE = "worker"

@@ -9,13 +9,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from dagwright.core.model.worker_results import WorkerResult
 from dagwright.maritime.asking import Unusable, usable_answer
 from dagwright.maritime.connection import SERVER_ATTEMPTS, Search, reach_search
 from dagwright.maritime.fields import IndexFields, read_fields
 from dagwright.maritime.query_prompt import ANSWER, TASK
 from dagwright.maritime.querying import without_index
 from dagwright.maritime.slots import Ambiguity, AnalysisResult, EsQuery, MetadataResults, ValueResult
-from dagwright.plan.worker_results import WorkerResult
 from dagwright.search.answers import AnswerTooLarge
 from dagwright.search.asking import IndexMissing, why_invalid
 from dagwright.search.limits import Check, QueryRefused

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from dagwright.core.model.worker_results import WorkerResult
 from dagwright.maritime.connection import SERVER_ATTEMPTS, Search, reach_search
 from dagwright.maritime.slots import EsQuery, EsResults, MissingValues
-from dagwright.plan.worker_results import WorkerResult
 from dagwright.search.answers import Gap, SearchAnswer
 from dagwright.search.asking import IndexMissing, ask, read_types
 from dagwright.search.limits import Check, QueryRefused

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.contracts.model_messages import json_line
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.planning.model_calls.messages import json_line
 
 CATALOGUE_CHARACTERS = 96 * 1024
 """All lines together, some 25,000 tokens: models that plan well read four times as much."""

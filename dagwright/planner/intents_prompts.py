@@ -8,10 +8,10 @@ parties are told to no model.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagwright.contracts.model_calls import Message, system, user
-from dagwright.contracts.model_messages import json_line
 from dagwright.planner.catalogue import Catalogue, cut
 from dagwright.planner.prompts import turns_words
+from dagwright.planning.model_calls.calls import Message, system, user
+from dagwright.planning.model_calls.messages import json_line
 
 _NAME_CHARACTERS = 200
 

@@ -9,22 +9,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dagwright.contracts.goals import PlannedNodes
+from dagwright.core.expressions.references import Lookup
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.dialects.written_plan import mend_tools
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, Mend
-from dagwright.plan.checked_plan import Checked
-from dagwright.plan.document import Document
-from dagwright.plan.errors import PlanInvalid, Problem, pointer
-from dagwright.plan.parties import kinds_taken
-from dagwright.plan.plan_words import one_line
-from dagwright.plan.references import Lookup
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan.validation import check_document
+from dagwright.features.explain.plan_text import one_line
+from dagwright.features.lookups.parties import kinds_taken
 from dagwright.planner.intents_schema import MAX_INTENTS
 from dagwright.planner.reading import ReadPlan, made_of, problems_of, refuse_too_much
 from dagwright.planner.verbs import verbs_among
+from dagwright.planning.plan_and_execute.goals import PlannedNodes
 
 _GROUPS = ("params", "refs", "lookups")
 _EXPLANATION_SHOWN = 1_000

@@ -6,7 +6,7 @@ What it writes beyond that is read all the same, and checked as any list of inte
 from pathlib import Path
 from typing import Any
 
-from dagwright.plan.entity_types import KIND_OF
+from dagwright.features.lookups.entity_types import KIND_OF
 from dagwright.planner.schema import MAX_PLANNED_NODES, RESPONSE_FILE
 
 INTENTS_FILE: Path = RESPONSE_FILE.with_name("intents.schema.json")

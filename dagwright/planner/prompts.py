@@ -7,12 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from dagwright.contracts.conversation import TURNS_TOLD
-from dagwright.contracts.goals import Profile
-from dagwright.contracts.model_calls import Message, system, user
-from dagwright.contracts.model_messages import json_line
-from dagwright.plan.errors import Problem
+from dagwright.core.model.errors import Problem
 from dagwright.planner.catalogue import Catalogue, cut
+from dagwright.planning.model_calls.calls import Message, system, user
+from dagwright.planning.model_calls.messages import json_line
+from dagwright.planning.plan_and_execute.goals import Profile
+from dagwright.planning.sessions.conversation import TURNS_TOLD
 
 TURN_CHARACTERS = 1_000
 NEWEST_TURN_CHARACTERS = 10_000

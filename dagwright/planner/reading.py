@@ -9,28 +9,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dagwright.contracts.agent_nodes import with_agents
-from dagwright.contracts.documents import encoded_size
-from dagwright.contracts.goals import DECLARATION, OWN_IDS, PlannedNodes, Profile, is_own, may_start_early
-from dagwright.contracts.limits import NOTES
-from dagwright.contracts.plan_limits import PlanTooLarge, refuse_too_large
-from dagwright.contracts.so_far import THERE, SoFar
+from dagwright.core.boundary.limits import NOTES
+from dagwright.core.compiler.compilation import compile_planned
+from dagwright.core.compiler.regions import contract
+from dagwright.core.model.agents import agent_cards
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.errors import Note, PlanInvalid, Problem, pointer
+from dagwright.core.model.policy import CHANGES_ASK
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.json_reader import depth_of
 from dagwright.dialects.written_values import CUT_OFF, Mend, folded
-from dagwright.plan.agents import agent_cards
-from dagwright.plan.checked_plan import Checked
-from dagwright.plan.compilation import compile_planned
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
-from dagwright.plan.plan_words import changes_of, words_and_shown
-from dagwright.plan.policy import CHANGES_ASK
-from dagwright.plan.regions import contract
-from dagwright.plan.sent_tools import with_tools_for_answers
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.features.commands.sent_tools import with_tools_for_answers
+from dagwright.features.explain.plan_text import changes_of, words_and_shown
 from dagwright.planner.prompts import accepted_words, repair_words
 from dagwright.planner.renaming import with_free_ids
 from dagwright.planner.schema import MAX_PLANNED_NODES
-from dagwright.preparation import check_plan, check_written_plan, policy_problems
+from dagwright.planning.agent_loop.nodes import with_agents
+from dagwright.planning.plan_and_execute.goals import (
+    DECLARATION,
+    OWN_IDS,
+    PlannedNodes,
+    Profile,
+    is_own,
+    may_start_early,
+)
+from dagwright.planning.plan_and_execute.replan_context import THERE, SoFar
+from dagwright.plans.preparation import check_plan, check_written_plan, policy_problems
+from dagwright.protocol.documents import encoded_size
+from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
 
 PLANNED_BYTES = 192 * 1024
 """JSON of all that is told of a plan: it stands in the history, and in the state of the run from then on."""

@@ -8,9 +8,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from dagwright.contracts.goals import is_own
+from dagwright.core.model.document import Document
 from dagwright.dialects.written_values import Mend
-from dagwright.plan.document import Document
+from dagwright.planning.plan_and_execute.goals import is_own
 
 _NO_REFERENCES = ("id", "depends_on", "plan", "tool", "title")
 """Fields of a node in which no node is referred to in braces: a sub-plan has ids of its own."""

@@ -3,8 +3,17 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from dagwright.contracts.rounds import MOST_TRIES
-from dagwright.contracts.sub_goals import (
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.argument_checks import SchemaOfTool
+from dagwright.core.model.compiled import Hole
+from dagwright.core.model.errors import Problem, pointer
+from dagwright.core.model.graph import levels_of
+from dagwright.core.model.worker_cards import WorkerCard
+from dagwright.core.validation.workers import PRECONDITION_MISSING, Worker, other_slot, slots_not_given
+from dagwright.planner.rounds_fields import Fields
+from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SYNTHESIS_INPUTS
+from dagwright.planning.rounds.rounds import MOST_TRIES
+from dagwright.planning.rounds.sub_goals import (
     DONE,
     Input,
     InputRef,
@@ -14,15 +23,6 @@ from dagwright.contracts.sub_goals import (
     refs_of,
     work_of,
 )
-from dagwright.plan.arguments import SchemaOfTool
-from dagwright.plan.compiled import Hole
-from dagwright.plan.errors import Problem, pointer
-from dagwright.plan.graph import levels_of
-from dagwright.plan.references import suggestion
-from dagwright.plan.worker_cards import WorkerCard
-from dagwright.plan.workers import PRECONDITION_MISSING, Worker, other_slot, slots_not_given
-from dagwright.planner.rounds_fields import Fields
-from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SYNTHESIS_INPUTS
 
 REPEATED = "repeated"
 """Code of the problem that a planner wants what was done already."""

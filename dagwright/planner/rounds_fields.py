@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dagwright.contracts.sub_goals import Input, InputRef, PlannedSubGoal, refs_of
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.tools import parameter_name
+from dagwright.core.validation.workers import Worker
 from dagwright.dialects.json_reader import depth_of, json_problems, read_json
-from dagwright.plan.errors import PlanInvalid, Problem, pointer
-from dagwright.plan.references import suggestion
-from dagwright.plan.tools import parameter_name
-from dagwright.plan.workers import Worker
 from dagwright.planner.rounds_schema import INPUT_REF_FIELDS, MAX_REFS, MAX_SUB_GOALS, SUB_GOAL_FIELDS
+from dagwright.planning.rounds.sub_goals import Input, InputRef, PlannedSubGoal, refs_of
 
 DESCRIPTION_CHARACTERS = 2_000
 _NAME_CHARACTERS = 60

@@ -7,12 +7,12 @@ turns, what workers found) stands as JSON, a line each, so that nothing in it ca
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagwright.contracts.conversation import TurnSummary, turns_told
-from dagwright.contracts.model_calls import Message, system, user
-from dagwright.contracts.model_messages import json_line
-from dagwright.contracts.rounds import Synthesis
-from dagwright.plan.workers import Worker
+from dagwright.core.validation.workers import Worker
 from dagwright.planner.catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_told, cut, fitting
+from dagwright.planning.model_calls.calls import Message, system, user
+from dagwright.planning.model_calls.messages import json_line
+from dagwright.planning.rounds.rounds import Synthesis
+from dagwright.planning.sessions.conversation import TurnSummary, turns_told
 
 NEWEST_TURN_CHARACTERS = 10_000
 """Of the newest turn, which the question may be about: room for all that a session tells of its answer."""

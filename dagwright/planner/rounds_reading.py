@@ -8,18 +8,18 @@ workers take; what was done already is not done again.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dagwright.contracts.documents import encoded_size
-from dagwright.contracts.goals import tools_read
-from dagwright.contracts.sub_goals import PlannedSubGoal, RoundContext, inputs_to_json
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.validation.workers import Worker, workers_among
 from dagwright.dialects.json_reader import printable
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, NOT_A_NUMBER, Mend
-from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.plan.workers import Worker, workers_among
 from dagwright.planner.catalogue import cut
 from dagwright.planner.prompts import repair_words
 from dagwright.planner.rounds_checks import REPEATED, RoundChecks
 from dagwright.planner.rounds_fields import Fields, plain
+from dagwright.planning.plan_and_execute.goals import tools_read
+from dagwright.planning.rounds.sub_goals import PlannedSubGoal, RoundContext, inputs_to_json
+from dagwright.protocol.documents import encoded_size
 
 READ_BYTES = 96 * 1024
 """JSON of what is begun by one answer: it stands in the history, and in the state of the run from then on."""

@@ -4,23 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dagwright.contracts.conversation import TurnSummary, turns_from_json, turns_told
-from dagwright.contracts.documents import encoded_size
-from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, summary_of
-from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
-from dagwright.contracts.rounds import Rounds, RoundsLimits, checked_max_rounds, checked_synthesis
-from dagwright.contracts.rounds_nodes import rounds_plan
-from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.durations import parse_duration
-from dagwright.plan.errors import PlanInvalid, Problem, pointer
-from dagwright.plan.model_tools import ROUNDS_KIND
-from dagwright.plan.references import suggestion
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan.workers import WorkersRefused, check_workers, workers_among
+from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES, summary_of
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.durations import parse_duration
+from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.model_tools import ROUNDS_KIND
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.validation.workers import WorkersRefused, check_workers, workers_among
 from dagwright.planner.goals import GoalRefused, checked_goal
 from dagwright.planner.reading import tools_told
 from dagwright.planner.rounds_prompts import ANSWER_PROMPT, intention_messages, planner_prompt, registry_of
 from dagwright.planner.rounds_schema import rounds_schema
+from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
+from dagwright.planning.rounds.nodes import rounds_plan
+from dagwright.planning.rounds.rounds import Rounds, RoundsLimits, checked_max_rounds, checked_synthesis
+from dagwright.planning.sessions.conversation import TurnSummary, turns_from_json, turns_told
+from dagwright.protocol.documents import encoded_size
 
 ROUNDS_PROFILE = ROUNDS_KIND
 """The profile, as `ask` and whoever starts a run from outside name it."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dagwright.plan_schema import plan_schema
+from dagwright.plans.schema import plan_schema
 
 RESPONSE_FILE = Path(__file__).parent.parent.parent / "docs" / "planner" / "plan.schema.json"
 MAX_PLANNED_NODES = 200

@@ -4,9 +4,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.contracts.documents import encoded_size
-from dagwright.contracts.goal_nodes import goal_plan
-from dagwright.contracts.goals import (
+from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES, summary_of
+from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.agents import agent_cards
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.policy import Policy, default_policy
+from dagwright.core.model.tools import ToolDeclaration, with_undoing
+from dagwright.planner.catalogue import catalogue_of
+from dagwright.planner.goals import GoalRefused, checked_goal
+from dagwright.planner.intents_prompts import intents_messages
+from dagwright.planner.intents_schema import intents_schema
+from dagwright.planner.prompts import ANSWER_PROMPT, REPLAN_PROMPT, planning_messages
+from dagwright.planner.reading import tools_told
+from dagwright.planner.schema import answer_schema, response_schema
+from dagwright.planner.verbs import verb_catalogue, verbs_among
+from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
+from dagwright.planning.plan_and_execute.goals import (
     MOST_PLANS,
     MOST_PLANS_LIMIT,
     MOST_REPLANS,
@@ -17,24 +32,9 @@ from dagwright.contracts.goals import (
     confidence_from_json,
     context_from_json,
 )
-from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, summary_of
-from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
-from dagwright.contracts.plan_limits import PlanTooLarge, refuse_too_large
-from dagwright.contracts.wire import ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN
-from dagwright.plan.agents import agent_cards
-from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.errors import PlanInvalid, Problem, pointer
-from dagwright.plan.policy import Policy, default_policy
-from dagwright.plan.references import suggestion
-from dagwright.plan.tools import ToolDeclaration, with_undoing
-from dagwright.planner.catalogue import catalogue_of
-from dagwright.planner.goals import GoalRefused, checked_goal
-from dagwright.planner.intents_prompts import intents_messages
-from dagwright.planner.intents_schema import intents_schema
-from dagwright.planner.prompts import ANSWER_PROMPT, REPLAN_PROMPT, planning_messages
-from dagwright.planner.reading import tools_told
-from dagwright.planner.schema import answer_schema, response_schema
-from dagwright.planner.verbs import verb_catalogue, verbs_among
+from dagwright.planning.plan_and_execute.nodes import goal_plan
+from dagwright.protocol.documents import encoded_size
+from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
 
 _LARGEST_NAMED = 3
 _OWN_TOOLS = (ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN)

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dagwright.contracts.model_messages import json_line
-from dagwright.plan import text_formats
-from dagwright.plan.parties import kinds_taken, only_kinds
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.model import text_formats
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.features.lookups.parties import kinds_taken, only_kinds
 from dagwright.planner.catalogue import Catalogue, arguments_told, described, fitting
+from dagwright.planning.model_calls.messages import json_line
 from dagwright.tools.builtin import HELPERS
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
-from dagwright.private_files import UMASK, make_private_folder, write_private
 from dagwright.search.errors import NeverStarted, NoSearchServer, NotRunning, StartFailed
 from dagwright.search.program import SearchProgram, get_program
 from dagwright.server.binary import tell
 from dagwright.server.daemon import Daemon
 from dagwright.server.locks import locked
 from dagwright.settings import Settings
+from dagwright.store.private_files import UMASK, make_private_folder, write_private
 
 _HOST = "127.0.0.1"
 _START_TIMEOUT_S = 120.0

@@ -10,8 +10,8 @@ from temporalio.client import Client
 from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.contracts.conversion import data_converter
-from dagwright.logs import temporal_runtime
+from dagwright.logging import temporal_runtime
+from dagwright.protocol.conversion import data_converter
 from dagwright.server.errors import NoServer
 from dagwright.server.local import LocalServer, Server, dial
 from dagwright.server.namespace import register_search_attributes

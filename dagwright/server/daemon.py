@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from dagwright.private_files import make_private_folder
 from dagwright.server.locks import is_locked, is_owned, take_lock
+from dagwright.store.private_files import make_private_folder
 
 _LOG_LIMIT_BYTES = 5_000_000
 """A log that is larger than this starts afresh with the next start."""

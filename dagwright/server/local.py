@@ -21,15 +21,15 @@ from pydantic import BaseModel, ValidationError
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from dagwright.contracts.conversion import data_converter
-from dagwright.logs import temporal_runtime
-from dagwright.private_files import UMASK, make_files_private, make_private_folder, write_private
+from dagwright.logging import temporal_runtime
+from dagwright.protocol.conversion import data_converter
 from dagwright.server.binary import Binary, get_binary, tell
 from dagwright.server.daemon import Daemon, Grip
 from dagwright.server.errors import NO_ANSWER, NoServer
 from dagwright.server.locks import is_locked, locked, try_lock
 from dagwright.server.namespace import SEARCH_ATTRIBUTES, keep_for_long
 from dagwright.settings import Settings
+from dagwright.store.private_files import UMASK, make_files_private, make_private_folder, write_private
 
 DYNAMIC_CONFIG = {
     "matching.numTaskqueueReadPartitions": "1",

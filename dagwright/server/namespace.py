@@ -16,7 +16,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.contracts import wire
+from dagwright.core.boundary import wire
 
 RETENTION = timedelta(days=90)
 """How long a server of ours keeps closed runs; a dev server as it comes forgets them after a day."""

@@ -8,7 +8,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, Describe
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.contracts import wire
+from dagwright.core.boundary import wire
 from dagwright.store import PayloadStore
 from dagwright.store.clean_up import NeedUnknown, Retained, RetainedRun
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.contracts import wire
-from dagwright.note_workflows import end_note, note_id, read_note, start_note
+from dagwright.core.boundary import wire
+from dagwright.server.note_workflows import end_note, note_id, read_note, start_note
 from dagwright.store import OtherStore, PayloadStore
 
 

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
-from dagwright.private_files import FILE_MODE, FOLDER_MODE
 from dagwright.store.errors import PayloadDamaged, PayloadMissing, StoreUnavailable
 from dagwright.store.payloads import (
     OWNERS,
@@ -37,6 +36,7 @@ from dagwright.store.payloads import (
     is_ref,
     ref_of,
 )
+from dagwright.store.private_files import FILE_MODE, FOLDER_MODE
 
 T = TypeVar("T")
 

@@ -1,8 +1,8 @@
 """Tools: typed Python functions that a plan calls by name, and declared activities of other workers."""
 
-from dagwright.contracts.model_failures import ModelFailure
-from dagwright.plan.worker_cards import WorkerCard
-from dagwright.plan.worker_results import WorkerResult
+from dagwright.core.model.worker_cards import WorkerCard
+from dagwright.core.model.worker_results import WorkerResult
+from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.tools.context import ToolContext, context
 from dagwright.tools.errors import AskPerson, GiveUp, NotStarted, RetryLater, ToolsUnreadable
 from dagwright.tools.loading import load_tools

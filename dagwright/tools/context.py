@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from dagwright.contracts.model_calls import NOTHING_SET, Message, ModelConfig, OfferedTool, OutputSchema
+from dagwright.planning.model_calls.calls import NOTHING_SET, Message, ModelConfig, OfferedTool, OutputSchema
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import NoToolContext
 from dagwright.tools.questions import PURPOSE, Models, Question, model_call, no_models

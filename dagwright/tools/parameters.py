@@ -21,7 +21,7 @@ from pydantic.errors import (
 )
 from pydantic.json_schema import GenerateJsonSchema
 
-from dagwright.plan.tools import parameter_name
+from dagwright.core.model.tools import parameter_name
 from dagwright.tools.docstrings import Documentation
 from dagwright.tools.errors import InvalidArguments
 from dagwright.tools.results import pointer_of

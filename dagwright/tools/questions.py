@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, wait
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.contracts.model_calls import (
+from dagwright.planning.model_calls.calls import (
     CallLabels,
     Message,
     ModelAnswer,

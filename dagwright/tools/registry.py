@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools.spec import ToolSpec, spec_of
 
 

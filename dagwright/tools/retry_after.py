@@ -4,7 +4,7 @@ import math
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
-from dagwright.contracts.limits import MAX_DELAY_S
+from dagwright.core.boundary.limits import MAX_DELAY_S
 
 LONGEST_DELAY = timedelta(seconds=MAX_DELAY_S)
 """A delay is cut to this: a service that says a year must not park a run for a year."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.core.model.tools import ToolDeclaration
 
 
 @dataclass(frozen=True, slots=True)

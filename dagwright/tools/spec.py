@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
-from dagwright.plan.arguments import SchemaOfTool
-from dagwright.plan.compiled import DEFAULT_TIMEOUT_S
-from dagwright.plan.durations import LONGEST, parse_duration
-from dagwright.plan.tools import Effects, ToolDeclaration, problem_of_rule
-from dagwright.plan.worker_cards import WorkerCard
+from dagwright.core.model.argument_checks import SchemaOfTool
+from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S
+from dagwright.core.model.durations import LONGEST, parse_duration
+from dagwright.core.model.tools import Effects, ToolDeclaration, problem_of_rule
+from dagwright.core.model.worker_cards import WorkerCard
 from dagwright.tools.docstrings import documentation_of
 from dagwright.tools.parameters import Parameters, output_schema_of, parameters_of
 

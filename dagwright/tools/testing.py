@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.tasks import Task
-from dagwright.plan.worker_results import WorkerResult
-from dagwright.plan.workers import PreconditionMissing, prepared_call
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.worker_results import WorkerResult
+from dagwright.core.validation.workers import PreconditionMissing, prepared_call
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext, entered
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.questions import Ask, Models, no_models, running_loop

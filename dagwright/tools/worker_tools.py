@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.worker_cards import SUB_GOAL, GoalType, WorkerCard
-from dagwright.plan.worker_results import WorkerResult, sub_goal_id_of
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.worker_cards import SUB_GOAL, GoalType, WorkerCard
+from dagwright.core.model.worker_results import WorkerResult, sub_goal_id_of
 from dagwright.tools.context import context
 from dagwright.tools.docstrings import documentation_of
 from dagwright.tools.errors import InvalidResult

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from dagwright.cli.leaving import LEAVING_S
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan.workers import workers_among
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.validation.workers import workers_among
+from dagwright.interfaces.cli.leaving import LEAVING_S
 from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.server.namespace import RETENTION
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.architecture.source_files import ROOT
 from tests.support.dockerfile import Step, read_dockerfile
 

@@ -22,7 +22,8 @@ from tests.architecture.source_files import (
 
 _LONGEST_FILE = 600
 
-_PLAN_LIBRARIES = {"pydantic", "pydantic_core", "annotated_types", "cel", "jsonpath", "jsonschema_rs", "dagwright"}
+_PURE_LIBRARIES = {"pydantic", "pydantic_core", "annotated_types", "cel", "jsonpath", "jsonschema_rs", "dagwright"}
+_PURE_PACKAGES = ("core", "features", "planning")
 _IMPURE = {"asyncio", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading", "time"}
 _MACHINE_PATHS = tuple("/" + name + "/" for name in ("root", "work", "home", "opt"))
 _TEST_KINDS = {
@@ -54,17 +55,19 @@ def test_import_contracts_are_kept() -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_plan_core_imports_only_pure_libraries() -> None:
+def test_pure_packages_import_only_pure_libraries() -> None:
     wrong = {
         place(path): sorted(bad)
-        for path in python_files("dagwright/plan")
-        if (bad := _outside(path) - _PLAN_LIBRARIES - (sys.stdlib_module_names - _IMPURE))
+        for package in _PURE_PACKAGES
+        for path in python_files(f"dagwright/{package}")
+        if (bad := _outside(path) - _PURE_LIBRARIES - (sys.stdlib_module_names - _IMPURE))
     }
     assert wrong == {}
 
 
-def test_workflows_import_only_the_plan_the_contracts_and_temporal() -> None:
-    allowed = ("dagwright.plan", "dagwright.contracts", "workflows", "temporalio", "pydantic")
+def test_workflows_import_only_pure_packages_and_temporal() -> None:
+    pure = tuple(f"dagwright.{package}" for package in (*_PURE_PACKAGES, "protocol"))
+    allowed = (*pure, "workflows", "temporalio", "pydantic")
     wrong = {
         place(path): bad
         for path in python_files("workflows")
@@ -110,7 +113,9 @@ def test_only_programs_load_the_settings() -> None:
     loaders = {
         place(path) for path in code_files() if re.search(r"import .*\bload_settings\b", path.read_text("utf-8"))
     }
-    programs = {path for path in loaders if path.startswith("dagwright/cli/") or path.endswith("/__main__.py")}
+    programs = {
+        path for path in loaders if path.startswith("dagwright/interfaces/cli/") or path.endswith("/__main__.py")
+    }
     # What tools need of the settings is in the environment of their call.
     assert loaders - programs == {"worker.py"}
 

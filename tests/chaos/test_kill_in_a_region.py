@@ -10,7 +10,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 
-from dagwright.contracts.limits import INLINE_PLAN_NODES
+from dagwright.core.boundary.limits import INLINE_PLAN_NODES
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from tests.support.chaos import (

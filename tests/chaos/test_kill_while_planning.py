@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.contracts import wire
-from dagwright.contracts.messages import RunInput
+from dagwright.core.boundary import wire
 from dagwright.planner import Asked, prepare_goal
+from dagwright.protocol.messages import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, slow, text
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos import TOOLS, FaultPoints, result_within, start_workflow, worker_process
 from tests.support.goals import call, written
 from tests.support.runs import assert_clean, assert_replays

@@ -9,11 +9,11 @@ import pytest
 from temporalio.api.enums.v1 import EventType, TimeoutType
 from temporalio.api.history.v1 import HistoryEvent
 
-from dagwright.client import open_runs
-from dagwright.contracts.limits import WORKFLOW_TASK_S
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.client.runs import open_runs
+from dagwright.core.boundary.limits import WORKFLOW_TASK_S
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import local, open_connection
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos import DYING_WORKER, TOOLS, FaultPoints, effect, result_within, worker_process
 from tests.support.chaos_tools import effects_of, make_database
 from tests.support.dying_worker import DEATH

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.contracts import wire
-from dagwright.contracts.messages import RunInput
-from dagwright.contracts.rounds import RoundsLimits
-from dagwright.plan.compiled import CompiledPlan
+from dagwright.core.boundary import wire
+from dagwright.core.model.compiled import CompiledPlan
 from dagwright.planner import RoundsAsked, prepare_rounds
+from dagwright.planning.rounds.rounds import RoundsLimits
+from dagwright.protocol.messages import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, step
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos import (
     QUICK_WORKER,
     TOOLS,

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dagwright.gateway.jobs import id_of_key
+from dagwright.interfaces.http.jobs import id_of_key
 from dagwright.testing import ANY_NUMBER, ModelServer, json_text, slow, step
 from tests.e2e.conftest import calculation, pause
 from tests.support.chaos import QUICK_WORKER, restart, worker_process

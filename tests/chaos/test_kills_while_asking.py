@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts import wire
-from dagwright.feed import RunFeed
+from dagwright.core.boundary import wire
+from dagwright.history.run_reader import RunFeed
 from tests.support.chaos import FaultPoints, WorkerProcess, effect, restart, result_within, start_run
 from tests.support.chaos_tools import attempts_of, effects_of
 from tests.support.eventually import eventually

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts import wire
-from dagwright.feed import RunFeed
+from dagwright.core.boundary import wire
+from dagwright.history.run_reader import RunFeed
 from tests.support.chaos import (
     HELD_STARTER,
     ROOT,

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts.messages import RunInput
+from dagwright.core.model.compiled import CompiledPlan, RetryRule
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.entities.models import Effect
 from dagwright.entities.overview import Overview, read_overview
-from dagwright.feed import RunFeed
-from dagwright.plan.compiled import CompiledPlan, RetryRule
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.history.run_reader import RunFeed
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.messages import RunInput
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos import ROOT, FaultPoints, result_within, start_workflow, worker_process
 from tests.support.eventually import eventually
 from tests.support.onboarding import FULL, PARTIES, intent, rows_since, seed

@@ -13,14 +13,15 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from dagwright.contracts import model_nodes, wire
-from dagwright.contracts.agent_spec import AgentSpec, agent_plan
-from dagwright.contracts.messages import RunInput
-from dagwright.plan.policy import Policy, Rule
+from dagwright.core.boundary import wire
+from dagwright.core.model.policy import Policy, Rule
 from dagwright.planner import Asked, prepare_goal
+from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
+from dagwright.planning.model_calls import nodes as model_nodes
+from dagwright.protocol.messages import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ANY_NUMBER, ModelServer, Step, step, tool_call, tool_calls
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.answer_texts import PIECE, Reader, held, texts_of
 from tests.support.chaos import (
     QUICK_WORKER,

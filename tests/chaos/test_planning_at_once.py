@@ -12,13 +12,13 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts import wire
-from dagwright.contracts.messages import RunInput, run_input_to_json
-from dagwright.contracts.model_calls import ModelConfig
+from dagwright.core.boundary import wire
 from dagwright.planner import Asked, prepare_goal
+from dagwright.planning.model_calls.calls import ModelConfig
+from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, ReceivedCall, Step, step
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos import TOOLS, start_run, worker_process
 from tests.support.chaos_tools import LIVING_OBJECTS
 from tests.support.eventually import eventually

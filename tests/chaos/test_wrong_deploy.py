@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.feed import RunFeed, RunView
+from dagwright.history.run_reader import RunFeed, RunView
 from tests.support.chaos import WRONG_WORKER, FaultPoints, result_within, start_run, worker_process
 from tests.support.chaos_tools import effects_of, make_database
 from tests.support.eventually import eventually

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
-from dagwright.plan.checked_plan import Checked
-from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.plan.validation import check_document
 
 Graph = Mapping[int, Sequence[int]]
 """Node number, from 1 in order -> the numbers it waits for."""

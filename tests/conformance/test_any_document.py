@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import PlanInvalid
 from dagwright.dialects import DIALECTS as NAMES
 from dagwright.dialects import to_document
-from dagwright.plan.document import Document
-from dagwright.plan.errors import PlanInvalid
 from tests.conformance.kit import DIALECTS, problems_of, value_at
 from tests.support.example_counts import examples
 from tests.support.json_places import places_of, replaced

@@ -4,11 +4,11 @@ import copy
 
 import pytest
 
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.model.errors import PlanInvalid, pointer
+from dagwright.core.validation.validation import check_document
 from dagwright.dialects import DIALECTS as NAMES
 from dagwright.dialects import detect_dialect, to_document
-from dagwright.plan.compilation import compile_plan
-from dagwright.plan.errors import PlanInvalid, pointer
-from dagwright.plan.validation import check_document
 from tests.conformance.kit import DIALECTS, Dialect, check, problems_of
 
 pytestmark = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.expressions.resolution import Scope, resolve_holes
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.graph import levels_of
+from dagwright.core.model.worker_results import unwrap_worker_result
 from dagwright.dialects.reading import read_plan_file
-from dagwright.plan.compilation import compile_plan
-from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.graph import levels_of
-from dagwright.plan.resolution import Scope, resolve_holes
-from dagwright.plan.worker_results import unwrap_worker_result
-from dagwright.preparation import check_plan
+from dagwright.plans.preparation import check_plan
 from dagwright.settings import Settings
 from dagwright.tools import GiveUp
 from dagwright.tools.testing import tool_context
-from dagwright.toolset import Toolset, load_toolset
+from dagwright.toolset.toolset import Toolset, load_toolset
 
 FOLDER = Path(__file__).parents[2] / "examples" / "seeds"
 PLANS = sorted(path.name for path in FOLDER.glob("*.json"))

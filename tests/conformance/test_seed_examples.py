@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.expressions.resolution import Scope, resolve_holes
 from dagwright.dialects import to_document
-from dagwright.plan.compilation import compile_plan
-from dagwright.plan.resolution import Scope, resolve_holes
 from tests.conformance.kit import check, problems_of
 
 SEEDS = {path.stem: json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "seeds").glob("*.json"))}

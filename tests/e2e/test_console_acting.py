@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from dagwright.gateway import direct
+from dagwright.interfaces.http import direct
 from dagwright.testing import Refused, busy, json_text, slow
 from tests.e2e.conftest import calculation, pause
 from tests.support.browser import DESK, PHONE, complaints, opened

@@ -12,15 +12,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dagwright.contracts.messages import run_input_from_json
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.dialects.reading import inline_files, read_plan_file
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.states import NodeStatus, RunStatus
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.preparation import check_plan
+from dagwright.plans.preparation import check_plan
+from dagwright.protocol.messages import run_input_from_json
 from dagwright.settings import Settings
 from dagwright.tools import load_tools
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.docs import (
     COMMANDS,
     FILES,
@@ -198,7 +198,7 @@ def _known_options() -> set[str]:
         path.read_text(encoding="utf-8")
         for path in [
             *(ROOT / name for name in ("worker.py", "scripts/setup", "Makefile", "dagwright/maritime/__main__.py")),
-            *ROOT.glob("dagwright/cli/*.py"),
+            *ROOT.glob("dagwright/interfaces/cli/*.py"),
         ]
     )
     return set(re.findall(r"--[a-z][a-z-]+", code)) | {"--task-queue"}

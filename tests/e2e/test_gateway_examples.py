@@ -8,10 +8,10 @@ from uuid import uuid4
 import jsonschema_rs
 import pytest
 
-from dagwright.gateway.callers import Scope
-from dagwright.gateway.examples import ERRORS
-from dagwright.gateway.keys import KeyFile
-from dagwright.gateway.response_items import ResponseRef
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.examples import ERRORS
+from dagwright.interfaces.http.keys import KeyFile
+from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.testing import ANY_NUMBER, Raw, json_text, step
 from tests.e2e.conftest import calculation
 from tests.support.eventually import eventually

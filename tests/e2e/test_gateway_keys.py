@@ -9,10 +9,10 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from dagwright.contracts.owners import ALL_OWNERS
-from dagwright.gateway.callers import Scope
-from dagwright.gateway.keys import KeyFile
-from dagwright.gateway.response_items import ResponseRef
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.keys import KeyFile
+from dagwright.interfaces.http.response_items import ResponseRef
+from dagwright.protocol.owners import ALL_OWNERS
 from tests.e2e.conftest import calculation
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway

@@ -9,10 +9,10 @@ from urllib.parse import unquote
 import openai
 import pytest
 
-from dagwright.answer_pieces import check_of
-from dagwright.feed import RunNotFound
-from dagwright.gateway.answering import BEGINS_AGAIN
-from dagwright.gateway.jobs import id_of_key
+from dagwright.history.run_reader import RunNotFound
+from dagwright.history.text_stream import check_of
+from dagwright.interfaces.http.answering import BEGINS_AGAIN
+from dagwright.interfaces.http.jobs import id_of_key
 from dagwright.testing import Pace, json_text, slow, text
 from tests.e2e.conftest import calculation, pause
 from tests.support.eventually import eventually

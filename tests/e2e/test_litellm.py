@@ -10,6 +10,8 @@ import pytest
 from pydantic import SecretStr
 from temporalio.client import Client
 
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
 from dagwright.llm import (
     Action,
     Endpoint,
@@ -22,8 +24,6 @@ from dagwright.llm import (
     OutputSchema,
     user,
 )
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import agent_declaration
 from dagwright.planner import Asked, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import (

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.mcp import ServersOfTools, load_servers
-from dagwright.plan.tools import Effects
+from dagwright.core.model.tools import Effects
+from dagwright.mcp_client import ServersOfTools, load_servers
 from dagwright.settings import Settings
 from dagwright.tools.testing import RecordedCall
 from tests.support.runs import Runs, bare, document_of, done, serving_runs

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.model.worker_results import WorkerResult
 from dagwright.llm import Endpoint, ModelClient
 from dagwright.maritime.analyzing import analyze_results
 from dagwright.maritime.asking import ASKED_AT_MOST, NoUsableAnswer
@@ -17,7 +18,6 @@ from dagwright.maritime.helpdesk import common_helpdesk
 from dagwright.maritime.indices import Indices
 from dagwright.maritime.metadata import metadata_lookup
 from dagwright.maritime.querying import es_query_exec
-from dagwright.plan.worker_results import WorkerResult
 from dagwright.search.client import client_of
 from dagwright.testing import ModelServer, json_text, step
 from dagwright.tools.errors import GiveUp

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.model.worker_results import WorkerResult
 from dagwright.llm import Endpoint, ModelClient
 from dagwright.maritime.asking import ASKED_AT_MOST, NoUsableAnswer
 from dagwright.maritime.generating import es_query_gen
 from dagwright.maritime.querying import es_query_exec, page_query
 from dagwright.maritime.showing import show_results
 from dagwright.maritime.slots import AnalysisResult, EsQuery, EsResults, FieldDescription, MetadataResults, ValueResult
-from dagwright.plan.worker_results import WorkerResult
 from dagwright.search.asking import AccessRefused, AskFailed
 from dagwright.search.limits import QueryRefused
 from dagwright.testing import ModelServer, json_text, step

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.e2e.command import CommandLine, ended, line_with
 from tests.e2e.conftest import Plans, calculation, pause
 from tests.support.eventually import eventually

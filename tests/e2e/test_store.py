@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.contracts import wire
-from dagwright.plan.times import format_time
+from dagwright.core.boundary import wire
+from dagwright.core.model.times import format_time
 from dagwright.server import open_connection
 from dagwright.settings import Settings
 from dagwright.store import ref_of

@@ -6,15 +6,15 @@ from typing import Any
 
 from temporalio.client import Client, WorkflowHistory
 
-from dagwright.cli.drawing import mermaid, svg
-from dagwright.contracts import wire
-from dagwright.contracts.conversion import data_converter
-from dagwright.contracts.documents import reference_to
-from dagwright.feed import RunFeed
-from dagwright.plan.stored import Unfilled
-from dagwright.plan.unfilled import with_shown
-from dagwright.projection import Projection
-from dagwright.written import is_reference
+from dagwright.core.boundary import wire
+from dagwright.core.expressions.stored_values import Unfilled
+from dagwright.core.expressions.value_refs import with_shown
+from dagwright.history.replay import Projection
+from dagwright.history.result_document import is_reference
+from dagwright.history.run_reader import RunFeed
+from dagwright.interfaces.cli.drawing import mermaid, svg
+from dagwright.protocol.conversion import data_converter
+from dagwright.protocol.documents import reference_to
 from tests.support.runs import Document, Handle, assert_clean, assert_replays, document_of, histories_of
 
 _FINAL = {"completed", "failed", "skipped", "blocked", "cancelled", "superseded"}

@@ -15,10 +15,10 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.client import WorkflowQueryFailedError as QueryFailed
 from temporalio.service import RPCError
 
-from dagwright.plan.compiled import plan_to_json
-from dagwright.plan.durations import parse_duration
-from dagwright.plan.errors import PlanInvalid
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.core.model.compiled import plan_to_json
+from dagwright.core.model.durations import parse_duration
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from tests.fuzz.cases import DEADLINE, Case, Message, cases, json_payload, payload_of
 from tests.fuzz.checks import check_run

@@ -6,18 +6,18 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from dagwright.contracts.documents import RunFacts, graph_document, result_document
-from dagwright.contracts.sessions import Session
-from dagwright.contracts.turns import TurnStart, end_of_turn
-from dagwright.plan.compilation import compile_plan
-from dagwright.plan.compiled import plan_to_json
-from dagwright.plan.errors import NodeError, PlanInvalid
-from dagwright.plan.lookups import with_lookups
-from dagwright.plan.references import Lookup
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.steering import standing_notes
-from dagwright.plan.tasks import Task
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.expressions.references import Lookup
+from dagwright.core.model.compiled import plan_to_json
+from dagwright.core.model.errors import NodeError, PlanInvalid
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.commands.steering import standing_notes
+from dagwright.features.lookups.lookups import with_lookups
+from dagwright.protocol.documents import RunFacts, graph_document, result_document
+from dagwright.protocol.sessions import Session
+from dagwright.protocol.turns import TurnStart, end_of_turn
 from tests.unit.plan import building
 from tests.unit.plan.building import check, node, plan_of
 

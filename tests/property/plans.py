@@ -7,11 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.errors import NodeError
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus
-from dagwright.plan.tasks import Task
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.tasks import Task
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.property.naive import Step, result_of
 from tests.unit.plan.building import TOOLS, compiled, plan_of
 

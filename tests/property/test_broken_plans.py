@@ -8,13 +8,13 @@ from typing import Any
 import pydantic_core
 import pytest
 
-from dagwright.contracts.documents import RunFacts, compact_document, result_document
-from dagwright.contracts.messages import compiled_plan, plan_of_pages
-from dagwright.plan.compilation import compile_plan
-from dagwright.plan.compiled import plan_to_json
-from dagwright.plan.errors import NodeError
-from dagwright.plan.node_columns import nodes_from_columns, nodes_to_columns
-from dagwright.plan.scheduler import Scheduler
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns
+from dagwright.core.model.compiled import plan_to_json
+from dagwright.core.model.errors import NodeError
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.protocol.documents import RunFacts, compact_document, result_document
+from dagwright.protocol.messages import compiled_plan, plan_of_pages
 from tests.support.json_places import places_of
 from tests.unit.plan.building import check, node, plan_of
 

@@ -6,13 +6,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.plan.budget import Budget, Up
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.requests import Feedback
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt, NodeStatus
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.usage import NONE, Usage
+from dagwright.core.model.requests import Feedback
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.usage import NONE, Usage
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.budgets.budget import Budget, Up
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.unit.plan.building import compiled, plan_of
 
 MODEL = ToolDeclaration("call_model", Effects.READ)

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.plan.budget import Budget, Claim, Lost, Up, budget_from_json
-from dagwright.plan.budget_limits import Limit, Limits
-from dagwright.plan.usage import NONE, Usage
+from dagwright.core.model.budget_limits import Limit, Limits
+from dagwright.core.model.usage import NONE, Usage
+from dagwright.features.budgets.budget import Budget, Claim, Lost, Up, budget_from_json
 
 PRICE = Decimal("0.5")
 """Of a token."""

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.forking import Change, Source, outlook, takeover
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus
-from dagwright.plan.tools import Effects
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.tools import Effects
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.forks.planner import Change, Source, outlook, takeover
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
 from tests.support.example_counts import examples

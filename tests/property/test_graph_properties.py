@@ -5,7 +5,7 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.plan.graph import critical_path, cycles_of, dependents_of, levels_of
+from dagwright.core.model.graph import critical_path, cycles_of, dependents_of, levels_of
 from tests.support.example_counts import examples
 from tests.unit.plan.building import check, node, plan_of, problems_of
 

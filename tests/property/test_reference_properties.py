@@ -8,10 +8,8 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
-from dagwright.plan.model import MAX_ID_BYTES, RESERVED_IDS
-from dagwright.plan.paths import format_path, parse_path
-from dagwright.plan.references import (
+from dagwright.core.expressions.paths import format_path, parse_path
+from dagwright.core.expressions.references import (
     BadReferences,
     Index,
     Item,
@@ -22,7 +20,9 @@ from dagwright.plan.references import (
     _parse_any,
     parse_template,
 )
-from dagwright.plan.resolution import Scope, resolve_holes, resolve_template
+from dagwright.core.expressions.resolution import Scope, resolve_holes, resolve_template
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
+from dagwright.core.model.plan import MAX_ID_BYTES, RESERVED_IDS
 from tests.property.naive import as_text
 from tests.support.example_counts import examples
 from tests.unit.plan.building import node, scheduler_of, started

@@ -16,23 +16,23 @@ from activities import region_slices
 from activities.inner_regions import fetch, restored
 from activities.pure_calls import PureCalls
 from activities.region_slices import RegionSlice, begun
-from dagwright import plan_pages
-from dagwright.contracts.documents import RunFacts, graph_document, result_document
-from dagwright.contracts.inner_slices import read_inner_slice
-from dagwright.contracts.outcomes import ReadyCall, next_call, take_result
-from dagwright.contracts.slices import read_slice
-from dagwright.insides import Insides
-from dagwright.plan import detached
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
-from dagwright.plan.errors import NodeError
-from dagwright.plan.graph import cycles_of
-from dagwright.plan.regions import contract
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt
-from dagwright.plan.tasks import Task
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan_pages import made_to_travel
+from dagwright.core.compiler import offloaded_regions
+from dagwright.core.compiler.regions import contract
+from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.graph import cycles_of
+from dagwright.core.model.states import Attempt
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.regions.batches import read_slice
+from dagwright.features.regions.offloaded_batches import read_inner_slice
+from dagwright.history.offloaded_regions import Insides
+from dagwright.plans import pages
+from dagwright.plans.pages import made_to_travel
+from dagwright.protocol.documents import RunFacts, graph_document, result_document
+from dagwright.protocol.outcomes import ReadyCall, next_call, take_result
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from dagwright.store import PayloadStore
 from dagwright.tools import GiveUp, ToolRegistry, context, tool
 from dagwright.tools.context import Cancellation
@@ -290,9 +290,9 @@ def test_plan_whose_regions_lie_in_the_store_ends_as_without(
     alone.run()
     store = MemoryStore()
     with (
-        patch.object(detached, "DETACHED_MEMBERS", 2),
-        patch.object(plan_pages, "INLINE_PLAN_NODES", 0),
-        patch.object(plan_pages, "INLINE_PLAN_BYTES", 10**9),
+        patch.object(offloaded_regions, "DETACHED_MEMBERS", 2),
+        patch.object(pages, "INLINE_PLAN_NODES", 0),
+        patch.object(pages, "INLINE_PLAN_BYTES", 10**9),
     ):
         sent = asyncio.run(made_to_travel(plan, store)).plan
     together = Run(sent, fails, lambda count: data.draw(st.integers(0, count - 1)), store=store)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.plan.errors import NodeError
-from dagwright.plan.states import NodeStatus
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import NodeStatus
 from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
 from tests.support.example_counts import examples

@@ -6,15 +6,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.plan.carry import carry_of, restore, tasks_in_flight
-from dagwright.plan.compilation import compiled_form
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.extension import Extension
-from dagwright.plan.node_acts import AppendNodes, CancelNode, RetryNode, SetResult
-from dagwright.plan.requests import Feedback
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus
-from dagwright.plan.steering import Act, Cancel, Pause, Resume, SetLimits, take
+from dagwright.core.compiler.compilation import compiled_form
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.requests import Feedback
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.commands.node_commands import AppendNodes, CancelNode, RetryNode, SetResult
+from dagwright.features.commands.steering import Act, Cancel, Pause, Resume, SetLimits, take
+from dagwright.protocol.scheduler_snapshot import carry_of, restore, tasks_in_flight
 from tests.support.example_counts import examples
 from tests.unit.plan.building import broken, check, node, plan_of
 

@@ -7,13 +7,12 @@ import pydantic_core
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from dagwright.plan.arguments import with_parts
-from dagwright.plan.filling import fill, secret_names, stored_refs, walk
-from dagwright.plan.paths import MissingValue, get_value
-from dagwright.plan.projecting import PARTS_BYTES, VALUE_BYTES, WHOLE_BYTES, describe
-from dagwright.plan.references import Secret
-from dagwright.plan.resolution import MissingData, as_text
-from dagwright.plan.stored import (
+from dagwright.core.expressions.filling import fill, secret_names, stored_refs, walk
+from dagwright.core.expressions.paths import MissingValue, get_value
+from dagwright.core.expressions.projection import PARTS_BYTES, VALUE_BYTES, WHOLE_BYTES, describe
+from dagwright.core.expressions.references import Secret
+from dagwright.core.expressions.resolution import MissingData, as_text
+from dagwright.core.expressions.stored_values import (
     Path,
     StoredValue,
     Want,
@@ -23,7 +22,14 @@ from dagwright.plan.stored import (
     stored_to_json,
     unfilled_places,
 )
-from dagwright.plan.unfilled import encode, holes_of, shown_in_arguments, unfilled_from_json, unfilled_to_json
+from dagwright.core.expressions.value_refs import (
+    encode,
+    holes_of,
+    shown_in_arguments,
+    unfilled_from_json,
+    unfilled_to_json,
+)
+from dagwright.core.model.argument_checks import with_parts
 from tests.support.example_counts import examples
 
 _NAMES = st.sampled_from(["a", "b", "id", "name", "x y"])

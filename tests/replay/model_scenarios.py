@@ -4,8 +4,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from dagwright.contracts.agent_spec import AgentSpec, agent_plan
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.testing import ANY_NUMBER, slow, step, text, tool_calls
 from tests.support.agents import agent
 from tests.support.eventually import eventually

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from pydantic import SecretStr
 
-from dagwright.contracts import wire
+from dagwright.core.boundary import wire
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.server import local

@@ -8,9 +8,9 @@ from typing import Any
 from unittest.mock import patch
 
 from activities.call_starts import CallStarts
-from dagwright import plan_pages
-from dagwright.contracts import wire
-from dagwright.plan import detached
+from dagwright.core.boundary import wire
+from dagwright.core.compiler import offloaded_regions
+from dagwright.plans import pages
 from dagwright.settings import Settings
 from tests.replay.model_scenarios import MODEL_SCENARIOS, Scenario
 from tests.support.eventually import eventually
@@ -177,7 +177,7 @@ def _in_pages(plan: dict[str, Any]) -> Scenario:
 
     async def run(runs: Runs, bench: Bench) -> Handle:
         small: dict[str, Any] = {"INLINE_PLAN_NODES": 2, "INLINE_PLAN_BYTES": 100, "PLAN_PAGE_NODES": 3}
-        with patch.multiple(plan_pages, **small), patch.object(detached, "DETACHED_MEMBERS", 4):
+        with patch.multiple(pages, **small), patch.object(offloaded_regions, "DETACHED_MEMBERS", 4):
             handle = await runs.start(plan)
         await document_of(handle)
         return handle

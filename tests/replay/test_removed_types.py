@@ -6,7 +6,7 @@ import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from dagwright.contracts.conversion import data_converter
+from dagwright.protocol.conversion import data_converter
 from tests.replay.test_saved_histories import load_history
 from workflows.calls import CallInterceptor
 from workflows.unknown_type import UnknownTypeWorkflow

@@ -9,13 +9,13 @@ import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.workflow import NondeterminismError
 
-from dagwright.contracts.carries import state_from_text
-from dagwright.contracts.conversion import data_converter
-from dagwright.contracts.documents import RunFacts, compact_value, counted_document, result_document
-from dagwright.plan.carry import carry_of
-from dagwright.plan.scheduler import Scheduler
-from dagwright.projection import Projection
-from dagwright.written import recorded_document
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.history.replay import Projection
+from dagwright.history.result_document import recorded_document
+from dagwright.protocol.conversion import data_converter
+from dagwright.protocol.documents import RunFacts, compact_value, counted_document, result_document
+from dagwright.protocol.run_snapshot import state_from_text
+from dagwright.protocol.scheduler_snapshot import carry_of
 from tests.replay.record import HISTORIES
 from tests.replay.scenarios import SCENARIOS
 from tests.support.runs import assert_replays, end_of, replay, result_of

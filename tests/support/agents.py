@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import SecretStr
 from temporalio.client import Client
 
-from dagwright.contracts.agent_spec import AgentSpec, agent_plan
-from dagwright.feed import RunFeed
-from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.history.run_reader import RunFeed
+from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, ReceivedCall
 from tests.support.runs import Document, Handle, Runs, bare, document_of, serving_runs

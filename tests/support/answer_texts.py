@@ -6,11 +6,11 @@ from typing import Any
 
 from temporalio.client import Client
 
-from dagwright.answer_pieces import Piece, ToldText
-from dagwright.feed import RunFeed
-from dagwright.feed_hub import RunFeeds
+from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_subscriptions import RunFeeds
+from dagwright.history.text_stream import Piece, ToldText
+from dagwright.history.token_streams import AnswerTexts
 from dagwright.testing import slow, text
-from dagwright.text_hub import AnswerTexts
 
 PIECE = 8
 """Characters of one piece of a slow answer."""

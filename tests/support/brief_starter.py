@@ -7,8 +7,8 @@ import runpy
 from pathlib import Path
 
 from activities import tool_runs
-from dagwright import drain
-from dagwright.cli import leaving
+from dagwright.interfaces.cli import leaving
+from dagwright.worker import drain
 
 if __name__ == "__main__":
     drain.GRACE_S = 0.5

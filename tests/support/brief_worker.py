@@ -7,7 +7,7 @@ import runpy
 from pathlib import Path
 
 from activities import tool_runs
-from dagwright import drain
+from dagwright.worker import drain
 
 if __name__ == "__main__":
     drain.GRACE_S = 0.5

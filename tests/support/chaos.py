@@ -12,13 +12,13 @@ from typing import Any
 
 from temporalio.client import Client
 
-from dagwright.contracts import wire
-from dagwright.contracts.limits import WORKFLOW_TASK_S
-from dagwright.contracts.messages import RunInput, run_input_to_json
-from dagwright.plan_pages import made_to_travel
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.limits import WORKFLOW_TASK_S
+from dagwright.plans.pages import made_to_travel
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos_tools import FOLDER_VARIABLE, value_of
 from tests.support.eventually import eventually
 from tests.support.programs import Running, start_program

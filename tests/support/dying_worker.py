@@ -10,7 +10,7 @@ from pathlib import Path
 
 from temporalio import workflow
 
-from dagwright.contracts.marks import HistoryUse
+from dagwright.protocol.history_limits import HistoryUse
 from tests.support.chaos_tools import FOLDER_VARIABLE
 from workflows.engine import Engine
 

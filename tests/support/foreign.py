@@ -16,8 +16,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from dagwright.contracts import wire
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.boundary import wire
+from dagwright.core.model.tools import Effects, ToolDeclaration
 from tests.support.runs import Runs, raw
 
 

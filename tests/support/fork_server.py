@@ -25,7 +25,7 @@ from typing import Any, Final
 ROOT: Final = str(Path(__file__).parents[2])
 LENGTH_BYTES: Final = 8
 """A request is its length, then a JSON object; the descriptors of its standard streams come with the length."""
-_PACKAGES: Final = ("dagwright.cli", "dagwright.gateway")
+_PACKAGES: Final = ("dagwright.interfaces.cli", "dagwright.interfaces.http")
 _MODULES: Final = ("worker", "uvloop", "cel", "anyio._backends._asyncio", "alembic.command", "alembic.config")
 
 
@@ -38,7 +38,7 @@ def _import_modules() -> None:
         importlib.import_module(name)
     # The first schemas of tools, the first condition and the first call of a model load more. Nothing is opened.
     importlib.import_module("dagwright.entities.onboarding").onboarding_tools("sqlite://")
-    importlib.import_module("dagwright.plan.cel_program").compile_cel("true")
+    importlib.import_module("dagwright.core.expressions.cel_program").compile_cel("true")
     importlib.import_module("dagwright.llm.transport").Transport("http://127.0.0.1", "", answer_s=1, connect_s=1)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from temporalio.client import Client
 
-from dagwright.contracts.documents import compact_value
-from dagwright.feed import RunFeed
-from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.model_tools import GOAL_KIND
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.model_tools import GOAL_KIND
+from dagwright.history.run_reader import RunFeed
 from dagwright.planner import Asked, prepare_goal
+from dagwright.protocol.documents import compact_value
 from dagwright.testing import ModelServer, ReceivedCall
 from tests.support.agents import agent_runs
 from tests.support.runs import Document, Handle, Runs, bare, document_of

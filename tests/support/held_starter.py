@@ -10,10 +10,10 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from dagwright.client import Runs, Started
-from dagwright.contracts.messages import RunInput
-from dagwright.forks import Draft, Forks
-from dagwright.sessions import PreparedTurn, Sessions
+from dagwright.client.forks import Draft, Forks
+from dagwright.client.runs import Runs, Started
+from dagwright.client.sessions import PreparedTurn, Sessions
+from dagwright.protocol.messages import RunInput
 from tests.support.chaos_tools import FOLDER_VARIABLE, fault_point
 
 READ = "fork-read"

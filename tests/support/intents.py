@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from dagwright.plan.compiled import CompiledPlan
+from dagwright.core.model.compiled import CompiledPlan
 from dagwright.planner import Asked, prepare_goal
 from tests.support import onboarding
 from tests.support.onboarding import intent

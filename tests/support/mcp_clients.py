@@ -11,15 +11,15 @@ from mcp.client.client import Client as McpClient
 from mcp.client.session import ClientRequestContext
 from mcp.server.lowlevel.server import Server
 
-from dagwright.client import Runs as StartedRuns
-from dagwright.mcp_server import create_server
-from dagwright.people import Answer
+from dagwright.client.feedback import Answer
+from dagwright.client.runs import Runs as StartedRuns
+from dagwright.client.sessions import Sessions
+from dagwright.client.steering import Steering
+from dagwright.interfaces.mcp import create_server
 from dagwright.server import Connection
 from dagwright.server import Server as TemporalServer
-from dagwright.sessions import Sessions
 from dagwright.settings import Settings
-from dagwright.steering import Steering
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.runs import Runs, with_tools
 from tests.support.templates import load_templates
 from tests.support.tools import Bench

@@ -9,13 +9,13 @@ from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from dagwright.contracts import limits, wire
-from dagwright.contracts.model_calls import ModelRequest, request_from_json, request_to_json
-from dagwright.contracts.model_nodes import MODEL_HEARTBEAT_S, MODEL_TIMEOUT_S
-from dagwright.contracts.outcomes import is_cancellation, read_result
-from dagwright.contracts.told_answers import ToldAnswer, told_answer
-from dagwright.contracts.usage import told_usage
-from dagwright.plan.stored import StoredValue
+from dagwright.core.boundary import limits, wire
+from dagwright.core.boundary.usage import told_usage
+from dagwright.core.expressions.stored_values import StoredValue
+from dagwright.planning.model_calls.calls import ModelRequest, request_from_json, request_to_json
+from dagwright.planning.model_calls.nodes import MODEL_HEARTBEAT_S, MODEL_TIMEOUT_S
+from dagwright.planning.model_calls.responses import ToldAnswer, told_answer
+from dagwright.protocol.outcomes import is_cancellation, read_result
 from workflows.calls import Call, json_payload
 
 ASK_MODELS = "AskModels"

@@ -13,8 +13,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from dagwright.core.model.tools import Effects
 from dagwright.entities.database import EntityDatabase
-from dagwright.plan.tools import Effects
 from dagwright.tools import context
 from tests.support.chaos_tools import fault_point
 from workflows import calls

@@ -8,9 +8,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from dagwright.contracts import wire
-from dagwright.feed import RunFeed, RunView
-from dagwright.people import People
+from dagwright.client.feedback import People
+from dagwright.core.boundary import wire
+from dagwright.history.run_reader import RunFeed, RunView
 from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs

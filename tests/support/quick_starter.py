@@ -6,10 +6,10 @@ Run as a program in place of `starter.py`; it has the same commands.
 import runpy
 from pathlib import Path
 
-from dagwright.contracts import model_nodes
+from dagwright.planning.model_calls import nodes
 
 HEARTBEAT_S = 4.0
 
 if __name__ == "__main__":
-    model_nodes.MODEL_HEARTBEAT_S = HEARTBEAT_S
+    nodes.MODEL_HEARTBEAT_S = HEARTBEAT_S
     runpy.run_path(str(Path(__file__).parents[2] / "starter.py"), run_name="__main__")

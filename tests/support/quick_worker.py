@@ -6,13 +6,13 @@ Run as a program in place of `worker.py`; it has the same options.
 import runpy
 from pathlib import Path
 
-from dagwright.contracts import model_nodes
-from dagwright.plan.tools import Effects
+from dagwright.core.model.tools import Effects
+from dagwright.planning.model_calls import nodes
 from workflows import calls
 
 HEARTBEAT_S = 1.0
 
 if __name__ == "__main__":
-    model_nodes.MODEL_HEARTBEAT_S = HEARTBEAT_S
+    nodes.MODEL_HEARTBEAT_S = HEARTBEAT_S
     calls._HEARTBEAT_S = dict.fromkeys(Effects, HEARTBEAT_S)
     runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import SecretStr
 from temporalio.client import Client
 
-from dagwright.contracts.rounds import MAX_ROUNDS, SYNTHESIS, RoundsLimits, Synthesis
-from dagwright.plan.compiled import CompiledPlan
+from dagwright.core.model.compiled import CompiledPlan
 from dagwright.planner import RoundsAsked, prepare_rounds
+from dagwright.planning.rounds.rounds import MAX_ROUNDS, SYNTHESIS, RoundsLimits, Synthesis
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.tools import AskPerson, GiveUp, SubGoal, ToolRegistry, WorkerResult, worker_tool

@@ -37,22 +37,22 @@ from temporalio.worker import (
 )
 
 import worker
-from dagwright.contracts import wire
-from dagwright.contracts.conversion import data_converter
-from dagwright.contracts.failures import run_error_of
-from dagwright.contracts.messages import RunInput, run_input_to_json
-from dagwright.contracts.pursuits import workflow_type_of
-from dagwright.feed import RunFeed
+from dagwright.core.boundary import wire
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.history.hydration import restored_document
+from dagwright.history.run_reader import RunFeed
 from dagwright.llm.clients import ModelClients
-from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan_pages import made_to_travel
-from dagwright.preparation import check_plan, prepare_plan
-from dagwright.restoring import restored_document
+from dagwright.planning.extenders import workflow_type_of
+from dagwright.plans.pages import made_to_travel
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.conversion import data_converter
+from dagwright.protocol.failures import run_error_of
+from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore
 from dagwright.tools import ToolRegistry
-from dagwright.toolset import Toolset, load_toolset
+from dagwright.toolset.toolset import Toolset, load_toolset
 from workflows.calls import CallInterceptor
 from workflows.converse import ConverseWorkflow
 from workflows.pursuing import RUN_WORKFLOWS

@@ -19,7 +19,7 @@ from dagwright.search.server import LocalSearch, RunningSearch
 from dagwright.settings import Settings
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import RecordedCall, tool_context
-from dagwright.toolset import environment_of
+from dagwright.toolset.toolset import environment_of
 from tests.support.eventually import eventually
 
 TODAY = date(2026, 2, 10)

@@ -7,13 +7,13 @@ from typing import Any
 
 from temporalio.client import Client
 
-from dagwright.client import NO_TERMS, Origin
-from dagwright.client import Runs as StartedRuns
-from dagwright.contracts.sessions import Session, session_id
-from dagwright.plan.policy import Policy
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.client.runs import NO_TERMS, Origin
+from dagwright.client.runs import Runs as StartedRuns
+from dagwright.client.sessions import Prepare, PreparedTurn, Sessions
+from dagwright.core.model.policy import Policy
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.sessions import Session, session_id
 from dagwright.server import Connection, Server
-from dagwright.sessions import Prepare, PreparedTurn, Sessions
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.runs import Handle, Runs, serving_runs

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.templates import TemplateFolder, Templates, TemplatesUnreadable
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.plans.templates import TemplateFolder, Templates, TemplatesUnreadable
 
 
 def load_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> Templates:

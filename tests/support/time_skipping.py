@@ -14,7 +14,7 @@ from pathlib import Path
 
 from temporalio.testing import WorkflowEnvironment
 
-from dagwright.contracts.conversion import data_converter
+from dagwright.protocol.conversion import data_converter
 from dagwright.settings import Settings
 
 VERSION = "1.32.0"

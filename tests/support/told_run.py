@@ -10,19 +10,19 @@ from typing import Any, cast
 
 import httpx
 
-from dagwright.answer_pieces import Mark, Piece, ToldText, Written
-from dagwright.contracts.failures import run_error_of
-from dagwright.executions import Offset
-from dagwright.feed import RunNotFound, RunView
-from dagwright.feed_hub import RunUpdate, Told
-from dagwright.gateway import Desk, create_app, open_desk
-from dagwright.history_reader import TaskState, has_begun
-from dagwright.listening import address_of, listening, opened_socket
-from dagwright.plan.states import NodeStatus, Record
-from dagwright.plan.usage import NONE
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.usage import NONE
+from dagwright.history.executions import Offset
+from dagwright.history.reader import TaskState, has_begun
+from dagwright.history.run_reader import RunNotFound, RunView
+from dagwright.history.run_subscriptions import RunUpdate, Told
+from dagwright.history.text_stream import Mark, Piece, ToldText, Written
+from dagwright.interfaces.http import Desk, create_app, open_desk
+from dagwright.protocol.failures import run_error_of
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
+from dagwright.worker.listening import address_of, listening, opened_socket
 from tests.support.templates import load_templates
 
 RUN = "run-1"

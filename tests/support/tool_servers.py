@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dagwright.mcp import ServersOfTools, load_servers
-from dagwright.mcp.config import Variables
+from dagwright.mcp_client import ServersOfTools, load_servers
+from dagwright.mcp_client.config import Variables
 from dagwright.tools.testing import RecordedCall, tool_context
 from tests.support.eventually import eventually
 

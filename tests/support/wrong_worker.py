@@ -6,7 +6,7 @@ Run as a program in place of `worker.py`; it has the same options.
 import runpy
 from pathlib import Path
 
-from dagwright.plan.ready_queue import Entry, ReadyQueue
+from dagwright.core.scheduler.ready_queue import Entry, ReadyQueue
 
 _push = ReadyQueue.push
 

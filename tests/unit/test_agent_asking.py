@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.agent_asking import marker_in, read_said
-from dagwright.contracts.agent_pursuit import AgentPursuit
-from dagwright.contracts.agent_spec import AgentSpec, agent_plan, spec_from_json
-from dagwright.plan.scheduler import Scheduler
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.planning.agent_loop.asking import marker_in, read_said
+from dagwright.planning.agent_loop.loop import AgentPursuit
+from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan, spec_from_json
 from tests.unit.plan.building import ids_of, started
 
 ASKING = AgentSpec("helper", feedback_policy="on_request")

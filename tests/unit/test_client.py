@@ -19,10 +19,10 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import TypedSearchAttributes
 
 from activities.find_ended import _end_of
-from dagwright.cancelled_runs import read_recorded_document
-from dagwright.client import HISTORIES_AT_ONCE, Runs
-from dagwright.contracts import wire
-from dagwright.run_lists import RunFilter, RunPlace, RunSummary, owner_in
+from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary, owner_in
+from dagwright.client.runs import HISTORIES_AT_ONCE, Runs
+from dagwright.core.boundary import wire
+from dagwright.history.cancelled_runs import read_recorded_document
 from dagwright.server import Connection, Server
 from dagwright.store import open_store
 
@@ -67,7 +67,7 @@ async def test_pages_tell_each_run_once(monkeypatch: pytest.MonkeyPatch, wanted:
         return {}
 
     monkeypatch.setattr(Runs, "_summary", summary)
-    monkeypatch.setattr("dagwright.client.LISTED_AT_ONCE", 8)
+    monkeypatch.setattr("dagwright.client.runs.LISTED_AT_ONCE", 8)
     runs = runs_of([SimpleNamespace(id=f"run-{number}", parent_id=None, memo=nothing) for number in range(21)])
     found: list[str] = []
     place: RunPlace | None = None

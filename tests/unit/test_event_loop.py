@@ -7,8 +7,8 @@ import threading
 import pytest
 import structlog
 
-from dagwright import loop_watch
-from dagwright.event_loop import SWITCH_INTERVAL_S, hard_work
+from dagwright.worker import event_loop_watchdog
+from dagwright.worker.event_loop import SWITCH_INTERVAL_S, hard_work
 
 
 def test_threads_switch_soon_until_the_last_one_that_works_hard_has_ended() -> None:
@@ -36,15 +36,15 @@ async def _blocks(until: threading.Event) -> None:
 
 
 async def test_where_the_loop_stands_still_is_told_once_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_watch, "LOOK_S", 0.01)
-    monkeypatch.setattr(loop_watch, "STANDS_S", 0.05)
+    monkeypatch.setattr(event_loop_watchdog, "LOOK_S", 0.01)
+    monkeypatch.setattr(event_loop_watchdog, "STANDS_S", 0.05)
     is_told = threading.Event()
 
     def told(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
         is_told.set()
         return line
 
-    with structlog.testing.capture_logs(processors=[told]) as logs, loop_watch.standing_told():
+    with structlog.testing.capture_logs(processors=[told]) as logs, event_loop_watchdog.standing_told():
         await _blocks(is_told)
         await asyncio.sleep(0)
     (line,) = logs
@@ -54,7 +54,7 @@ async def test_where_the_loop_stands_still_is_told_once_while_it_does(monkeypatc
 
 
 async def test_a_loop_that_goes_on_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_watch, "LOOK_S", 0.01)
-    with structlog.testing.capture_logs() as logs, loop_watch.standing_told():
+    monkeypatch.setattr(event_loop_watchdog, "LOOK_S", 0.01)
+    with structlog.testing.capture_logs() as logs, event_loop_watchdog.standing_told():
         await asyncio.sleep(0.1)
     assert logs == []

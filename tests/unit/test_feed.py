@@ -20,17 +20,17 @@ from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskI
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 
-from dagwright.contracts import wire
-from dagwright.contracts.conversion import data_converter
-from dagwright.contracts.messages import MessageInvalid, RunInput, plan_of_pages, read_message, run_input_to_json
-from dagwright.contracts.packing import pack_json
-from dagwright.descriptions import PendingCall, lookup_notes, pending_calls
-from dagwright.feed import RunFeed, RunView
-from dagwright.plan.node_columns import nodes_from_columns
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import STILL_OUTSIDE
-from dagwright.preparation import check_plan, prepare_plan
-from dagwright.projection import Projection
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.packing import pack_json
+from dagwright.core.compiler.node_columns import nodes_from_columns
+from dagwright.core.model.states import STILL_OUTSIDE
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.history.pending_activities import PendingCall, lookup_notes, pending_calls
+from dagwright.history.replay import Projection
+from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.conversion import data_converter
+from dagwright.protocol.messages import MessageInvalid, RunInput, plan_of_pages, read_message, run_input_to_json
 from tests.support.eventually import eventually
 
 _PLAN = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}]}

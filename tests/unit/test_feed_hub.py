@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright import feed_hub
-from dagwright.executions import BEGINNING, Offset
-from dagwright.feed import RunFeed, RunView
-from dagwright.feed_hub import RunFeeds, RunUpdate, Told
-from dagwright.history_reader import TaskState
-from dagwright.plan.states import NodeStatus
+from dagwright.core.model.states import NodeStatus
+from dagwright.history import run_subscriptions
+from dagwright.history.executions import BEGINNING, Offset
+from dagwright.history.reader import TaskState
+from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.history.run_subscriptions import RunFeeds, RunUpdate, Told
 
 DONE, RUNS, WAITS = NodeStatus.COMPLETED, NodeStatus.RUNNING, NodeStatus.WAITING
 States = Mapping[str, NodeStatus]
@@ -62,7 +62,7 @@ class Feed:
 
 @pytest.fixture(autouse=True)
 def states_are_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_hub, "states_of", lambda states: dict(states or {}))
+    monkeypatch.setattr(run_subscriptions, "states_of", lambda states: dict(states or {}))
 
 
 async def told(

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pydantic_core
 
-from dagwright.contracts.inner_slices import encode_inner_slice
-from dagwright.plan.detached import detach
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.core.compiler.offloaded_regions import detach
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.regions.offloaded_batches import encode_inner_slice
+from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.unit.plan.building import node, plan_of
 
 _READS = 12_000

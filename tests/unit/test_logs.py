@@ -12,7 +12,7 @@ from temporalio import activity, workflow
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from dagwright.logs import OWN_LOGGERS, configure_logging
+from dagwright.logging import OWN_LOGGERS, configure_logging
 from dagwright.settings import Settings
 
 

@@ -1,9 +1,9 @@
 """What a hook is sent: ids that never change, requests that fit, and a signature that others can check."""
 
-from dagwright.contracts.hooks import signed_headers, signing_key
-from dagwright.contracts.limits import NOTICE_BYTES
-from dagwright.contracts.notices import notice_json
-from dagwright.plan.requests import Closing, Notice, Request, RequestBook, book_from_json
+from dagwright.core.boundary.limits import NOTICE_BYTES
+from dagwright.core.model.requests import Closing, Notice, Request, RequestBook, book_from_json
+from dagwright.protocol.notifications import notice_json
+from dagwright.protocol.webhooks import signed_headers, signing_key
 from tests.support.receiver import SECRET
 
 _IDENTITY = ["scope", [["node", "archive"]]]

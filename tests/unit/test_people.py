@@ -11,7 +11,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.answering import (
+from dagwright.client.answering import (
     AnswerUnclear,
     Given,
     Meant,
@@ -23,12 +23,12 @@ from dagwright.answering import (
     named_in,
     told_of,
 )
-from dagwright.contracts import wire
-from dagwright.contracts.limits import child_workflow_id, task_of_child
-from dagwright.feed import RunClosed, RunNotFound
-from dagwright.people import Answer, AnswerRefused, ItemNotNamed, OpenRequest, People, Place, by_run, of_node
-from dagwright.plan.requests import Feedback, Request, RequestBook
-from dagwright.plan.states import NodeStatus
+from dagwright.client.feedback import Answer, AnswerRefused, ItemNotNamed, OpenRequest, People, Place, by_run, of_node
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.limits import child_workflow_id, task_of_child
+from dagwright.core.model.requests import Feedback, Request, RequestBook
+from dagwright.core.model.states import NodeStatus
+from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.server import Connection, Server
 from tests.unit.cli.questions import OPENED_AT
 
@@ -150,7 +150,7 @@ def _people(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lacks: st
         async def read(self) -> Any:
             return namespace.read(self._workflow_id)
 
-    monkeypatch.setattr("dagwright.people.RunFeed", Feed)
+    monkeypatch.setattr("dagwright.client.feedback.RunFeed", Feed)
     connection = Connection(cast(Client, namespace), Server("nowhere", "default"), frozenset({lacks} - {""}))
     return People(connection, patience_s=0.05)
 
@@ -339,9 +339,9 @@ async def test_what_a_lookup_asks_next_is_waited_for_some_time(monkeypatch: pyte
 
     people = _people(_Namespace({}), monkeypatch)
     people._patience_s = 0.05 if came is None else 60.0
-    monkeypatch.setattr("dagwright.people.RunFeed", Feed)
-    monkeypatch.setattr("dagwright.people.came_of", came_of)
-    monkeypatch.setattr("dagwright.people._PAUSE_S", 0.0)
+    monkeypatch.setattr("dagwright.client.feedback.RunFeed", Feed)
+    monkeypatch.setattr("dagwright.client.feedback.came_of", came_of)
+    monkeypatch.setattr("dagwright.client.feedback._PAUSE_S", 0.0)
     found = await people.asked_after(Place("run-1", "lookup:a"))
     assert (found and found["id"]) == ("lookup:a#2" if came == "again" else None)
     assert (len(looks) == 2) == (came is not None)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from dagwright.entities.database import EntityDatabase
-from dagwright.file_protection import protected_paths, record_protected
-from dagwright.private_files import UMASK, make_files_private, make_private_folder, write_private
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings
+from dagwright.store.private_files import UMASK, make_files_private, make_private_folder, write_private
+from dagwright.toolset.file_protection import protected_paths, record_protected
 from tests.support.eventually import eventually
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.process_pool import MEMORY_BYTES, ProcessLost, ProcessPool
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.worker.process_pool import MEMORY_BYTES, ProcessLost, ProcessPool
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.waits

@@ -10,16 +10,16 @@ import pytest
 from structlog.testing import capture_logs
 from temporalio.api.enums.v1 import TaskQueueType
 
-from dagwright.contracts.wire import PAUSED_AS_MISSING, PAUSED_AS_PARKED
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.preparation import check_plan, prepare_plan
-from dagwright.queues import OpenCall, Queue, WaitMarks, held_notes, notes_of, reason_of
+from dagwright.core.boundary.wire import PAUSED_AS_MISSING, PAUSED_AS_PARKED
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.history.queues import OpenCall, Queue, WaitMarks, held_notes, notes_of, reason_of
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
-from dagwright.told_tools import tell_cards, tell_tools, told_card, told_tools
-from dagwright.tool_queues import queue_name, queue_of_plan
 from dagwright.tools import ToolsUnreadable
-from dagwright.toolset import Toolset, load_toolset, references_of
+from dagwright.tools.queues import queue_name, queue_of_plan
+from dagwright.toolset.tool_directory import tell_cards, tell_tools, told_card, told_tools
+from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 from tests.support.agent_bench import card_of
 from tests.support.memory_store import MemoryStore
 

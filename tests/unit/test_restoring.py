@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from dagwright.insides import Insides
-from dagwright.restoring import _Listing, _Restorer
+from dagwright.history.hydration import _Listing, _Restorer
+from dagwright.history.offloaded_regions import Insides
 from dagwright.store import StoreUnavailable
 from tests.support.memory_store import MemoryStore
 

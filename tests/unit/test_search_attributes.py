@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from dagwright.contracts import wire
+from dagwright.core.boundary import wire
 from workflows import search_attributes
 from workflows.search_attributes import SearchAttributes
 

@@ -6,11 +6,11 @@ from typing import Any, cast
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client import IdInUse, Runs, Sending, Started
-from dagwright.contracts.sessions import Session, session_id
-from dagwright.contracts.turns import TurnStart
+from dagwright.client.runs import IdInUse, Runs, Sending, Started
+from dagwright.client.sessions import PreparedTurn, Sessions, SessionView, TurnNotTaken
+from dagwright.protocol.sessions import Session, session_id
+from dagwright.protocol.turns import TurnStart
 from dagwright.server import Connection, Server
-from dagwright.sessions import PreparedTurn, Sessions, SessionView, TurnNotTaken
 
 
 class _Busy:

@@ -10,16 +10,16 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright import forking_runs, forks, steering
-from dagwright.forking_runs import ForkWish, draft_of
-from dagwright.forks import Forks
-from dagwright.people import AnswerRefused, Place
-from dagwright.plan.scheduler import Scheduler
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.client import fork_runs, forks, steering
+from dagwright.client.feedback import AnswerRefused, Place
+from dagwright.client.fork_runs import ForkWish, draft_of
+from dagwright.client.forks import Forks
+from dagwright.client.steering import Steering
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
-from dagwright.steering import Steering
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 
 
 class _FullRun:
@@ -139,7 +139,7 @@ async def test_plan_of_a_fork_is_checked_beside_the_event_loop(
         return SimpleNamespace(read=read)
 
     monkeypatch.setattr(forks, "_beside", lambda *_, **__: None)
-    for module, name in ((forking_runs, "check_plan"), (forks, "_ahead"), (forks, "plan_to_json")):
+    for module, name in ((fork_runs, "check_plan"), (forks, "_ahead"), (forks, "plan_to_json")):
         found = apart(module, name)
     runs = cast("Any", SimpleNamespace(feed=feed))
     draft = await draft_of("run-1", ForkWish((PLAN,)), runs=runs, forks=Forks(feed, cast("Any", None)), toolset=toolset)

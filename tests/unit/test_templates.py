@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.plans.templates import TemplateFolder, TemplatesUnreadable, open_templates
 from dagwright.settings import Settings
-from dagwright.templates import TemplateFolder, TemplatesUnreadable, open_templates
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.templates import load_templates
 
 _SUM = """

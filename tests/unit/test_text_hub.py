@@ -17,17 +17,15 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright import text_hub
-from dagwright.answer_pieces import Mark, Piece, ToldText, Writing, Written, check_of
-from dagwright.contracts.model_calls import Message, ModelAnswer, answer_to_json
-from dagwright.contracts.text_so_far import WINDOW_CHARACTERS, TextSoFar, end_of, text_from_json
-from dagwright.feed import RunNotFound, RunView
-from dagwright.feed_hub import RunFeeds
-from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.references import ResultOf
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.stored import StoredValue
-from dagwright.text_hub import (
+from dagwright.core.expressions.references import ResultOf
+from dagwright.core.expressions.stored_values import StoredValue
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.history import token_streams
+from dagwright.history.run_reader import RunNotFound, RunView
+from dagwright.history.run_subscriptions import RunFeeds
+from dagwright.history.text_stream import Mark, Piece, ToldText, Writing, Written, check_of
+from dagwright.history.token_streams import (
     LOOKS_PER_S,
     NEXT_PAUSE_S,
     PIECES_PER_S,
@@ -36,6 +34,8 @@ from dagwright.text_hub import (
     is_given_up,
     text_call,
 )
+from dagwright.planning.model_calls.calls import Message, ModelAnswer, answer_to_json
+from dagwright.planning.model_calls.partial_text import WINDOW_CHARACTERS, TextSoFar, end_of, text_from_json
 from tests.support.eventually import eventually
 from tests.unit.cli.views import START, node, start_ready, view_of
 
@@ -304,7 +304,7 @@ async def test_what_was_told_is_looked_for_in_the_run_that_wrote_it(
             said = answer_to_json(ModelAnswer(Message(role="assistant", content="Four.")))
             return _ended(said)
 
-    monkeypatch.setattr(text_hub, "RunFeed", Feed)
+    monkeypatch.setattr(token_streams, "RunFeed", Feed)
     mark = replace(_told("Fi"), node=path)
     assert await _Server().texts().was_given_up("run-1", mark) is is_other
     assert not await _Server().texts().was_given_up("run-1", replace(mark, length=0))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dagwright.contracts.ways import into_sub_plan, way_down
-from dagwright.plan.node_acts import RetryNode
-from dagwright.plan.steering import take
+from dagwright.features.commands.node_commands import RetryNode
+from dagwright.features.commands.steering import take
+from dagwright.protocol.node_paths import into_sub_plan, way_down
 from tests.unit.plan.building import broken, node, plan_of, scheduler_of, started
 
 _BELOW = plan_of(node("b/c"), node("c"))

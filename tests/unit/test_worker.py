@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import worker
-from dagwright import loop_watch
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
+from dagwright.worker import event_loop_watchdog
 
 pytestmark = pytest.mark.waits
 
@@ -98,7 +98,7 @@ async def test_loop_is_watched_as_long_as_calls_are_polled_and_not_before(
     for name in ("claim_store", "publish_store", "tell_tools", "tell_cards"):
         monkeypatch.setattr(worker, name, nothing)
     monkeypatch.setattr(worker, "create_workers", create_workers)
-    monkeypatch.setattr(loop_watch, "standing_told", lambda: told("watched"))
+    monkeypatch.setattr(event_loop_watchdog, "standing_told", lambda: told("watched"))
     client: Any = None
     async with worker.serving(client, load_toolset(Settings(state_dir=tmp_path), ()), task_queue="q"):
         pass

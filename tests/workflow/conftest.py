@@ -7,8 +7,8 @@ from unittest.mock import patch
 import pytest
 from temporalio.client import Client
 
-from dagwright import plan_pages
-from dagwright.contracts import limits
+from dagwright.core.boundary import limits
+from dagwright.plans import pages
 from dagwright.server import local
 from dagwright.settings import Settings
 from tests.support.foreign import foreign_worker, with_tools
@@ -83,7 +83,7 @@ def low_marks() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def small_pages() -> Iterator[None]:
     """Let plans of over 400 nodes travel in pages, and their regions lie in the payload store, instead of 2,000."""
-    with patch.object(plan_pages, "INLINE_PLAN_NODES", 400):
+    with patch.object(pages, "INLINE_PLAN_NODES", 400):
         yield
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts.messages import RunInput, run_input_to_json
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import agent_declaration
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.testing import ModelServer, step, tool_call
 from tests.support.agents import agent_runs, ended, said
 from tests.support.runs import Handle, Runs, document_of, done

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts.model_calls import OutputSchema
-from dagwright.feed import RunFeed
+from dagwright.history.run_reader import RunFeed
+from dagwright.planning.model_calls.calls import OutputSchema
 from dagwright.testing import Completion, ModelServer, ScriptedToolCall, json_text, step, tool_call, tool_calls
 from tests.support.agents import agent, agent_runs, answered, ended, said
 from tests.support.eventually import eventually

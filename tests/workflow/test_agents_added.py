@@ -9,15 +9,15 @@ from temporalio.client import Client
 from dagwright.agents.finding import stored_cards
 from dagwright.agents.stored import StoredAgents
 from dagwright.agents.tools import declared_agents
-from dagwright.contracts import wire
+from dagwright.client.steering import Steering
+from dagwright.core.boundary import wire
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.entities.database import EntityDatabase
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import agent_declaration
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.sent_tools import tools_to_json
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.features.commands.sent_tools import tools_to_json
 from dagwright.server import Connection, Server
-from dagwright.steering import Steering
 from dagwright.testing import ModelServer, step, tool_call
 from tests.support.agent_bench import card_of
 from tests.support.agents import agent_runs, ended, said

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts import wire
-from dagwright.contracts.agent_asking import marker_in
+from dagwright.core.boundary import wire
+from dagwright.planning.agent_loop.asking import marker_in
 from dagwright.testing import ModelServer, step, tool_call, tool_calls
 from tests.support.agents import agent, agent_runs, answered, ended, said
 from tests.support.eventually import eventually

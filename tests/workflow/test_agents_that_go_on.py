@@ -8,12 +8,12 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts import limits
-from dagwright.contracts.agent_spec import AgentSpec, agent_plan
-from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.core.boundary import limits
+from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
+from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Step, step, tool_call
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.agents import agent, agent_runs, answered, ended, said
 from tests.support.chaos import QUICK_WORKER, worker_process
 from tests.support.eventually import eventually

@@ -10,12 +10,12 @@ import pytest
 from pydantic import SecretStr
 from temporalio.client import Client
 
-from dagwright.feed import RunFeed
-from dagwright.plan import chunks
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import agent_declaration
-from dagwright.plan.policy import CHANGES_ASK, Policy, Rule
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.policy import CHANGES_ASK, Policy, Rule
+from dagwright.core.scheduler import map_batches
+from dagwright.history.run_reader import RunFeed
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, tool_call
 from tests.support.eventually import eventually
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.server
 @pytest.fixture(scope="module", autouse=True)
 def small_chunks() -> Iterator[None]:
     """Maps that are cut into runs of their own though they are small."""
-    with patch.object(chunks, "CHUNK_ITEMS", 10):
+    with patch.object(map_batches, "CHUNK_ITEMS", 10):
         yield
 
 

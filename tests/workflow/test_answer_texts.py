@@ -7,9 +7,9 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import agent_declaration
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.testing import Cut, json_text, slow, text, tool_call
 from tests.support.answer_texts import PIECE, Reader, held, texts_of
 from tests.support.eventually import eventually

@@ -4,7 +4,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from dagwright.contracts import wire
+from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, document_of
 

@@ -7,8 +7,8 @@ import pytest
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from dagwright.contracts import limits, wire
-from dagwright.preparation import check_plan, prepare_to_ask
+from dagwright.core.boundary import limits, wire
+from dagwright.plans.preparation import check_plan, prepare_to_ask
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, asks_below, has_notes, human, refusal_of, signal, view_of
 from tests.support.runs import (
@@ -252,7 +252,7 @@ async def test_tool_that_asks_what_is_no_question_fails(runs: Runs) -> None:
 
 async def test_tool_that_never_stops_asking_fails(runs: Runs) -> None:
     question = {"type": "CLARIFICATION", "deadline": "1ms", "on_timeout": {"default": {"text": "go on"}}}
-    with patch("dagwright.plan.asking.QUESTIONS_OF_A_CALL", 3):
+    with patch("dagwright.features.feedback.asking.QUESTIONS_OF_A_CALL", 3):
         plan = {"nodes": [{"id": "a", "tool": "ask_wrongly", "arguments": {"request": question}}]}
         document = await runs.run(plan)
         await runs.check_ended()

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts import limits
-from dagwright.contracts.agent_spec import AgentSpec, agent_plan
-from dagwright.contracts.messages import RunInput, run_input_to_json
-from dagwright.contracts.model_calls import ModelCall, ModelRequest, user
-from dagwright.contracts.model_nodes import CALL_MODEL, model_node
-from dagwright.contracts.pursuits import workflow_type_of
-from dagwright.feed import RunFeed, RunView
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.states import NodeStatus
+from dagwright.core.boundary import limits
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.states import NodeStatus
+from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
+from dagwright.planning.extenders import workflow_type_of
+from dagwright.planning.model_calls.calls import ModelCall, ModelRequest, user
+from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
+from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.testing import Completion, ModelServer, Tokens
 from tests.support.agents import agent, agent_runs, ended
 from tests.support.eventually import eventually

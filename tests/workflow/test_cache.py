@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts.limits import INLINE_VALUE_BYTES
+from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.runs import Document, Runs, serving_runs

@@ -6,8 +6,8 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.service import RPCError
 
-from dagwright.cancelled_runs import read_recorded_document
-from dagwright.feed import RunFeed
+from dagwright.history.cancelled_runs import read_recorded_document
+from dagwright.history.run_reader import RunFeed
 from tests.support.eventually import eventually
 from tests.support.runs import Runs, bare, cancelled, document_of, done, end_of, events_of
 from tests.support.tools import Bench

@@ -8,7 +8,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from activities.call_starts import CallStarts
-from dagwright.contracts.idempotency import idempotency_key
+from dagwright.protocol.idempotency import idempotency_key
 from tests.support.eventually import eventually
 from tests.support.runs import Runs, bare, document_of, done, events_of, failed
 from tests.support.tools import Bench

@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from dagwright.agents import load_agents
 from dagwright.agents.tools import agent_tools
-from dagwright.plan.policy import CHANGES_ASK, Policy, Rule
+from dagwright.core.model.policy import CHANGES_ASK, Policy, Rule
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, SearchServer, found, json_text, text, tool_call
 from dagwright.tools.environment import ToolEnvironment

@@ -10,10 +10,10 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.contracts.conversion import data_converter
-from dagwright.contracts.documents import compact_document
-from dagwright.feed import RunFeed, RunView
-from dagwright.projection import Projection
+from dagwright.history.replay import Projection
+from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.protocol.conversion import data_converter
+from dagwright.protocol.documents import compact_document
 from dagwright.settings import Settings
 from dagwright.store import ref_of
 from dagwright.tools import ToolRegistry, tool

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.executions import BEGINNING, Offset
-from dagwright.feed import RunFeed, RunNotFound
-from dagwright.feed_hub import RunFeeds, RunUpdate
+from dagwright.history.executions import BEGINNING, Offset
+from dagwright.history.run_reader import RunFeed, RunNotFound
+from dagwright.history.run_subscriptions import RunFeeds, RunUpdate
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, as_shown, document_of
 from tests.support.tools import Bench

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.client import Runs as ClientRuns
-from dagwright.executions import Offset, executions_of
-from dagwright.feed import RunFeed
-from dagwright.feed_hub import RunFeeds, RunUpdate
-from dagwright.plan.states import NodeStatus
+from dagwright.client.runs import Runs as ClientRuns
+from dagwright.core.model.states import NodeStatus
+from dagwright.history.executions import Offset, executions_of
+from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_subscriptions import RunFeeds, RunUpdate
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.store import open_store

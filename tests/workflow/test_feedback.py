@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagwright.contracts import wire
+from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, asks_below, has_notes, human, refusal_of, signal, view_of
 from tests.support.runs import (

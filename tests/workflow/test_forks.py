@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.messages import RunInput, run_input_to_json
-from dagwright.feed import RunFeed, RunView
-from dagwright.forks import Draft, ForkRefused, Forks, retooled
-from dagwright.plan import chunks
-from dagwright.plan_pages import made_to_travel
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.client.forks import Draft, ForkRefused, Forks, retooled
+from dagwright.core.scheduler import map_batches
+from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.plans.pages import made_to_travel
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.messages import RunInput, run_input_to_json
 from tests.support.eventually import eventually
 from tests.support.runs import Document, Handle, Runs, document_of
 from tests.support.tools import Bench
@@ -181,7 +181,7 @@ async def test_node_in_the_sub_plan_of_one_item_is_done_again(runs: Runs, bench:
 async def test_pure_nodes_stored_values_and_large_maps_are_taken_over(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "CHUNK_ITEMS", 20)
+    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", 20)
     plan = {
         "nodes": [
             call("big", "table", rows=2_000),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import agent_declaration
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
 from dagwright.planner import Asked, prepare_goal
 from dagwright.testing import ModelServer, Refused
 from tests.support.agents import agent_runs

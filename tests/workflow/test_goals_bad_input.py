@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts import wire
-from dagwright.plan.compiled import tool_to_json
+from dagwright.core.boundary import wire
+from dagwright.core.model.compiled import tool_to_json
 from dagwright.planner import Asked, GoalRefused, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, ReceivedCall, slow, step, text, tool_call

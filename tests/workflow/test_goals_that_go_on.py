@@ -8,15 +8,15 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts import limits
-from dagwright.contracts.messages import RunInput, run_input_to_json
-from dagwright.contracts.pursuits import workflow_type_of
-from dagwright.feed import RunFeed
-from dagwright.forks import Draft, ForkRefused, Forks, retooled
+from dagwright.client.forks import Draft, ForkRefused, Forks, retooled
+from dagwright.core.boundary import limits
+from dagwright.history.run_reader import RunFeed
 from dagwright.planner import Asked, prepare_goal
+from dagwright.planning.extenders import workflow_type_of
+from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Step, step
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.agents import agent_runs, answered
 from tests.support.chaos import QUICK_WORKER, worker_process
 from tests.support.eventually import eventually

@@ -10,16 +10,17 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from dagwright.contracts import limits, plan_limits, wire
-from dagwright.contracts.decoding import json_from_bytes
-from dagwright.contracts.messages import run_input_from_json
-from dagwright.feed import RunFeed
-from dagwright.plan import item_book
-from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.ready_queue import MAX_IN_FLIGHT
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import STILL_OUTSIDE
+from dagwright.core.boundary import limits, wire
+from dagwright.core.boundary.decoding import json_from_bytes
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.states import STILL_OUTSIDE
+from dagwright.core.scheduler import item_book
+from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.history.run_reader import RunFeed
+from dagwright.protocol import plan_limits
+from dagwright.protocol.messages import run_input_from_json
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.runs import DEADLOCK, Handle, Runs, document_of, done, events_of, raw, serving_runs
@@ -126,8 +127,8 @@ async def test_exception_in_a_handler_does_not_wedge_the_run(
     def broken(*arguments: Any, **keywords: Any) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("dagwright.contracts.taking.sub_plan_end_from_json", broken)
-    monkeypatch.setattr("dagwright.contracts.taking.read_act", broken)
+    monkeypatch.setattr("dagwright.protocol.command_handler.sub_plan_end_from_json", broken)
+    monkeypatch.setattr("dagwright.protocol.command_handler.read_act", broken)
     node = {"id": "a", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique in bench.entered)

@@ -17,15 +17,15 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError
 
-from dagwright.client import Runs as Client
-from dagwright.contracts import limits, wire
-from dagwright.plan.compiled import CompiledPlan
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.client.runs import Runs as Client
+from dagwright.client.steering import Steering
+from dagwright.core.boundary import limits, wire
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, local
 from dagwright.server.local import dial
 from dagwright.server.namespace import keep_for_long
 from dagwright.settings import Settings
-from dagwright.steering import Steering
 from tests.support.eventually import eventually
 from tests.support.runs import Runs, document_of, events_of, serving_runs
 from tests.support.server import LiveServer, live_server

@@ -7,10 +7,10 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.service import RPCError
 
-from dagwright.contracts import limits
-from dagwright.feed import RunFeed
-from dagwright.plan.errors import PlanInvalid
-from dagwright.restoring import restored_document
+from dagwright.core.boundary import limits
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.history.hydration import restored_document
+from dagwright.history.run_reader import RunFeed
 from tests.support.runs import Runs, chain_of, document_of, done, events_of, failed
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]

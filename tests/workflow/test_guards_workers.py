@@ -13,11 +13,11 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 import worker
-from dagwright.contracts import wire
-from dagwright.feed import RunFeed
+from dagwright.core.boundary import wire
+from dagwright.history.run_reader import RunFeed
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker
 from tests.support.foreign import with_tools as with_foreign

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts import wire
-from dagwright.plan.policy import WRITES_ASK, Policy, Rule, policy_from_json
+from dagwright.core.boundary import wire
+from dagwright.core.model.policy import WRITES_ASK, Policy, Rule, policy_from_json
 from dagwright.testing import ModelServer, json_text, step, tool_call
 from tests.support.agents import agent_runs, said
 from tests.support.agents import ended as ended_run

@@ -11,12 +11,12 @@ from unittest.mock import patch
 import pytest
 from temporalio.client import Client
 
-from dagwright import restoring
-from dagwright.cli.streaming import write_object
-from dagwright.contracts import wire
-from dagwright.feed import RunFeed
-from dagwright.plan.detached import DETACHED_MEMBERS
-from dagwright.restoring import full_document, restored_document
+from dagwright.core.boundary import wire
+from dagwright.core.compiler.offloaded_regions import DETACHED_MEMBERS
+from dagwright.history import hydration
+from dagwright.history.hydration import full_document, restored_document
+from dagwright.history.run_reader import RunFeed
+from dagwright.interfaces.cli.streaming import write_object
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
@@ -186,7 +186,7 @@ async def test_failures_inside_are_told_and_no_worker_is_needed_for_that(
         await document_of(handle)
         await runs.check_ended()
     view = await RunFeed(client, handle.id).read()
-    with patch.object(restoring, "INNER_NODES_TOLD", 400):
+    with patch.object(hydration, "INNER_NODES_TOLD", 400):
         document = await restored_document(view, runs.store)
     assert bare(document)["nodes"]["bad"]["error"].startswith("missing_data: Missing data: n7.result.gone")
     assert sorted(document["nodes"]) == ["bad", "end", "n5", "start"]

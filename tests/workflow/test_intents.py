@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts import wire
-from dagwright.plan.policy import Policy
+from dagwright.core.boundary import wire
+from dagwright.core.model.policy import Policy
 from tests.support.goals import ended, purposes, scripted_runs
 from tests.support.intents import answer, fund, intents_goal, made, product, said, seed
 from tests.support.onboarding import intent

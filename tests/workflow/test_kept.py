@@ -6,7 +6,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from worker import serving
 
 pytestmark = pytest.mark.server

@@ -3,7 +3,7 @@
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
-from dagwright.plan.answer_reading import RUN_ANSWERS_BYTES
+from dagwright.features.feedback.answer_reading import RUN_ANSWERS_BYTES
 from tests.support.people import answer, asks, human, view_of
 from tests.support.runs import Runs, document_of
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.limits import INLINE_PLAN_NODES, PLAN_PAGE_NODES
+from dagwright.core.boundary.limits import INLINE_PLAN_NODES, PLAN_PAGE_NODES
 from tests.support.runs import Runs, assert_clean, document_of
 
 pytestmark = pytest.mark.server

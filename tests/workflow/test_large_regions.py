@@ -7,8 +7,8 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from activities.inner_regions import RegionMemory
-from dagwright.client import Runs as ClientRuns
-from dagwright.contracts.limits import INLINE_PLAN_NODES
+from dagwright.client.runs import Runs as ClientRuns
+from dagwright.core.boundary.limits import INLINE_PLAN_NODES
 from dagwright.server import Connection
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, bare, blocked, document_of, events_of

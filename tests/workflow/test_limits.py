@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts import wire
-from dagwright.feed import RunFeed
-from dagwright.plan import chunks
+from dagwright.core.boundary import wire
+from dagwright.core.scheduler import map_batches
+from dagwright.history.run_reader import RunFeed
 from tests.support.eventually import eventually
 from tests.support.people import refusal_of
 from tests.support.runs import Handle, Runs, as_shown, bare, bare_error, document_of, done
@@ -111,7 +111,7 @@ async def test_run_starts_fewer_when_the_limit_is_lowered(runs: Runs, bench: Ben
 async def test_chunks_of_a_large_map_get_their_part_of_the_new_limit(
     cached_runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "CHUNK_ITEMS", 20)
+    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", 20)
     node = {"id": "m", "tool": "hold", "for_each": list(range(41)), "arguments": {"name": unique}}
     handle = await cached_runs.start({"nodes": [{**node, "heartbeat": "1s"}]}, max_in_flight=4)
     await eventually(lambda: bench.running[unique] == 4)

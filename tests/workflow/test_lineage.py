@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.plan.agents import agent_declaration
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.core.model.agents import agent_declaration
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Refused, step, tool_call, tool_calls
 from dagwright.tools import ToolRegistry, context, tool

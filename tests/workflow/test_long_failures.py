@@ -9,9 +9,9 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES
-from dagwright.feed import RunFeed
-from dagwright.restoring import restored_document
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.history.hydration import restored_document
+from dagwright.history.run_reader import RunFeed
 from dagwright.server.retained import claim_store, retained_of
 from dagwright.settings import Settings
 from dagwright.store.clean_up import bound_of, remove

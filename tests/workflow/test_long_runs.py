@@ -20,11 +20,12 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from dagwright.contracts import carries, limits, wire
-from dagwright.contracts.idempotency import idempotency_key
-from dagwright.contracts.messages import read_message
-from dagwright.feed import RunFeed
-from dagwright.plan import chunks
+from dagwright.core.boundary import limits, wire
+from dagwright.core.scheduler import map_batches
+from dagwright.history.run_reader import RunFeed
+from dagwright.protocol import run_snapshot
+from dagwright.protocol.idempotency import idempotency_key
+from dagwright.protocol.messages import read_message
 from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from dagwright.tools import ToolRegistry, context, tool
@@ -160,7 +161,7 @@ async def test_signals_that_come_at_any_moment_are_all_taken(
 
 
 async def test_long_state_goes_through_the_store(runs: Runs) -> None:
-    with patch.multiple(limits, INLINE_STATE_BYTES=100), patch.object(carries, "PIECE_CHARACTERS", 300):
+    with patch.multiple(limits, INLINE_STATE_BYTES=100), patch.object(run_snapshot, "PIECE_CHARACTERS", 300):
         after = {"id": "after", "tool": "echo", "depends_on": ["n59"]}
         handle = await runs.start({"nodes": [*_steps(60, "n"), after]})
         document = bare(await document_of(handle))
@@ -254,7 +255,7 @@ async def test_large_map_goes_on_over_changes_above_and_below(
     cached_runs: Runs, keys: dict[str, list[str]], unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run above changes while its chunks run, and each of those in the middle of its items."""
-    monkeypatch.setattr(chunks, "CHUNK_ITEMS", 60)
+    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", 60)
     many = {
         "id": "many",
         "tool": "count",

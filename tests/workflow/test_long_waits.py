@@ -7,7 +7,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.testing import WorkflowEnvironment
 
-from dagwright.contracts import wire
+from dagwright.core.boundary import wire
 from dagwright.settings import Settings
 from tests.support.runs import Handle, Runs, bare, document_of, done, events_of, failed, serving_runs
 from tests.support.time_skipping import time_skipping

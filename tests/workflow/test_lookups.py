@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.cli.output import Output
-from dagwright.cli.parties import load
+from dagwright.core.expressions.references import Lookup
 from dagwright.entities.catalogue import PartyKind
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.entities.models import Party
 from dagwright.entities.parties import NaturalKey, add_party
-from dagwright.explaining import Explaining
-from dagwright.feed import RunFeed
-from dagwright.plan.references import Lookup
+from dagwright.history.explaining import Explaining
+from dagwright.history.run_reader import RunFeed
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.parties import load
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.people import answer, asks, refusal_of, signal, view_of

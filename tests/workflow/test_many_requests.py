@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
-from dagwright.contracts import wire
-from dagwright.feed import RunFeed
+from dagwright.core.boundary import wire
+from dagwright.history.run_reader import RunFeed
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, document_of
 

@@ -14,12 +14,13 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from dagwright.chunk_items import ItemNotBegun, view_of_item
-from dagwright.contracts import chunk_runs
-from dagwright.contracts.idempotency import idempotency_key
-from dagwright.feed import RunFeed
-from dagwright.plan import chunks, projecting
-from dagwright.restoring import restored_document
+from dagwright.core.expressions import projection
+from dagwright.core.scheduler import map_batches
+from dagwright.history.hydration import restored_document
+from dagwright.history.map_items import ItemNotBegun, view_of_item
+from dagwright.history.run_reader import RunFeed
+from dagwright.protocol import map_batch_runs
+from dagwright.protocol.idempotency import idempotency_key
 from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from dagwright.tools import ToolRegistry, context, tool
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.server
 
 SIZE = 52
 """Items of a map that is cut into four chunks."""
-RUN_ITEMS = chunks.CHUNK_ITEMS
+RUN_ITEMS = map_batches.CHUNK_ITEMS
 """Items of a map that a run holds itself, without the patch of these tests."""
 
 
@@ -58,7 +59,7 @@ class Meter:
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut maps of over 20 items into chunks."""
-    monkeypatch.setattr(chunks, "CHUNK_ITEMS", 20)
+    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", 20)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,7 @@ def _over(items: Any, *more: dict[str, Any], **node: Any) -> dict[str, Any]:
 
 
 async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "CHUNK_ITEMS", RUN_ITEMS)
+    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", RUN_ITEMS)
     size = RUN_ITEMS + 1
     after = {"id": "after", "tool": "echo", "arguments": {"ends": ["{{m.result[0]}}", f"{{{{m.result[{size - 1}]}}}}"]}}
     plan = _over(list(range(size)), after, tool="echo", arguments={"n": "{{item}}", "at": "{{index}}"})
@@ -210,7 +211,7 @@ async def test_items_read_other_nodes_and_inputs(runs: Runs) -> None:
 
 
 async def test_list_in_the_store_is_taken_in_chunks(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projecting, "WHOLE_BYTES", 2_000)
+    monkeypatch.setattr(projection, "WHOLE_BYTES", 2_000)
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": 100, "size": 100}}
     arguments = {"name": "{{item.name}}", "at": "{{index}}"}
     plan = _over("{{table.result.rows}}", table, tool="echo", arguments=arguments, when="index % 10 == 0")
@@ -226,7 +227,7 @@ async def test_list_in_the_store_is_taken_in_chunks(runs: Runs, monkeypatch: pyt
 @pytest.mark.parametrize("rows", [18, 24], ids=["items of the run", "chunks"])
 async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """They are so large that neither the list nor an item of a chunk stands in a run."""
-    monkeypatch.setattr(projecting, "WHOLE_BYTES", 2_000)
+    monkeypatch.setattr(projection, "WHOLE_BYTES", 2_000)
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": rows, "size": 2_000}}
     arguments = {"name": "{{item.name}}", "at": "{{index}}"}
     plan = _over("{{table.result.rows}}", table, tool="echo", arguments=arguments, key="{{item.name}} of {{index}}")
@@ -252,8 +253,8 @@ async def test_keys_that_are_too_large_to_be_told_are_refused_in_a_sentence(runs
 async def test_death_of_a_worker_is_soon_noticed_in_every_activity_of_a_map(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(projecting, "WHOLE_BYTES", 2_000)
-    monkeypatch.setattr(chunk_runs, "ITEMS_HANDED_UP_BYTES", 10)
+    monkeypatch.setattr(projection, "WHOLE_BYTES", 2_000)
+    monkeypatch.setattr(map_batch_runs, "ITEMS_HANDED_UP_BYTES", 10)
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": 24, "size": 500}}
     plan = _over("{{table.result.rows}}", table, tool="echo", arguments={"n": "{{index}}"}, when="index % 10 == 0")
     handle = await runs.start(plan)

@@ -14,12 +14,12 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 import worker
-from dagwright.feed import RunFeed
-from dagwright.mcp import ServersOfTools
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.history.run_reader import RunFeed
+from dagwright.mcp_client import ServersOfTools
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
 from tests.support.runs import (
     Runs,

@@ -17,9 +17,9 @@ from temporalio.worker import Worker
 from activities.call_headers import ToolInterceptor
 from activities.call_model import model_activity
 from activities.values import Values
-from dagwright.contracts.model_calls import ModelRequest, messages_from_json, request_to_json
 from dagwright.llm import Endpoint, ModelCall, OfferedTool, OutputSchema, user
 from dagwright.llm.clients import ModelClients, ModelSetup
+from dagwright.planning.model_calls.calls import ModelRequest, messages_from_json, request_to_json
 from dagwright.testing import ModelServer, Refused, Step, busy, json_text, step, text, tool_call
 from tests.support import model_runs
 from tests.support.chaos import worker_process

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts.agent_spec import AgentSpec, agent_plan
-from dagwright.feed import RunFeed
+from dagwright.history.run_reader import RunFeed
+from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, SearchServer, Tokens, busy, json_text, step, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool

@@ -11,8 +11,8 @@ from pydantic import SecretStr
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.contracts import limits, wire
-from dagwright.feed import RunFeed
+from dagwright.core.boundary import limits, wire
+from dagwright.history.run_reader import RunFeed
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.receiver import SECRET, Receiver, receiving

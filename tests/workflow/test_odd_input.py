@@ -13,7 +13,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.model.tools import Effects, ToolDeclaration
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, bare, document_of, done, failed, raw
 from tests.support.tools import ODD_FAILURES, ODD_RESULTS, Bench

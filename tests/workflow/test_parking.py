@@ -13,10 +13,10 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client
 
 from activities import parked_calls
-from dagwright import parking
-from dagwright.contracts import wire
-from dagwright.feed import RunFeed, RunView
-from dagwright.parking import Parked, Released, park_tool, parked_tool, parked_tools, pause_call, unpark_tool
+from dagwright.core.boundary import wire
+from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.server import tool_pauses
+from dagwright.server.tool_pauses import Parked, Released, park_tool, parked_tool, parked_tools, pause_call, unpark_tool
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
@@ -71,7 +71,7 @@ async def served(
     client: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Runs]:
     """Runs of a worker that asks before every call."""
-    monkeypatch.setattr(parking, "SETTLED_S", 0.0)
+    monkeypatch.setattr(tool_pauses, "SETTLED_S", 0.0)
     monkeypatch.setattr(parked_calls, "FRESH_S", 0.0)
     async with serving_runs(client, service.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
@@ -233,8 +233,8 @@ async def test_parking_twice_says_who_did_it_and_unparking_twice_does_nothing(cl
 
     await eventually(is_listed)
     released = await unpark_tool(client, service.send, by="bob")
-    assert released == Released(first, calls=0, runs=0, spread_s=parking.LEAST_SPREAD_S)
-    assert await unpark_tool(client, service.send, by="bob") == Released(None, 0, 0, parking.LEAST_SPREAD_S)
+    assert released == Released(first, calls=0, runs=0, spread_s=tool_pauses.LEAST_SPREAD_S)
+    assert await unpark_tool(client, service.send, by="bob") == Released(None, 0, 0, tool_pauses.LEAST_SPREAD_S)
     assert await park_tool(client, service.send, by="eve", reason=None) is None
     await unpark_tool(client, service.send, by=None)
 

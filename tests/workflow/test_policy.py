@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts import wire
-from dagwright.feed import RunFeed
-from dagwright.plan.policy import policy_from_json
+from dagwright.core.boundary import wire
+from dagwright.core.model.policy import policy_from_json
+from dagwright.history.run_reader import RunFeed
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, as_shown, bare, document_of, done, failed
 from tests.support.tools import Bench

@@ -11,9 +11,9 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.feed import RunFeed, RunView
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.queues import OpenCall, unserved
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.history.queues import OpenCall, unserved
+from dagwright.history.run_reader import RunFeed, RunView
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, document_of
 
@@ -172,7 +172,7 @@ async def test_run_is_followed_on_when_the_server_was_gone_while_its_queues_were
             raise lost.pop()
         return await unserved(client, calls)
 
-    monkeypatch.setattr("dagwright.feed.unserved", flaky)
+    monkeypatch.setattr("dagwright.history.run_reader.unserved", flaky)
     handle = await cached_runs.start({"nodes": [_add("a")]})
     views = [view async for view in RunFeed(client, handle.id).follow()]
     assert (views[-1].status, lost) == ("completed", [])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts import wire
+from dagwright.core.boundary import wire
 from dagwright.testing import ModelServer, Refused, slow, text
 from tests.support.eventually import eventually
 from tests.support.goals import call, ended, goal, purposes, scripted_runs, written

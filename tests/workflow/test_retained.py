@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.workflow import ParentClosePolicy
 
-from dagwright.contracts import wire
+from dagwright.core.boundary import wire
 from dagwright.server.namespace import RETENTION
 from dagwright.server.retained import claim_store, retained_of
 from dagwright.store.clean_up import MARGIN, NeedUnknown, RetainedRun, bound_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.plan.policy import Policy
+from dagwright.core.model.policy import Policy
 from dagwright.testing import ANY_NUMBER, Completion, Refused, ScriptedToolCall, step
 from tests.support.eventually import eventually
 from tests.support.goals import ended, purposes

@@ -21,9 +21,9 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from dagwright.contracts import wire
-from dagwright.gateway.callers import Scope
-from dagwright.gateway.keys import KeyFile
+from dagwright.core.boundary import wire
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.keys import KeyFile
 from dagwright.server import LocalServer, NoServer, local, open_connection
 from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.settings import Settings

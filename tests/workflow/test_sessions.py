@@ -14,16 +14,16 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from dagwright import sessions
-from dagwright.client import NO_TERMS, IdInUse, IdInvalid, Origin, Started
-from dagwright.contracts import limits, wire
-from dagwright.contracts.documents import encoded_size
-from dagwright.contracts.sessions import Session, session_id
-from dagwright.contracts.turn_summaries import CUT, RESPONSE_BYTES
-from dagwright.preparation import check_plan, prepare_plan
-from dagwright.run_lists import RunFilter
+from dagwright.client import sessions
+from dagwright.client.run_lists import RunFilter
+from dagwright.client.runs import NO_TERMS, IdInUse, IdInvalid, Origin, Started
+from dagwright.client.sessions import PreparedTurn, SessionNotFound, TurnNotTaken
+from dagwright.core.boundary import limits, wire
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.documents import encoded_size
+from dagwright.protocol.sessions import Session, session_id
+from dagwright.protocol.turn_summaries import CUT, RESPONSE_BYTES
 from dagwright.server import Connection, Server
-from dagwright.sessions import PreparedTurn, SessionNotFound, TurnNotTaken
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, raw
 from tests.support.sessions import SessionBench, call, session_bench

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts import wire
-from dagwright.feed import RunFeed, RunView
+from dagwright.core.boundary import wire
+from dagwright.history.run_reader import RunFeed, RunView
 from tests.support.eventually import eventually
 from tests.support.people import refusal_of
 from tests.support.runs import Handle, Runs, as_shown, bare, document_of, done, without_cache

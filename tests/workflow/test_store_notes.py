@@ -12,7 +12,7 @@ from dagwright.server.store_notes import PublishedStore, adopt_store, check_stor
 from dagwright.settings import Settings
 from dagwright.store import OtherStore, StoreUnavailable
 from dagwright.store.folder import FolderStore
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from worker import serving
 
 pytestmark = pytest.mark.server

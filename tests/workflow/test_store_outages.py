@@ -11,8 +11,8 @@ from temporalio.client import Client
 import worker
 from activities import store_waits
 from activities.values import Values
-from dagwright.feed import RunFeed
-from dagwright.restoring import restored_document
+from dagwright.history.hydration import restored_document
+from dagwright.history.run_reader import RunFeed
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.runs import Document, Handle, Runs, assert_replays, bare, document_of, done, serving_runs

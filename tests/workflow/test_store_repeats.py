@@ -9,8 +9,8 @@ import pytest
 from temporalio.client import Client
 
 from activities.values import Values
-from dagwright.contracts.outcomes import MOST_STORE_WAITS
-from dagwright.contracts.wire import ACTIVITY_AWAIT_STORE
+from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
+from dagwright.protocol.outcomes import MOST_STORE_WAITS
 from dagwright.settings import Settings
 from dagwright.store import StoreUnavailable
 from dagwright.store.folder import FolderStore
@@ -33,7 +33,7 @@ async def own_runs(
         return await put(store, content)
 
     monkeypatch.setattr(FolderStore, "put", refuse_table)
-    monkeypatch.setattr("dagwright.contracts.outcomes._STORE_PAUSE_S", 0.01)
+    monkeypatch.setattr("dagwright.protocol.outcomes._STORE_PAUSE_S", 0.01)
     monkeypatch.setattr(Values.__init__, "__kwdefaults__", {"patience_s": ()})
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs

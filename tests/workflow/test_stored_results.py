@@ -9,10 +9,10 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.feed import RunFeed
-from dagwright.plan import chunks
-from dagwright.plan.compiled import plan_to_json
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.core.model.compiled import plan_to_json
+from dagwright.core.scheduler import map_batches
+from dagwright.history.run_reader import RunFeed
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.store import ref_of
 from dagwright.tools import ToolRegistry, tool
@@ -367,7 +367,7 @@ async def test_thirty_megabytes_cost_the_run_nothing(runs: Runs) -> None:
 async def test_stored_results_of_the_items_of_a_large_map_are_read_as_one_list(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "CHUNK_ITEMS", 20)
+    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", 20)
     sizes = {"id": "sizes", "tool": "echo", "arguments": {"sizes": [60_000 + number for number in range(60)]}}
     each = {"tool": "text", "for_each": "{{sizes.result.sizes}}", "arguments": {"size": "{{item}}"}, "priority": 2}
     plan = {

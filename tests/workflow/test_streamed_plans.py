@@ -13,8 +13,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
 from activities.plan_sent import BATCH_S
-from dagwright.contracts import wire
-from dagwright.contracts.planned import planned_message
+from dagwright.core.boundary import wire
+from dagwright.protocol.planned_nodes import planned_message
 from dagwright.testing import ModelServer, slow, step, text
 from tests.support.agents import agent_runs
 from tests.support.eventually import eventually

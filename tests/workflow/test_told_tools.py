@@ -8,8 +8,8 @@ from temporalio.client import Client
 
 from dagwright.settings import Settings
 from dagwright.store import open_store
-from dagwright.told_tools import told_tools
-from dagwright.toolset import load_toolset
+from dagwright.toolset.tool_directory import told_tools
+from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
 from worker import serving
 

@@ -11,10 +11,10 @@ import pytest
 from temporalio.client import Client
 
 import worker
-from dagwright import missing_tools
-from dagwright.feed import RunFeed, RunView
+from dagwright.history.run_reader import RunFeed, RunView
 from dagwright.settings import Settings
-from dagwright.toolset import Toolset, load_toolset
+from dagwright.toolset.toolset import Toolset, load_toolset
+from dagwright.worker import missing_tools
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, assert_clean, assert_replays, document_of, histories_of
 

@@ -32,7 +32,7 @@ from activities.call_headers import ToolInterceptor
 from activities.call_tool import tool_activities
 from activities.result_cache import ResultCache
 from activities.values import Values
-from dagwright.contracts.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
+from dagwright.core.boundary.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
 from dagwright.tools import NotStarted, RetryLater, ToolRegistry, context, tool
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment

@@ -6,8 +6,8 @@ import pytest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from dagwright.contracts import limits
-from dagwright.feed import RunFeed
+from dagwright.core.boundary import limits
+from dagwright.history.run_reader import RunFeed
 from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from tests.support.ledger import Ledger

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.explaining import Explaining, NodeUnknown
-from dagwright.feed import RunFeed
+from dagwright.history.explaining import Explaining, NodeUnknown
+from dagwright.history.run_reader import RunFeed
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, document_of
 from tests.support.tools import Bench

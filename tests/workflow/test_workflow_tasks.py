@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts.messages import run_input_from_json
+from dagwright.protocol.messages import run_input_from_json
 from dagwright.settings import Settings
 from tests.support.runs import document_of, serving_runs
 from tests.support.tools import Bench

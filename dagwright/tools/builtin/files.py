@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from dagwright.contracts.limits import BUILT_IN_RESULT_BYTES
+from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
 from dagwright.tools.builtin.file_access import FileAccess
 from dagwright.tools.context import note_read
 from dagwright.tools.environment import ToolEnvironment

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 import httpx
 from pydantic import WithJsonSchema
 
-from dagwright.contracts.limits import BUILT_IN_RESULT_BYTES
-from dagwright.plan import text_formats
+from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
+from dagwright.core.model import text_formats
 from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolved
 from dagwright.tools.context import context, note_read
 from dagwright.tools.environment import ToolEnvironment

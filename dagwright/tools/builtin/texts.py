@@ -12,8 +12,8 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import WithJsonSchema
 
-from dagwright.contracts.limits import BUILT_IN_RESULT_BYTES
-from dagwright.plan import text_formats
+from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
+from dagwright.core.model import text_formats
 from dagwright.tools.spec import tool
 
 TEMPLATE_LIMIT = 100_000

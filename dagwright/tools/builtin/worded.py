@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from dagwright.contracts.model_calls import Message, ModelAnswer, ModelError, system, user
-from dagwright.contracts.model_failures import ModelFailure
+from dagwright.planning.model_calls.calls import Message, ModelAnswer, ModelError, system, user
+from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.tools.context import context
 
 PURPOSE = "calculate"

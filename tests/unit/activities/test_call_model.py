@@ -11,7 +11,11 @@ from temporalio.api.common.v1 import Payload
 
 from activities.call_model import model_activity
 from activities.values import Values
-from dagwright.contracts.model_calls import (
+from dagwright.core.boundary.wire import HEADER_HOLES, HEADER_WANTED
+from dagwright.core.expressions.stored_values import StoredValue
+from dagwright.llm import CallLabels, Endpoint, ModelCall, Usage, user
+from dagwright.llm.clients import ModelClients, ModelSetup
+from dagwright.planning.model_calls.calls import (
     ModelRequest,
     NamedEndpoint,
     OfferedTool,
@@ -19,13 +23,9 @@ from dagwright.contracts.model_calls import (
     request_from_json,
     request_to_json,
 )
-from dagwright.contracts.outcomes import read_result
-from dagwright.contracts.text_so_far import TEXT_PLACE, TextSoFar, text_from_json
-from dagwright.contracts.told_answers import TOOL_CALLS_BYTES, told_answer
-from dagwright.contracts.wire import HEADER_HOLES, HEADER_WANTED
-from dagwright.llm import CallLabels, Endpoint, ModelCall, Usage, user
-from dagwright.llm.clients import ModelClients, ModelSetup
-from dagwright.plan.stored import StoredValue
+from dagwright.planning.model_calls.partial_text import TEXT_PLACE, TextSoFar, text_from_json
+from dagwright.planning.model_calls.responses import TOOL_CALLS_BYTES, told_answer
+from dagwright.protocol.outcomes import read_result
 from dagwright.testing import Completion, ModelServer, Raw, ScriptedToolCall, Tokens, json_text, slow, text, tool_call
 from tests.support.activity_bench import ActivityBench
 from tests.support.memory_store import MemoryStore

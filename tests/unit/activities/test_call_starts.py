@@ -19,20 +19,20 @@ from activities.parked_calls import ParkedCalls
 from activities.result_cache import ResultCache
 from activities.telling import HEARTBEATS_PER_S, SHORTEST_PAUSE_S, Pace
 from activities.values import Values
-from dagwright.contracts.messages import RunInput, run_input_from_json, run_input_to_json
-from dagwright.contracts.outcomes import read_failure, take_failure
-from dagwright.contracts.text_so_far import TEXT_PLACE, TextSoFar
-from dagwright.contracts.usage import Usage, started_attempt, usage_of_heartbeat
-from dagwright.contracts.wire import HEADER_ATTEMPTS
-from dagwright.parking import Parked
-from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.boundary.usage import Usage, started_attempt, usage_of_heartbeat
+from dagwright.core.boundary.wire import HEADER_ATTEMPTS
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.planning.model_calls.partial_text import TEXT_PLACE, TextSoFar
+from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
+from dagwright.protocol.outcomes import read_failure, take_failure
+from dagwright.server.tool_pauses import Parked
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from dagwright.tools import NotStarted, ToolRegistry, tool
 from dagwright.tools.context import Progress
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.activity_bench import ActivityBench
 from tests.unit.plan.building import compiled, node, plan_of, started
 

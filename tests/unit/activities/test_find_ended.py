@@ -6,9 +6,9 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities.find_ended import end_of_document
-from dagwright.contracts.limits import RESULT_LIMIT_BYTES
-from dagwright.contracts.outcomes import sub_plan_failure
-from dagwright.plan.compiled import CompiledNode
+from dagwright.core.boundary.limits import RESULT_LIMIT_BYTES
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.protocol.outcomes import sub_plan_failure
 from workflows.sub_plans import end_of
 
 _BELOW = {"state": "what it did"}

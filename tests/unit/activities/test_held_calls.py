@@ -15,8 +15,8 @@ from activities.errors import ToolParked, posture_of, text_of
 from activities.parked_calls import ParkedCalls
 from activities.stored_agents import stored_agent_activity
 from activities.unknown_tools import unknown_tool_activity
-from dagwright.parking import Parked
-from dagwright.plan.tools import Effects
+from dagwright.core.model.tools import Effects
+from dagwright.server.tool_pauses import Parked
 
 _PARKED = Parked("send", 0.0, "ann", "down")
 _LOST = RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")

@@ -16,16 +16,16 @@ from activities.region_slices import RegionSlice
 from activities.result_cache import ResultCache
 from activities.run_region import region_activity
 from activities.values import Values
-from dagwright.contracts.inner_slices import InnerSlice
-from dagwright.contracts.outcomes import next_call
-from dagwright.event_loop import SWITCH_INTERVAL_S
-from dagwright.plan.compilation import compile_plan
-from dagwright.plan.regions import can_be_in_region
-from dagwright.plan.scheduler import Scheduler
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.compiler.regions import can_be_in_region
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.regions.offloaded_batches import InnerSlice
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.outcomes import next_call
 from dagwright.tools import ToolRegistry, context, tool
 from dagwright.tools.context import Cancellation
 from dagwright.tools.environment import ToolEnvironment
+from dagwright.worker.event_loop import SWITCH_INTERVAL_S
 from tests.support.activity_bench import ActivityBench
 from tests.support.eventually import eventually
 from tests.support.memory_store import MemoryStore

@@ -17,13 +17,13 @@ from activities.look_worth import LookWorth, WorkClock
 from activities.pure_results import PureResults
 from activities.result_cache import KEPT_FOR_S, Asked, ResultCache
 from activities.tool_runs import Outcome
-from dagwright.contracts.limits import INLINE_VALUE_BYTES
-from dagwright.contracts.wire import HEADER_CACHE, HEADER_HOLES, HEADER_WANTED, METADATA_CACHED
-from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.references import Secret
-from dagwright.plan.stored import StoredValue, WorkerText
-from dagwright.plan.tasks import Task
-from dagwright.plan.unfilled import holes_of
+from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
+from dagwright.core.boundary.wire import HEADER_CACHE, HEADER_HOLES, HEADER_WANTED, METADATA_CACHED
+from dagwright.core.expressions.references import Secret
+from dagwright.core.expressions.stored_values import StoredValue, WorkerText
+from dagwright.core.expressions.value_refs import holes_of
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.tasks import Task
 from dagwright.store import ref_of
 from dagwright.tools import tool
 from dagwright.tools.context import Cancellation

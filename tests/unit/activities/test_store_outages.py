@@ -15,9 +15,9 @@ from activities.await_store import await_store_activity
 from activities.maps import map_activities
 from activities.read_model_plan import read_plan_activity
 from activities.values import Values
-from dagwright.contracts.wire import DETAIL_UNSTORED_BYTES, HEADER_HOLES
-from dagwright.plan.items import StoredList, stored_list_to_json
-from dagwright.plan.stored import StoredValue
+from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, HEADER_HOLES
+from dagwright.core.expressions.stored_values import StoredValue
+from dagwright.core.model.items import StoredList, stored_list_to_json
 from dagwright.store import StoreUnavailable
 from tests.support.activity_bench import ActivityBench
 from tests.support.memory_store import MemoryStore

@@ -8,11 +8,11 @@ import pytest
 from pydantic import ValidationError
 
 from dagwright.agents import AgentCard, AgentRegistry, AgentsUnreadable, load_agents
+from dagwright.core.model.agent_cards import card_from_json
 from dagwright.dialects.reading import read_plan_file
-from dagwright.plan.agent_cards import card_from_json
-from dagwright.preparation import check_plan
+from dagwright.plans.preparation import check_plan
 from dagwright.settings import Settings
-from dagwright.toolset import Toolset, load_toolset, references_of
+from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 
 WRITER: dict[str, Any] = {
     "description": "Writes short texts",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from dagwright.contracts.wire import HEADER_CHECKED_VERSION
+from dagwright.core.boundary.wire import HEADER_CHECKED_VERSION
 from tests.support.agent_bench import SECRET, AgentBench, card_of, service_registry
 from tests.support.agent_service import Asked, Reply, agent_service
 

@@ -10,12 +10,12 @@ import pytest
 
 from dagwright.agents.finding import StoredAgentTools, stored_cards
 from dagwright.agents.stored import Added, StoredAgents
-from dagwright.cli.app import run_command_line
+from dagwright.core.model.agent_cards import AgentCard
 from dagwright.entities.database import EntityDatabase
-from dagwright.plan.agent_cards import AgentCard
+from dagwright.interfaces.cli.app import run_command_line
 from dagwright.settings import Settings
 from dagwright.tools.environment import ToolEnvironment
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.agent_bench import card_of
 from tests.support.postgres import PostgresCluster
 

@@ -8,9 +8,9 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from benchmarks.planning import round_workers
 from benchmarks.planning.rounds import ANSWER, ROUNDS, AtOnce, Gaps, _sub_goals, figures_of, gaps_of, script, wrong_with
-from dagwright.contracts.sub_goals import RoundContext
 from dagwright.planner.reading import tools_told
 from dagwright.planner.rounds_reading import read_round
+from dagwright.planning.rounds.sub_goals import RoundContext
 from dagwright.testing import Completion
 from dagwright.tools import load_tools
 

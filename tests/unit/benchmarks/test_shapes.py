@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks import shapes, tools
-from dagwright.preparation import check_plan
+from dagwright.plans.preparation import check_plan
 from dagwright.tools import load_tools
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from dagwright.cli.answers import answer_of
-from dagwright.cli.exits import CommandRefused
-from dagwright.cli.requests import AnswerRequest
+from dagwright.interfaces.cli.answers import answer_of
+from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.requests import AnswerRequest
 
 
 def _request(**fields: Any) -> AnswerRequest:

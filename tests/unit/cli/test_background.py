@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.cli.background import refuse_other_gateway
-from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.background import refuse_other_gateway
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.settings import Settings
 
 

@@ -10,14 +10,19 @@ from typing import cast
 import pytest
 from temporalio.client import Client
 
-from dagwright.cli import background
-from dagwright.cli.background import start_worker
-from dagwright.cli.background_settings import FILES_ROOT, keep_settings, refuse_other_settings, serving_beside
-from dagwright.cli.exits import CommandRefused, ExitCode
-from dagwright.cli.hosting import connected_to_run, leave_to_background, served_here_or_elsewhere
+from dagwright.interfaces.cli import background
+from dagwright.interfaces.cli.background import start_worker
+from dagwright.interfaces.cli.background_settings import (
+    FILES_ROOT,
+    keep_settings,
+    refuse_other_settings,
+    serving_beside,
+)
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.hosting import connected_to_run, leave_to_background, served_here_or_elsewhere
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings, load_settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 
 pytestmark = pytest.mark.waits
 

@@ -4,11 +4,11 @@ from decimal import Decimal
 
 import pytest
 
-from dagwright.cli.budgets import read_budget, read_new_limits
-from dagwright.cli.exits import CommandRefused
-from dagwright.cli.request_words import answer_words
-from dagwright.cli.wording import usage_lines
-from dagwright.plan.usage import Usage
+from dagwright.core.model.usage import Usage
+from dagwright.interfaces.cli.budgets import read_budget, read_new_limits
+from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.request_words import answer_words
+from dagwright.interfaces.cli.wording import usage_lines
 
 MOST = "1,000,000,000,000,000"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dagwright.cli.chat_words import (
+from dagwright.interfaces.cli.chat_words import (
     Typed,
     asking_options,
     command_hint,
@@ -17,12 +17,12 @@ from dagwright.cli.chat_words import (
     typed,
     unknown_command,
 )
-from dagwright.cli.requests import ChatRequest
-from dagwright.cli.round_picture import rounds_table
-from dagwright.cli.round_words import NO_CALLS, new_lines, reason_lines, round_lines
-from dagwright.cli.sessions import turn_lines
-from dagwright.contracts.sessions import Session, Turn
-from dagwright.contracts.turns import TurnStart
+from dagwright.interfaces.cli.requests import ChatRequest
+from dagwright.interfaces.cli.round_picture import rounds_table
+from dagwright.interfaces.cli.round_words import NO_CALLS, new_lines, reason_lines, round_lines
+from dagwright.interfaces.cli.sessions import turn_lines
+from dagwright.protocol.sessions import Session, Turn
+from dagwright.protocol.turns import TurnStart
 
 
 @pytest.mark.parametrize(

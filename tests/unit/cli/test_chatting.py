@@ -6,16 +6,16 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.cli import chatting
-from dagwright.cli.async_runs import Farewell
-from dagwright.cli.chat_input import Interrupted
-from dagwright.cli.chatting import Chat, Desk
-from dagwright.cli.exits import ExitCode
-from dagwright.cli.leaving import leave_at_once
-from dagwright.cli.output import Output
-from dagwright.cli.requests import AskRequest
-from dagwright.contracts.sessions import Session
-from dagwright.sessions import SessionView
+from dagwright.client.sessions import SessionView
+from dagwright.interfaces.cli import chatting
+from dagwright.interfaces.cli.async_runs import Farewell
+from dagwright.interfaces.cli.chat_input import Interrupted
+from dagwright.interfaces.cli.chatting import Chat, Desk
+from dagwright.interfaces.cli.exits import ExitCode
+from dagwright.interfaces.cli.leaving import leave_at_once
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.requests import AskRequest
+from dagwright.protocol.sessions import Session
 from tests.support.eventually import eventually
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.cli.app import run_command_line
+from dagwright.interfaces.cli.app import run_command_line
 
 _VALID = {
     "plan": 1,
@@ -259,7 +259,7 @@ def test_package_is_the_same_program() -> None:
 
 def test_check_imports_no_temporal(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom dagwright.cli.app import run_command_line\n"
+        "import sys\nfrom dagwright.interfaces.cli.app import run_command_line\n"
         "code = run_command_line(['check', 'small.json'])\nsys.exit(code or 'temporalio' in sys.modules)"
     )
     _write("small.json", _VALID)

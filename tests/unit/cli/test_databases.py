@@ -2,9 +2,9 @@
 
 import pytest
 
-from dagwright.cli.databases import opened_database
-from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.entities.migrating import StoreUnusable
+from dagwright.interfaces.cli.databases import opened_database
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 
 
 def test_command_on_a_database_without_the_search_index_is_refused() -> None:

@@ -3,7 +3,7 @@
 import re
 import xml.etree.ElementTree as ET
 
-from dagwright.cli.drawing import mermaid, svg
+from dagwright.interfaces.cli.drawing import mermaid, svg
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _HOSTILE = '</text><script>alert("1")</script> `x` [y] #quot; end\n%% \x1b'

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.cli.edge import guarded
-from dagwright.cli.exits import CommandRefused, ExitCode, exit_code_of
-from dagwright.cli.output import Output, one_line, terminal_text
-from dagwright.client import IdInUse
-from dagwright.feed import RunNotFound
+from dagwright.client.runs import IdInUse
+from dagwright.history.run_reader import RunNotFound
+from dagwright.interfaces.cli.edge import guarded
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
+from dagwright.interfaces.cli.output import Output, one_line, terminal_text
 from dagwright.server import NoServer
 from dagwright.settings import Settings
 

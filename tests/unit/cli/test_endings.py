@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from dagwright.cli.endings import bound_lines, failure_lines, summary_line, tell_answer, tell_end
-from dagwright.cli.looking import _result_text
-from dagwright.cli.output import Output
-from dagwright.explaining import Explanation
-from dagwright.feed import RunView
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.why import what_holds
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.explain.why import what_holds
+from dagwright.history.explaining import Explanation
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.endings import bound_lines, failure_lines, summary_line, tell_answer, tell_end
+from dagwright.interfaces.cli.looking import _result_text
+from dagwright.interfaces.cli.output import Output
 from tests.unit.plan.building import broken, compiled, node, plan_of
 
 _TOOLS = {

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from dagwright.cli.checking import _events_words, check_document
-from dagwright.cli.estimate import events_per_item, expected_events
-from dagwright.cli.plans import PlanSource
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.preparation import check_plan, check_size
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.interfaces.cli.checking import _events_words, check_document
+from dagwright.interfaces.cli.estimate import events_per_item, expected_events
+from dagwright.interfaces.cli.plans import PlanSource
+from dagwright.plans.preparation import check_plan, check_size
 
 _TOOLS = {
     name: ToolDeclaration(name, effects=effects) for name, effects in (("sum", Effects.PURE), ("look", Effects.READ))

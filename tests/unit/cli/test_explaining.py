@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from dagwright.cli.explaining import lines_of
-from dagwright.explaining import Explanation
-from dagwright.plan.asking import Raised
-from dagwright.plan.reasons import Reason
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt, NodeStatus
-from dagwright.plan.why import Chain, what_holds
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.explain.reasons import Reason
+from dagwright.features.explain.why import Chain, what_holds
+from dagwright.features.feedback.asking import Raised
+from dagwright.history.explaining import Explanation
+from dagwright.interfaces.cli.explaining import lines_of
+from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.unit.cli.views import START, node, start_ready, view_of
 
 _ANSWER = {"how": "answered", "by": "ann", "at": "2026-03-04T17:02:11Z", "through": "update", "note": None}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dagwright.cli.drawing import mermaid, svg
-from dagwright.cli.folding import ARROWS, BOXES, is_folded, picture_of
-from dagwright.contracts.documents import graph_document
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.scheduler import Scheduler
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.interfaces.cli.drawing import mermaid, svg
+from dagwright.interfaces.cli.folding import ARROWS, BOXES, is_folded, picture_of
+from dagwright.protocol.documents import graph_document
 
 
 def begun(*nodes: CompiledNode) -> Scheduler:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagwright.cli.running import Followed
+from dagwright.interfaces.cli.running import Followed
 
 
 @pytest.mark.parametrize(

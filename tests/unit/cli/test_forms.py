@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dagwright.cli.asking import ask_inputs
-from dagwright.cli.exits import CommandRefused
-from dagwright.cli.forms import ask_answer
+from dagwright.interfaces.cli.asking import ask_inputs
+from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.forms import ask_answer
 from tests.unit.cli.questions import asked
 
 Typing = Callable[..., list[str]]

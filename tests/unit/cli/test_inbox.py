@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse
 
-from dagwright.cli import inbox
+from dagwright.interfaces.cli import inbox
 from dagwright.server import Connection
 from dagwright.settings import Settings
 

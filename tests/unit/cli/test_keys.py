@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from dagwright.cli.app import run_command_line
-from dagwright.cli.exits import CommandRefused
-from dagwright.cli.mcp_serving import _listener
-from dagwright.cli.requests import McpRequest
-from dagwright.cli.serving import _refuse_all_pages, _refuse_missing, _refuse_open
-from dagwright.gateway.keys import KeyFile
+from dagwright.interfaces.cli.app import run_command_line
+from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.mcp_serving import _listener
+from dagwright.interfaces.cli.requests import McpRequest
+from dagwright.interfaces.cli.serving import _refuse_all_pages, _refuse_missing, _refuse_open
+from dagwright.interfaces.http.keys import KeyFile
 from dagwright.server import LocalServer, NoServer
 from dagwright.settings import Settings
 

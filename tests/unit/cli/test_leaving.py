@@ -12,9 +12,9 @@ _STUBBORN = """
 import asyncio
 import pytest
 
-from dagwright.cli import leaving
-from dagwright.cli.async_runs import run_async
-from dagwright.cli.output import Output
+from dagwright.interfaces.cli import leaving
+from dagwright.interfaces.cli.async_runs import run_async
+from dagwright.interfaces.cli.output import Output
 
 leaving.LEAVING_S = %s
 
@@ -91,7 +91,7 @@ def test_command_that_ends_by_itself_is_left_alone() -> None:
 
 def test_command_does_not_leave_a_write_behind_that_still_works() -> None:
     work = """
-    from dagwright.drain import writes_in_flight
+    from dagwright.worker.drain import writes_in_flight
     farewell.way_out.open(3)
     with writes_in_flight.counted():
         await asyncio.sleep(2)
@@ -104,7 +104,7 @@ def test_command_does_not_leave_a_write_behind_that_still_works() -> None:
 
 _SERVER = """
 import asyncio
-from dagwright.cli.leaving import stop_signal
+from dagwright.interfaces.cli.leaving import stop_signal
 
 async def main():
     stopped = stop_signal()

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.cli.exits import CommandRefused, ExitCode
-from dagwright.cli.output import Output
-from dagwright.cli.writing import write_worker
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.writing import write_worker
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 
 OUTPUT = Output(is_json=False)
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.cli.exits import CommandRefused
-from dagwright.cli.output import Output
-from dagwright.cli.parties import find, load, migrate
 from dagwright.entities import database as entity_database
 from dagwright.entities import loading
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.party_file import PartiesUnreadable
+from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.parties import find, load, migrate
 
 pytestmark = pytest.mark.waits
 
@@ -126,7 +126,7 @@ def test_load_that_is_interrupted_while_it_reads_says_that_nothing_is_in(monkeyp
 def test_load_shows_on_a_terminal_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("dagwright.cli.load_watching.SHOWN_EVERY_S", 0.0)
+    monkeypatch.setattr("dagwright.interfaces.cli.load_watching.SHOWN_EVERY_S", 0.0)
     assert load("parties.csv", Output()) == 1
     assert "rows are in" not in capsys.readouterr().err
     (Path.cwd() / "other.csv").write_text("name,kind\nBo Ray,person\nCy Poe,person\n", encoding="utf-8")

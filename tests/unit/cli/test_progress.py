@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dagwright.cli.lines import LineWriter
-from dagwright.cli.progress import LOST, LOST_FOR_GOOD, RunProgress, format_duration, progress_of, tree_of
-from dagwright.cli.rendering import LivePicture, Picture
-from dagwright.contracts.messages import RunInput
-from dagwright.descriptions import PendingCall
-from dagwright.feed import RunView
-from dagwright.plan.chunks import ChunkEnd
-from dagwright.plan.errors import NodeError
-from dagwright.plan.requests import Feedback
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt, NodeStatus
-from dagwright.plan.times import format_time
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.requests import Feedback
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.times import format_time
+from dagwright.core.scheduler.map_batches import ChunkEnd
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.history.pending_activities import PendingCall
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.lines import LineWriter
+from dagwright.interfaces.cli.progress import LOST, LOST_FOR_GOOD, RunProgress, format_duration, progress_of, tree_of
+from dagwright.interfaces.cli.rendering import LivePicture, Picture
+from dagwright.protocol.messages import RunInput
 from tests.unit.cli.questions import asked
 from tests.unit.cli.views import START, node, start_ready, view_of
 

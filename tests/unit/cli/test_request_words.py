@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.cli.inbox import chosen, inbox_lines
-from dagwright.cli.request_words import (
+from dagwright.interfaces.cli.inbox import chosen, inbox_lines
+from dagwright.interfaces.cli.request_words import (
     answer_words,
     asking_line,
     field_lines,
@@ -14,7 +14,7 @@ from dagwright.cli.request_words import (
     option_lines,
     question_lines,
 )
-from dagwright.cli.requests import InboxRequest
+from dagwright.interfaces.cli.requests import InboxRequest
 from tests.unit.cli.questions import OPENED_AT, asked
 
 _START = "dagwright feedback run-1 check"
@@ -139,7 +139,7 @@ def test_inbox_is_filtered_by_assignee_type_and_age(wanted: InboxRequest, ids: l
 
 
 def test_inbox_tells_age_deadline_prompt_and_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright.cli.request_words.local_date", lambda _: "2023-11-16 23:13:20")
+    monkeypatch.setattr("dagwright.interfaces.cli.request_words.local_date", lambda _: "2023-11-16 23:13:20")
     requests = [
         asked(deadline="2023-11-16T22:13:20.000Z"),
         asked("archive/ask", type="INFORMATION", prompt="Who?", assignee=None, workflow_id="run 2"),

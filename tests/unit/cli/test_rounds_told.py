@@ -6,25 +6,25 @@ from typing import Any
 
 import pytest
 
-from dagwright.cli.drawing import mermaid
-from dagwright.cli.endings import failure_lines
-from dagwright.cli.explaining import lines_of
-from dagwright.cli.folding import is_folded, picture_of
-from dagwright.cli.lines import LineWriter
-from dagwright.cli.looking import _tell_node, _tell_status
-from dagwright.cli.output import Output
-from dagwright.cli.round_words import calls_of, round_lines, rounds_of
-from dagwright.cli.round_words import lines_of as lines_of_rounds
-from dagwright.contracts.documents import graph_document
-from dagwright.contracts.rounds import MAX_ROUNDS_LIMIT, RoundsLimits
-from dagwright.descriptions import PendingCall
-from dagwright.explaining import Explanation
-from dagwright.feed import RunView
-from dagwright.plan.errors import NodeError
-from dagwright.plan.states import NodeStatus, Record
-from dagwright.plan.why import what_holds, why
-from dagwright.plan.worker_results import error_words
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.worker_results import error_words
+from dagwright.features.explain.why import what_holds, why
+from dagwright.history.explaining import Explanation
+from dagwright.history.pending_activities import PendingCall
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.drawing import mermaid
+from dagwright.interfaces.cli.endings import failure_lines
+from dagwright.interfaces.cli.explaining import lines_of
+from dagwright.interfaces.cli.folding import is_folded, picture_of
+from dagwright.interfaces.cli.lines import LineWriter
+from dagwright.interfaces.cli.looking import _tell_node, _tell_status
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.round_words import calls_of, round_lines, rounds_of
+from dagwright.interfaces.cli.round_words import lines_of as lines_of_rounds
 from dagwright.planner import RoundsAsked
+from dagwright.planning.rounds.rounds import MAX_ROUNDS_LIMIT, RoundsLimits
+from dagwright.protocol.documents import graph_document
 from tests.support.rounds import done, goes_on, ref, sub_goal
 from tests.unit.planner.test_rounds_pursuit import Question
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from dagwright.cli.looking import without_early_alarm
-from dagwright.cli.status_rows import status_rows
+from dagwright.interfaces.cli.looking import without_early_alarm
+from dagwright.interfaces.cli.status_rows import status_rows
 
 
 def _nodes(count: int) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.cli.exits import CommandRefused
-from dagwright.cli.plans import read_pairs, read_plan, typed_value
+from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.plans import read_pairs, read_plan, typed_value
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from dagwright.descriptions import PendingCall
-from dagwright.feed import RunView
-from dagwright.plan.scheduler import Scheduler
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.history.pending_activities import PendingCall
+from dagwright.history.run_reader import RunView
+from dagwright.plans.preparation import check_plan, prepare_plan
 
 START = 1_700_000_000.0
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.expressions.references import Lookup, ResultOf
+from dagwright.core.expressions.resolution import Scope, resolve_holes
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import to_document
-from dagwright.plan.compilation import compile_plan
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.references import Lookup, ResultOf
-from dagwright.plan.resolution import Scope, resolve_holes
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.preparation import check_plan
+from dagwright.plans.preparation import check_plan
 from tests.conformance.kit import check, codes_of, problems_of
 
 ENSURE: dict[str, Any] = {"verb": "cbu.ensure", "params": {"name": "Apex"}}

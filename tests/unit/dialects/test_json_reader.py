@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagwright.core.model.errors import PlanInvalid
 from dagwright.dialects.json_reader import MAX_DEPTH, json_problems, read_json
-from dagwright.plan.errors import PlanInvalid
 
 json_values = st.recursive(
     st.none()

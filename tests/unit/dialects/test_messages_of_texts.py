@@ -2,8 +2,8 @@
 
 import pytest
 
+from dagwright.core.model.errors import PlanInvalid
 from dagwright.dialects.reading import read_text
-from dagwright.plan.errors import PlanInvalid
 
 
 @pytest.mark.parametrize(

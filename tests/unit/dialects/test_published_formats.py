@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import detect_dialect, to_document
 from dagwright.dialects.reading import inline_files, read_text
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.preparation import check_plan, check_written_plan
+from dagwright.plans.preparation import check_plan, check_written_plan
 from tests.conformance.kit import check, codes_of, problems_of
 
 TOOLS = {

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.model.errors import PlanInvalid
 from dagwright.dialects import reading
 from dagwright.dialects.reading import inline_files, read_plan_file, read_plan_lines, read_text
-from dagwright.plan.errors import PlanInvalid
 
 
 def refusals(read: Any, *arguments: Any, **named: Any) -> list[tuple[str, str, str]]:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.model.errors import PlanInvalid
 from dagwright.dialects import DIALECTS, detect_dialect, to_document
-from dagwright.plan.errors import PlanInvalid
 from tests.conformance.kit import check, codes_of, problems_of
 
 TASKS = {"dag": [{"id": "t", "tool": "t", "query": "{{u.result}}", "dependencies": []}]}

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.expressions.resolution import Scope, resolve_holes
 from dagwright.dialects import to_document
-from dagwright.plan.compilation import compile_plan
-from dagwright.plan.resolution import Scope, resolve_holes
 from tests.conformance.kit import check, codes_of, problems_of
 
 SLOTS = ["plain", "odd slot", 'quo"te', "a.b", "}}", "0", "ключ"]

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dagwright.core.model.errors import Problem
 from dagwright.dialects.written_lines import lines_of_problems
-from dagwright.plan.errors import Problem
 
 YAML = """\
 plan: 1

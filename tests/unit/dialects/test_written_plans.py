@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects.written_plan import is_cut_off, read_written_plan
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import MAX_MENDS_OF_A_CODE, bounded, folded
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.tools import ToolDeclaration
 from tests.support.example_counts import examples
 
 NODE = '{"id": "a", "tool": "t"}'

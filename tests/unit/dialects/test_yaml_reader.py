@@ -9,8 +9,8 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from dagwright.core.model.errors import PlanInvalid
 from dagwright.dialects.yaml_reader import MAX_ALIASED_VALUES, read_yaml
-from dagwright.plan.errors import PlanInvalid
 
 texts = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")))
 json_values = st.recursive(

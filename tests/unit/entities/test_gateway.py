@@ -16,7 +16,7 @@ from dagwright.entities.parties import NaturalKey, add_party
 from dagwright.entities.terms import _PRODUCT_ALIASES, _ROLE_ALIASES
 from dagwright.entities.verb_results import CbuRequest
 from dagwright.entities.verbs import OnboardingVerbs
-from dagwright.plan.entity_types import KIND_OF, TERM_KINDS
+from dagwright.features.lookups.entity_types import KIND_OF, TERM_KINDS
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.entities.catalogue import PRODUCTS, ROLES
 from dagwright.entities.onboarding import onboarding_tools
 from dagwright.entities.verb_catalogue import CATALOGUE_FILE, catalogue_text
-from dagwright.plan.entity_types import KIND_OF
-from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.plan.validation import check_document
+from dagwright.features.lookups.entity_types import KIND_OF
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "onboarding"
 TOOLS = {spec.name: spec.declaration for spec in onboarding_tools("sqlite:///never-opened.db")}

@@ -16,7 +16,7 @@ from dagwright.entities.migrating import VERSION_TABLE
 from dagwright.entities.onboarding import onboarding_tools
 from dagwright.entities.refusing import StoreRefuses, in_words
 from dagwright.entities.verbs import OnboardingVerbs
-from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY
+from dagwright.features.lookups.lookups import BIND_PARTIES, FIND_PARTY
 from dagwright.tools import ToolRegistry
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.tool_bench import ToolBench

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
+from dagwright.core.expressions.questions import request_of
+from dagwright.core.model.answers import BadAnswer, normal_form
+from dagwright.core.validation.human_fields import question_raised
 from dagwright.entities.catalogue import PartyKind
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.gateway import SqlEntityGateway
@@ -15,9 +18,6 @@ from dagwright.entities.loading import load_parties
 from dagwright.entities.models import Party, PartyStatus
 from dagwright.entities.parties import NaturalKey, add_party
 from dagwright.entities.resolution import CREATE_NEW, NONE_OF_THESE, PartySearch, Wanted
-from dagwright.plan.answers import BadAnswer, normal_form
-from dagwright.plan.human_fields import question_raised
-from dagwright.plan.questions import request_of
 from dagwright.tools import AskPerson
 
 _PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"

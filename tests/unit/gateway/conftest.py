@@ -10,11 +10,11 @@ import httpx
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.gateway import Desk, create_app, open_desk
-from dagwright.gateway.examples import PUBLISHED
+from dagwright.interfaces.http import Desk, create_app, open_desk
+from dagwright.interfaces.http.examples import PUBLISHED
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.templates import load_templates
 
 _SERVICES = ("service_client", "workflow_service", "operator_service")

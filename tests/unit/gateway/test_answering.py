@@ -2,9 +2,9 @@
 
 import pytest
 
-from dagwright.answer_pieces import Written
-from dagwright.gateway.answering import BEGINS_AGAIN, NEXT_TURN, AnswerTold
-from dagwright.gateway.following import Outcome
+from dagwright.history.text_stream import Written
+from dagwright.interfaces.http.answering import BEGINS_AGAIN, NEXT_TURN, AnswerTold
+from dagwright.interfaces.http.following import Outcome
 
 
 def _told(*seen: tuple[str, int, str], end: str, asked: int = 0) -> str:

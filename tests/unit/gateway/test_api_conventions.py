@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts import wire
-from dagwright.contracts.failures import run_error_of
-from dagwright.gateway.bodies import metadata_of, wishes_of
-from dagwright.gateway.errors import ApiError
-from dagwright.run_lists import RunFilter
+from dagwright.client.run_lists import RunFilter
+from dagwright.core.boundary import wire
+from dagwright.interfaces.http.bodies import metadata_of, wishes_of
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.protocol.failures import run_error_of
 from tests.unit.gateway.conftest import Apart
 from tests.unit.gateway.test_document import DOCUMENT, OPERATIONS
 

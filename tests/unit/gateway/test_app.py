@@ -12,14 +12,14 @@ from typing import Any
 import httpx
 import pytest
 
-from dagwright.client import Started
-from dagwright.feed import RunClosed
-from dagwright.gateway import app, examples
-from dagwright.gateway.jobs import id_of_key
-from dagwright.gateway.patience import Patience
-from dagwright.health import Readiness
-from dagwright.listening import address_of, listening, opened_socket
-from dagwright.people import AnswerRefused
+from dagwright.client.feedback import AnswerRefused
+from dagwright.client.runs import Started
+from dagwright.history.run_reader import RunClosed
+from dagwright.interfaces.http import app, examples
+from dagwright.interfaces.http.jobs import id_of_key
+from dagwright.interfaces.http.patience import Patience
+from dagwright.worker.health import Readiness
+from dagwright.worker.listening import address_of, listening, opened_socket
 from tests.unit.gateway.conftest import Apart
 
 

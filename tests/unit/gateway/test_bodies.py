@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 
-from dagwright.gateway.bodies import (
+from dagwright.interfaces.http.bodies import (
     ChatBody,
     RoutingMode,
     Shown,
@@ -15,8 +15,8 @@ from dagwright.gateway.bodies import (
     passed_on,
     wishes_of,
 )
-from dagwright.gateway.errors import ApiError
-from dagwright.gateway.response_items import ResponseBody
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.response_items import ResponseBody
 
 
 def test_request_without_own_fields_wishes_nothing() -> None:

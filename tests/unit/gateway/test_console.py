@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import dagwright
-from dagwright.gateway.callers import Scope
-from dagwright.gateway.keys import KeyFile
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.keys import KeyFile
 from tests.unit.gateway.conftest import Apart
 
-FILES = Path(dagwright.__file__).parent / "console"
+FILES = Path(dagwright.__file__).parent / "interfaces" / "console"
 VENDOR = FILES / "vendor"
 
 

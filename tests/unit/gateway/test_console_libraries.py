@@ -9,7 +9,7 @@ import pytest
 import dagwright
 
 ROOT = Path(dagwright.__file__).parents[1]
-VENDOR = ROOT / "dagwright" / "console" / "vendor"
+VENDOR = ROOT / "dagwright" / "interfaces" / "console" / "vendor"
 
 
 def test_libraries_are_of_the_locked_versions_and_have_licences() -> None:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.conversation import TurnSummary
-from dagwright.contracts.documents import encoded_size
-from dagwright.gateway.bodies import ChatMessage
-from dagwright.gateway.conversation import Conversation, GivenAnswer, conversation_of
-from dagwright.gateway.errors import ApiError
+from dagwright.interfaces.http.bodies import ChatMessage
+from dagwright.interfaces.http.conversation import Conversation, GivenAnswer, conversation_of
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.planning.sessions.conversation import TurnSummary
+from dagwright.protocol.documents import encoded_size
 
 
 def said(*messages: Any, run: str | None = None) -> Conversation:

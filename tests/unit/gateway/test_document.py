@@ -10,12 +10,12 @@ from typing import Any, cast
 import jsonschema_rs
 import pytest
 
-from dagwright.contracts.owners import ALL_OWNERS
-from dagwright.gateway import Desk, create_app
-from dagwright.gateway.bodies import RoutingMode, Shown
-from dagwright.gateway.callers import Scope
-from dagwright.gateway.keys import KeyFile
-from dagwright.gateway.limits import Limits, Uses
+from dagwright.interfaces.http import Desk, create_app
+from dagwright.interfaces.http.bodies import RoutingMode, Shown
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.keys import KeyFile
+from dagwright.interfaces.http.limits import Limits, Uses
+from dagwright.protocol.owners import ALL_OWNERS
 from dagwright.settings import Settings
 from tests.unit.gateway.conftest import Apart
 

@@ -5,17 +5,17 @@ from datetime import timedelta
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client import IdInUse, IdInvalid
-from dagwright.contracts.model_calls import ModelError
-from dagwright.contracts.model_failures import ModelFailure
-from dagwright.contracts.sessions import SessionNameInvalid
-from dagwright.forks import ForkRefused
-from dagwright.gateway.errors import _OF_MODEL, told_as
-from dagwright.plan.document import Document
-from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan.validation import check_document
-from dagwright.sessions import TurnNotTaken
+from dagwright.client.forks import ForkRefused
+from dagwright.client.runs import IdInUse, IdInvalid
+from dagwright.client.sessions import TurnNotTaken
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.validation.validation import check_document
+from dagwright.interfaces.http.errors import _OF_MODEL, told_as
+from dagwright.planning.model_calls.calls import ModelError
+from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.protocol.sessions import SessionNameInvalid
 
 
 def rpc(status: RPCStatusCode) -> RPCError:

@@ -6,16 +6,16 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.feed import RunNotFound
-from dagwright.gateway import Desk
-from dagwright.gateway.callers import Caller, Scope
-from dagwright.gateway.conversation import GivenAnswer
-from dagwright.gateway.errors import ApiError
-from dagwright.gateway.feedback import answer_run
-from dagwright.gateway.feedback_calls import call_id
-from dagwright.gateway.following import give_answers
-from dagwright.gateway.run_models import AnswerBody
-from dagwright.people import Answer, OpenRequest, Place
+from dagwright.client.feedback import Answer, OpenRequest, Place
+from dagwright.history.run_reader import RunNotFound
+from dagwright.interfaces.http import Desk
+from dagwright.interfaces.http.callers import Caller, Scope
+from dagwright.interfaces.http.conversation import GivenAnswer
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.feedback import answer_run
+from dagwright.interfaces.http.feedback_calls import call_id
+from dagwright.interfaces.http.following import give_answers
+from dagwright.interfaces.http.run_models import AnswerBody
 
 
 class People:

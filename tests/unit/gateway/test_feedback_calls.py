@@ -6,9 +6,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from dagwright.gateway.bodies import ChatBody
-from dagwright.gateway.errors import ApiError
-from dagwright.gateway.feedback_calls import (
+from dagwright.interfaces.http.bodies import ChatBody
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.feedback_calls import (
     answer_schema,
     call_id,
     call_of,

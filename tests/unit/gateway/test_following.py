@@ -5,13 +5,13 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.feed import RunClosed, RunView
-from dagwright.gateway.callers import Caller
-from dagwright.gateway.conversation import GivenAnswer
-from dagwright.gateway.errors import ApiError
-from dagwright.gateway.feedback_calls import call_id
-from dagwright.gateway.following import Moment, answer_text, give_answers, outcome_of
-from dagwright.people import Answer, AnswerRefused, OpenRequest, Place
+from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest, Place
+from dagwright.history.run_reader import RunClosed, RunView
+from dagwright.interfaces.http.callers import Caller
+from dagwright.interfaces.http.conversation import GivenAnswer
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.feedback_calls import call_id
+from dagwright.interfaces.http.following import Moment, answer_text, give_answers, outcome_of
 
 VIEW = RunView("run-1", "first", "completed_with_failures", None, None, {}, None, None, is_closed=True)
 

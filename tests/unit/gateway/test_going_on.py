@@ -12,15 +12,15 @@ import openai
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.answer_pieces import Written
-from dagwright.feed import RunView
-from dagwright.feed_hub import RunUpdate, Told
-from dagwright.gateway import following
-from dagwright.gateway.answering import BEGINS_AGAIN, NEXT_TURN
-from dagwright.gateway.examples import PUBLISHED
-from dagwright.gateway.jobs import id_of_key
-from dagwright.gateway.response_items import ResponseRef
-from dagwright.plan.states import NodeStatus
+from dagwright.core.model.states import NodeStatus
+from dagwright.history.run_reader import RunView
+from dagwright.history.run_subscriptions import RunUpdate, Told
+from dagwright.history.text_stream import Written
+from dagwright.interfaces.http import following
+from dagwright.interfaces.http.answering import BEGINS_AGAIN, NEXT_TURN
+from dagwright.interfaces.http.examples import PUBLISHED
+from dagwright.interfaces.http.jobs import id_of_key
+from dagwright.interfaces.http.response_items import ResponseRef
 from tests.support.gateway import Event, events_of, refuse_number_that_goes_back
 from tests.support.told_run import RUN, AskedOf, Step, ToldRun, requests_named, told_gateway
 

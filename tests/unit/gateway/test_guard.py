@@ -10,13 +10,13 @@ import pytest
 from fastapi import FastAPI, Request
 from starlette.responses import StreamingResponse
 
-from dagwright.gateway.callers import Scope
-from dagwright.gateway.desk import CALLER, STREAM
-from dagwright.gateway.errors import install_errors
-from dagwright.gateway.guard import Guard
-from dagwright.gateway.hosts import Hosts
-from dagwright.gateway.keys import KeyFile
-from dagwright.gateway.limits import Limits, StreamOfKey, Uses
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.desk import CALLER, STREAM
+from dagwright.interfaces.http.errors import install_errors
+from dagwright.interfaces.http.guard import Guard
+from dagwright.interfaces.http.hosts import Hosts
+from dagwright.interfaces.http.keys import KeyFile
+from dagwright.interfaces.http.limits import Limits, StreamOfKey, Uses
 
 
 class Guarded:

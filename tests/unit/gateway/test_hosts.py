@@ -3,7 +3,7 @@
 import pytest
 from starlette.datastructures import Headers
 
-from dagwright.gateway.hosts import Hosts, listed
+from dagwright.interfaces.http.hosts import Hosts, listed
 
 NAMED = Hosts(["gateway", "api.example.com"], ["https://a.example.com"])
 

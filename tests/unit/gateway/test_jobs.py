@@ -8,23 +8,23 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.contracts.goals import goal_from_json
-from dagwright.contracts.model_calls import ModelConfig
-from dagwright.contracts.rounds import QUESTION_TIMEOUT_S
-from dagwright.gateway import Desk
-from dagwright.gateway.bodies import Wishes
-from dagwright.gateway.callers import Caller
-from dagwright.gateway.conversation import Conversation
-from dagwright.gateway.errors import ApiError
-from dagwright.gateway.examples import PUBLISHED
-from dagwright.gateway.jobs import Asking, inputs_of, job_of
-from dagwright.gateway.structured_output import OutputForm
-from dagwright.gateway.targets import Target
-from dagwright.plan.errors import PlanInvalid
+from dagwright.client.turns import PreparedRun
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.interfaces.http import Desk
+from dagwright.interfaces.http.bodies import Wishes
+from dagwright.interfaces.http.callers import Caller
+from dagwright.interfaces.http.conversation import Conversation
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.examples import PUBLISHED
+from dagwright.interfaces.http.jobs import Asking, inputs_of, job_of
+from dagwright.interfaces.http.structured_output import OutputForm
+from dagwright.interfaces.http.targets import Target
+from dagwright.planning.model_calls.calls import ModelConfig
+from dagwright.planning.plan_and_execute.goals import goal_from_json
+from dagwright.planning.rounds.rounds import QUESTION_TIMEOUT_S
+from dagwright.plans.templates import Template
 from dagwright.settings import Settings
-from dagwright.templates import Template
-from dagwright.toolset import load_toolset
-from dagwright.turns import PreparedRun
+from dagwright.toolset.toolset import load_toolset
 from tests.support.rounds import Workers
 from tests.support.templates import load_templates
 

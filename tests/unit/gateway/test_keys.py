@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.contracts.owners import ALL_OWNERS
-from dagwright.contracts.sessions import SessionNameInvalid
-from dagwright.gateway.callers import ANYONE, Caller, Scope, known_as, new_session_of, session_of
-from dagwright.gateway.keys import KeyFile, KeyRefused, KeysUnreadable
+from dagwright.interfaces.http.callers import ANYONE, Caller, Scope, known_as, new_session_of, session_of
+from dagwright.interfaces.http.keys import KeyFile, KeyRefused, KeysUnreadable
+from dagwright.protocol.owners import ALL_OWNERS
+from dagwright.protocol.sessions import SessionNameInvalid
 
 
 def test_key_is_known_again_by_its_hash_alone(tmp_path: Path) -> None:

@@ -13,19 +13,19 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dagwright.client import IdInUse, Started
-from dagwright.contracts.owners import ALL_OWNERS
-from dagwright.feed import RunNotFound
-from dagwright.gateway import Desk, calls, create_app, jobs, open_desk
-from dagwright.gateway.callers import Scope as Right
-from dagwright.gateway.feedback_calls import call_of
-from dagwright.gateway.jobs import id_of_key
-from dagwright.listening import address_of, listening, opened_socket
-from dagwright.people import Answer, AnswerRefused, Place
+from dagwright.client.feedback import Answer, AnswerRefused, Place
+from dagwright.client.runs import IdInUse, Started
+from dagwright.client.sessions import TurnNotTaken
+from dagwright.history.run_reader import RunNotFound
+from dagwright.interfaces.http import Desk, calls, create_app, jobs, open_desk
+from dagwright.interfaces.http.callers import Scope as Right
+from dagwright.interfaces.http.feedback_calls import call_of
+from dagwright.interfaces.http.jobs import id_of_key
+from dagwright.protocol.owners import ALL_OWNERS
 from dagwright.server import Connection, Server
-from dagwright.sessions import TurnNotTaken
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
+from dagwright.worker.listening import address_of, listening, opened_socket
 from tests.support.eventually import eventually
 from tests.support.templates import load_templates
 

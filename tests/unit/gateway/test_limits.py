@@ -1,6 +1,6 @@
 """How much a key may do."""
 
-from dagwright.gateway.limits import InvalidKeys, Limits, StreamOfKey, Uses
+from dagwright.interfaces.http.limits import InvalidKeys, Limits, StreamOfKey, Uses
 
 
 class Clock:

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.sessions import Session
-from dagwright.contracts.turns import TurnEnd, TurnStart
-from dagwright.feed import RunNotFound
-from dagwright.gateway.callers import ANYONE
-from dagwright.gateway.errors import ApiError
-from dagwright.gateway.looking import run_of_session
-from dagwright.sessions import SessionView
+from dagwright.client.sessions import SessionView
+from dagwright.history.run_reader import RunNotFound
+from dagwright.interfaces.http.callers import ANYONE
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.looking import run_of_session
+from dagwright.protocol.sessions import Session
+from dagwright.protocol.turns import TurnEnd, TurnStart
 
 
 def _desk(session: Session, **sessions_of: str | None) -> Any:

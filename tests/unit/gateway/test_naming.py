@@ -1,6 +1,6 @@
 """One name for a run and one for a session, in all that the API tells."""
 
-from dagwright.gateway.naming import named_run
+from dagwright.interfaces.http.naming import named_run
 
 
 def test_run_is_called_the_same_wherever_it_stands_and_values_of_plans_are_left() -> None:

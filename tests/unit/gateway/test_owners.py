@@ -10,11 +10,11 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from dagwright.client import Terms
-from dagwright.contracts.owners import ALL_OWNERS
-from dagwright.gateway import create_app
-from dagwright.gateway.callers import Caller, Scope
-from dagwright.gateway.limits import Uses
+from dagwright.client.runs import Terms
+from dagwright.interfaces.http import create_app
+from dagwright.interfaces.http.callers import Caller, Scope
+from dagwright.interfaces.http.limits import Uses
+from dagwright.protocol.owners import ALL_OWNERS
 from dagwright.server import Server as TemporalServer
 from tests.support.told_run import ToldRun, told_desk
 

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.responses import StreamingResponse
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.gateway.patience import Patience
+from dagwright.interfaces.http.patience import Patience
 
 
 class Patient:

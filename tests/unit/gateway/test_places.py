@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.answer_pieces import Mark, check_of
-from dagwright.executions import Offset
-from dagwright.feed_hub import Told
-from dagwright.gateway.places import RESPONSE_BEGUN, Kind, Place
+from dagwright.history.executions import Offset
+from dagwright.history.run_subscriptions import Told
+from dagwright.history.text_stream import Mark, check_of
+from dagwright.interfaces.http.places import RESPONSE_BEGUN, Kind, Place
 
 names = st.text(
     st.characters(codec="utf-8", categories=("L", "N", "P", "S"), include_characters=" "), min_size=1, max_size=40

@@ -10,11 +10,11 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from dagwright.gateway.disconnects import unless_gone
-from dagwright.gateway.errors import ApiError
-from dagwright.gateway.plan_checks import IN_PROCESS_BYTES, PlanChecks
-from dagwright.plan.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
-from dagwright.process_pool import ProcessLost
+from dagwright.core.model.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
+from dagwright.interfaces.http.disconnects import unless_gone
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.plan_checks import IN_PROCESS_BYTES, PlanChecks
+from dagwright.worker.process_pool import ProcessLost
 from tests.support.eventually import eventually
 from tests.unit.gateway.conftest import Apart
 

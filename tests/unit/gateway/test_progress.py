@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.feed import RunView
-from dagwright.gateway.bodies import Shown
-from dagwright.gateway.following import Moment
-from dagwright.gateway.progress import Progress
-from dagwright.history_reader import TaskState, has_begun
-from dagwright.plan.states import NodeStatus, Record
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.history.reader import TaskState, has_begun
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.http.bodies import Shown
+from dagwright.interfaces.http.following import Moment
+from dagwright.interfaces.http.progress import Progress
 from tests.support.told_run import requests_named
 
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from dagwright.gateway import create_app, open_desk
+from dagwright.interfaces.http import create_app, open_desk
+from dagwright.plans.templates import TemplateFolder
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
-from dagwright.templates import TemplateFolder
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.unit.gateway.conftest import Away
 
 Served = tuple[httpx.AsyncClient, Path]

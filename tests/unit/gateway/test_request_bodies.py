@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from dagwright.gateway import request_bodies
-from dagwright.gateway.callers import Scope
-from dagwright.gateway.keys import KeyFile
-from dagwright.gateway.limits import BODY_LIMITS, OTHER_BODIES, BodyLimit, Limits
-from dagwright.gateway.request_bodies import MOST_FIELDS, values_of
-from dagwright.plan.answers import ANSWER_BYTES
+from dagwright.core.model.answers import ANSWER_BYTES
+from dagwright.interfaces.http import request_bodies
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.keys import KeyFile
+from dagwright.interfaces.http.limits import BODY_LIMITS, OTHER_BODIES, BodyLimit, Limits
+from dagwright.interfaces.http.request_bodies import MOST_FIELDS, values_of
 from tests.unit.gateway.conftest import Apart
 
 LIMITS = Limits(requests_a_minute=1, streams=1, runs=1, body_bytes=32 * 1024 * 1024, plan_bytes=8 * 1024 * 1024)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.gateway.errors import ApiError
-from dagwright.gateway.response_items import (
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.response_items import (
     ResponseBody,
     ResponseRef,
     chat_of,

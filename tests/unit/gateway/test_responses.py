@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.feed import RunClosed
-from dagwright.gateway import Desk, following, responses
-from dagwright.gateway.callers import Caller
-from dagwright.gateway.feedback_calls import call_id
-from dagwright.gateway.response_items import ResponseRef
+from dagwright.history.run_reader import RunClosed
+from dagwright.interfaces.http import Desk, following, responses
+from dagwright.interfaces.http.callers import Caller
+from dagwright.interfaces.http.feedback_calls import call_id
+from dagwright.interfaces.http.response_items import ResponseRef
 from tests.support.told_run import RUN, AskedOf, Step, ToldRun, requests_named, told_gateway
 
 

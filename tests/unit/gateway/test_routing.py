@@ -2,11 +2,11 @@
 
 import pytest
 
-from dagwright.gateway.bodies import RoutingMode
-from dagwright.gateway.conversation import Conversation, GivenAnswer
-from dagwright.gateway.errors import ApiError
-from dagwright.gateway.routing import decided
-from dagwright.gateway.targets import Kind, Target
+from dagwright.interfaces.http.bodies import RoutingMode
+from dagwright.interfaces.http.conversation import Conversation, GivenAnswer
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.routing import decided
+from dagwright.interfaces.http.targets import Kind, Target
 
 DIRECT, RUN, AUTO = RoutingMode.DIRECT, RoutingMode.ORCHESTRATION, RoutingMode.AUTO
 

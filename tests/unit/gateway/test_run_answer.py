@@ -7,11 +7,11 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagwright.feed import RunNotFound
-from dagwright.gateway import Desk, completions
-from dagwright.gateway.bodies import Shown
-from dagwright.gateway.callers import Caller
-from dagwright.gateway.calls import Call
+from dagwright.history.run_reader import RunNotFound
+from dagwright.interfaces.http import Desk, completions
+from dagwright.interfaces.http.bodies import Shown
+from dagwright.interfaces.http.callers import Caller
+from dagwright.interfaces.http.calls import Call
 
 
 class Runs:

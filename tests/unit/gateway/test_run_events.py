@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from dagwright.executions import BEGINNING, Offset
-from dagwright.feed import RunView
-from dagwright.feed_hub import RunUpdate, Told
-from dagwright.gateway.errors import ApiError
-from dagwright.gateway.looking import seen_before
-from dagwright.gateway.run_events import EventId, run_events
-from dagwright.history_reader import TaskState
-from dagwright.plan.states import NodeStatus
+from dagwright.core.model.states import NodeStatus
+from dagwright.history.executions import BEGINNING, Offset
+from dagwright.history.reader import TaskState
+from dagwright.history.run_reader import RunView
+from dagwright.history.run_subscriptions import RunUpdate, Told
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.looking import seen_before
+from dagwright.interfaces.http.run_events import EventId, run_events
 from tests.support.gateway import NamedEvent, named_events_of
 
 VIEW = RunView("run-1", "first", "running", "A plan", None, {}, None, None, is_closed=False, offset=Offset(1, 5))

@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.client import Runs
-from dagwright.gateway.errors import ApiError
-from dagwright.gateway.starts import Starts
+from dagwright.client.runs import Runs
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.starts import Starts
 
 
 class Server:

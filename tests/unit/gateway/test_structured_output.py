@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from dagwright.gateway.bodies import ChatBody
-from dagwright.gateway.errors import ApiError
-from dagwright.gateway.feedback_calls import may_call
-from dagwright.gateway.response_items import ResponseBody, chat_of
-from dagwright.gateway.structured_output import OutputForm, OutputMismatch, output_form_of
+from dagwright.interfaces.http.bodies import ChatBody
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.feedback_calls import may_call
+from dagwright.interfaces.http.response_items import ResponseBody, chat_of
+from dagwright.interfaces.http.structured_output import OutputForm, OutputMismatch, output_form_of
 from tests.unit.gateway.conftest import Apart
 
 PERSON = {

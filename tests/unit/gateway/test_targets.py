@@ -8,13 +8,13 @@ from typing import cast
 
 import pytest
 
-from dagwright.gateway import Desk
-from dagwright.gateway.errors import ApiError
-from dagwright.gateway.model_list import retrieve_model
-from dagwright.gateway.targets import Target, profiles_of, target_of
+from dagwright.interfaces.http import Desk
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.model_list import retrieve_model
+from dagwright.interfaces.http.targets import Target, profiles_of, target_of
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.rounds import Workers
 
 

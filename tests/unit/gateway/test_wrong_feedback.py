@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.gateway import Desk
-from dagwright.gateway.callers import Caller
-from dagwright.gateway.errors import ApiError
-from dagwright.gateway.feedback import answer_run
-from dagwright.gateway.run_models import AnswerBody
-from dagwright.people import AnswerRefused, OpenRequest, Place
+from dagwright.client.feedback import AnswerRefused, OpenRequest, Place
+from dagwright.interfaces.http import Desk
+from dagwright.interfaces.http.callers import Caller
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.feedback import answer_run
+from dagwright.interfaces.http.run_models import AnswerBody
 
 CHECK = {"id": "check", "node": "check", "type": "APPROVAL", "prompt": "Publish?"}
 

@@ -283,7 +283,7 @@ async def test_two_hundred_calls_at_once_never_mix_and_take_no_memory() -> None:
 
 def test_the_library_of_openai_is_imported_with_the_first_call_and_not_before() -> None:
     code = (
-        "import sys, worker, dagwright.llm, dagwright.toolset\n"
+        "import sys, worker, dagwright.llm, dagwright.toolset.toolset\n"
         "print(sorted(name for name in sys.modules if name.split('.')[0] in ('openai', 'httpx2')))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.model_failures import ACTIONS
 from dagwright.llm import Action, Endpoint, ModelClient, ModelConfig, ModelError, ModelFailure, OutputSchema, Usage
 from dagwright.llm.failures import Trouble
 from dagwright.llm.transport import ERROR_BYTES
+from dagwright.planning.model_calls.failures import ACTIONS
 from dagwright.testing import (
     Answer,
     Completion,

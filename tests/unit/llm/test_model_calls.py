@@ -7,15 +7,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dagwright.contracts.model_calls import (
-    ModelRequest,
-    NamedEndpoint,
-    answer_to_json,
-    model_config_from_json,
-    request_from_json,
-    request_to_json,
-)
-from dagwright.contracts.told_answers import ToldAnswer, told_answer
 from dagwright.llm import (
     CallLabels,
     Message,
@@ -30,6 +21,15 @@ from dagwright.llm import (
     tool_result,
     user,
 )
+from dagwright.planning.model_calls.calls import (
+    ModelRequest,
+    NamedEndpoint,
+    answer_to_json,
+    model_config_from_json,
+    request_from_json,
+    request_to_json,
+)
+from dagwright.planning.model_calls.responses import ToldAnswer, told_answer
 
 LOOK = ToolCall(id="c1", name="look.up", arguments="{")
 ANSWERED = (system("s"), user("u"), Message(role="assistant", tool_calls=(LOOK,)), tool_result(LOOK, "r"))

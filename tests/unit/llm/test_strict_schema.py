@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from dagwright.core.model.argument_checks import validator_of
 from dagwright.llm.strict_schema import StrictSchema
-from dagwright.plan.arguments import validator_of
 from dagwright.testing.protocol import not_strict
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.model_calls import Action, Message, ModelAnswer, ModelError
-from dagwright.contracts.model_failures import ModelFailure
 from dagwright.llm import Endpoint, ModelClient
 from dagwright.maritime.asking import (
     QUESTION_CHARACTERS,
@@ -20,6 +18,8 @@ from dagwright.maritime.asking import (
     usable_answer,
 )
 from dagwright.maritime.connection import SERVER_ATTEMPTS
+from dagwright.planning.model_calls.calls import Action, Message, ModelAnswer, ModelError
+from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.testing import ModelServer, json_text, step
 from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright.tools.testing import RecordedCall, tool_context

@@ -18,7 +18,7 @@ from dagwright.settings import Settings
 from dagwright.tools import load_tools
 from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright.tools.testing import tool_context
-from dagwright.toolset import environment_of
+from dagwright.toolset.toolset import environment_of
 
 NOWHERE = "http://127.0.0.1:1"
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 
 
 def test_nine_workers_that_fit_together_are_served(tmp_path: Path) -> None:

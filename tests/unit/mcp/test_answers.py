@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.mcp.answers import failure_text, places_of, result_of, tool_error_of
+from dagwright.mcp_client.answers import failure_text, places_of, result_of, tool_error_of
 from dagwright.tools.errors import GiveUp, InvalidArguments, NotStarted, RemoteFailed, RetryLater, ToolError
 
 

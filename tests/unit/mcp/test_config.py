@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.mcp.config import Address, Program, ServerConfig, ServerRules, ToolRules, read_servers
+from dagwright.mcp_client.config import Address, Program, ServerConfig, ServerRules, ToolRules, read_servers
 from dagwright.tools.errors import ToolsUnreadable
 from tests.support.tool_servers import variables, write_servers
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from dagwright.mcp.config import Program, ServerConfig, ServerRules, ToolRules
-from dagwright.mcp.listing import listed_tools, versions_of
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.mcp_client.config import Program, ServerConfig, ServerRules, ToolRules
+from dagwright.mcp_client.listing import listed_tools, versions_of
 from dagwright.tools.errors import ToolsUnreadable
 
 _SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

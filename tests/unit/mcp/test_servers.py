@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from dagwright.mcp import ServersOfTools, load_servers, session
-from dagwright.mcp.last_words import LastWords
-from dagwright.plan.tools import Effects
+from dagwright.core.model.tools import Effects
+from dagwright.mcp_client import ServersOfTools, load_servers, session
+from dagwright.mcp_client.last_words import LastWords
 from dagwright.tools.errors import (
     GiveUp,
     InvalidArguments,

@@ -5,7 +5,7 @@ import json
 import mcp_types as types
 import pytest
 
-from dagwright.mcp_server.asking import CallState, StateUnreadable, state_in
+from dagwright.interfaces.mcp.asking import CallState, StateUnreadable, state_in
 
 
 def brought(text: str | None) -> CallState | None:

@@ -8,12 +8,12 @@ from typing import Any, cast
 import mcp_types as types
 import pytest
 
-from dagwright.mcp_server.calls import KEY_META, Call, Calls
-from dagwright.mcp_server.catalogue import CHECK_PLAN, LIST_RUNS, RUN_PLAN, WAIT_S, tools_of
-from dagwright.mcp_server.starting import CallRefused, Starter
-from dagwright.run_lists import RunFilter, RunSummary
+from dagwright.client.run_lists import RunFilter, RunSummary
+from dagwright.interfaces.mcp.calls import KEY_META, Call, Calls
+from dagwright.interfaces.mcp.catalogue import CHECK_PLAN, LIST_RUNS, RUN_PLAN, WAIT_S, tools_of
+from dagwright.interfaces.mcp.starting import CallRefused, Starter
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.templates import load_templates
 
 

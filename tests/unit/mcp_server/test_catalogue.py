@@ -5,11 +5,11 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from dagwright.mcp_server.catalogue import ASK, RUN_PLAN, tools_of, without_taken
-from dagwright.mcp_server.tasks import _NO_TASKS
-from dagwright.plan.arguments import validator_of
+from dagwright.core.model.argument_checks import validator_of
+from dagwright.interfaces.mcp.catalogue import ASK, RUN_PLAN, tools_of, without_taken
+from dagwright.interfaces.mcp.tasks import _NO_TASKS
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.templates import load_templates
 
 _PLAN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}'

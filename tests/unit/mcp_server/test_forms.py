@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.mcp_server.forms import NotJson, answer_in, form_of, words_of
+from dagwright.interfaces.mcp.forms import NotJson, answer_in, form_of, words_of
 
 
 def _request(kind: str, **fields: Any) -> dict[str, Any]:

@@ -9,10 +9,10 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
-from dagwright.mcp_server import create_server
+from dagwright.interfaces.mcp import create_server
+from dagwright.plans.templates import TemplateFolder
 from dagwright.settings import Settings
-from dagwright.templates import TemplateFolder
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 
 
 def _plan(tool: str) -> str:

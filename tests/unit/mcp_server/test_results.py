@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.mcp_server.asking import form_for
-from dagwright.mcp_server.results import run_result
+from dagwright.interfaces.mcp.asking import form_for
+from dagwright.interfaces.mcp.results import run_result
 
 
 def _document(status: str, **fields: Any) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 from pydantic import SecretStr
 
-from dagwright.client import Terms
-from dagwright.mcp_server.catalogue import _ask
-from dagwright.mcp_server.starting import CallRefused, Starter
-from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.errors import PlanInvalid
+from dagwright.client.runs import Terms
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.interfaces.mcp.catalogue import _ask
+from dagwright.interfaces.mcp.starting import CallRefused, Starter
 from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.rounds import Workers
 from tests.support.templates import load_templates
 

@@ -4,17 +4,17 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.checked_plan import Checked
-from dagwright.plan.compilation import compile_plan
-from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
-from dagwright.plan.document import Document
-from dagwright.plan.errors import NodeError, PlanInvalid, Problem
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Record
-from dagwright.plan.tasks import Task
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.validation import check_document
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import NodeError, PlanInvalid, Problem
+from dagwright.core.model.states import Record
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.validation import check_document
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 
 TOOLS: Mapping[str, ToolDeclaration] = {
     tool.name: tool

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import agent_cards, agent_declaration, tool_of_agent
-from dagwright.plan.errors import Problem
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.preparation import unknown_tools
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_cards, agent_declaration, tool_of_agent
+from dagwright.core.model.errors import Problem
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.plans.preparation import unknown_tools
 from tests.unit.plan.building import TOOLS, check, node, plan_of, problems_of
 
 RESEARCHER = AgentCard(

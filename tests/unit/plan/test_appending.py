@@ -5,24 +5,25 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.agent_nodes import with_agents
-from dagwright.plan import appending, run_state
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import agent_declaration
-from dagwright.plan.appending import extension_of
-from dagwright.plan.carry import carry_of
-from dagwright.plan.checked_plan import Checked
-from dagwright.plan.compiled import agent_of
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.extension import extended, extension_from_json
-from dagwright.plan.judging import growth_of, work_of_nodes
-from dagwright.plan.node_acts import AppendWritten
-from dagwright.plan.requests import JUDGED_AT_ONCE, Feedback
-from dagwright.plan.steering import take
-from dagwright.plan.stored import Part, Path, StoredValue
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.validation import check_document
-from dagwright.plan.work import MAX_WORK, TOO_MUCH_AT_ONCE, WorkBudget
+from dagwright.core.expressions.compute_budget import MAX_WORK, TOO_MUCH_AT_ONCE, WorkBudget
+from dagwright.core.expressions.stored_values import Part, Path, StoredValue
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.compiled import agent_of
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.requests import JUDGED_AT_ONCE, Feedback
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler import run_state
+from dagwright.core.scheduler.extension import extended, extension_from_json
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.validation import check_document
+from dagwright.features.commands import plan_edits
+from dagwright.features.commands.edit_checks import growth_of, work_of_nodes
+from dagwright.features.commands.node_commands import AppendWritten
+from dagwright.features.commands.plan_edits import extension_of
+from dagwright.features.commands.steering import take
+from dagwright.planning.agent_loop.nodes import with_agents
+from dagwright.protocol.scheduler_snapshot import carry_of
 from tests.unit.plan.building import node, scheduler_of, started_run, states
 
 _MANY = 1_200
@@ -124,7 +125,7 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(len(document.plan["nodes"]))
         return check_document(document, **more)
 
-    monkeypatch.setattr(appending, "check_document", counted)
+    monkeypatch.setattr(plan_edits, "check_document", counted)
     return found
 
 

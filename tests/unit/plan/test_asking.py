@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from dagwright.plan import answers
-from dagwright.plan.asking import Raised
-from dagwright.plan.carry import carry_of
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.errors import NodeError
-from dagwright.plan.extension import Extension
-from dagwright.plan.node_acts import AppendNodes, CancelNode, RetryNode, SetResult
-from dagwright.plan.policy import Policy, Rule
-from dagwright.plan.reasons import reason_of
-from dagwright.plan.requests import HINTS_AT_ONCE, Feedback
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt, NodeStatus, RunStatus
-from dagwright.plan.steering import Act, take
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.model import answers
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.policy import Policy, Rule
+from dagwright.core.model.requests import HINTS_AT_ONCE, Feedback
+from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.commands.node_commands import AppendNodes, CancelNode, RetryNode, SetResult
+from dagwright.features.commands.steering import Act, take
+from dagwright.features.explain.reasons import reason_of
+from dagwright.features.feedback.asking import Raised
+from dagwright.protocol.scheduler_snapshot import carry_of
 from tests.unit.plan.building import (
     TOOLS,
     begun,
@@ -259,7 +259,10 @@ def test_answer_to_a_whole_map_is_looked_at_once(monkeypatch: pytest.MonkeyPatch
         sizes.append(answer)
         return real(answer, most)
 
-    for place in ("dagwright.plan.answers.size_problem", "dagwright.plan.answer_reading.size_problem"):
+    for place in (
+        "dagwright.core.model.answers.size_problem",
+        "dagwright.features.feedback.answer_reading.size_problem",
+    ):
         monkeypatch.setattr(place, counted)
     assert scheduler.answer(Feedback("m", {"text": "so"}), 1.0) is None
     assert (states(scheduler), scheduler.records[0].result) == ({"m": "completed"}, [{"text": "so"}] * 50)

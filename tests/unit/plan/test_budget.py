@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.outcomes import next_call
-from dagwright.plan.budget import Budget, Claim, Up, budget_from_json
-from dagwright.plan.budget_limits import limits_from_json
-from dagwright.plan.by import By
-from dagwright.plan.compiled import plan_from_json, plan_to_json
-from dagwright.plan.extension import Extension
-from dagwright.plan.node_acts import CancelNode
-from dagwright.plan.ready_queue import MAX_IN_FLIGHT
-from dagwright.plan.requests import Feedback
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt
-from dagwright.plan.steering import Pause, Resume, take
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.usage import NONE, Usage
+from dagwright.core.model.actor import By
+from dagwright.core.model.budget_limits import limits_from_json
+from dagwright.core.model.compiled import plan_from_json, plan_to_json
+from dagwright.core.model.requests import Feedback
+from dagwright.core.model.states import Attempt
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.usage import NONE, Usage
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.budgets.budget import Budget, Claim, Up, budget_from_json
+from dagwright.features.commands.node_commands import CancelNode
+from dagwright.features.commands.steering import Pause, Resume, take
+from dagwright.protocol.outcomes import next_call
 from tests.unit.plan.building import TOOLS, compiled, ids_of, node, plan_of, record_of, resumed, started, states
 
 MODEL = ToolDeclaration("call_model", Effects.READ)

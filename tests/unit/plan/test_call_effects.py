@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.model.compiled import plan_from_json, plan_to_json, tool_of
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.policy import MAX_RULES, Policy, Rule, letting_run, policy_from_json
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.validation.model_policy import intents_policy, model_policy, named_files
 from dagwright.entities.onboarding import onboarding_tools
-from dagwright.plan.compilation import compile_plan
-from dagwright.plan.compiled import plan_from_json, plan_to_json, tool_of
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.model_policy import intents_policy, model_policy, named_files
-from dagwright.plan.policy import MAX_RULES, Policy, Rule, letting_run, policy_from_json
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.preparation import check_plan
+from dagwright.plans.preparation import check_plan
 from dagwright.tools import ToolRegistry
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.contracts.carries import CarryTooLarge, RunCarry, pieces_of, state_from_text, state_to_text
-from dagwright.contracts.messages import MessageInvalid, RunInput, run_input_from_json, run_input_to_json
-from dagwright.contracts.packing import UNPACKED_LIMIT_BYTES, pack_json, packed_text, unpack
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.references import Lookup
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt
+from dagwright.core.boundary.packing import UNPACKED_LIMIT_BYTES, pack_json, packed_text, unpack
+from dagwright.core.expressions.references import Lookup
+from dagwright.core.model.states import Attempt
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.protocol.messages import MessageInvalid, RunInput, run_input_from_json, run_input_to_json
+from dagwright.protocol.run_snapshot import CarryTooLarge, RunCarry, pieces_of, state_from_text, state_to_text
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.unit.plan.building import compiled, plan_of
 
 _PLAN = compiled(

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.chunk_runs import chunk_end_from_json, chunk_end_to_json
-from dagwright.contracts.outcomes import next_call
-from dagwright.plan import item_book
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.chunks import ChunkEnd, Width, chunks_of, counts_of_items, width_of
-from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.errors import NodeError
-from dagwright.plan.ready_queue import Gate, ReadyQueue, gates_of
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Chunk, NodeStatus
-from dagwright.plan.tasks import Task
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import Chunk, NodeStatus
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.scheduler import item_book
+from dagwright.core.scheduler.map_batches import ChunkEnd, Width, chunks_of, counts_of_items, width_of
+from dagwright.core.scheduler.ready_queue import Gate, ReadyQueue, gates_of
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.protocol.map_batch_runs import chunk_end_from_json, chunk_end_to_json
+from dagwright.protocol.outcomes import next_call
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.unit.plan.building import compiled, node, plan_of, resumed, scheduler_of, started, started_run, states
 
 _PLAN = compiled(plan_of(node("m", for_each=list(range(1_200)), arguments={"x": "{{item}}"}), node("z", "m")))

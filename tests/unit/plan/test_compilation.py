@@ -5,16 +5,16 @@ from typing import Any
 import pydantic_core
 import pytest
 
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import agent_declaration
-from dagwright.plan.arguments import with_parts
-from dagwright.plan.compilation import compile_plan, compile_planned
-from dagwright.plan.compiled import CompiledNode, RetryRule, plan_from_json, plan_to_json
-from dagwright.plan.durations import parse_duration
-from dagwright.plan.errors import PlanInvalid, pointer
-from dagwright.plan.node_columns import nodes_from_columns, nodes_to_columns
-from dagwright.plan.references import Index, Item, ResultOf
-from dagwright.plan.tools import Effects, ToolDeclaration, parameter_name
+from dagwright.core.compiler.compilation import compile_plan, compile_planned
+from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns
+from dagwright.core.expressions.references import Index, Item, ResultOf
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.argument_checks import with_parts
+from dagwright.core.model.compiled import CompiledNode, RetryRule, plan_from_json, plan_to_json
+from dagwright.core.model.durations import parse_duration
+from dagwright.core.model.errors import PlanInvalid, pointer
+from dagwright.core.model.tools import Effects, ToolDeclaration, parameter_name
 from tests.unit.plan.building import TOOLS, check, compiled, node, plan_of, problems_of
 
 EVERYTHING = plan_of(

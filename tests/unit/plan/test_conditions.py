@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dagwright.plan import chunks, item_book
-from dagwright.plan.condition_text import Read
-from dagwright.plan.conditions import (
+from dagwright.core.expressions.compute_budget import MAX_WORK
+from dagwright.core.expressions.condition_parser import Read
+from dagwright.core.expressions.conditions import (
     Condition,
     ConditionFailed,
     holds,
@@ -17,9 +17,9 @@ from dagwright.plan.conditions import (
     read_values,
     with_item,
 )
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus
-from dagwright.plan.work import MAX_WORK
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.scheduler import item_book, map_batches
+from dagwright.core.scheduler.scheduler import Scheduler
 from tests.unit.plan.building import begun, compiled, error_of, node, plan_of, started, started_run, states
 
 IDS = {"check", "sum", "odd id", "b.c", "map", "nodes", "_p0", "é"}
@@ -182,7 +182,7 @@ def test_text_that_is_no_condition_is_refused(text: str, message: str) -> None:
 @pytest.fixture(autouse=True)
 def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the scheduler take every item itself; otherwise the runs of the chunks ask for their own."""
-    monkeypatch.setattr(chunks, "CHUNK_ITEMS", 10_000)
+    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", 10_000)
     monkeypatch.setattr(item_book, "OWN_ITEMS", 10_000)
 
 
@@ -249,7 +249,7 @@ def test_large_result_is_measured_once_for_all_conditions_that_read_it(monkeypat
         measured.append(read.node)
         return measure_value(read, value)
 
-    monkeypatch.setattr("dagwright.plan.condition_asker.measure_value", measure)
+    monkeypatch.setattr("dagwright.core.expressions.condition_evaluator.measure_value", measure)
     scheduler = started_run(node("a"), *(node(f"n{number}", when=f"{number} in a.result") for number in range(5)))
     scheduler.complete("a", list(range(1, 5_000)), at=1.0)
     assert states(scheduler) == {"a": "completed", "n0": "skipped"} | {f"n{number}": "ready" for number in range(1, 5)}

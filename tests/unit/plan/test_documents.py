@@ -11,8 +11,19 @@ import pytest
 from pydantic import JsonValue
 from temporalio.api.common.v1 import Payload
 
-from dagwright.contracts.answers import graph_answer, node_answer, status_answer
-from dagwright.contracts.documents import (
+from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, cut_text, short_id, summary_of
+from dagwright.core.boundary.wire import METADATA_CACHED
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.model.actor import By
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.times import format_time
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.validation.validation import check_document
+from dagwright.dialects import to_document
+from dagwright.features.regions.batches import end_from_json, end_to_json
+from dagwright.plans.schema import SCHEMA_FILE, agents_schema, schema_texts
+from dagwright.protocol.actor import by_of_anything
+from dagwright.protocol.documents import (
     RunFacts,
     compact_document,
     compact_value,
@@ -23,10 +34,9 @@ from dagwright.contracts.documents import (
     nodes_ended,
     result_document,
 )
-from dagwright.contracts.failures import run_error_of
-from dagwright.contracts.idempotency import idempotency_key
-from dagwright.contracts.limits import INLINE_VALUE_BYTES, cut_text, short_id, summary_of
-from dagwright.contracts.messages import (
+from dagwright.protocol.failures import run_error_of
+from dagwright.protocol.idempotency import idempotency_key
+from dagwright.protocol.messages import (
     MessageInvalid,
     Parent,
     RunInput,
@@ -35,18 +45,8 @@ from dagwright.contracts.messages import (
     run_input_to_json,
     sub_plan_end_from_json,
 )
-from dagwright.contracts.outcomes import is_sub_plan, next_call, read_result, take_result, take_sub_plan_end
-from dagwright.contracts.said import by_of_anything
-from dagwright.contracts.slices import end_from_json, end_to_json
-from dagwright.contracts.wire import METADATA_CACHED
-from dagwright.dialects import to_document
-from dagwright.plan.by import By
-from dagwright.plan.compilation import compile_plan
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt, NodeStatus
-from dagwright.plan.times import format_time
-from dagwright.plan.validation import check_document
-from dagwright.plan_schema import SCHEMA_FILE, agents_schema, schema_texts
+from dagwright.protocol.outcomes import is_sub_plan, next_call, read_result, take_result, take_sub_plan_end
+from dagwright.protocol.query_results import graph_answer, node_answer, status_answer
 from tests.unit.plan.building import broken, compiled, node, plan_of, problems_of, scheduler_of, started, started_run
 from tests.unit.plan.test_compilation import EVERYTHING
 
@@ -335,7 +335,7 @@ def test_schema_takes_right_plans_and_refuses_wrong_ones_as_the_check_does() -> 
 
 
 def test_schema_command_tells_whether_the_file_is_fresh() -> None:
-    done = subprocess.run([sys.executable, "-m", "dagwright.plan_schema", "--check"], check=False, capture_output=True)
+    done = subprocess.run([sys.executable, "-m", "dagwright.plans.schema", "--check"], check=False, capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, BeforeValidator
 
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.steering import standing_notes
-from dagwright.plan.why import why
-from dagwright.preparation import check_plan
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.features.commands.steering import standing_notes
+from dagwright.features.explain.why import why
+from dagwright.plans.preparation import check_plan
 from dagwright.tools import ToolRegistry, tool
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment

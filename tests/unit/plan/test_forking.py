@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.chunks import ChunkEnd
-from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.errors import NodeError
-from dagwright.plan.forking import Change, Outlook, Source, Takeover, outlook, takeover
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt, NodeStatus
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.undoing import without_undoing
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.map_batches import ChunkEnd
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.compensation.compensation import without_undoing
+from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, outlook, takeover
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.unit.plan.building import broken, compiled, node, plan_of, started, states
 
 TOOLS = {

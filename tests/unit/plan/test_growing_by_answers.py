@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from dagwright.plan.answer_reading import EARLY_ANSWERS, RUN_ANSWERS_BYTES
-from dagwright.plan.answers import normal_answer
-from dagwright.plan.by import By
-from dagwright.plan.carry import carry_of
-from dagwright.plan.compiled import plan_from_json, plan_to_json
-from dagwright.plan.node_acts import RetryNode, SetResult
-from dagwright.plan.requests import Feedback
-from dagwright.plan.run_state import RunState
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.steering import take
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.core.model.actor import By
+from dagwright.core.model.answers import normal_answer
+from dagwright.core.model.compiled import plan_from_json, plan_to_json
+from dagwright.core.model.requests import Feedback
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.commands.node_commands import RetryNode, SetResult
+from dagwright.features.commands.steering import take
+from dagwright.features.feedback.answer_reading import EARLY_ANSWERS, RUN_ANSWERS_BYTES
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.scheduler_snapshot import carry_of
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from tests.unit.plan.building import (

@@ -6,31 +6,38 @@ from typing import Any
 
 import pytest
 
+from dagwright.client.feedback import came_of
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.expressions.references import Lookup
+from dagwright.core.model.actor import NOBODY
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
+from dagwright.core.model.errors import NodeError, PlanInvalid, Problem
+from dagwright.core.model.policy import Policy, Rule
+from dagwright.core.model.requests import Feedback, Request
+from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.entities.onboarding import onboarding_tools
-from dagwright.feed import RunView
-from dagwright.people import came_of
-from dagwright.plan.asking import Raised
-from dagwright.plan.by import NOBODY
-from dagwright.plan.compilation import compile_plan
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
-from dagwright.plan.errors import NodeError, PlanInvalid, Problem
-from dagwright.plan.extension import Extension
-from dagwright.plan.lookup_places import lookup_errors
-from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY, KNOWN_BEFORE, MOST_LOOKUPS, bindings, found_before
-from dagwright.plan.parties import KEYWORD
-from dagwright.plan.plan_words import plan_words
-from dagwright.plan.policy import Policy, Rule
-from dagwright.plan.reasons import reason_of
-from dagwright.plan.references import Lookup
-from dagwright.plan.requests import Feedback, Request
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt, NodeStatus, RunStatus
-from dagwright.plan.tasks import Task
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan.validation import check_document
-from dagwright.plan.why import what_holds
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.features.explain.plan_text import plan_words
+from dagwright.features.explain.reasons import reason_of
+from dagwright.features.explain.why import what_holds
+from dagwright.features.feedback.asking import Raised
+from dagwright.features.lookups.lookups import (
+    BIND_PARTIES,
+    FIND_PARTY,
+    KNOWN_BEFORE,
+    MOST_LOOKUPS,
+    bindings,
+    found_before,
+)
+from dagwright.features.lookups.parties import KEYWORD
+from dagwright.features.lookups.places import lookup_errors
+from dagwright.history.run_reader import RunView
+from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.unit.plan.building import begun, resumed
 
 

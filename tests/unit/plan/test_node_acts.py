@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.carries import state_to_text
-from dagwright.plan.by import By
-from dagwright.plan.carry import carry_of
-from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.extension import Extension
-from dagwright.plan.node_acts import AppendNodes, AppendWritten, CancelNode, RetryNode, SetResult
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus, RunStatus
-from dagwright.plan.steering import Act, take
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.model.actor import By
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.commands.node_commands import AppendNodes, AppendWritten, CancelNode, RetryNode, SetResult
+from dagwright.features.commands.steering import Act, take
+from dagwright.protocol.run_snapshot import state_to_text
+from dagwright.protocol.scheduler_snapshot import carry_of
 from tests.unit.plan.building import (
     TOOLS,
     begun,

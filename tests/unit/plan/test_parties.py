@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
-from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.plan.parties import kinds_taken
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan.validation import check_document
+from dagwright.features.lookups.parties import kinds_taken
 
 
 def schema(**properties: Any) -> dict[str, Any]:

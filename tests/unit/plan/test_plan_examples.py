@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.tasks import Task
+from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.dialects.reading import inline_files, read_plan_file
-from dagwright.plan.compilation import compile_plan
-from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.errors import NodeError
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.tasks import Task
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.tools.testing import tool_context
-from dagwright.toolset import Toolset, load_toolset
+from dagwright.toolset.toolset import Toolset, load_toolset
 from tests.unit.plan.building import record_of
 
 FOLDER = Path(__file__).parents[3] / "examples"

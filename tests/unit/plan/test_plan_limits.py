@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts import plan_limits
-from dagwright.contracts.limits import PLAN_NODES, PLAN_STEPS
-from dagwright.contracts.messages import MessageInvalid, checked_graph, run_input_from_json
-from dagwright.contracts.plan_limits import PlanTooLarge
-from dagwright.plan.compilation import compiled_form
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.preparation import check_plan, check_size, prepare_plan
+from dagwright.core.boundary.limits import PLAN_NODES, PLAN_STEPS
+from dagwright.core.compiler.compilation import compiled_form
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.plans.preparation import check_plan, check_size, prepare_plan
+from dagwright.protocol import plan_limits
+from dagwright.protocol.messages import MessageInvalid, checked_graph, run_input_from_json
+from dagwright.protocol.plan_limits import PlanTooLarge
 
 _TOOLS = {"pure": ToolDeclaration("pure", Effects.PURE), "read": ToolDeclaration("read", Effects.READ)}
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import dagwright
-from dagwright.forks import unknown_rerun
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
-from dagwright.plan.inputs import wrong_inputs
-from dagwright.plan.references import HINT_BUDGET, NameHints, nearest, suggestion
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.posted_plans import PostedPlan, check_posted
-from dagwright.preparation import check_plan, unused_inputs
+from dagwright.client.forks import unknown_rerun
+from dagwright.core.expressions.references import HINT_BUDGET, NameHints, nearest, suggestion
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.validation.inputs import wrong_inputs
+from dagwright.plans.posted import PostedPlan, check_posted
+from dagwright.plans.preparation import check_plan, unused_inputs
 from tests.unit.plan.building import TOOLS, node, plan_of, problems_of
 
 
@@ -362,7 +362,7 @@ def test_keywords_and_keys_of_an_author_are_not_noted() -> None:
     assert _notes({"net": schema}) == []
 
 
-_CHECKED = ("plan/*.py", "dialects/*.py", "preparation.py", "posted_plans.py")
+_CHECKED = ("core/**/*.py", "features/**/*.py", "dialects/*.py", "plans/*.py")
 _CODE = re.compile(r"`([^`]*)`")
 
 

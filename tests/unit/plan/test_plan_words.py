@@ -4,22 +4,22 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.agent_nodes import with_agents
-from dagwright.contracts.beginnings import begin_run, handed_down, scheduler_of
-from dagwright.contracts.messages import RunInput, run_input_from_json, run_input_to_json
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import agent_declaration
-from dagwright.plan.by import By
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.extension import Extension
-from dagwright.plan.node_acts import AppendNodes
-from dagwright.plan.plan_words import plan_words, words_and_shown
-from dagwright.plan.policy import ALL_RUN, WRITES_ASK, letting_run, policy_from_json
-from dagwright.plan.requests import Feedback
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.steering import take
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.model.actor import By
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, letting_run, policy_from_json
+from dagwright.core.model.requests import Feedback
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.commands.node_commands import AppendNodes
+from dagwright.features.commands.steering import take
+from dagwright.features.explain.plan_text import plan_words, words_and_shown
+from dagwright.planning.agent_loop.nodes import with_agents
+from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
+from dagwright.protocol.run_start import begin_run, handed_down, scheduler_of
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.unit.plan.building import TOOLS, compiled, ids_of, node, plan_of, started, states
 
 _TOOLS = {**TOOLS, "pay": ToolDeclaration("pay", Effects.WRITE), "keep": ToolDeclaration("keep", Effects.IDEMPOTENT)}

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.agent_pursuit import AgentPursuit
-from dagwright.contracts.agent_spec import MOST_CALLS, AgentSpec, agent_plan
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.errors import NodeError
-from dagwright.plan.extension import Extension
-from dagwright.plan.pursuit import MOST_STEPS, GivenUp
-from dagwright.plan.references import ResultOf
-from dagwright.plan.run_state import RunState
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.expressions.references import ResultOf
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.plan_extension.extender import MOST_STEPS, GivenUp
+from dagwright.planning.agent_loop.loop import AgentPursuit
+from dagwright.planning.agent_loop.spec import MOST_CALLS, AgentSpec, agent_plan
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.unit.plan.building import compiled, ids_of, node, plan_of, scheduler_of, started, states
 
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from dagwright.plan.paths import MissingValue, format_path, get_value, parse_path
-from dagwright.plan.references import (
+from dagwright.core.expressions.compute_budget import MAX_WORK, TooMuchWork, WorkBudget
+from dagwright.core.expressions.paths import MissingValue, format_path, get_value, parse_path
+from dagwright.core.expressions.references import (
     BadReferences,
     Index,
     Item,
@@ -16,11 +17,10 @@ from dagwright.plan.references import (
     parse_template,
     walk_texts,
 )
-from dagwright.plan.resolution import MissingData, Scope, resolve_holes, resolve_template
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.stored import Path
-from dagwright.plan.unfilled import holes_of, shown_in_arguments, with_shown
-from dagwright.plan.work import MAX_WORK, TooMuchWork, WorkBudget
+from dagwright.core.expressions.resolution import MissingData, Scope, resolve_holes, resolve_template
+from dagwright.core.expressions.stored_values import Path
+from dagwright.core.expressions.value_refs import holes_of, shown_in_arguments, with_shown
+from dagwright.core.scheduler.scheduler import Scheduler
 from tests.unit.plan.building import node, record_of, started, started_run, states
 
 IDS = {"a", "a b", "a.result", "fetch/mail (x)", "café", "x}} y", '"q"', "@result_1"}

@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from dagwright.cli.wording import closing_words
-from dagwright.contracts.documents import node_document
-from dagwright.contracts.feedback_messages import feedback_from_json, feedback_to_json, may_await
-from dagwright.contracts.messages import MessageInvalid
-from dagwright.contracts.outcomes import next_call
-from dagwright.people import Answer
-from dagwright.plan.asking import ANSWERS_BYTES, Raised
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.reasons import reason_of
-from dagwright.plan.requests import CLIENT_CHANNELS, Feedback, Through
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt
-from dagwright.plan.why import Chain, sentence
+from dagwright.client.feedback import Answer
+from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, Through
+from dagwright.core.model.states import Attempt
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.explain.reasons import reason_of
+from dagwright.features.explain.why import Chain, sentence
+from dagwright.features.feedback.asking import ANSWERS_BYTES, Raised
+from dagwright.interfaces.cli.wording import closing_words
+from dagwright.protocol.documents import node_document
+from dagwright.protocol.feedback import feedback_from_json, feedback_to_json, may_await
+from dagwright.protocol.messages import MessageInvalid
+from dagwright.protocol.outcomes import next_call
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.unit.plan.building import node, plan_of, problems_of, scheduler_of, started_run, states
 
 _CHAIN = {"escalate": "boss", "then": {"escalate": "ceo", "then": {"default": {"approved": False, "reason": "late"}}}}

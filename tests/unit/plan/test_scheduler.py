@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from dagwright.plan import items
-from dagwright.plan.errors import NodeError
-from dagwright.plan.ready_queue import most_of_tool
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt, NodeStatus
-from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan.why import why
+from dagwright.core.model import items
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.scheduler.ready_queue import most_of_tool
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.explain.why import why
 from tests.unit.plan.building import (
     begun,
     broken,

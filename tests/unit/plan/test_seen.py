@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.seen import (
+from dagwright.core.model.lineage import (
     MOST_OF_RUN,
     MOST_READ,
     NOTHING,
@@ -17,7 +16,8 @@ from dagwright.plan.seen import (
     seen_from_json,
     seen_of_places,
 )
-from dagwright.plan.states import Attempt
+from dagwright.core.model.states import Attempt
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.unit.plan.building import node, scheduler_of, started_run
 
 

@@ -7,14 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import agent_declaration
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, tool_from_json, tool_to_json
-from dagwright.plan.sent_tools import tool_to_json as sent_tool_to_json
-from dagwright.plan.sent_tools import tools_from_json, tools_to_json
-from dagwright.plan.soundness import unsound_part
-from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration, effects_of_call
-from dagwright.plan.worker_cards import WorkerCard
+from dagwright.core.compiler.compiled_checks import unsound_part
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, tool_from_json, tool_to_json
+from dagwright.core.model.tools import TOLD_FIELDS, Effects, ToolDeclaration, effects_of_call
+from dagwright.core.model.worker_cards import WorkerCard
+from dagwright.features.commands.sent_tools import tool_to_json as sent_tool_to_json
+from dagwright.features.commands.sent_tools import tools_from_json, tools_to_json
 
 _TOOL = ToolDeclaration(
     "t",

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.contracts.conversation import turns_from_json
-from dagwright.contracts.documents import encoded_size
-from dagwright.contracts.messages import MessageInvalid, RunInput, TurnPlace, run_input_from_json, run_input_to_json
-from dagwright.contracts.session_names import identified, is_session_name, names_set
-from dagwright.contracts.sessions import Session, SessionNameInvalid, session_from_json, session_id, session_name
-from dagwright.contracts.turn_summaries import CUT, OLDER_RESPONSE_BYTES, cut_inside
-from dagwright.contracts.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.policy import policy_from_json
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Phase
-from dagwright.plan.stored import Part, Shape, StoredValue
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.expressions.stored_values import Part, Shape, StoredValue
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.policy import policy_from_json
+from dagwright.core.model.states import Phase
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.planning.sessions.conversation import turns_from_json
+from dagwright.planning.sessions.names import identified, is_session_name, names_set
+from dagwright.protocol.documents import encoded_size
+from dagwright.protocol.messages import MessageInvalid, RunInput, TurnPlace, run_input_from_json, run_input_to_json
+from dagwright.protocol.sessions import Session, SessionNameInvalid, session_from_json, session_id, session_name
+from dagwright.protocol.turn_summaries import CUT, OLDER_RESPONSE_BYTES, cut_inside
+from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
 
 FUND = {"id": "CBU-1", "name": "Apex", "kind": "fund"}
 JOHN = {"search_text": "John Smith", "entity_type": "person", "party": {"id": "P-1", "name": "John Smith"}}

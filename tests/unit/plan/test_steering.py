@@ -6,22 +6,23 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts import taking, wire
-from dagwright.contracts.acts import Taken
-from dagwright.contracts.messages import MessageInvalid
-from dagwright.contracts.notes import Notes
-from dagwright.contracts.taking import ActTaker, is_awaited, refuse_unknown, report_of
-from dagwright.plan.answer_reading import EARLY_ANSWERS
-from dagwright.plan.by import By
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.deadline import Deadline
-from dagwright.plan.errors import NodeError
-from dagwright.plan.ready_queue import MAX_IN_FLIGHT
-from dagwright.plan.requests import Through
-from dagwright.plan.run_state import Paused
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import RunStatus
-from dagwright.plan.steering import Cancel, Pause, Resume, SetLimits, standing_notes, take
+from dagwright.core.boundary import wire
+from dagwright.core.model.actor import By
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.requests import Through
+from dagwright.core.model.states import RunStatus
+from dagwright.core.scheduler.deadline import Deadline
+from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
+from dagwright.core.scheduler.run_state import Paused
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.commands.steering import Cancel, Pause, Resume, SetLimits, standing_notes, take
+from dagwright.features.feedback.answer_reading import EARLY_ANSWERS
+from dagwright.protocol import command_handler
+from dagwright.protocol.command_handler import ActTaker, is_awaited, refuse_unknown, report_of
+from dagwright.protocol.commands import Taken
+from dagwright.protocol.messages import MessageInvalid
+from dagwright.protocol.notes import Notes
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.unit.plan.building import compiled, ids_of, node, plan_of, record_of, resumed, scheduler_of, started
 
 ANN = By("ann", "too early")
@@ -267,7 +268,7 @@ def test_message_that_cannot_be_read_is_refused_and_noted_only_of_a_signal() -> 
 def test_defect_refuses_one_message_and_a_cancel_still_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _Run()
     scheduler = run.begin()
-    monkeypatch.setattr(taking, "read_act", _defect)
+    monkeypatch.setattr(command_handler, "read_act", _defect)
     taken = run.send(wire.RETRY_NODE, {"node": "a"})
     assert (taken.refusal, type(taken.error)) == ("Bug: KeyError: 'x'", KeyError)
     assert run.acts.refusal_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == "Bug: KeyError: 'x'"
@@ -297,7 +298,7 @@ def test_signals_that_are_no_acts_are_noted(monkeypatch: pytest.MonkeyPatch) -> 
     assert not is_awaited(end, scheduler, run.notes)
     assert report_of(lambda: None, run.notes) is None
     refuse_unknown("ring", run.notes)
-    monkeypatch.setattr(taking, "sub_plan_end_from_json", _defect)
+    monkeypatch.setattr(command_handler, "sub_plan_end_from_json", _defect)
     assert report_of(lambda: None, run.notes) is None
     assert run.told == [
         ("refused", "sub_plan_ended: 'a' is no sub-plan of this run"),

@@ -5,11 +5,10 @@ from typing import Any
 import pydantic_core
 import pytest
 
-from dagwright.plan import projecting
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.filling import HoleMisplaced, fill, secret_names, stored_refs, walk
-from dagwright.plan.items import StoredList
-from dagwright.plan.projecting import (
+from dagwright.core.expressions import projection
+from dagwright.core.expressions.compute_budget import WorkBudget
+from dagwright.core.expressions.filling import HoleMisplaced, fill, secret_names, stored_refs, walk
+from dagwright.core.expressions.projection import (
     FOREIGN_BYTES,
     PARTS_BYTES,
     PREVIEW_CHARACTERS,
@@ -21,9 +20,9 @@ from dagwright.plan.projecting import (
     preview_of,
     shape_of,
 )
-from dagwright.plan.references import Secret
-from dagwright.plan.resolution import MissingData
-from dagwright.plan.stored import (
+from dagwright.core.expressions.references import Secret
+from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.expressions.stored_values import (
     Part,
     Path,
     Shape,
@@ -35,9 +34,16 @@ from dagwright.plan.stored import (
     stored_to_json,
     unfilled_places,
 )
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.unfilled import holes_of, shown_in_arguments, unfilled_from_json, unfilled_to_json, with_shown
-from dagwright.plan.work import WorkBudget
+from dagwright.core.expressions.value_refs import (
+    holes_of,
+    shown_in_arguments,
+    unfilled_from_json,
+    unfilled_to_json,
+    with_shown,
+)
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.items import StoredList
+from dagwright.core.model.tools import Effects, ToolDeclaration
 from tests.unit.plan.building import compiled, node, plan_of
 
 _LARGE = "x" * (VALUE_BYTES + 1)
@@ -71,7 +77,7 @@ def test_parts_beyond_what_a_run_can_be_told_stay_in_the_store() -> None:
 
 
 def test_query_that_would_take_too_long_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projecting, "worker_budget", lambda: WorkBudget(100))
+    monkeypatch.setattr(projection, "worker_budget", lambda: WorkBudget(100))
     value = [{"a": number} for number in range(1_000)]
     stored = describe(value, "r", size_bytes=1, wanted=[("$..a", "value"), ((0, "a"), "value")], name="a.result")
     assert stored.parts == {(0, "a"): Part("small", 0)}

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES
-from dagwright.contracts.outcomes import next_call, take_loading_failure
-from dagwright.plan.by import By
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.deadline import Deadline
-from dagwright.plan.errors import NodeError
-from dagwright.plan.lookups import with_lookups
-from dagwright.plan.node_acts import AppendWritten, CancelNode, RetryNode, SetResult
-from dagwright.plan.policy import Policy, Rule, Verdict
-from dagwright.plan.references import Lookup
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt, NodeStatus, Phase, RunStatus
-from dagwright.plan.steering import UNDOING, Act, Cancel, SetPolicy, Written, standing_notes, take
-from dagwright.plan.tasks import Task
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.undoing import notes_of_undoing, undo_counts
+from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES
+from dagwright.core.expressions.references import Lookup
+from dagwright.core.model.actor import By
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.policy import Policy, Rule, Verdict
+from dagwright.core.model.states import Attempt, NodeStatus, Phase, RunStatus
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.deadline import Deadline
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.commands.node_commands import AppendWritten, CancelNode, RetryNode, SetResult
+from dagwright.features.commands.steering import UNDOING, Act, Cancel, SetPolicy, Written, standing_notes, take
+from dagwright.features.compensation.compensation import notes_of_undoing, undo_counts
+from dagwright.features.lookups.lookups import with_lookups
+from dagwright.protocol.outcomes import next_call, take_loading_failure
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.unit.plan.building import broken, compiled, node, plan_of, scheduler_of, started
 
 TOOLS: Mapping[str, ToolDeclaration] = {

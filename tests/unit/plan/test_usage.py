@@ -9,9 +9,18 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
-from dagwright.contracts.documents import RunFacts, result_document
-from dagwright.contracts.messages import sub_plan_end_from_json
-from dagwright.contracts.outcomes import (
+from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY, METADATA_USAGE
+from dagwright.core.model.lineage import seen_of_places
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.usage import Usage, UsageBook, usage_book_from_json
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.commands.node_commands import RetryNode, SetResult
+from dagwright.features.commands.steering import take
+from dagwright.features.compensation.compensation import has_changed
+from dagwright.protocol.documents import RunFacts, result_document
+from dagwright.protocol.messages import sub_plan_end_from_json
+from dagwright.protocol.outcomes import (
     MOST_STORE_WAITS,
     StoreWait,
     take_failure,
@@ -20,16 +29,7 @@ from dagwright.contracts.outcomes import (
     take_sub_plan_end,
     wait_for_store,
 )
-from dagwright.contracts.wire import DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY, METADATA_USAGE
-from dagwright.plan.carry import carry_of
-from dagwright.plan.node_acts import RetryNode, SetResult
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.seen import seen_of_places
-from dagwright.plan.states import Attempt, NodeStatus
-from dagwright.plan.steering import take
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.undoing import has_changed
-from dagwright.plan.usage import Usage, UsageBook, usage_book_from_json
+from dagwright.protocol.scheduler_snapshot import carry_of
 from tests.unit.plan.building import (
     TOOLS,
     begun,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dagwright.plan.document import Document
-from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.validation import MAX_DEPTH, check_document
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.validation.validation import MAX_DEPTH, check_document
 from tests.unit.plan.building import TOOLS, check, compiled, node, plan_of, problems_of
 
 

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.plan.by import By
-from dagwright.plan.compilation import compiled_form
-from dagwright.plan.deadline import Deadline
-from dagwright.plan.errors import NodeError
-from dagwright.plan.node_acts import SetResult
-from dagwright.plan.requests import Feedback
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt, NodeStatus
-from dagwright.plan.steering import Pause, take
-from dagwright.plan.why import Chain, sentence, what_holds, why
+from dagwright.core.compiler.compilation import compiled_form
+from dagwright.core.model.actor import By
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.requests import Feedback
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.scheduler.deadline import Deadline
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.commands.node_commands import SetResult
+from dagwright.features.commands.steering import Pause, take
+from dagwright.features.explain.why import Chain, sentence, what_holds, why
 from tests.unit.plan.building import broken, check, node, plan_of, record_of, scheduler_of, started, started_run
 
 HUMAN = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "1h"}

@@ -7,27 +7,34 @@ from typing import Any
 
 import pytest
 
-from dagwright.dialects import to_document
-from dagwright.plan.compilation import compile_plan
-from dagwright.plan.compiled import CompiledNode, Hole
-from dagwright.plan.errors import NodeError, PlanInvalid
-from dagwright.plan.references import ResultOf
-from dagwright.plan.regions import contract
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus, Record
-from dagwright.plan.stored import stored_from_json
-from dagwright.plan.tasks import Task
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.validation import check_document
-from dagwright.plan.worker_cards import WorkerCard, worker_card_from_json
-from dagwright.plan.worker_results import (
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.compiler.regions import contract
+from dagwright.core.expressions.references import ResultOf
+from dagwright.core.expressions.stored_values import stored_from_json
+from dagwright.core.model.compiled import CompiledNode, Hole
+from dagwright.core.model.errors import NodeError, PlanInvalid
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.worker_cards import WorkerCard, worker_card_from_json
+from dagwright.core.model.worker_results import (
     MESSAGE_CHARACTERS,
     WorkerResult,
     sub_goal_id_of,
     unwrap_worker_result,
     worker_result_of,
 )
-from dagwright.plan.workers import Worker, WorkersRefused, check_workers, missing_slots, prepared_call, workers_among
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.validation.validation import check_document
+from dagwright.core.validation.workers import (
+    Worker,
+    WorkersRefused,
+    check_workers,
+    missing_slots,
+    prepared_call,
+    workers_among,
+)
+from dagwright.dialects import to_document
 from tests.unit.plan.building import begun, compiled, node, plan_of, problems_of, resumed, started, states
 
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.goal_pursuit import GoalPursuit
-from dagwright.contracts.goals import tools_read
-from dagwright.contracts.planned import Planned
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.planner import Asked, prepare_goal
+from dagwright.planning.plan_and_execute.goals import tools_read
+from dagwright.planning.plan_and_execute.loop import GoalPursuit
+from dagwright.protocol.planned_nodes import Planned
 
 MANY = {
     f"tool{number}": ToolDeclaration(f"tool{number}", Effects.READ, {"type": "object", "properties": {"a": {}}})
@@ -28,7 +28,7 @@ def test_tools_of_a_goal_are_read_once_for_all_messages(monkeypatch: pytest.Monk
         read.append(len(told))
         return tools_read(told)
 
-    monkeypatch.setattr("dagwright.contracts.goal_pursuit.tools_read", counted)
+    monkeypatch.setattr("dagwright.planning.plan_and_execute.loop.tools_read", counted)
     scheduler.begin(0.0)
     assert scheduler.next_task(0.0) is not None
     wrong = Planned("plan", 1, 0, [{"id": "a", "tool": "fly"}])

@@ -6,20 +6,15 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.beginnings import scheduler_of
-from dagwright.contracts.conversation import TURNS_TOLD
-from dagwright.contracts.goal_pursuit import GoalPursuit
-from dagwright.contracts.goals import Goal, context_from_json, goal_from_json
-from dagwright.contracts.messages import RunInput
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.policy import Policy
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.entities.onboarding import onboarding_tools
 from dagwright.llm.strict_schema import StrictSchema
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import agent_declaration
-from dagwright.plan.arguments import validator_of
-from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.plan.policy import Policy
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.planner import Asked, prepare_goal, repair_words
 from dagwright.planner.intents_prompts import INTENTS_PROMPT, intents_messages
 from dagwright.planner.intents_reading import read_intents_answer
@@ -28,11 +23,16 @@ from dagwright.planner.reading import PLANNED_BYTES, ReadPlan
 from dagwright.planner.schema import text_of
 from dagwright.planner.starting import goal_of_document
 from dagwright.planner.verbs import verb_catalogue, verbs_among
+from dagwright.planning.plan_and_execute.goals import Goal, context_from_json, goal_from_json
+from dagwright.planning.plan_and_execute.loop import GoalPursuit
+from dagwright.planning.sessions.conversation import TURNS_TOLD
+from dagwright.protocol.messages import RunInput
+from dagwright.protocol.run_start import scheduler_of
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
 from dagwright.tools.builtin import HELPERS, builtin_tools
 from dagwright.tools.environment import ToolEnvironment
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.intents import answer
 from tests.support.onboarding import intent
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.errors import Problem
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.llm.strict_schema import StrictSchema
-from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import agent_declaration
-from dagwright.plan.arguments import validator_of
-from dagwright.plan.errors import Problem
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.validation import check_document
 from dagwright.planner import (
     GOAL_LIMIT_BYTES,
     Asked,

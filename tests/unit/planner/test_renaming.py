@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.plan.document import Document
+from dagwright.core.model.document import Document
 from dagwright.planner.renaming import with_free_ids
 
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.goal_replans import given_up, reasons_of, title_of
-from dagwright.contracts.so_far import SoFar, so_far_from_json
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.errors import NodeError
-from dagwright.plan.run_state import RunState
-from dagwright.plan.states import NodeStatus, Record
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.run_state import RunState
 from dagwright.planner.reading import fits_early
+from dagwright.planning.plan_and_execute.replan_context import SoFar, so_far_from_json
+from dagwright.planning.plan_and_execute.replans import given_up, reasons_of, title_of
 
 C, F, B, S, X = (
     NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED,

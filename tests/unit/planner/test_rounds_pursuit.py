@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.conversation import TurnSummary
-from dagwright.contracts.documents import encoded_size
-from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, DOCUMENT_LIMIT_BYTES
-from dagwright.contracts.pursuits import pursuit_of
-from dagwright.contracts.rounds import RoundsLimits
-from dagwright.contracts.rounds_documents import rounds_document
-from dagwright.contracts.rounds_nodes import worker_node
-from dagwright.contracts.sub_goals import PlannedSubGoal, round_context_from_json
-from dagwright.plan.carry import carry_of, restore
-from dagwright.plan.compiled import plan_from_json, plan_to_json
-from dagwright.plan.errors import NodeError
-from dagwright.plan.node_acts import RetryNode, SetResult
-from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import RunStatus
-from dagwright.plan.steering import take
-from dagwright.plan.tasks import Task
+from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES, DOCUMENT_LIMIT_BYTES
+from dagwright.core.model.compiled import plan_from_json, plan_to_json
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import RunStatus
+from dagwright.core.model.tasks import Task
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.commands.node_commands import RetryNode, SetResult
+from dagwright.features.commands.steering import take
 from dagwright.planner import RoundsAsked, prepare_rounds
 from dagwright.planner.rounds_reading import read_round
+from dagwright.planning.extenders import pursuit_of
+from dagwright.planning.rounds.documents import rounds_document
+from dagwright.planning.rounds.nodes import worker_node
+from dagwright.planning.rounds.rounds import RoundsLimits
+from dagwright.planning.rounds.sub_goals import PlannedSubGoal, round_context_from_json
+from dagwright.planning.sessions.conversation import TurnSummary
+from dagwright.protocol.documents import encoded_size
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.support.rounds import Workers, done, failed, goes_on, ref, sub_goal
 
 PICK, OTHER = sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen")

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.contracts.conversation import TurnSummary
-from dagwright.contracts.documents import encoded_size
-from dagwright.contracts.sub_goals import (
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.worker_cards import WorkerCard
+from dagwright.core.validation.workers import Worker
+from dagwright.planner.reading import tools_told
+from dagwright.planner.rounds_fields import MOST_DEPTH
+from dagwright.planner.rounds_prompts import intention_messages
+from dagwright.planner.rounds_reading import read_round
+from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SUB_GOALS
+from dagwright.planning.rounds.sub_goals import (
     KnownSubGoal,
     PlannedSubGoal,
     RoundContext,
@@ -19,14 +25,8 @@ from dagwright.contracts.sub_goals import (
     round_context_from_json,
     work_of,
 )
-from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.worker_cards import WorkerCard
-from dagwright.plan.workers import Worker
-from dagwright.planner.reading import tools_told
-from dagwright.planner.rounds_fields import MOST_DEPTH
-from dagwright.planner.rounds_prompts import intention_messages
-from dagwright.planner.rounds_reading import read_round
-from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SUB_GOALS
+from dagwright.planning.sessions.conversation import TurnSummary
+from dagwright.protocol.documents import encoded_size
 from dagwright.tools.results import plain_json
 from tests.support.rounds import done, failed, goes_on, ref, sub_goal
 

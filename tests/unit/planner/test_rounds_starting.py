@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.rounds import RoundsLimits, rounds_from_json
-from dagwright.plan.errors import PlanInvalid
+from dagwright.client.turns import PreparedRun, WordsRequest, prepared_words
+from dagwright.core.model.errors import PlanInvalid
 from dagwright.planner.rounds_starting import rounds_of_document
+from dagwright.planning.rounds.rounds import RoundsLimits, rounds_from_json
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, worker_tool
-from dagwright.toolset import Toolset, load_toolset
-from dagwright.turns import PreparedRun, WordsRequest, prepared_words
+from dagwright.toolset.toolset import Toolset, load_toolset
 from tests.support.rounds import Workers
 
 USUAL = RoundsLimits(7, 30.0, 600.0)

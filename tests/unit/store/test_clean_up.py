@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.contracts import wire
+from dagwright.core.boundary import wire
 from dagwright.store import ref_of
 from dagwright.store.clean_up import (
     MARGIN,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from temporalio.api.common.v1 import Payload
 
-from dagwright.contracts.usage import Usage, usage_from_json
-from dagwright.contracts.wire import HEADER_CACHE, HEADER_HOLES, HEADER_MODEL
+from dagwright.core.boundary.usage import Usage, usage_from_json
+from dagwright.core.boundary.wire import HEADER_CACHE, HEADER_HOLES, HEADER_MODEL
 from dagwright.llm import Action, Endpoint, ModelClient, ModelConfig, ModelFailure, system, user
 from dagwright.testing import ModelServer, Refused, Tokens, busy, json_text, slow, step, text
 from dagwright.tools import GiveUp, ToolRegistry, context, tool

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.plan.errors import PlanInvalid
-from dagwright.preparation import check_plan
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.plans.preparation import check_plan
 from dagwright.tools import tool
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment

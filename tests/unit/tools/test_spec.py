@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 import pytest
 
-from dagwright.plan.tools import Effects
+from dagwright.core.model.tools import Effects
 from dagwright.tools import ToolSpec, declare_activity, spec_of, tool
 from dagwright.tools.errors import InvalidArguments
 

@@ -8,9 +8,9 @@ import httpx
 import pydantic
 import pytest
 
-from dagwright.plan.tools import Effects
-from dagwright.plan.worker_cards import WorkerCard
-from dagwright.plan.workers import PreconditionMissing
+from dagwright.core.model.tools import Effects
+from dagwright.core.model.worker_cards import WorkerCard
+from dagwright.core.validation.workers import PreconditionMissing
 from dagwright.settings import Settings
 from dagwright.tools import (
     RetryLater,
@@ -25,7 +25,7 @@ from dagwright.tools import (
 )
 from dagwright.tools.errors import InvalidArguments, InvalidResult
 from dagwright.tools.testing import call_worker, tool_context
-from dagwright.toolset import load_toolset
+from dagwright.toolset.toolset import load_toolset
 from tests.support.function_bench import FunctionBench
 
 

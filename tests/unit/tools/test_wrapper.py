@@ -17,8 +17,8 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
-from dagwright.contracts.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
-from dagwright.logs import add_call
+from dagwright.core.boundary.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
+from dagwright.logging import add_call
 from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, context, tool
 from tests.support.function_bench import SECRETS, FunctionBench, raising
 

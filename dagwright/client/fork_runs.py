@@ -1,0 +1,151 @@
+"""From a run to a fork of it that can be started: what the command `fork` does, and the gateway."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.client.forks import Draft, ForkRefused, Forks, retooled
+from dagwright.client.runs import Origin, Runs, Started, Terms
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.validation.inputs import wrong_inputs
+from dagwright.history.run_reader import RunView
+from dagwright.plans.posted import PostedPlan, read_posted
+from dagwright.plans.preparation import check_plan, no_such_inputs, prepare_plan, unused_inputs, unused_names
+from dagwright.toolset.toolset import Toolset
+
+Declared = Mapping[str, Mapping[str, Any]]
+Typing = Callable[[Declared, Mapping[str, Any]], tuple[Mapping[str, Any], Sequence[Problem]]]
+"""Returns inputs as values, by the inputs that a plan declares, and what is wrong with them."""
+
+
+def as_given(declared: Declared, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[Problem]]:
+    """Returns inputs that are values already."""
+    return {name: value for name, value in inputs.items() if name in declared}, ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForkWish:
+    """How a fork is to differ from its run.
+
+    Args:
+        plans: one, as it was written, as a program sent it, or why it could not be read; none is that of the run.
+        inputs: those that are others than in the run.
+        rerun: nodes and items to do again.
+        typing: reads the inputs.
+        apart: runs the check of another plan beside the event loop.
+    """
+
+    plans: Sequence[Any] = ()
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    rerun: Sequence[str] = ()
+    typing: Typing = as_given
+    apart: Callable[..., Awaitable[Any]] = asyncio.to_thread
+
+
+async def draft_of(workflow_id: str, wish: ForkWish, *, runs: Runs, forks: Forks, toolset: Toolset) -> Draft:
+    """Returns a fork, before it is started.
+
+    Raises:
+        RunNotFound: there is no such run.
+        PlanInvalid: the plan or the inputs are wrong.
+        ForkRefused: it must not be made so.
+    """
+    view = await runs.feed(workflow_id).read()
+    if view.scheduler is None:
+        raise ForkRefused(f"nothing is known of the plan of {workflow_id!r}; start it anew with `run`")
+    known = dict(view.scheduler.inputs)
+    # Nobody else waits for as long as a large plan is checked.
+    if wish.plans:
+        context = view.run_input.context if view.run_input is not None else {}
+        change = PlanChange(wish.plans[0], wish.inputs, wish.typing, context=context, known=known)
+        plan, inputs = await wish.apart(plan_of_change, change, toolset.declarations())
+    else:
+        plan, inputs = await asyncio.to_thread(_changed, view, wish, toolset, known=known)
+    return await forks.draft(view, plan, inputs=inputs, rerun=wish.rerun)
+
+
+def _changed(
+    view: RunView, wish: ForkWish, toolset: Toolset, *, known: Mapping[str, Any]
+) -> tuple[CompiledPlan, dict[str, Any]]:
+    """Returns the plan and the inputs of the fork.
+
+    Raises:
+        PlanInvalid: they are wrong.
+    """
+    assert view.scheduler is not None
+    plan = retooled(view.scheduler.plan, toolset.declarations(), rerun=wish.rerun)
+    typed, found = wish.typing(plan.inputs, wish.inputs)
+    strange = [name for name in wish.inputs if name not in plan.inputs and name not in known]
+    problems = [*found, *no_such_inputs(strange, {**plan.inputs, **known})]
+    inputs = {**known, **typed}
+    if problems := [*problems, *wrong_inputs(plan.inputs, inputs)]:
+        raise PlanInvalid(problems)
+    return plan, inputs
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChange:
+    """Another plan for a fork, with everything that its check needs: it can be pickled.
+
+    Args:
+        plan: as it was written, as a program sent it, or why it could not be read.
+        inputs: those that are others than in the run.
+        typing: reads the inputs.
+        context: what the names of the session stand for.
+        known: inputs of the run.
+    """
+
+    plan: Any
+    inputs: Mapping[str, Any]
+    typing: Typing
+    context: Mapping[str, Any]
+    known: Mapping[str, Any]
+
+
+def plan_of_change(change: PlanChange, tools: Mapping[str, ToolDeclaration]) -> tuple[CompiledPlan, dict[str, Any]]:
+    """Return the plan and the inputs of a fork with another plan.
+
+    Raises:
+        PlanInvalid: they are wrong.
+    """
+    written = read_posted(change.plan) if isinstance(change.plan, PostedPlan) else change.plan
+    checked = check_plan(written, tools, context=change.context)
+    typed, found = change.typing(checked.inputs, change.inputs)
+    if problems := [*unused_inputs(checked, change.inputs), *found]:
+        raise PlanInvalid(problems)
+    unused = {*unused_names(checked, change.known)}
+    inputs = {**{name: value for name, value in change.known.items() if name not in unused}, **typed}
+    return prepare_plan(checked, inputs), inputs
+
+
+async def start_fork(draft: Draft, *, runs: Runs, forks: Forks, tools: Sequence[str]) -> Started:
+    """Starts a fork, which belongs to whom its run belongs; the same one twice is one run.
+
+    Args:
+        tools: values of `--tools` that its run remembers.
+
+    Raises:
+        ForkRefused: a result that it takes over is lost.
+        StoreUnavailable: the store cannot be used now.
+    """
+    beside = await forks.ready(draft)
+    terms = Terms(
+        deadline_s=beside.deadline_s,
+        policy=beside.policy,
+        needs_approval=beside.needs_approval,
+        approved_by=beside.approved_by,
+        owner=await runs.owner_of(draft.origin),
+        beside=beside,
+        tags=await runs.tags_of(draft.origin),
+    )
+    return await runs.start(
+        draft.plan,
+        draft.inputs,
+        workflow_id=draft.workflow_id,
+        origin=Origin(dict(draft.content), f"fork of {draft.origin}"),
+        tools=tools,
+        terms=terms,
+    )

@@ -1,0 +1,386 @@
+"""Forks of runs: a new run that takes over of another one what a change does not reach.
+
+What it takes over is worked out from the history of the other one, and travels into the new run as a carry, as from one
+execution of a run to the next. So it is there or not: a fork has been started with all of it, or not at all.
+
+ForkRefused        the fork would do again what must not happen twice, or takes over too much
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pydantic_core
+
+from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, child_workflow_id, short_id
+from dagwright.core.expressions.projection import describe
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.expressions.stored_values import StoredValue, unfilled_places
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json, tool_of
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.tools import ToolDeclaration, with_undoing
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.budgets.budget import options_to_json
+from dagwright.features.compensation.compensation import without_undoing
+from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, outlook, takeover
+from dagwright.features.forks.reuse import MOST_KEPT, Kept, KeptBook
+from dagwright.history.map_items import OpenFeed
+from dagwright.history.run_reader import RunNotFound, RunView
+from dagwright.planning.plan_and_execute.forks import without_what_followed
+from dagwright.planning.plan_and_execute.goals import PLAN
+from dagwright.planning.rounds.forks import without_later_rounds
+from dagwright.protocol.messages import RunInput
+from dagwright.protocol.run_snapshot import RunCarry, carry_to_json, pieces_of, state_to_text
+from dagwright.protocol.scheduler_snapshot import carry_of
+from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
+
+INLINE_BYTES = 256 * 1024
+"""What a fork takes over, as it travels in its input; more goes through the payload store."""
+INLINE_BELOW_BYTES = 16 * 1024
+"""The same of one of its sub-plans, of which there may be many."""
+SUB_PLANS_READ = 100
+"""Sub-plans whose histories one fork reads."""
+
+
+class ForkRefused(Exception):
+    """A run cannot be forked so; the text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A fork that has not been started.
+
+    Args:
+        origin: workflow id of the run that is forked.
+        workflow_id: of the fork; the same for the same fork, so asking twice starts one.
+        plan: of the fork.
+        outlook: what it will do.
+        book: what it takes over.
+        effects: node or item that it does -> the effects of its tool.
+        content: what tells it from other forks.
+        left_out: nodes of the run that followed from an answer of a planner which the fork asks anew, in order.
+    """
+
+    origin: str
+    workflow_id: str
+    plan: CompiledPlan
+    inputs: Mapping[str, Any]
+    outlook: Outlook
+    book: KeptBook
+    beside: RunInput
+    effects: Mapping[str, str]
+    content: Mapping[str, Any]
+    left_out: Sequence[str] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what the fork will do, as documents have it."""
+        runs = [
+            {"node": task_id, "why": why, "effects": self.effects.get(task_id)}
+            for task_id, why in self.outlook.runs.items()
+        ]
+        return {
+            "reused": self.outlook.reused,
+            "runs": runs,
+            "undecided": self.outlook.undecided,
+            "later": self.outlook.later,
+            "left_out": [*self.left_out],
+        }
+
+
+class Forks:
+    """Makes forks of the runs of one namespace.
+
+    Args:
+        feed: opens the feed of a run.
+        store: where the large values of runs lie.
+    """
+
+    def __init__(self, feed: OpenFeed, store: PayloadStore) -> None:
+        self._feed = feed
+        self._store = store
+        self._read = 0
+
+    async def draft(
+        self, view: RunView, plan: CompiledPlan, *, inputs: Mapping[str, Any], rerun: Collection[str] = ()
+    ) -> Draft:
+        """Returns a fork of a run, before it is started.
+
+        Args:
+            plan: of the fork; `retooled` returns that of the run itself.
+            inputs: of the fork, all of them.
+            rerun: nodes and items to do again with new idempotency keys; in a sub-plan the path to them.
+
+        Raises:
+            ForkRefused: it must not be made so.
+        """
+        if view.scheduler is None or view.run_input is None:
+            raise ForkRefused(f"nothing is known of the plan of {view.workflow_id!r}; start it anew with `run`")
+        old, run_input = view.scheduler, view.run_input
+        if run_input.parent is not None:
+            above = run_input.parent.workflow_id
+            raise ForkRefused(f"{view.workflow_id!r} is a part of the run {above!r}: fork that one")
+        changed = {name for name in {*inputs, *old.inputs} if inputs.get(name) != old.inputs.get(name)}
+        change = Change(changed, frozenset(rerun))
+        source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
+        looking = Scheduler(plan, inputs)
+        # Nobody else waits for as long as a large plan is looked through.
+        taken, seen = await asyncio.to_thread(_ahead, looking, old, source=source, change=change)
+        unknown = [name for name in rerun if not _is_named(name, looking, seen)]
+        if unknown:
+            raise ForkRefused(unknown_rerun(unknown[0], plan))
+        await self._take_sub_plans(view, plan, taken, change=change, reused=frozenset(seen.reused))
+        if taken.problems:
+            raise ForkRefused("; ".join(taken.problems[:5]))
+        written = await asyncio.to_thread(plan_to_json, plan)
+        content = {"of": view.first_run_id, "plan": written, "inputs": dict(inputs), "rerun": sorted(rerun)}
+        return Draft(
+            origin=view.workflow_id,
+            workflow_id=_id_of_fork(view.workflow_id, content),
+            plan=plan,
+            inputs=inputs,
+            outlook=seen,
+            book=taken.book,
+            beside=_beside(view, run_input, is_same=_is_same(old, plan, taken)),
+            effects=_effects_of(plan, seen),
+            content=content,
+            left_out=_left_out(old.plan, plan),
+        )
+
+    async def ready(self, draft: Draft) -> RunInput:
+        """Returns what the run of a fork is given beside its plan and inputs, with its values safe in the store.
+
+        Raises:
+            ForkRefused: a result that it takes over is lost.
+            StoreUnavailable: the store cannot be used now.
+        """
+        await self._renew(draft.plan, draft.book)
+        count = len(draft.outlook.reused)
+        told = (
+            f"a fork of the run {draft.origin!r}, which takes over {count:,} result{'' if count == 1 else 's'} at once"
+        )
+        notes = [{"code": "forked", "node": None, "message": told}]
+        carry = await self._carry(draft.origin, draft.plan, draft.book, most_bytes=INLINE_BYTES)
+        return replace(draft.beside, carry=replace(carry, notes=notes))
+
+    # Sub-plans.
+
+    async def _take_sub_plans(
+        self, view: RunView, plan: CompiledPlan, taken: Takeover, *, change: Change, reused: Collection[str]
+    ) -> None:
+        """Adds to each sub-plan that is not taken over as a whole what its own run takes over."""
+        assert view.scheduler is not None
+        nodes = {node.id: node for node in plan.nodes}
+        for task_id in _begun_sub_plans(view.scheduler):
+            node = nodes.get(view.scheduler.node_of(task_id).id)
+            is_wanted = task_id not in reused and not change.names(node.id if node else "", task_id)
+            if node is None or node.sub_plan is None or not is_wanted or task_id in taken.undone:
+                continue
+            with suppress(RunNotFound):
+                kept = taken.book.tasks.setdefault(task_id, Kept(content="begun"))
+                kept.below = await self._below(view, task_id, node.sub_plan, taken, change=change)
+        if len(taken.book.tasks) > MOST_KEPT:
+            raise ForkRefused(
+                f"a fork takes over the results of at most {MOST_KEPT:,} nodes and items, and {view.workflow_id!r} has "
+                f"{len(taken.book.tasks):,}"
+            )
+
+    async def _below(
+        self, view: RunView, task_id: str, plan: CompiledPlan, taken: Takeover, *, change: Change
+    ) -> dict[str, Any] | None:
+        """Returns the carry of a sub-plan in the fork."""
+        self._read += 1
+        if self._read > SUB_PLANS_READ:
+            raise ForkRefused(f"over {SUB_PLANS_READ} sub-plans of {view.workflow_id!r} would have to be taken over")
+        assert view.scheduler is not None
+        child_id = child_workflow_id(view.workflow_id, view.scheduler.call_of_task(task_id))
+        child = await self._feed(child_id).read()
+        if child.scheduler is None or child.run_input is None:
+            return None
+        inner = Change({*plan.inputs}, change.below(task_id))
+        source = Source(child.workflow_id, child.run_input.scope or child.first_run_id, is_open=not child.is_closed)
+        found = takeover(child.scheduler, plan, source=source, change=inner)
+        taken.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in found.problems]
+        await self._take_sub_plans(child, plan, found, change=inner, reused=())
+        await self._renew(plan, found.book)
+        return carry_to_json(await self._carry(child.workflow_id, plan, found.book, most_bytes=INLINE_BELOW_BYTES))
+
+    # Values.
+
+    async def _carry(self, origin: str, plan: CompiledPlan, book: KeptBook, *, most_bytes: int) -> RunCarry:
+        scheduler = Scheduler(plan, {})
+        scheduler.changes.kept = book
+        text = state_to_text(carry_of(scheduler))
+        if len(text) <= most_bytes:
+            return RunCarry(0.0, text, origin=origin)
+        refs = [await self._store.put(piece.encode()) for piece in pieces_of(text)]
+        return RunCarry(0.0, refs=refs, origin=origin)
+
+    async def _renew(self, plan: CompiledPlan, book: KeptBook) -> None:
+        """Makes what a fork takes over its own: clean-up goes by the age of what lies in the store."""
+        nodes = {node.id: node for node in plan.nodes}
+        async for ref in self._refs_of_insides(plan):
+            await self._store.renew(ref)
+        for task_id, kept in book.tasks.items():
+            try:
+                for _, part in unfilled_places(kept.result):
+                    if isinstance(part, StoredValue):
+                        await self._store.renew(part.ref)
+                kept.result = await self._told_anew(kept.result, nodes.get(task_id) or nodes.get(_node_of(task_id)))
+            except (PayloadMissing, PayloadDamaged) as lost:
+                raise ForkRefused(
+                    f"the result of {task_id!r} is lost ({lost}); do it again: --rerun {task_id}"
+                ) from None
+
+    async def _told_anew(self, result: Any, node: CompiledNode | None) -> Any:
+        """Returns a result in the store with the parts that the plan of the fork names."""
+        if not isinstance(result, StoredValue) or result.paths or node is None:
+            return result
+        if all(path in result.parts for path, _ in node.wanted):
+            return result
+        content = await self._store.get(result.ref)
+        value = pydantic_core.from_json(content)
+        return describe(value, result.ref, size_bytes=len(content), wanted=node.wanted, name=result.name)
+
+    async def _refs_of_insides(self, plan: CompiledPlan) -> AsyncIterator[str]:
+        for node in plan.nodes:
+            if node.inner is not None:
+                yield node.inner
+                for page in pydantic_core.from_json(await self._store.get(node.inner))["pages"]:
+                    yield page
+
+
+def _ahead(looking: Scheduler, old: Scheduler, *, source: Source, change: Change) -> tuple[Takeover, Outlook]:
+    """Returns what a fork takes over, and what it would do."""
+    taken = takeover(old, looking.plan, source=source, change=change)
+    return taken, outlook(looking, old, taken, change=change)
+
+
+def _left_out(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
+    """Returns which nodes of a run its fork does not have, as a planner says anew what is done."""
+    if not (plan.has_planner or plan.asks_nobody):
+        return []
+    there = {node.id for node in plan.nodes}
+    return [node.id for node in without_undoing(old).nodes if node.id not in there]
+
+
+def _is_same(old: Scheduler, plan: CompiledPlan, taken: Takeover) -> bool:
+    """Tells whether a fork has the plan of its run."""
+    names = [node.id for node in plan.nodes[: plan.written_count]]
+    return not taken.changed and names == [node.id for node, _ in old.shown()]
+
+
+def _beside(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
+    """Returns what a fork is given of its run; a plan of a model that is another one now has to be approved again."""
+    assert view.scheduler is not None
+    is_by_model = run_input.needs_approval or run_input.approved_by is not None
+    changes = view.scheduler.changes
+    approved_by = (changes.covered_by or run_input.approved_by) if is_same else None
+    budget = changes.budget
+    # A run that takes back what it did has no deadline any more.
+    has_new_deadline = changes.has_new_limits and not view.scheduler.phase.is_given_up
+    return RunInput(
+        context=run_input.context,
+        max_in_flight=view.scheduler.max_in_flight,
+        deadline_s=view.scheduler.deadline.limit_s if has_new_deadline else run_input.deadline_s,
+        policy=view.scheduler.policy if view.scheduler.policy_changed else run_input.policy,
+        needs_approval=is_by_model and not approved_by,
+        approved_by=approved_by if is_by_model else None,
+        # What the other run has used is not used up here.
+        budget=options_to_json(budget) if budget is not None and budget.limits else None,
+        all_or_nothing=run_input.all_or_nothing,
+        model=run_input.model,
+        asks=run_input.asks,
+        bound=run_input.bound,
+    )
+
+
+def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun: Collection[str] = ()) -> CompiledPlan:
+    """Returns the plan of a run with the tools as they are now, for a fork of it.
+
+    Args:
+        rerun: nodes that are to be done again; if a model is to plan again, what followed from its plan is left out.
+
+    Raises:
+        ForkRefused: its nodes took the place of others, or a tool has other effects now.
+    """
+    plan = without_undoing(without_later_rounds(without_what_followed(plan, rerun), rerun))
+    if any(node.supersedes is not None for node in plan.nodes):
+        advice = "give the plan that is meant with --plan"
+        if plan.has_planner:
+            advice += f", or have the model plan again: --rerun {PLAN}"
+        raise ForkRefused(f"nodes of this run took the place of others; {advice}")
+    declared = {}
+    # A plan may declare tools that only nodes of an answer would call.
+    called = with_undoing([node.tool for node in plan.nodes], plan.tools)
+    for name, tool in plan.tools.items():
+        now = tools.get(name)
+        if now is not None and now.effects is not tool.effects and name in called:
+            raise ForkRefused(f"the effects of {name!r} are {now.effects.value} now; give the plan with --plan")
+        declared[name] = now or tool
+    nodes = [
+        replace(node, sub_plan=retooled(node.sub_plan, tools)) if node.sub_plan is not None else node
+        for node in plan.nodes
+    ]
+    return replace(plan, nodes=nodes, tools=declared)
+
+
+def _begun_sub_plans(scheduler: Scheduler) -> Sequence[str]:
+    found = []
+    for node, record in scheduler.shown():
+        if node.kind == "plan":
+            each = [(f"{node.id}[{item.key}]", item.record) for item in record.items if item.chunk is None]
+            each = each or [(node.id, record)]
+            found += [name for name, one in each if one.attempts or one.status is NodeStatus.RUNNING]
+    return found
+
+
+def _is_named(name: str, scheduler: Scheduler, seen: Outlook) -> bool:
+    """Tells whether a fork has what a person named; items that are not known yet count as there."""
+    if scheduler.record_of(name) is not None or name in seen.runs:
+        return True
+    number = scheduler.number_of(_node_of(name))
+    if number is not None and scheduler.plan.nodes[number].for_each is not None and not scheduler.records[number].items:
+        return True
+    splits = [(name[:at], name[at + 1 :]) for at, sign in enumerate(name) if sign == "/"]
+    there = [(scheduler.node_of(task_id), rest) for task_id, rest in splits if scheduler.record_of(task_id) is not None]
+    return any(node.sub_plan is not None and _is_in(node.sub_plan, rest) for node, rest in there)
+
+
+def _is_in(plan: CompiledPlan, name: str) -> bool:
+    """Tells whether a sub-plan has what a person named, or may have it among its items."""
+    nodes = {node.id: node for node in plan.nodes[: plan.written_count]}
+    first = nodes.get(_node_of(name))
+    if name in nodes or (first is not None and first.for_each is not None):
+        return True
+    splits = [(nodes.get(name[:at]), name[at + 1 :]) for at, sign in enumerate(name) if sign == "/"]
+    return any(node and node.sub_plan and _is_in(node.sub_plan, rest) for node, rest in splits)
+
+
+def _node_of(task_id: str) -> str:
+    return task_id.partition("[")[0]
+
+
+def _effects_of(plan: CompiledPlan, seen: Outlook) -> dict[str, str]:
+    found = {}
+    nodes = {node.id: node for node in plan.nodes}
+    for task_id in (*seen.runs, *seen.undecided, *seen.later):
+        node = nodes.get(task_id) or nodes.get(_node_of(task_id))
+        if node is not None and node.tool in plan.tools:
+            found[task_id] = tool_of(node, plan.tools).effects.value
+    return found
+
+
+def _id_of_fork(origin: str, content: Mapping[str, Any]) -> str:
+    canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, default=str, separators=(",", ":"))
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    return short_id(f"{origin}-fork-{digest[:8]}", max_bytes=WORKFLOW_ID_BYTES)
+
+
+def unknown_rerun(name: str, plan: CompiledPlan) -> str:
+    """Return the message for a node or item that a fork does not have."""
+    near = suggestion(name, [node.id for node in plan.nodes])
+    return f"--rerun {name}: the fork has no such node or item" + (f"; {near}" if near else "")

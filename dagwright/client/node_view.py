@@ -1,0 +1,79 @@
+"""The document of one node or item, wherever it runs: what `node` shows, and the gateway."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+from unicodedata import normalize
+
+from dagwright.client.runs import Runs
+from dagwright.history.explaining import NodeUnknown
+from dagwright.history.map_items import ItemNotBegun, failures_of
+from dagwright.history.node_paths import SubPlanNotBegun, follow
+from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
+from dagwright.history.queues import NOTES_OF_WAITING
+from dagwright.history.run_reader import RunView
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLook:
+    """A node or item as it is now.
+
+    Args:
+        document: with the `id` that was asked for, and `workflow_id` if it runs in a run below.
+        notes: those of its run that are about it.
+    """
+
+    document: Mapping[str, Any]
+    notes: Sequence[Mapping[str, Any]]
+
+
+async def look_at_node(runs: Runs, workflow_id: str, node: str, *, full: bool = False) -> NodeLook:
+    """Returns a node or item of a run.
+
+    Args:
+        node: its id; in a sub-plan the path to it, `archive/check`.
+        full: with values of any size.
+
+    Raises:
+        RunNotFound: there is no such run.
+        NodeUnknown: it has no such node, or does not know it yet.
+    """
+    wanted = normalize("NFC", node)
+    above = await runs.feed(workflow_id).read()
+    try:
+        there = await follow(above, wanted, feed=runs.feed)
+        view = await runs.view_of_item(there.view, there.name)
+    except (ItemNotBegun, SubPlanNotBegun) as unknown:
+        raise NodeUnknown(str(unknown)) from None
+    document = await runs.document(view, full=full, only=there.name)
+    found = document["nodes"].get(there.name)
+    if found is None:
+        raise NodeUnknown(_no_node(document, there.name, view.workflow_id))
+    elsewhere = {} if view.workflow_id == above.workflow_id else {"workflow_id": view.workflow_id}
+    arguments = None if view.scheduler is None else view.scheduler.arguments_told(there.name)
+    shown = {"id": wanted, **elsewhere, **_failed_items(view, there.name), **found, "arguments": arguments}
+    return NodeLook(shown, [note for note in document["notes"] if _is_about(note, there.name, shown)])
+
+
+def _is_about(note: Mapping[str, Any], name: str, node: Mapping[str, Any]) -> bool:
+    """Tells whether a note of a run is about one of its nodes."""
+    return note["node"] == name or (note["code"] in NOTES_OF_WAITING and node["status"] == "waiting")
+
+
+def _failed_items(view: RunView, node_id: str) -> dict[str, Any]:
+    """Returns what a node's document has beside the rest if items of a large map have failed."""
+    record = view.scheduler.record_of(node_id) if view.scheduler is not None else None
+    failures = failures_of(node_id, record, workflow_id=view.workflow_id) if record is not None else []
+    return {"failed_items": failures} if failures else {}
+
+
+def _no_node(document: Mapping[str, Any], wanted: str, workflow_id: str) -> str:
+    """Returns why there is nothing to show of a node or item, and where to look instead."""
+    for note in document["notes"]:
+        if note["code"] == INSIDE_UNREADABLE:
+            # Whether there is such a node is not known.
+            return f"{wanted!r} is not told: {note['message']}"
+    near = get_close_matches(wanted, list(document["nodes"]), 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"the run {workflow_id!r} has no node {wanted!r}{hint}"

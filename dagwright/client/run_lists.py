@@ -1,0 +1,186 @@
+"""What lists of runs are made of: lines, what leaves some out, and the places at which pages begin."""
+
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Self
+
+from dagwright.core.boundary import wire
+from dagwright.core.model.times import format_time
+from dagwright.protocol.tags import keyword, keyword_of_tag, tags_in
+
+MOST_AT_ONCE = 1_000
+"""Runs that the server tells in one answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One line of `list`; times are seconds since the epoch."""
+
+    workflow_id: str
+    status: str
+    title: str | None
+    started_at: float | None
+    ended_at: float | None
+    nodes_done: int
+    nodes_total: int
+    session: str | None = None
+    error: Mapping[str, Any] | None = None
+    """Of a failed run: code, message and node."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the summary as `list --json` has it."""
+        return {
+            "workflow_id": self.workflow_id,
+            "status": self.status,
+            "title": self.title,
+            "started_at": format_time(self.started_at),
+            "ended_at": format_time(self.ended_at),
+            "nodes_done": self.nodes_done,
+            "nodes_total": self.nodes_total,
+            "session": self.session,
+            "error": None if self.error is None else dict(self.error),
+            "tags": dict(self.tags),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs are listed; what is `None` leaves none out.
+
+    Args:
+        owner: whose key started them.
+        status: the state they are in.
+        session: whose turns they are.
+        text: stands in the title or the id, in whatever case.
+        since: they started then or later, in seconds since the epoch.
+        tags: they have all of these tags, name -> value.
+    """
+
+    owner: str | None = None
+    status: str | None = None
+    session: str | None = None
+    text: str | None = None
+    since: float | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_by_state(self) -> bool:
+        """Tells whether nothing but the state of a run counts."""
+        others = (self.owner, self.session, self.text, self.since)
+        return not self.tags and all(each is None for each in others)
+
+    def query(self, *, missing: Collection[str]) -> str:
+        """Return the query of the server for these runs; it may find more, which `takes` and the state leave out.
+
+        Args:
+            missing: search attributes that the namespace lacks.
+        """
+        # A run that continued as new is listed once, by its newest execution.
+        parts = [wire.IS_RUN, "ExecutionStatus != 'ContinuedAsNew'"]
+        if self.status is not None:
+            parts.append(_query_of_state(self.status, has_state=wire.SEARCH_STATE not in missing))
+        if self.since is not None:
+            # A run that continued as new may have started earlier; its memo has the time.
+            parts.append(f"StartTime >= '{format_time(self.since)}'")
+        if wire.SEARCH_TAGS not in missing:
+            keywords = [keyword(keyword_of_tag(*tag)) for tag in self.tags.items()]
+            parts += [
+                f"{wire.SEARCH_TAGS} = '{each}'" for each in keywords if each.isprintable() and not _QUOTES & set(each)
+            ]
+        return " AND ".join(parts)
+
+    def takes(self, workflow_id: str, memo: Mapping[str, Any], *, started_at: float | None = None) -> bool:
+        """Return whether a run matches by everything but its state.
+
+        Args:
+            started_at: of its first execution, in seconds since the epoch.
+        """
+        if self.since is not None and started_at is not None and started_at < self.since:
+            return False
+        if self.owner is not None and owner_in(memo) != self.owner:
+            return False
+        if self.session is not None and memo.get(wire.MEMO_SESSION) != self.session:
+            return False
+        if self.tags and not self.tags.items() <= tags_in(memo, key=wire.MEMO_TAGS).items():
+            return False
+        told = f"{workflow_id}\n{memo.get(wire.MEMO_TITLE) or ''}"
+        return self.text is None or self.text.casefold() in told.casefold()
+
+
+_QUOTES = frozenset("'\"\\")
+"""Characters that mean something in the text of a query. Tags with one, or with a control character, which the server
+refuses, are looked for in the memo alone."""
+
+_ENDED_AS = {
+    "failed": ("Failed", "Terminated", "TimedOut"),
+    "cancelled": ("Canceled", "Completed"),
+    "completed": ("Completed",),
+    "completed_with_failures": ("Completed",),
+}
+"""State of a run -> in which status its execution may be closed; runs of earlier versions ended as Completed when they
+were cancelled by a signal."""
+
+
+def _query_of_state(state: str, *, has_state: bool) -> str:
+    """Query for runs of a state; runs whose state only their history shows are included."""
+    closed = _ENDED_AS.get(state)
+    statuses = ", ".join(f"'{status}'" for status in closed or ("Running",))
+    execution = f"ExecutionStatus IN ({statuses})"
+    if not has_state:
+        return execution
+    # The attribute is written at most once in five seconds, and not by what ends a run by force.
+    if state == "failed":
+        return execution
+    # Runs that wait for a worker or a tool have the attribute `running`: only the client computes their state.
+    open_states = f"{wire.SEARCH_STATE} IN ('running', 'waiting') OR {wire.SEARCH_STATE} IS NULL"
+    known = "" if closed is None else f"{wire.SEARCH_STATE} = '{state}' OR "
+    return f"{execution} AND ({known}{open_states})"
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlace:
+    """A place in the list of runs.
+
+    Args:
+        page: how many the server tells at once.
+        token: what the server calls the page that it is in; `None` is the first one.
+        index: how many of that page stand before it.
+    """
+
+    page: int
+    token: bytes | None = None
+    index: int = 0
+
+    def __str__(self) -> str:
+        token = urlsafe_b64encode(self.token or b"").decode()
+        told = f"{self.page}.{self.index}.{token}"
+        # The server cannot tell a token that is none from a defect of its own, and is asked ten times for that.
+        return f"{told}.{_sum_of(told)}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Returns what a text stands for.
+
+        Raises:
+            ValueError: it stands for none.
+        """
+        told, _, sum = text.rpartition(".")
+        if sum != _sum_of(told):
+            raise ValueError(f"{text!r:.80} is no place in a list")
+        page, index, token = told.split(".")
+        if not 1 <= int(page) <= MOST_AT_ONCE or int(index) < 0:
+            raise ValueError(f"{text!r:.80} is no place in a list")
+        return cls(int(page), b64decode(token, altchars=b"-_", validate=True) or None, int(index))
+
+
+def _sum_of(text: str) -> str:
+    return sha256(text.encode(errors="replace")).hexdigest()[:12]
+
+
+def owner_in(memo: Mapping[str, Any]) -> str | None:
+    """Returns whose key started a run or a session, from its memo."""
+    owner = memo.get(wire.MEMO_OWNER)
+    return owner if isinstance(owner, str) else None

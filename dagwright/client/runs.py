@@ -1,0 +1,574 @@
+"""Starts and lists runs: the only user of Temporal's client in the command line and the gateway."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from temporalio.client import (
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowHistoryEventFilterType,
+)
+from temporalio.common import SearchAttributeKey, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.client.feedback import People, has_sub_plans
+from dagwright.client.graph import GraphListing
+from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary, owner_in
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, WORKFLOW_TASK_S, summary_of
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.policy import Policy, default_policy
+from dagwright.core.model.states import RunStatus
+from dagwright.history.cancelled_runs import read_recorded_document
+from dagwright.history.hydration import error_with_inner_nodes, full_document, restored_document, stored_text
+from dagwright.history.map_items import view_of_item
+from dagwright.history.result_document import closing_document
+from dagwright.history.run_reader import RunFeed, RunNotFound, RunView, tools_of
+from dagwright.history.run_subscriptions import RunFeeds
+from dagwright.history.token_streams import AnswerTexts
+from dagwright.planning.extenders import workflow_type_of
+from dagwright.plans.pages import made_to_travel
+from dagwright.protocol.documents import nodes_ended
+from dagwright.protocol.failures import NODE_FAILED, run_error_of
+from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.protocol.run_attributes import attributes_at_start
+from dagwright.protocol.tags import tags_in
+from dagwright.server import Connection
+from dagwright.server.tool_pauses import Parked, parked_tools
+from dagwright.settings import Settings
+from dagwright.store import PayloadStore, open_store
+from dagwright.tools.queues import queue_of_plan
+
+HISTORIES_AT_ONCE = 8
+"""Histories that `list` reads at once: a thousand readers would slow the runs and fill the memory."""
+
+LISTED_AT_ONCE = 500
+"""Runs that one request asks the server for when most of them may be left out."""
+REACH_S = 3.0
+"""How long the server may take to say that it is there."""
+
+_NAMES_TOLD = 5
+
+_STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
+
+
+NOTHING_BESIDE = RunInput()
+"""What a run is given beside its plan and inputs that is no fork."""
+
+
+class IdInUse(Exception):
+    """A run with that id was started with another plan or other inputs."""
+
+
+class IdInvalid(Exception):
+    """An id is none that a run can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A run that was started, or one of the same id, plan, inputs and model that was there already."""
+
+    workflow_id: str
+    run_id: str
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a plan comes from.
+
+    Args:
+        written: the plan as it was written, as JSON: what a plan of the same id is compared with.
+        name: what lists call the run if its plan has no title, such as the name of its file.
+        template: name under which the plan is published, if the run was started by that name.
+    """
+
+    written: Any = None
+    name: str | None = None
+    template: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms a run runs.
+
+    Args:
+        deadline_s: seconds the whole run may take.
+        policy: which calls they are asked about; `None` is what a plan of its author has.
+        needs_approval: a model wrote the plan, and the run asks whether it may run.
+        approved_by: who has said so already.
+        owner: whose key starts it.
+        beside: what else it is given, such as what a fork takes over of another run.
+        tags: key -> value, as `contracts.tags.checked_tags` returns them; runs are filtered by them.
+    """
+
+    deadline_s: float | None = None
+    policy: Policy | None = None
+    needs_approval: bool = False
+    approved_by: str | None = None
+    owner: str | None = None
+    beside: RunInput = NOTHING_BESIDE
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_TERMS = Terms()
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What starts a run.
+
+    Args:
+        workflow: its type.
+        content: its input.
+        source, inputs, model: what a run of the same id is compared with.
+        task_queue: queue of its tools, whose workers serve the run too; `None` for the queue of all workers.
+    """
+
+    workflow: str
+    content: dict[str, Any]
+    memo: dict[str, Any]
+    title: str | None
+    source: Any
+    inputs: Mapping[str, Any]
+    model: Mapping[str, Any] | None
+    task_queue: str | None = None
+
+
+class Runs:
+    """The runs of one namespace.
+
+    Args:
+        connection: client and what the namespace lacks.
+        task_queue: queue of the workflows.
+        store: keeps the plans that are too large for the input of a run.
+        notifies: whether the runs tell the hook of their workers what is asked.
+    """
+
+    def __init__(self, connection: Connection, *, task_queue: str, store: PayloadStore, notifies: bool = False) -> None:
+        self._notifies = notifies
+        self._client = connection.client
+        self._store = store
+        self._missing_attributes = connection.missing_search_attributes
+        self._task_queue = task_queue
+        self.people = People(connection)
+        """What the runs ask of people."""
+        self.feeds = RunFeeds(self.feed)
+        """Where many may look at one run."""
+        self.texts = AnswerTexts(self._client, self.feeds)
+        """Where many may read the answer of one run while it is written."""
+
+    async def start(
+        self,
+        plan: CompiledPlan,
+        inputs: Mapping[str, Any],
+        *,
+        workflow_id: str | None = None,
+        origin: Origin | None = None,
+        tools: Sequence[str] = (),
+        terms: Terms = NO_TERMS,
+    ) -> Started:
+        """Starts a run, or attaches to the one of the same id, plan, inputs and model.
+
+        Args:
+            plan: the compiled plan.
+            inputs: values of its inputs.
+            workflow_id: id of the run; one is made if it is not given.
+            origin: where the plan comes from. The compiled plan stands in for what was written, and is another one with
+                other tools.
+            tools: values of `--tools`, kept in the run's memo.
+            terms: its deadline, and what people have to say, or have said, before it calls its tools.
+
+        Raises:
+            IdInUse: a run of that id has another plan, other inputs or another model.
+            IdInvalid: no run can have that id.
+        """
+        sending = await self.prepared(plan, inputs, origin=origin, tools=tools, terms=terms)
+        chosen = checked_id(workflow_id) if workflow_id is not None else made_id()
+        there = await self.same(chosen, sending) if workflow_id is not None else None
+        if there is not None:
+            return there
+        try:
+            handle = await self._client.start_workflow(
+                sending.workflow,
+                sending.content,
+                id=chosen,
+                task_queue=sending.task_queue or self._task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                memo=sending.memo,
+                search_attributes=attributes_at_start(sending.memo, missing=self._missing_attributes),
+                static_summary=sending.title,
+                task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
+            )
+        except WorkflowAlreadyStartedError:
+            there = await self.same(chosen, sending)
+            if there is None:
+                raise
+            return there
+        return Started(chosen, handle.first_execution_run_id or "", is_new=True)
+
+    async def find(
+        self,
+        plan: CompiledPlan,
+        inputs: Mapping[str, Any],
+        *,
+        workflow_id: str,
+        origin: Origin | None = None,
+        terms: Terms = NO_TERMS,
+    ) -> Started | None:
+        """Return the run that `start` would attach to, `None` if there is none; start nothing.
+
+        Raises:
+            IdInUse, IdInvalid: as `start`.
+        """
+        sending = await self.prepared(plan, inputs, origin=origin, tools=(), terms=terms)
+        return await self.same(checked_id(workflow_id), sending)
+
+    async def prepared(
+        self,
+        plan: CompiledPlan,
+        inputs: Mapping[str, Any],
+        *,
+        origin: Origin | None,
+        tools: Sequence[str],
+        terms: Terms,
+    ) -> Sending:
+        """Returns what starts a run, its plan in the payload store if it is large.
+
+        Args:
+            plan, inputs, origin, tools, terms: as `start` has them.
+        """
+        sent = await made_to_travel(plan, self._store)
+        is_by_model = plan.pursuit is None and (terms.needs_approval or terms.approved_by is not None)
+        run_input = replace(
+            terms.beside,
+            compiled=sent.plan,
+            pages=sent.pages,
+            inputs=inputs,
+            deadline_s=terms.deadline_s,
+            notifies=self._notifies,
+            policy=terms.policy or (default_policy("model") if is_by_model else None),
+            needs_approval=terms.needs_approval,
+            approved_by=terms.approved_by,
+        )
+        content = run_input_to_json(run_input, compiled=sent.encoded)
+        source = origin.written if origin and origin.written else content["compiled"]
+        title = summary_of(plan.title or (origin.name if origin else None) or "") or None
+        memo = {
+            wire.MEMO_DIGEST: _digest_of(source, inputs, run_input.model),
+            wire.MEMO_TOOLS: list(tools),
+            wire.MEMO_NODES: plan.written_count,
+            wire.MEMO_TITLE: title,
+            **({wire.MEMO_OWNER: terms.owner} if terms.owner is not None else {}),
+            **({wire.MEMO_TAGS: dict(terms.tags)} if terms.tags else {}),
+            **({wire.MEMO_TEMPLATE: origin.template} if origin and origin.template else {}),
+        }
+        workflow, queue = workflow_type_of(plan), queue_of_plan(plan)
+        return Sending(workflow, content, memo, title, source, inputs, run_input.model, queue)
+
+    async def same(self, workflow_id: str, sending: Sending) -> Started | None:
+        """Returns the run that has an id, if it is one of the same plan, inputs and model; `None` if there is none.
+
+        Raises:
+            IdInUse: it is another one.
+        """
+        there = await self._find(workflow_id)
+        if there is None:
+            return None
+        told = (await there.memo()).get(wire.MEMO_DIGEST)
+        if told != sending.memo[wire.MEMO_DIGEST]:
+            raise IdInUse(await self._words_of_other(workflow_id, told, sending))
+        return Started(workflow_id, there.run_id, is_new=False)
+
+    async def _words_of_other(self, workflow_id: str, digest: Any, sending: Sending) -> str:
+        """Returns in what the run that has an id differs from one that should have it.
+
+        Args:
+            digest: of plan, inputs and model of the run that is there.
+            sending: what should have the id.
+        """
+        source, inputs, model = sending.source, sending.inputs, sending.model
+        what = "another plan, other inputs or another model"
+        # What has no digest was not started as this one would be.
+        view = await self.feed(workflow_id).read() if isinstance(digest, str) else None
+        if view is not None and view.run_input is not None:
+            given = view.run_input.inputs
+            names = [name for name in dict.fromkeys([*inputs, *given]) if _differ(name, inputs, given)]
+            listed = ", ".join(map(repr, names[:_NAMES_TOLD])) + (" …" if len(names) > _NAMES_TOLD else "")
+            other = f"other inputs ({listed})"
+            differences = {
+                "another plan": digest != _digest_of(source, given, view.run_input.model),
+                other: bool(names),
+                "another model": model != view.run_input.model,
+            }
+            what = " and ".join(words for words, is_there in differences.items() if is_there) or what
+        return f"the id {workflow_id!r} belongs to a run with {what}; choose another id"
+
+    async def list_runs(self, *, limit: int = 100, wanted: RunFilter | None = None) -> list[RunSummary]:
+        """Returns the newest runs, without the sub-plans of others.
+
+        Args:
+            wanted: leaves out all others; `None` leaves out none.
+        """
+        found, _ = await self.page_of_runs(limit=limit, wanted=wanted)
+        return found
+
+    async def page_of_runs(
+        self, *, limit: int, wanted: RunFilter | None = None, after: RunPlace | None = None
+    ) -> tuple[list[RunSummary], RunPlace | None]:
+        """Returns runs as `list_runs` does, and where those that follow begin; `None` if none do.
+
+        Args:
+            after: where they begin; `None` is at the newest.
+        """
+        wanted = wanted or RunFilter()
+        place = after or RunPlace(page=limit if wanted.is_by_state else max(limit, LISTED_AT_ONCE))
+        found: list[RunSummary] = []
+        runs: list[WorkflowExecution] = []
+        query = wanted.query(missing=self._missing_attributes)
+        async for next_place, run in self._executions_from(place, query):
+            is_top = run.parent_id is None or wire.MEMO_SESSION in run.raw_info.memo.fields
+            if is_top and (wanted.is_by_state or await _is_wanted(run, wanted)):
+                runs.append(run)
+            if len(found) + len(runs) == limit:
+                found += await self._summaries(runs, wanted)
+                runs = []
+            if len(found) == limit:
+                return found, next_place
+        return [*found, *await self._summaries(runs, wanted)], None
+
+    async def _executions_from(
+        self, place: "RunPlace", query: str
+    ) -> AsyncIterator[tuple[RunPlace | None, WorkflowExecution]]:
+        """Yields what the server lists from a place on, each with the place behind it; `None` behind the last one."""
+        token, index = place.token, place.index
+        while True:
+            listing = self._client.list_workflows(query, page_size=place.page, next_page_token=token)
+            await listing.fetch_next_page()
+            there, following = listing.current_page or (), listing.next_page_token
+            for number, run in enumerate(there[index:], index + 1):
+                is_last = number == len(there)
+                if is_last and not following:
+                    yield None, run
+                else:
+                    yield RunPlace(place.page, following, 0) if is_last else RunPlace(place.page, token, number), run
+            if not following:
+                return
+            token, index = following, 0
+
+    async def _summaries(self, runs: Sequence[WorkflowExecution], wanted: RunFilter) -> list[RunSummary]:
+        turns = asyncio.Semaphore(HISTORIES_AT_ONCE)
+
+        async def summary(run: WorkflowExecution) -> RunSummary:
+            async with turns:
+                return await self._summary(run)
+
+        found = await asyncio.gather(*(summary(run) for run in runs))
+        return [each for each in found if wanted.status in (None, each.status)]
+
+    async def open_runs_of(self, owner: str) -> set[str]:
+        """Returns the ids of the runs of an owner that go on, without sub-plans; the list is a second or so behind."""
+        query = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"
+        return {run.id async for run in self._client.list_workflows(query) if owner_in(await run.memo()) == owner}
+
+    async def is_open(self, workflow_id: str) -> bool:
+        """Tells whether there is a run of that id that goes on."""
+        there = await self._find(workflow_id)
+        return there is not None and there.status is WorkflowExecutionStatus.RUNNING
+
+    async def reach(self) -> None:
+        """Makes sure that the server answers.
+
+        Raises:
+            RPCError: it does not.
+        """
+        await self._client.service_client.check_health(timeout=timedelta(seconds=REACH_S))
+
+    async def parked(self) -> list[Parked]:
+        """Returns the tools that are parked."""
+        return await parked_tools(self._client)
+
+    async def tools_of(self, workflow_id: str) -> list[str]:
+        """Returns the `--tools` that a run was started with.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return tools_of(await self._memo_of(workflow_id))
+
+    async def session_of(self, workflow_id: str) -> str | None:
+        """Returns the name of the session whose turn a run is; `None` of one that is a turn of none.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        name = (await self._memo_of(workflow_id)).get(wire.MEMO_SESSION)
+        return name if isinstance(name, str) else None
+
+    async def is_there(self, workflow_id: str) -> bool:
+        """Tells whether there is a run of that id."""
+        return await self._find(workflow_id) is not None
+
+    async def tags_of(self, workflow_id: str) -> dict[str, str]:
+        """Return the tags of a run, name -> value.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return tags_in(await self._memo_of(workflow_id), key=wire.MEMO_TAGS)
+
+    async def owner_of(self, workflow_id: str) -> str | None:
+        """Returns whose key started a run through the API; `None` of one that was started without.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return owner_in(await self._memo_of(workflow_id))
+
+    async def document(self, view: RunView, *, full: bool = False, only: str | None = None) -> dict[str, Any]:
+        """Returns the document of a run with its large values put back; see `restored_document`.
+
+        Beside what the run itself asks of people it has what its sub-plans ask.
+        """
+        document = await restored_document(view, self._store, full=full, only=only)
+        if has_sub_plans(view):
+            below = await self.people.requests_below(view.workflow_id)
+            document["waiting_for"] = [*document["waiting_for"], *(request.document for request in below)]
+        return document
+
+    async def stored_text(self, place: Mapping[str, Any]) -> str | None:
+        """Returns a text of the payload store; see `dagwright.history.hydration.stored_text`."""
+        return await stored_text(self._store, place)
+
+    async def view_of_item(self, view: RunView, task_id: str) -> RunView:
+        """Returns the view of the run that knows a node or an item; see `dagwright.history.map_items`."""
+        return await view_of_item(view, task_id, feed=self.feed)
+
+    def full_document(self, view: RunView) -> AsyncIterator[tuple[str, Any]]:
+        """Yields the document of a run with every node and every value; see
+        `dagwright.history.hydration.full_document`."""
+        return full_document(view, self._store)
+
+    def graph(self, view: RunView) -> GraphListing:
+        """Returns the whole graph of a run."""
+        return GraphListing(view, self._store)
+
+    def feed(self, workflow_id: str) -> RunFeed:
+        """Returns the feed of a run."""
+        return RunFeed(self._client, workflow_id)
+
+    async def _memo_of(self, workflow_id: str) -> Mapping[str, Any]:
+        there = await self._find(workflow_id)
+        if there is None:
+            raise RunNotFound(f"there is no run {workflow_id!r:.200}")
+        return await there.memo()
+
+    async def _find(self, workflow_id: str) -> WorkflowExecutionDescription | None:
+        try:
+            return await self._client.get_workflow_handle(workflow_id).describe()
+        except RPCError as error:
+            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+                return None
+            raise
+
+    async def _summary(self, run: WorkflowExecution) -> RunSummary:
+        memo = await run.memo()
+        total, title, session = (memo.get(name) for name in (wire.MEMO_NODES, wire.MEMO_TITLE, wire.MEMO_SESSION))
+        document = await self._closing_document(run) if run.close_time is not None else None
+        done = None if document is None else nodes_ended(document, total=total)
+        status, error = run.typed_search_attributes.get(_STATE), None if document is None else run_error_of(document)
+        if run.status is WorkflowExecutionStatus.CANCELED and document is not None:
+            status = RunStatus.CANCELLED.value
+        if done is None or status in (None, "running"):
+            view = await RunFeed(self._client, run.id, run_id=run.run_id).read()
+            total = total if view.nodes_total is None else view.nodes_total
+            title, done, status = title or summary_of(view.title or "") or None, view.nodes_done, view.status
+            error = view.unfilled_document()["error"]
+        if error is not None and error["code"] == NODE_FAILED and error["node"] is None:
+            # Only nodes in regions failed: the payload store has them.
+            view = await RunFeed(self._client, run.id, run_id=run.run_id).read()
+            error = await error_with_inner_nodes(view.unfilled_document(), view, self._store)
+        return RunSummary(
+            workflow_id=run.id,
+            status=status,
+            title=title if isinstance(title, str) else None,
+            started_at=_began_at(memo) or run.start_time.timestamp(),
+            ended_at=run.close_time.timestamp() if run.close_time else None,
+            nodes_done=done,
+            nodes_total=total if isinstance(total, int) else 0,
+            session=session if isinstance(session, str) else None,
+            error=error if status == "failed" else None,
+            tags=tags_in(memo, key=wire.MEMO_TAGS),
+        )
+
+    async def _closing_document(self, run: WorkflowExecution) -> Mapping[str, Any] | None:
+        """Return the result document at the end of the history of a closed run; `None` if it has none."""
+        if run.status is WorkflowExecutionStatus.CANCELED:
+            return await read_recorded_document(self._client, run.id, run.run_id)
+        handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
+        async for event in handle.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT):
+            return closing_document(event)
+        return None
+
+
+def _differ(name: str, some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    return name not in some or name not in others or some[name] != others[name]
+
+
+async def _is_wanted(run: WorkflowExecution, wanted: RunFilter) -> bool:
+    memo = await run.memo()
+    started_at = None if wanted.since is None else _began_at(memo) or run.start_time.timestamp()
+    return wanted.takes(run.id, memo, started_at=started_at)
+
+
+def _began_at(memo: Mapping[str, Any]) -> float | None:
+    """Returns when the first execution of a run that went on as new started, in seconds since the epoch."""
+    began = memo.get(wire.MEMO_BEGAN)
+    return datetime.fromisoformat(began).timestamp() if isinstance(began, str) else None
+
+
+def open_runs(connection: Connection, settings: Settings) -> Runs:
+    """Returns the runs that the settings are about."""
+    return Runs(
+        connection,
+        task_queue=settings.task_queue,
+        store=open_store(settings.payload_store, state_dir=settings.state_dir),
+        notifies=settings.notify_url is not None,
+    )
+
+
+def made_id() -> str:
+    """Returns an id that no run has."""
+    return f"run-{uuid4().hex[:12]}"
+
+
+def checked_id(workflow_id: str) -> str:
+    """Returns an id that somebody chose for a run.
+
+    Raises:
+        IdInvalid: no run can have it.
+    """
+    if not workflow_id.strip() or len(workflow_id.encode(errors="replace")) > WORKFLOW_ID_BYTES:
+        raise IdInvalid(f"an id has 1 to {WORKFLOW_ID_BYTES} bytes of UTF-8; {workflow_id[:40]!r} has not")
+    if any("\ud800" <= character <= "\udfff" or character < " " for character in workflow_id):
+        raise IdInvalid(f"the id {workflow_id!r} holds characters that no id can have")
+    if workflow_id.startswith(wire.ID_SESSION):
+        told = f"the id {workflow_id!r} begins with {wire.ID_SESSION!r}, as those of sessions do: choose another one"
+        raise IdInvalid(f"{told}; `--session NAME` makes a run a turn of a session")
+    return workflow_id
+
+
+def _digest_of(source: Any, inputs: Mapping[str, Any], model: Mapping[str, Any] | None) -> str:
+    """Returns what tells plan, inputs and the model that a run names from others; options may differ."""
+    content = {"source": source, "inputs": dict(inputs), **({"model": dict(model)} if model else {})}
+    # In ASCII, so that there is no text that cannot be encoded.
+    canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,0 +1,436 @@
+"""Sessions: reads them, starts turns in them, ends them. The one place outside of workflows that knows `Converse`.
+
+What a session knows is read from the memo of its workflow, so a look needs no worker. A turn is prepared for a version
+of the session, and refused if that has changed meanwhile: whoever prepared it reads and prepares again.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes, WorkflowIDConflictPolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.client.runs import IdInUse, Runs, Sending, Started, checked_id, made_id
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
+from dagwright.core.model.policy import Policy
+from dagwright.core.model.states import RunStatus
+from dagwright.core.model.times import format_time
+from dagwright.history.run_reader import RunNotFound
+from dagwright.protocol.sessions import Session, Turn, name_of_session, session_from_json, session_id
+from dagwright.protocol.tags import keyword
+from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn
+from dagwright.server import Connection
+
+LOOK_PAUSE_S = 0.5
+"""Between two looks at a session that somebody waits for."""
+PATIENCE_S = 60.0
+"""How long a turn waits for a worker that takes it: one that was just started needs some seconds."""
+SETTLE_S = 3.0
+"""How long the end of a run may take to its session, once it has ended."""
+
+MOST_REFUSALS = 100
+"""How often a turn is prepared again; each time another one has come first."""
+
+_PASSING = ("session_changed", "session_busy", "session_ending")
+"""Codes of refusals of what was prepared for a session that is another one by now."""
+_LOST = (RPCStatusCode.ABORTED, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.NOT_FOUND)
+"""What the server says of an update that no workflow task has taken. A server that has too much to do says something
+else: then the SDK has tried again for ten seconds already, ever more seldom."""
+
+_STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
+_SESSION = SearchAttributeKey.for_keyword(wire.SEARCH_SESSION)
+_TITLE = SearchAttributeKey.for_keyword(wire.SEARCH_TITLE)
+
+
+class SessionNotFound(Exception):
+    """There is no session of that name, or it cannot be read; the text says which."""
+
+
+class TurnNotTaken(Exception):
+    """A session does not start a turn.
+
+    Args:
+        code: as `TurnRefused` has it, `no_worker` if nobody serves it, `invalid` or `too_large`.
+        run: the run that goes on in the session, if that is why.
+    """
+
+    def __init__(self, code: str, message: str, run: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.run = run
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """A session at one moment.
+
+    Args:
+        session: what it knows.
+        is_open: whether it takes more turns.
+        run_id: its newest execution; empty for one that is not there yet.
+    """
+
+    session: Session
+    is_open: bool = True
+    run_id: str = ""
+    began_at: float | None = None
+
+    @property
+    def workflow_id(self) -> str:
+        """Its workflow id."""
+        return session_id(self.session.name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the document of the session."""
+        status = self.session.status if self.is_open else "ended"
+        told = {"workflow_id": self.workflow_id, "began_at": format_time(self.began_at)}
+        return {**self.session.to_json(), "status": status, **told}
+
+    def to_line(self) -> dict[str, Any]:
+        """Returns what a list tells of the session."""
+        document, turns = self.to_json(), self.session.turns
+        kept = ("session", "workflow_id", "status", "began_at")
+        return {
+            **{key: document[key] for key in kept},
+            "turns": self.session.turns_left_out + len(turns),
+            "last_request": turns[-1].request if turns else None,
+            "last_run": turns[-1].run if turns else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTurn:
+    """A turn that was prepared for what a session knew.
+
+    Args:
+        request: in words.
+        sending: what starts its run.
+        policy: of the session from now on; `None` leaves it as it is.
+    """
+
+    request: str
+    sending: Sending
+    policy: Policy | None = None
+
+
+Prepare = Callable[[Session], Awaitable[PreparedTurn]]
+"""Prepares a turn for what a session knows now."""
+Busy = Callable[[Turn], None]
+"""Told once of each turn that has to end before another can start."""
+Serve = Callable[[], Awaitable[None]]
+"""Has a worker serve a turn, if none does."""
+
+
+async def _is_served() -> None:
+    pass
+
+
+class Sessions:
+    """The sessions of one namespace.
+
+    Args:
+        connection: client and what the namespace lacks.
+        runs: of the same namespace.
+        task_queue: queue of the workflows.
+        serve: called before a turn is sent, or a run returned that is there already: only when nothing is known any
+            more for which it would be refused. Without it there has to be a worker already.
+    """
+
+    def __init__(self, connection: Connection, runs: Runs, *, task_queue: str, serve: Serve = _is_served) -> None:
+        self._client: Client = connection.client
+        self._runs = runs
+        self._task_queue = task_queue
+        self._serve = serve
+        missing = connection.missing_search_attributes
+        self._has_session = wire.SEARCH_SESSION not in missing
+        self._has_identifying = missing.isdisjoint({wire.SEARCH_TITLE, wire.SEARCH_TEMPLATE, wire.SEARCH_TAGS})
+        self._has_state = wire.WRITTEN_BY_RUNS.isdisjoint(missing)
+
+    async def read(self, name: str) -> SessionView:
+        """Returns a session; an empty one if there is none of that name, or if it has ended.
+
+        Raises:
+            SessionNotFound: something else has its id, or it cannot be read.
+        """
+        view = await self._found(name)
+        return view if view is not None and view.is_open else SessionView(Session(name))
+
+    async def look(self, name: str) -> SessionView:
+        """Returns a session that is there, be it open or ended.
+
+        Raises:
+            SessionNotFound: there is none.
+        """
+        view = await self._found(name)
+        if view is None:
+            raise SessionNotFound(f"there is no session {name!r}")
+        if not view.is_open and (running := view.session.running) is not None:
+            await self._take_end(view.session, running.run)
+        return view
+
+    async def _take_end(self, session: Session, run: str) -> None:
+        """Puts into a session what its last run has come to, which it has not heard: it was terminated before that."""
+        try:
+            view = await self._runs.feed(run).read()
+        except RunNotFound:
+            end = TurnEnd(RunStatus.FAILED.value, outcome="the run is gone from the server")
+            session.end_turn(run, end, at=time.time())
+            return
+        if view.ended_at is not None:
+            session.end_turn(run, end_of_turn(view.unfilled_document(), view.scheduler), at=view.ended_at)
+
+    async def whole(self, session: Session) -> Session:
+        """Returns a session with all of each answer, also of those that are too long for a run to hold.
+
+        An answer that cannot be read any more stays as it is, with its beginning.
+        """
+        stored = [(turn.run, turn.response_at) for turn in session.turns if turn.response_at is not None]
+        found = await asyncio.gather(*(self._runs.stored_text(place) for _, place in stored))
+        texts = {run: text.strip() for (run, _), text in zip(stored, found, strict=True) if text is not None}
+        return session.with_answers(texts)
+
+    async def list(self, *, limit: int = 100, prefix: str = "") -> list[SessionView]:
+        """Returns the newest sessions; those of which nothing can be read are left out.
+
+        Args:
+            prefix: what their names begin with.
+        """
+        query = f"WorkflowType = '{wire.WORKFLOW_CONVERSE}' AND ExecutionStatus != 'ContinuedAsNew'"
+        found: list[SessionView] = []
+        async for execution in self._client.list_workflows(query, page_size=limit):
+            if not name_of_session(execution.id).startswith(prefix):
+                continue
+            try:
+                found.append(await _view_of(execution))
+            except ValueError:
+                continue
+            if len(found) == limit:
+                break
+        return found
+
+    async def take_turn(
+        self, name: str, prepare: Prepare, *, run: str | None = None, busy: Busy | None = None
+    ) -> Started:
+        """Starts a turn as soon as the session is free, and returns its run.
+
+        Args:
+            prepare: prepares the turn; called again where the session has changed meanwhile.
+            run: id of the run, and of the turn: sent twice it is one turn. One is made if it is not given.
+            busy: without it a session that is at work is not waited for.
+
+        Raises:
+            TurnNotTaken: the session does not take it; the code `session_busy` comes only without `busy`.
+            IdInUse: another run has that id, be it of the same plan in another session.
+            IdInvalid: no run can have it.
+            SessionNotFound: something else has the id of the session.
+        """
+
+        async def prepared(session: Session) -> PreparedTurn:
+            return await prepare((await self.whole(session)).shortened())
+
+        if run is not None:
+            turn = await prepared((await self.read(name)).session)
+            if (there := await self._runs.same(checked_id(run), turn.sending)) is not None:
+                _refuse_of_others(name, await self._client.get_workflow_handle(run).describe())
+                await self._serve()
+                return there
+        chosen = run or made_id()
+        waits_for: str | None = None
+        refusals = 0
+        while True:
+            session = (await self.read(name)).session
+            if session.turn_of(chosen) is not None:
+                await self._serve()
+                return await self._there(name, chosen)
+            if (running := session.running) is None:
+                turn = await prepared(session)
+                await self._serve()
+                try:
+                    await self._send(name, turn, run=chosen, version=session.version)
+                except TurnNotTaken as refused:
+                    refusals += 1
+                    if refused.code not in _PASSING or refusals > MOST_REFUSALS:
+                        raise
+                    # Something came first, and will be seen in a moment; one that ends is followed by a new one.
+                    await asyncio.sleep(0.1)
+                    continue
+                await self._serve()
+                # Not by the session, which takes a turn back whose id another run has: it would be sent for ever.
+                return await self._there(name, chosen)
+            if busy is None:
+                raise _busy(name, running.run)
+            if running.run != waits_for:
+                waits_for = running.run
+                busy(running)
+            await asyncio.sleep(LOOK_PAUSE_S)
+
+    async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
+        sending = turn.sending
+        start = TurnStart(
+            run,
+            sending.content,
+            turn.request,
+            version,
+            sending.workflow,
+            memo=sending.memo,
+            policy=turn.policy,
+            task_queue=sending.task_queue,
+        )
+        starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+            wire.WORKFLOW_CONVERSE,
+            {"session": name},
+            id=session_id(name),
+            task_queue=self._task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            search_attributes=self._attributes(name),
+            static_summary=summary_of(f"session {name}"),
+            task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
+        )
+        try:
+            await self._client.execute_update_with_start_workflow(
+                wire.UPDATE_START_TURN,
+                start.to_json(),
+                id=f"{run}/{version}",
+                start_workflow_operation=starting,
+                rpc_timeout=timedelta(seconds=PATIENCE_S),
+            )
+        except WorkflowUpdateFailedError as error:
+            raise _not_taken(error) from None
+        except RPCError as error:
+            if error.status not in _LOST:
+                raise
+            # The session ended in this moment, or went on in a new execution. What is sent twice is one turn.
+            raise TurnNotTaken("session_changed", f"the session {name!r} does not answer: {error}") from None
+        except WorkflowUpdateRPCTimeoutOrCancelledError:
+            words = f"no worker serves the session {name!r}; the turn starts if one still comes, as the run {run!r}"
+            raise TurnNotTaken("no_worker", words) from None
+
+    async def _there(self, name: str, run: str) -> Started:
+        """Returns the run of a turn that a session has begun, once it is there.
+
+        Raises:
+            TurnNotTaken: it could not be started.
+            IdInUse: as another run has its id.
+        """
+        give_up_at = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                described = await self._client.get_workflow_handle(run).describe()
+                _refuse_of_others(name, described)
+                return Started(run, described.run_id, is_new=True)
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+            turn = (await self.read(name)).session.turn_of(run)
+            if turn is not None and turn.ended_at is not None:
+                raise TurnNotTaken("not_started", turn.outcome or f"the run {run!r} could not be started")
+            if time.monotonic() > give_up_at:
+                raise TurnNotTaken("no_worker", f"no worker serves the session {name!r}, so the run has not started")
+            await asyncio.sleep(0.05)
+
+    async def settled(self, name: str, run: str) -> None:
+        """Waits a little until a session has heard of the end of a run."""
+        give_up_at = time.monotonic() + SETTLE_S
+        while time.monotonic() < give_up_at:
+            turn = (await self.read(name)).session.turn_of(run)
+            if turn is None or turn.ended_at is not None:
+                return
+            await asyncio.sleep(0.1)
+
+    async def end(self, name: str) -> str:
+        """Has a session take no more turns, and returns a sentence that says so.
+
+        Raises:
+            SessionNotFound: there is none that is open.
+        """
+        view = await self.look(name)
+        if not view.is_open:
+            raise SessionNotFound(f"the session {name!r} has ended already")
+        try:
+            await self._client.get_workflow_handle(view.workflow_id).signal(wire.SIGNAL_END_SESSION, {})
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+        give_up_at = time.monotonic() + SETTLE_S
+        while time.monotonic() < give_up_at:
+            view = await self.look(name)
+            if not view.is_open:
+                return "has ended"
+            if (running := view.session.running) is not None and view.session.is_ending:
+                return f"takes no more requests, and ends with the run {running.run}"
+            await asyncio.sleep(0.1)
+        return "is told to end, which it does as soon as a worker serves it"
+
+    async def _found(self, name: str) -> SessionView | None:
+        try:
+            described = await self._client.get_workflow_handle(session_id(name)).describe()
+        except RPCError as error:
+            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+                return None
+            raise
+        if described.workflow_type != wire.WORKFLOW_CONVERSE:
+            raise SessionNotFound(f"{session_id(name)!r} is a run and no session: choose another name")
+        try:
+            return await _view_of(described)
+        except ValueError as error:
+            raise SessionNotFound(f"the session {name!r} cannot be read: {error}") from None
+
+    def _attributes(self, name: str) -> TypedSearchAttributes:
+        state = [SearchAttributePair(_STATE, "running")] if self._has_state else []
+        session = [SearchAttributePair(_SESSION, name)] if self._has_session else []
+        # A session with a title knows that the runs of its turns may have title, template and tags.
+        title = [SearchAttributePair(_TITLE, keyword(f"session {name}"))] if self._has_identifying else []
+        return TypedSearchAttributes([*state, *session, *title])
+
+
+async def _view_of(execution: WorkflowExecution | WorkflowExecutionDescription) -> SessionView:
+    """Returns a session from the memo of its workflow.
+
+    Raises:
+        ValueError: that holds none.
+    """
+    name = name_of_session(execution.id)
+    state = (await execution.memo()).get(wire.MEMO_SESSION_STATE)
+    session = Session(name) if state is None else session_from_json(state, name=name)
+    is_open = execution.status is WorkflowExecutionStatus.RUNNING
+    return SessionView(session, is_open, execution.run_id, execution.start_time.timestamp())
+
+
+def _refuse_of_others(name: str, run: WorkflowExecution) -> None:
+    """Looks whether a run is a turn of a session, which would else know nothing of what it is told to have answered.
+
+    Raises:
+        IdInUse: it is none.
+    """
+    if run.parent_id != session_id(name):
+        other = name_of_session(run.parent_id) if run.parent_id is not None else None
+        whose = f"of the session {other!r}" if other is not None else "outside of sessions"
+        raise IdInUse(f"the id {run.id!r} belongs to a run {whose}, and not of {name!r}; choose another id")
+
+
+def _busy(name: str, run: str) -> TurnNotTaken:
+    words = f"the session {name!r} is at work on the run {run!r}; ask again when that has ended"
+    return TurnNotTaken("session_busy", words, run)
+
+
+def _not_taken(error: WorkflowUpdateFailedError) -> TurnNotTaken:
+    """Returns what a session says to a turn that it does not take."""
+    cause = error.cause
+    told: Any = cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
+    known = told if isinstance(told, Mapping) else {}
+    return TurnNotTaken(str(known.get("code", "invalid")), getattr(cause, "message", str(cause)), known.get("run"))

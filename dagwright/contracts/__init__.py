@@ -1,1 +1,0 @@
-"""What crosses the process boundary: wire names, limits, inputs, outputs and documents."""

@@ -1,0 +1,232 @@
+"""Makes the compiled plan of a checked one, and refuses what cannot run yet."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Literal
+
+from dagwright.core.compiler.projections import with_wanted
+from dagwright.core.expressions.references import ResultOf
+from dagwright.core.model.agents import tool_of_agent, with_effects_of_tools
+from dagwright.core.model.argument_checks import with_parts
+from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S, Approval, CompiledNode, CompiledPlan, Hole, Join, RetryRule
+from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.plan import AtLeast, Cache, Human, Node, OnErrorValue
+from dagwright.core.model.tools import Effects, ToolDeclaration, with_undoing
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.human_fields import question_of
+from dagwright.core.validation.node_effects import effects_of_node
+from dagwright.core.validation.node_references import NodeReferences
+from dagwright.features.lookups.lookups import handed_down, with_lookups
+
+_ON_ERROR: Mapping[str, Literal["skip", "ask", "replan"]] = {"skip": "skip", "ask": "ask", "replan": "replan"}
+
+
+def compile_plan(checked: Checked) -> CompiledPlan:
+    """Returns the compiled plan of a checked one.
+
+    Raises:
+        PlanInvalid: it uses what is not available (agents of a type that cannot run, `on_error: replan`), each told
+            with its place.
+    """
+    return _compiled(checked, [*unavailable(checked)])
+
+
+def compile_planned(checked: Checked) -> CompiledPlan:
+    """Returns the compiled plan of a checked one whose run has a planner, so its nodes may say `on_error: replan`.
+
+    Raises:
+        PlanInvalid: as `compile_plan`; a sub-plan is a run of its own, and has no planner.
+    """
+    below = [problem for sub_plan in checked.sub_plans.values() for problem in _planless(sub_plan)]
+    return _compiled(checked, [*_missing(checked), *below])
+
+
+def _compiled(checked: Checked, problems: Sequence[Problem]) -> CompiledPlan:
+    if problems:
+        raise PlanInvalid(problems)
+    return compiled_form(checked)
+
+
+def compiled_form(checked: Checked) -> CompiledPlan:
+    """Returns the compiled plan of a checked one, also if it uses what cannot run yet."""
+    return with_wanted(with_lookups(_compile(checked), checked.lookups))
+
+
+def unavailable(checked: Checked) -> Iterator[Problem]:
+    """Yields what a valid plan uses that cannot run, if its run has no planner."""
+    yield from _missing(checked)
+    yield from _planless(checked)
+
+
+def _missing(checked: Checked) -> Iterator[Problem]:
+    """Yields what no run can do yet."""
+    for index, node in enumerate(checked.nodes):
+        for name, what in _unavailable_parts(node, checked.tools):
+            at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, name))
+            yield Problem("not_available", f"{what}: not available yet", at, node.id)
+        if index in checked.sub_plans:
+            yield from _missing(checked.sub_plans[index])
+
+
+def _planless(checked: Checked) -> Iterator[Problem]:
+    """Yields the nodes that want to be planned again, where nobody plans."""
+    for index, node in enumerate(checked.nodes):
+        if node.on_error == "replan":
+            at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, "on_error"))
+            message = "on_error: replan: only a run for a request in words has a planner, and its sub-plans have none"
+            yield Problem(
+                "not_available",
+                message,
+                at,
+                node.id,
+                "write block, skip, ask or a value, or use `dagwright ask`",
+            )
+        if index in checked.sub_plans:
+            yield from _planless(checked.sub_plans[index])
+
+
+def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iterator[tuple[str, str]]:
+    if node.agent_name is not None:
+        agent = tool_of_agent(node.agent_name, tools)
+        if agent is None:
+            yield "agent", f"the agent {node.agent_name!r} (it is in no file of --agents, and no tool has its name)"
+        elif agent.agent is not None and agent.agent.type == "llm":
+            for name in ("retry", "heartbeat"):
+                if getattr(node, name) is not None:
+                    yield name, f"{name} of an agent of type llm"
+    for name in ("retry", "heartbeat") if node.plan is not None else ():
+        if getattr(node, name) is not None:
+            yield name, f"{name} of a sub-plan (give it to the nodes inside)"
+
+
+def _compile(checked: Checked) -> CompiledPlan:
+    nodes = tuple(_compile_node(checked, index) for index in range(len(checked.nodes)))
+    named = {node.tool for node in nodes if node.kind == "tool"}
+    output, output_holes = _with_holes(checked.plan.output, checked.output_holes)
+    return CompiledPlan(
+        nodes=nodes,
+        tools={
+            name: with_effects_of_tools(checked.tools[name], checked.tools)
+            for name in sorted(with_undoing(named, checked.tools))
+            if name in checked.tools
+        },
+        title=checked.plan.title,
+        metadata=checked.plan.metadata,
+        inputs=checked.inputs,
+        on_failure=checked.plan.on_failure,
+        deadline_s=checked.plan.deadline.total_seconds() if checked.plan.deadline else None,
+        output=output,
+        output_holes=output_holes,
+        dialect=checked.dialect,
+    )
+
+
+def _compile_node(checked: Checked, index: int) -> CompiledNode:
+    node, references = checked.nodes[index], checked.references[index]
+    tool = tool_of_agent(node.agent_name, checked.tools) if node.agent_name else checked.tools.get(node.tool or "")
+    arguments, holes = _arguments_of(checked, index)
+    items, item_holes = _with_holes(node.for_each, references.item_holes)
+    approval, approval_holes = _approval_of(node, references)
+    if node.human is not None:
+        arguments, holes = _with_holes(question_of(node.human), references.human_holes)
+    compiled = CompiledNode(
+        id=node.id,
+        kind="plan" if node.plan is not None else "human" if node.human is not None else "tool",
+        title=node.title,
+        tool=tool.name if tool else node.tool or node.agent_name or "",
+        arguments=arguments,
+        holes=holes,
+        dependencies=tuple(checked.dependencies[index]),
+        join=_join_of(node),
+        when=node.when,
+        for_each=references.for_each if isinstance(node.for_each, str) else items,
+        item_holes=item_holes,
+        key=references.key,
+        max_parallel=node.max_parallel,
+        on_error="value" if isinstance(node.on_error, OnErrorValue) else _ON_ERROR.get(node.on_error, "block"),
+        value=node.on_error.value if isinstance(node.on_error, OnErrorValue) else None,
+        retry=_retry_of(node, tool),
+        timeout_s=_timeout_s(node, tool),
+        heartbeat_s=node.heartbeat.total_seconds() if node.heartbeat else None,
+        priority=node.priority,
+        cache_s=node.cache.ttl.total_seconds()
+        if isinstance(node.cache, Cache)
+        else None
+        if node.cache is None
+        else 0.0,
+        is_worker=index in checked.workers or (tool is not None and tool.worker is not None),
+        approval=approval,
+        approval_holes=approval_holes,
+        sub_plan=_compile(checked.sub_plans[index]) if index in checked.sub_plans else None,
+        effects=effects_of_node(tool, node, arguments, unknown=[path for path, _ in holes]),
+    )
+    return _agent_as_tool(compiled, checked, index) if node.agent_name is not None and tool is not None else compiled
+
+
+def _arguments_of(checked: Checked, index: int) -> tuple[Any, tuple[Hole, ...]]:
+    """Returns the arguments of a node; those of a sub-plan with what it looks up."""
+    arguments, holes = _with_holes(checked.nodes[index].arguments, checked.references[index].argument_holes)
+    below = checked.sub_plans.get(index)
+    return (arguments, holes) if below is None else handed_down(arguments, holes, below.lookups)
+
+
+def _approval_of(node: Node, references: NodeReferences) -> tuple[Approval, Sequence[Hole]]:
+    if isinstance(node.approval, Human):
+        return _with_holes(question_of(node.approval), references.approval_holes)
+    # Nobody is asked twice: a question is its own approval.
+    return ("policy" if node.human is not None else node.approval), ()
+
+
+def _agent_as_tool(compiled: CompiledNode, checked: Checked, index: int) -> CompiledNode:
+    """Returns the node of an agent, which is a tool: it gets the objective, and the results it depends on."""
+    references = checked.references[index]
+    arguments = {**compiled.arguments, "objective": None}
+    holes = [*compiled.holes, (("objective",), references.objective or ("",))]
+    schema = checked.tools[compiled.tool].input_schema
+    if schema is None or "context" in schema.get("properties", {}) or schema.get("additionalProperties", True):
+        ids = [checked.nodes[number].id for number in checked.dependencies[index]]
+        arguments["context"] = dict.fromkeys(ids)
+        holes += [(("context", name), (ResultOf(name, "result"),)) for name in ids]
+    return replace(compiled, arguments=arguments, holes=tuple(holes))
+
+
+def _timeout_s(node: Node, tool: ToolDeclaration | None) -> float:
+    """Returns the seconds one attempt may take; 0 where nothing names a limit."""
+    if node.timeout is not None:
+        return node.timeout.total_seconds()
+    if node.plan is not None:
+        return 0.0
+    return tool.timeout_s if tool else DEFAULT_TIMEOUT_S
+
+
+def _join_of(node: Node) -> Join:
+    if isinstance(node.join, AtLeast):
+        return "at_least", node.join.at_least
+    return node.join, 0
+
+
+def _retry_of(node: Node, tool: ToolDeclaration | None) -> RetryRule:
+    """Returns the plan's rule, then the tool's, then the default: a write is tried once, anything else three times."""
+    effects = tool.effects if tool else Effects.WRITE
+    attempts = tool.max_attempts if tool and tool.max_attempts else 1 if effects is Effects.WRITE else 3
+    rule = _usual_rule(attempts)
+    if node.retry is None:
+        return rule
+    return RetryRule(
+        max_attempts=node.retry.max_attempts or rule.max_attempts,
+        first_delay_s=node.retry.first_delay.total_seconds() if node.retry.first_delay else rule.first_delay_s,
+        factor=node.retry.factor or rule.factor,
+        max_delay_s=node.retry.max_delay.total_seconds() if node.retry.max_delay else None,
+    )
+
+
+@lru_cache(maxsize=64)
+def _usual_rule(attempts: int) -> RetryRule:
+    """Returns one rule for all nodes that have it."""
+    return RetryRule() if attempts == RetryRule().max_attempts else RetryRule(max_attempts=attempts)
+
+
+def _with_holes(value: Any, holes: Sequence[Hole]) -> tuple[Any, tuple[Hole, ...]]:
+    """Returns the value with null at every hole, so that no text with references is left in it."""
+    return with_parts(value, [(path, None) for path, _ in holes]), tuple(holes)

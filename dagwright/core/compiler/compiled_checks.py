@@ -1,0 +1,141 @@
+"""What the scheduler takes for granted of the nodes of a compiled plan; the edges are looked at elsewhere.
+
+A compiled plan comes from a compiler, but anybody can send one. What is wrong is told when the run begins, because in
+the middle of it there would be nobody to blame but the engine.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
+from types import NoneType
+from typing import Any, get_args
+
+from dagwright.core.expressions.queries import parse_query
+from dagwright.core.expressions.references import Field, Index, Item, Placeholder, ResultOf, Secret, Template
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, Join
+from dagwright.core.model.tools import Effects, problem_of_rule
+from dagwright.features.lookups.lookups import LOOKUP_TOOLS
+
+_KINDS: Mapping[str, Any] = {
+    "id": str,
+    "tool": str,
+    "arguments": dict,
+    "join": tuple,
+    "when": (str, NoneType),
+    "for_each": (list, tuple, NoneType),
+    "key": (tuple, NoneType),
+    "max_parallel": (int, NoneType),
+    "priority": int,
+    "approval": (str, dict),
+    "on_error": str,
+    "sub_plan": (CompiledPlan, NoneType),
+}
+_CHECKED = attrgetter(*_KINDS)
+_JOINS = get_args(get_args(Join)[0])
+_USUAL_JOIN = CompiledNode("").join
+"""The very object that all nodes have which say nothing of it."""
+_FIELDS = get_args(Field)
+_STEPS = frozenset({str, int})
+
+
+def unsound_part(plan: CompiledPlan) -> str | None:
+    """Returns what is wrong with a node, a tool or the output of a plan, in one sentence, or `None`.
+
+    Complexity: O(V) and the holes; some microseconds for a node.
+    """
+    inputs: Any = plan.inputs
+    if not isinstance(inputs, Mapping) or not all(isinstance(each, Mapping) for each in inputs.values()):
+        return "its inputs are no objects by name"
+    ids = {node.id for node in plan.nodes}
+    known: set[tuple[type, ...]] = set()
+    for node in plan.nodes:
+        # The nodes of a plan are of few shapes, and to look at a shape once is a third of the time.
+        shape = tuple(map(type, _CHECKED(node)))
+        if shape not in known and (problem := _wrong_kind(node)) is not None:
+            return f"the node {node.id!r}: {problem}"
+        known.add(shape)
+        if (problem := _problem_of(node, ids)) is not None:
+            return f"the node {node.id!r}: {problem}"
+    for name, tool in plan.tools.items():
+        if tool.effects_by is not None and (problem := problem_of_rule(tool.effects_by)) is not None:
+            return f"the tool {name!r}: effects_by: {problem}"
+    if not _lead_into(plan.output, plan.output_holes):
+        return "the references of its output stand where nothing is"
+    if (problem := _template_problem((template for _, template in plan.output_holes), ids)) is not None:
+        return f"its output: {problem}"
+    return None
+
+
+def _wrong_kind(node: CompiledNode) -> str | None:
+    for name, kind in _KINDS.items():
+        if not isinstance(getattr(node, name), kind):
+            return f"its {name!r} is a {type(getattr(node, name)).__name__}"
+    return None
+
+
+def _problem_of(node: CompiledNode, ids: Collection[str]) -> str | None:
+    if node.join is not _USUAL_JOIN:
+        kind, *wanted = node.join
+        if kind not in _JOINS or [type(each) for each in wanted] != [int]:
+            return "its 'join' is none"
+    if node.effects is not None and node.effects not in [*Effects]:
+        return "its 'effects' must be pure, read, idempotent or write"
+    if node.kind == "lookup" and (node.tool not in LOOKUP_TOOLS or node.for_each is not None):
+        return "it is hidden as a lookup, and is none"
+    if not _lead_into(node.arguments, node.holes):
+        return "the references of its arguments stand where nothing is"
+    if node.approval_holes and not _lead_into(node.approval, node.approval_holes):
+        return "the references of its approval stand where nothing is"
+    if node.item_holes and not _lead_into(node.for_each, node.item_holes):
+        return "the references of its items stand where nothing is"
+    templates = [template for _, template in (*node.holes, *node.item_holes, *node.approval_holes)]
+    templates += [each for each in (node.for_each, node.key) if isinstance(each, tuple)]
+    return _template_problem(templates, ids)
+
+
+def _lead_into(value: Any, holes: Iterable[Hole]) -> bool:
+    """Tells whether something stands at the path of each hole."""
+    for path, _ in holes:
+        current = value
+        for step in path:
+            is_there = (isinstance(current, dict) and isinstance(step, str) and step in current) or (
+                isinstance(current, list) and type(step) is int and 0 <= step < len(current)
+            )
+            if not is_there:
+                return False
+            current = current[step]
+    return True
+
+
+def _template_problem(templates: Iterable[Template], ids: Collection[str]) -> str | None:
+    for template in templates:
+        for part in template:
+            if not isinstance(part, str) and not _is_sound(part, ids):
+                return f"{part!r} is no reference that can be followed"
+        if not template:
+            return "a text of no parts"
+    return None
+
+
+def _is_sound(part: Any, ids: Collection[str]) -> bool:
+    # Not as a case, which takes three times as long: by far the most references are these.
+    if isinstance(part, ResultOf):
+        node: Any = part.node
+        return isinstance(node, str) and node in ids and part.field in _FIELDS and _is_path(part.path)
+    match part:
+        case Item(path):
+            return _is_path(path)
+        case Placeholder(name) | Secret(name):
+            return isinstance(name, str)
+        case Index():
+            return True
+    return False
+
+
+def _is_path(path: Any) -> bool:
+    if isinstance(path, str):
+        try:
+            parse_query(path)
+        except ValueError:
+            return False
+        return True
+    return isinstance(path, tuple) and _STEPS.issuperset(map(type, path))

@@ -1,0 +1,84 @@
+"""Many nodes as columns: the form of the pages that a large plan travels in.
+
+A node has some thirty fields, and the nodes of a large plan differ in three or four of them. As columns, what no node
+has costs nothing, and what all share is told once: two thirds of the time of as many objects.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from operator import attrgetter
+from typing import Any
+
+from dagwright.core.model.compiled import (
+    CONVERTED_FIELDS,
+    NODE_DEFAULTS,
+    NODE_KINDS,
+    CompiledNode,
+    field_from_json,
+    field_to_json,
+)
+
+_NUMBERS = frozenset({"dependencies", "members", "reads"})
+"""Fields of numbers alone, which are JSON as they stand."""
+
+
+def nodes_to_columns(nodes: Sequence[CompiledNode], instead: Mapping[str, Sequence[Any]] | None = None) -> Any:
+    """Returns nodes as JSON: `{"same": {field: value}, "each": {field: [value of each node]}}`.
+
+    Fields in which every node has the default are left out.
+
+    Args:
+        instead: field -> values that stand for those of the nodes.
+    """
+    same: dict[str, Any] = {}
+    each: dict[str, Any] = {}
+    for name, default in NODE_DEFAULTS.items():
+        column = (instead or {}).get(name) or list(map(attrgetter(name), nodes))
+        # By identity, as `True` is equal to `1`.
+        first = column[0] if column else None
+        if name == "id":
+            each[name] = column
+        elif column.count(default) == len(column):
+            continue
+        elif all(value is first for value in column):
+            same[name] = _to_json(name, first)
+        else:
+            each[name] = [_to_json(name, value) for value in column] if name in CONVERTED_FIELDS else column
+    return {"same": same, "each": each}
+
+
+def nodes_from_columns(encoded: Any) -> list[CompiledNode]:
+    """Returns the nodes that `nodes_to_columns` encoded.
+
+    Raises:
+        ValueError: the form is not what it makes.
+    """
+    try:
+        same, each = encoded["same"], encoded["each"]
+        count = len(each["id"])
+        columns: dict[str, Any] = {name: repeat(default, count) for name, default in NODE_DEFAULTS.items()}
+        columns |= {name: repeat(_from_json(name, same[name]), count) for name in NODE_DEFAULTS if name in same}
+        for name in filter(each.__contains__, NODE_DEFAULTS):
+            column = each[name]
+            if type(column) is not list or len(column) != count:
+                raise ValueError(f"this is no part of a compiled plan: {name!r} is not told of each node")
+            columns[name] = [_from_json(name, value) for value in column] if name in CONVERTED_FIELDS else column
+        kinds = {*each.get("kind", ()), same.get("kind", "tool")}
+        if not all(type(name) is str for name in each["id"]) or not kinds <= {*NODE_KINDS}:
+            raise ValueError("this is no part of a compiled plan: a node has no id, or is of an unknown kind")
+        return list(map(CompiledNode, *columns.values()))
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"this is no part of a compiled plan: {error!r}") from None
+
+
+def _to_json(name: str, value: Any) -> Any:
+    is_json = value is None or name in _NUMBERS or name not in CONVERTED_FIELDS
+    return value if is_json else field_to_json(name, value)
+
+
+def _from_json(name: str, value: Any) -> Any:
+    if name in _NUMBERS:
+        return tuple(value)
+    if value is None:
+        return None
+    return field_from_json(name, value) if name in CONVERTED_FIELDS else value

@@ -1,0 +1,165 @@
+"""Contracts a compiled plan: pure nodes that can run together become one region, which runs as one activity.
+
+A pure node's *wait set* are the nodes outside of its region that it hangs on through nothing but pure nodes. Pure nodes
+of one task queue with equal wait sets are one region. So a region may start exactly when each of its nodes would have
+all that it needs from outside, and nothing that it does hangs on what comes after it: were a node s of another kind
+between two parts of a region, s would be in the wait set of the later part, so in that of the earlier one, and would
+be its own ancestor.
+
+Nodes keep their numbers, their edges and their order. A node of a region has the kind `reported`: its end is told by
+the region, one node of the kind `region` behind all nodes of the plan.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, with_kind
+from dagwright.core.model.graph import dependents_of
+from dagwright.core.model.plan import MAX_ID_BYTES
+from dagwright.core.model.tools import Effects, ToolDeclaration
+
+REGION_PREFIX = "region:"
+"""Begins the id of a region; the id of its first node follows."""
+
+_LARGEST_WAIT_SET = 256
+"""Nodes that a wait set collects over pure nodes; past it a new region begins, or the sets would cost V x E."""
+
+_USUAL_DELAYS = (RetryRule().first_delay_s, RetryRule().factor, RetryRule().max_delay_s)
+
+_Key = tuple[str, int, int]
+"""Of a region: its task queue, how often a wait set before it grew too large, the number of its wait set."""
+
+
+def contract(plan: CompiledPlan) -> CompiledPlan:
+    """Returns the plan with its pure nodes in regions, and its sub-plans contracted too.
+
+    A region of one node would gain nothing, so that node stays an activity of its own.
+
+    Complexity: O(V + E) steps, each over a wait set of at most some hundred nodes.
+    """
+    nodes = [
+        replace(node, sub_plan=contract(node.sub_plan)) if node.sub_plan is not None else node for node in plan.nodes
+    ]
+    members = [group for group in _groups(nodes, plan.tools) if len(group) > 1]
+    for number in (number for group in members for number in group):
+        nodes[number] = with_kind(nodes[number], "reported")
+    prefix = _free_prefix(nodes)
+    return replace(plan, nodes=(*nodes, *(_region_of(group, nodes, prefix) for group in members)))
+
+
+def can_be_in_region(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
+    """Tells whether a region can run a node: a single call of a pure tool that waits for all it needs."""
+    return (
+        node.kind == "tool"
+        and tool is not None
+        and tool.effects is Effects.PURE
+        and not (tool.is_foreign or tool.worker is not None)
+        and tool.max_parallel is None
+        and node.join[0] == "all"
+        and node.for_each is None
+        and node.heartbeat_s is None
+        and node.approval in ("policy", "never")
+        and node.on_error != "ask"
+        and (node.retry.first_delay_s, node.retry.factor, node.retry.max_delay_s) == _USUAL_DELAYS
+    )
+
+
+class _WaitSets:
+    """Wait sets by number: equal sets have one number, and the union of two is worked out once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[frozenset[int], int] = {frozenset(): 0}
+        self._sets: list[frozenset[int]] = [frozenset()]
+
+    def joined(self, numbers: set[int], outside: set[int]) -> int | None:
+        """Returns the number of the union of sets and of nodes, or `None` if it would be too large."""
+        if len(numbers) == 1 and not outside:
+            return next(iter(numbers))
+        union = frozenset(outside).union(*(self._sets[number] for number in numbers))
+        if numbers and len(union) > _LARGEST_WAIT_SET:
+            return None
+        return self.number_of(union)
+
+    def number_of(self, waits: frozenset[int]) -> int:
+        found = self._numbers.setdefault(waits, len(self._sets))
+        if found == len(self._sets):
+            self._sets.append(waits)
+        return found
+
+
+def _groups(nodes: Sequence[CompiledNode], tools: Mapping[str, ToolDeclaration]) -> list[list[int]]:
+    """Returns the regions, each with its nodes in an order in which they can run, first by first node."""
+    able = {number for number, node in enumerate(nodes) if can_be_in_region(node, tools.get(node.tool))}
+    if len(able) < 2:
+        return []
+    keys: dict[int, _Key] = {}
+    sets = _WaitSets()
+    groups: dict[_Key, list[int]] = {}
+    for number in _in_order([node.dependencies for node in nodes]):
+        if number not in able:
+            continue
+        key = _key_of(number, nodes, keys, sets=sets, queue=tools[nodes[number].tool].task_queue or "")
+        keys[number] = key
+        groups.setdefault(key, []).append(number)
+    return sorted(groups.values(), key=min)
+
+
+def _key_of(
+    number: int, nodes: Sequence[CompiledNode], keys: Mapping[int, _Key], *, sets: _WaitSets, queue: str
+) -> _Key:
+    """Returns the region that a pure node belongs to; what it needs has been looked at before."""
+    needed = nodes[number].dependencies
+    found = set(map(keys.get, needed))
+    if len(found) == 1 and (only := found.pop()) is not None and only[0] == queue:
+        # By far the most cases, and there may be thousands of edges.
+        return only
+    growth = max((keys[each][1] for each in needed if each in keys and keys[each][0] == queue), default=0)
+    inside = {each for each in needed if each in keys and keys[each][:2] == (queue, growth)}
+    waits = sets.joined({keys[each][2] for each in inside}, {each for each in needed if each not in inside})
+    if waits is None:
+        return queue, growth + 1, sets.number_of(frozenset(needed))
+    return queue, growth, waits
+
+
+def _in_order(dependencies: Sequence[Sequence[int]]) -> list[int]:
+    """Returns the nodes in an order in which each comes after all it needs, ties in plan order (Kahn 1962)."""
+    dependents = dependents_of(dependencies)
+    remaining = [len(needed) for needed in dependencies]
+    order = [number for number, count in enumerate(remaining) if not count]
+    for number in order:
+        for dependent in dependents[number]:
+            remaining[dependent] -= 1
+            if not remaining[dependent]:
+                order.append(dependent)
+    return order
+
+
+def _region_of(members: Sequence[int], nodes: Sequence[CompiledNode], prefix: str) -> CompiledNode:
+    inside = set(members)
+    first = nodes[min(members)]
+    outside = {number for member in members for number in nodes[member].dependencies if number not in inside}
+    region_id = prefix + first.id
+    return CompiledNode(
+        # An id that is long already would be too long with the prefix.
+        id=region_id if len(region_id.encode(errors="replace")) <= MAX_ID_BYTES else f"{prefix}#{min(members)}",
+        kind="region",
+        tool=first.tool,
+        title=_title_of(members, nodes),
+        dependencies=tuple(sorted(outside)),
+        join=("all_done", 0),
+        priority=min(nodes[member].priority for member in members),
+        members=tuple(members),
+    )
+
+
+def _title_of(members: Sequence[int], nodes: Sequence[CompiledNode]) -> str:
+    first, last = nodes[members[0]], nodes[members[-1]]
+    return f"{len(members)} pure steps: {first.title or first.id} … {last.title or last.id}"
+
+
+def _free_prefix(nodes: Sequence[CompiledNode]) -> str:
+    """Returns a beginning that no id of the plan has."""
+    prefix = REGION_PREFIX
+    while any(node.id.startswith(prefix) for node in nodes):
+        prefix = "~" + prefix
+    return prefix

@@ -1,0 +1,265 @@
+"""Reads the text of a condition: which values it reads, and where.
+
+Each path that a condition reads (`fetch.result.rows[0].n`) becomes a variable of its own in the program that is
+run, and so does what `size(path)` and `has(path)` say of it. The library copies a variable as often as it is
+named, so a program must be given the parts that it reads and not the whole results around them.
+
+This module must not import the scheduler, and it evaluates nothing but quoted texts.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from dagwright.core.expressions.cel_program import compile_cel
+from dagwright.core.expressions.condition_errors import BadCondition
+
+Source = Literal["nodes", "inputs", "item", "index"]
+Steps = tuple[str | int, ...]
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space> \s+ | //[^\n]* )
+  | (?P<string>
+        (?:[rR][bB]?|[bB][rR]) (?: \"{3}.*?\"{3} | '{3}.*?'{3} | "[^"]*" | '[^']*' )
+      | [bB]? (?: \"{3}(?:\\.|[^\\])*?\"{3} | '{3}(?:\\.|[^\\])*?'{3} | "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' )
+    )
+  | (?P<name> [A-Za-z_]\w* )
+  | (?P<number> [0-9][\w.]* )
+  | (?P<sign> . )
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+_KEYWORDS = frozenset({"true", "false", "null", "in"})
+_OWN_NAMES = frozenset({"inputs", "item", "index"})
+_MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
+_UNORDERED_MACROS = frozenset({"map", "filter"})
+_LONGEST_PATTERN = 200
+"""Characters of a pattern in `matches()`; the library compiles it again for every evaluation."""
+
+
+class Token(NamedTuple):
+    """A word, text, number or sign of a condition, and where it stands."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One place at which a condition reads a value.
+
+    Args:
+        variable: its name in the program.
+        source: where the path starts; with `nodes`, `node` is the id.
+        steps: object keys and list indices behind that.
+        asks: the value itself, its size, or whether it is there.
+        in_loop: it stands inside of a comprehension, so it is read for every element.
+    """
+
+    variable: str
+    source: Source
+    node: str
+    steps: Steps
+    asks: Literal["value", "size", "presence"]
+    in_loop: bool
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was found in the text of a condition.
+
+    Args:
+        program: the text with a variable in the place of every path.
+        reads: in order of their place.
+        names: every name in the text that could be a variable; for a check against what the library found.
+        loops: count of comprehensions.
+        element_reads: places that read the element of a comprehension.
+        signs: the text's signs, for an estimate of its work.
+        patterns: the patterns of `matches()`.
+    """
+
+    program: str = ""
+    reads: list[Read] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    loops: int = 0
+    element_reads: int = 0
+    signs: str = ""
+    patterns: list[str] = field(default_factory=list)
+
+
+def read_text(text: str, is_node: Callable[[str], bool]) -> Reading:
+    """Returns what the text of a condition reads.
+
+    Args:
+        text: a CEL expression, taken as right.
+        is_node: tells whether a text is the id of a node of the plan.
+
+    Raises:
+        ValueError: it reads what is not there, or uses what is not allowed in a condition.
+
+    Complexity: linear in the text.
+    """
+    return _TextReader(text, is_node).read()
+
+
+class _TextReader:
+    """Goes over the tokens of one text from left to right."""
+
+    def __init__(self, text: str, is_node: Callable[[str], bool]) -> None:
+        self.text = text
+        self.is_node = is_node
+        found = (Token(match.lastgroup or "", match[0], *match.span()) for match in _TOKEN.finditer(text))
+        self.tokens = [token for token in found if token.kind != "space"]
+        self.reading = Reading(signs="".join(token.text for token in self.tokens if token.kind == "sign"))
+        self.prefix = "_p"
+        while any(token.text.startswith(self.prefix) for token in self.tokens):
+            self.prefix += "_"
+        self.pieces: list[str] = []
+        self.copied = 0
+        # The comprehension around the current token: the name of its element and the token that closes it.
+        self.element, self.loop_end = "", -1
+
+    def read(self) -> Reading:
+        place = 0
+        while place < len(self.tokens):
+            token = self.tokens[place]
+            after_dot = self._is_sign(place - 1, ".")
+            if token.kind != "name":
+                place += 1
+            elif self._is_sign(place + 1, "("):
+                if token.text == "matches":
+                    self.reading.patterns.append(self._pattern(place))
+                place = self._enter_loop(place) if after_dot and token.text in _MACROS else place + 1
+            elif after_dot or token.text in _KEYWORDS:
+                place += 1
+            else:
+                place = self._take_name(place)
+        self.pieces.append(self.text[self.copied :])
+        self.reading.program = "".join(self.pieces)
+        return self.reading
+
+    def _enter_loop(self, place: int) -> int:
+        macro = self.tokens[place].text
+        if macro in _UNORDERED_MACROS:
+            raise ValueError(f"{macro}() cannot be used in a condition; use all(), exists() or exists_one()")
+        if place < self.loop_end:
+            raise ValueError(f"{macro}() cannot stand inside another comprehension")
+        if len(self.tokens) <= place + 3 or self.tokens[place + 2].kind != "name":
+            return place + 1
+        self.element, self.loop_end = self.tokens[place + 2].text, self._closing(place + 1)
+        self.reading.loops += 1
+        self.reading.names.add(self.element)
+        return place + 3
+
+    def _closing(self, place: int) -> int:
+        depth = 0
+        for index in range(place, len(self.tokens)):
+            token = self.tokens[index]
+            if token.kind == "sign":
+                depth += (token.text in "([{") - (token.text in ")]}")
+            if not depth:
+                return index
+        return len(self.tokens)
+
+    def _pattern(self, place: int) -> str:
+        closing = self._closing(place + 1)
+        pattern = self.tokens[closing - 1]
+        if pattern.kind != "string" or self.tokens[closing - 2].text not in ("(", ","):
+            raise ValueError("the pattern of matches() must be a text in quotes")
+        if "{" in pattern.text or len(pattern.text) > _LONGEST_PATTERN:
+            # A count makes a compiled pattern as large as it says: 90 ms for (\w{100}){2}.
+            message = f"the pattern of matches() can have {_LONGEST_PATTERN} characters and no counts in braces"
+            raise ValueError(message)
+        return pattern.text
+
+    def _take_name(self, place: int) -> int:
+        """Takes a name that stands for a value; returns the place behind its path."""
+        name = self.tokens[place].text
+        self.reading.names.add(name)
+        in_loop = place < self.loop_end
+        if in_loop and name == self.element:
+            self.reading.element_reads += 1
+            return place + 1
+        source: Source = "nodes"
+        node, end = "", place + 1
+        if name == "nodes":
+            node, end = self._node_of_nodes(place)
+        elif name in _OWN_NAMES:
+            source = name  # type: ignore[assignment]  # the set holds the other sources
+        else:
+            node = name
+        if source == "nodes" and not self.is_node(node):
+            raise BadCondition(f"there is no node {node!r}", unknown=node)
+        steps, end = self._steps(end)
+        self._add(place, end, source=source, node=node, steps=steps, in_loop=in_loop)
+        return end
+
+    def _node_of_nodes(self, place: int) -> tuple[str, int]:
+        """Returns the id behind the word `nodes`, which means all of them even where a node has that id."""
+        steps, end = self._steps(place + 1, most=1)
+        if not steps or not isinstance(steps[0], str):
+            raise ValueError('after `nodes` comes the id of a node in brackets and quotes, such as nodes["my node"]')
+        return unicodedata.normalize("NFC", steps[0]), end
+
+    def _steps(self, place: int, *, most: int = 4_000) -> tuple[Steps, int]:
+        """Returns the keys and indices that stand at a place, and the place behind them."""
+        steps: list[str | int] = []
+        while len(steps) < most:
+            if self._is_sign(place, ".") and self._kind(place + 1) == "name" and not self._is_sign(place + 2, "("):
+                steps.append(self.tokens[place + 1].text)
+                place += 2
+                continue
+            step = self._key(place + 1) if self._is_sign(place, "[") and self._is_sign(place + 2, "]") else None
+            if step is None:
+                break
+            steps.append(step)
+            place += 3
+        return tuple(steps), place
+
+    def _key(self, place: int) -> str | int | None:
+        token = self.tokens[place]
+        if token.kind == "number":
+            return int(token.text) if token.text.isdecimal() else None
+        return _text_of(token.text) if token.kind == "string" else None
+
+    def _add(self, first: int, end: int, *, source: Source, node: str, steps: Steps, in_loop: bool) -> None:
+        """Puts a variable where a path stands, together with the size() or has() around it."""
+        asks: Literal["value", "size", "presence"] = "value"
+        is_call = self._is_sign(first - 1, "(") and self._is_sign(end, ")") and not self._is_sign(first - 3, ".")
+        function = self.tokens[first - 2].text if is_call and self._kind(first - 2) == "name" else ""
+        if function in ("size", "has"):
+            asks = "size" if function == "size" else "presence"
+            first, end = first - 2, end + 1
+        elif [token.text for token in self.tokens[end : end + 4]] == [".", "size", "(", ")"]:
+            asks, end = "size", end + 4
+        variable = f"{self.prefix}{len(self.reading.reads)}"
+        self.reading.reads.append(Read(variable, source, node, steps, asks, in_loop))
+        # A word may stand right before a bracket that goes: `1 in[...]`.
+        self.pieces += [self.text[self.copied : self.tokens[first].start], f" {variable} "]
+        self.copied = self.tokens[end - 1].end
+
+    def _is_sign(self, place: int, sign: str) -> bool:
+        return 0 <= place < len(self.tokens) and self.tokens[place].text == sign
+
+    def _kind(self, place: int) -> str:
+        return self.tokens[place].kind if 0 <= place < len(self.tokens) else ""
+
+
+@lru_cache(maxsize=1024)
+def _text_of(literal: str) -> str | None:
+    """Returns the text that a CEL literal stands for; `None` for bytes."""
+    if literal[0] in "\"'" and "\\" not in literal and literal[:3] not in ('"""', "'''"):
+        return literal[1:-1]
+    value = compile_cel(literal).execute({})
+    return value if isinstance(value, str) else None
+
+
+def names_of(reads: Sequence[Read]) -> tuple[str, ...]:
+    """Returns the ids of the nodes that are read, distinct, in order of their first mention."""
+    return tuple(dict.fromkeys(read.node for read in reads if read.source == "nodes"))

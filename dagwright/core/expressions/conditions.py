@@ -1,0 +1,325 @@
+"""`when`: a condition in CEL over results, inputs and the item (docs/writing-plans.md).
+
+Conditions are evaluated in workflow code, so they must be quick and give the same answer at every replay.
+Therefore comprehensions do not nest, and `map` and `filter` are refused: the library iterates maps in
+random order, and those two let the order show. What an evaluation costs is estimated before it is made, from the
+sizes of the values and never from a clock, so that whoever asks can refuse what would take too long.
+
+Null-safe means: where a value is null or missing and the condition needs it, the condition is false.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from dagwright.core.expressions.cel_program import compile_cel
+from dagwright.core.expressions.condition_errors import BadCondition, syntax_error
+from dagwright.core.expressions.condition_parser import Read, Reading, Steps, names_of, read_text
+from dagwright.core.expressions.paths import MissingValue, describe_type, format_path, get_value
+from dagwright.core.expressions.references import NODE_VALUE_FIELDS, no_field
+from dagwright.core.expressions.stored_values import StoredValue, TooLargeHere, WorkerText
+
+if TYPE_CHECKING:
+    import cel
+
+_LONGEST = 4_000
+"""Characters of a condition; a person writes far fewer."""
+
+WORK_OF_EVALUATION = 10
+"""Work of the smallest condition."""
+_WORK_OF_ITERATION = 2
+_WORK_OF_PATTERN = 100
+_WORK_OF_CLASS = 1_000
+"""Work of a class such as `\\w` in a pattern, whose tables for Unicode take half a millisecond."""
+
+Measure = Callable[[Read, Any], tuple[int, int]]
+"""Returns what a value costs to hand over, and the length of the longest list or object in it."""
+_CLASS = re.compile(r"\\+")
+"""In a raw text a class begins with one backslash, elsewhere with two."""
+
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A parsed condition.
+
+    Args:
+        text: as written.
+        nodes: ids of the nodes whose results it reads, in the order of their first mention.
+        uses_item: it reads `item` or `index`, so it is asked for each item of a `for_each`.
+        reading: what it reads, and the program that is run.
+    """
+
+    text: str
+    nodes: tuple[str, ...]
+    uses_item: bool
+    reading: Reading = field(repr=False)
+
+
+class ConditionFailed(Exception):
+    """A condition cannot be evaluated to true or false; the message says why."""
+
+
+def parse_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
+    """Returns what a condition reads, after a full check.
+
+    Args:
+        text: a CEL expression.
+        is_node: tells whether a text is the id of a node of the plan.
+
+    Raises:
+        ValueError: it is no CEL expression, reads what is not there, or uses what is not allowed in a condition.
+    """
+    if len(text) > _LONGEST:
+        raise ValueError(f"the condition has {len(text)} characters; at most {_LONGEST} are allowed")
+    program = _compiled(text)
+    condition = read_condition(text, is_node)
+    for name in program.variables():
+        if name not in condition.reading.names:
+            raise BadCondition(f"there is no node {name!r}", unknown=name)
+    for read in condition.reading.reads:
+        if read.source == "nodes":
+            _check_field(read)
+    _compiled(condition.reading.program)
+    return condition
+
+
+def _check_field(read: Read) -> None:
+    """Refuse what no node has.
+
+    Raises:
+        BadCondition: it is another field than `NODE_VALUE_FIELDS`, or the node itself is read as a value.
+    """
+    if read.steps and read.steps[0] in NODE_VALUE_FIELDS:
+        return
+    if read.steps:
+        message, hint = no_field(read.node, str(read.steps[0]))
+        raise BadCondition(message, hint=hint)
+    if read.asks == "value":
+        raise BadCondition(f"{read.node!r} is a node and not a value", hint=f"write {read.node}.result")
+
+
+def read_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
+    """Returns a condition that `parse_condition` let pass before.
+
+    Raises:
+        ValueError: it reads what is not there, or uses what is not allowed in a condition.
+    """
+    reading = read_text(text, is_node)
+    uses_item = any(read.source in ("item", "index") for read in reading.reads)
+    return Condition(text, names_of(reading.reads), uses_item, reading)
+
+
+@lru_cache(maxsize=4096)
+def _compiled(text: str) -> "cel.Program":
+    try:
+        return compile_cel(text)
+    except (ValueError, RecursionError) as error:
+        raise syntax_error(text, error) from None
+
+
+@dataclass(slots=True)
+class Values:
+    """The values that a condition reads.
+
+    Args:
+        variables: of the program; what is missing stays unbound, so that the program fails where it needs it.
+        lacks: one of them is null or missing.
+        unsized: what has no size where its size was asked.
+        size, longest: of all of them in sum, as a `Measure` tells it.
+        loop_size: as `size`, of those inside of comprehensions.
+    """
+
+    variables: dict[str, Any] = field(default_factory=dict)
+    lacks: bool = False
+    unsized: str = ""
+    size: int = 0
+    longest: int = 0
+    loop_size: int = 0
+
+    def take(self, read: Read, start: Any, *, measure: Measure) -> None:
+        """Adds the value of one place; `start` is where its path starts."""
+        if read.asks == "presence":
+            self._take_presence(read, start)
+            return
+        value = _walk(start, read.steps)
+        if value is _MISSING or value is None:
+            self.lacks = True
+        if isinstance(value, StoredValue | WorkerText):
+            value = _told_value(value, read)
+        elif read.asks == "size":
+            if isinstance(value, str):
+                value = value.encode(errors="replace")
+            elif value is not _MISSING and value is not None and not isinstance(value, list | dict):
+                self.unsized = describe_type(value)
+            value = len(value) if isinstance(value, list | dict | bytes) else _MISSING
+        if value is _MISSING:
+            return
+        self.variables[read.variable] = value
+        size, longest = measure(read, value)
+        self.size += size
+        self.longest += longest
+        self.loop_size += size if read.in_loop else 0
+
+    def _take_presence(self, read: Read, start: Any) -> None:
+        parent = _walk(start, read.steps[:-1])
+        if _is_object(parent) or not read.steps:
+            value = _walk(start, read.steps)
+            self.variables[read.variable] = value is not _MISSING
+            self.lacks = self.lacks or value is _MISSING or value is None
+        else:
+            self.lacks = True
+        self.size += 1
+        self.loop_size += read.in_loop
+
+
+def _walk(value: Any, steps: Steps) -> Any:
+    for number, step in enumerate(steps):
+        if isinstance(value, StoredValue):
+            try:
+                return get_value(value, steps[number:], start="")
+            except MissingValue:
+                return _MISSING
+        if isinstance(value, dict):
+            value = value.get(step, _MISSING)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return _MISSING
+    return value
+
+
+def _is_object(value: Any) -> bool:
+    if isinstance(value, StoredValue):
+        return value.shape is not None and value.shape.type == "object"
+    return isinstance(value, dict)
+
+
+def _told_value(value: StoredValue | WorkerText, read: Read) -> Any:
+    """Returns what a condition asks of a value in the store."""
+    told = value.told if isinstance(value, StoredValue) else None
+    shape = told.shape if told is not None else None
+    if told is not None and read.asks == "size" and shape is not None:
+        return shape.length
+    if told is not None and told.state == "whole":
+        return told.value
+    place = read.source if read.source != "nodes" else read.node
+    raise TooLargeHere(f"when: {place}{format_path(read.steps)}", shape.size_bytes if shape is not None else None)
+
+
+def measure_value(_: Read, value: Any) -> tuple[int, int]:
+    """Returns what a value costs to hand over, in units of work, and the length of its longest list or object."""
+    if not isinstance(value, list | dict):
+        return (4 + len(value) // 100 if isinstance(value, str) else 1), 0
+    work, longest = 0, 0
+    stack: list[Any] = [value]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, StoredValue | WorkerText):
+            raise TooLargeHere("when: a part of what it reads", None)
+        if isinstance(current, str):
+            work += 4 + len(current) // 100
+        elif isinstance(current, list | dict):
+            work += 4
+            longest = max(longest, len(current))
+            if isinstance(current, dict):
+                work += 4 * len(current)
+                stack += current.values()
+            else:
+                stack += current
+        else:
+            work += 1
+    return work, longest
+
+
+def read_values(condition: Condition, scope: Mapping[str, Any], *, measure: Measure = measure_value) -> Values:
+    """Returns the values that are the same for every item.
+
+    Args:
+        condition: as `parse_condition` made it.
+        scope: `nodes` (id -> `{"result", "status", "error"}`) with the ids that the condition reads, and `inputs`.
+        measure: tells the size of a value; one that remembers is right as long as results do not change.
+    """
+    values = Values()
+    for read in condition.reading.reads:
+        if read.source == "nodes":
+            values.take(read, scope["nodes"][read.node], measure=measure)
+        elif read.source == "inputs":
+            values.take(read, scope["inputs"], measure=measure)
+    return values
+
+
+def missing_reads(condition: Condition, start_of: Callable[[Read], Any]) -> list[str]:
+    """Return the places that a condition reads and that are missing or null, such as `a.result.x is missing`.
+
+    What the condition itself asks with `has()`, and the item of a `for_each`, is left out.
+
+    Args:
+        start_of: returns the value at which the path of a read starts: a node's fields by name, or the inputs.
+    """
+    reads = [read for read in condition.reading.reads if read.source in ("nodes", "inputs")]
+    asked = {(read.source, read.node, read.steps) for read in reads if read.asks == "presence"}
+    found: dict[str, None] = {}
+    for read in reads:
+        paths = [read.steps[:end] for end in range(len(read.steps) + 1)]
+        if any((read.source, read.node, path) in asked for path in paths):
+            continue
+        start = start_of(read)
+        place = read.node if read.source == "nodes" else read.source
+        if read.source == "nodes" and _walk(start, read.steps[:1]) is None:
+            found[f"{place}{format_path(read.steps[:1])} is null"] = None
+            continue
+        value = _walk(start, read.steps)
+        if value is _MISSING or value is None:
+            found[f"{place}{format_path(read.steps)} is {'missing' if value is _MISSING else 'null'}"] = None
+    return [*found]
+
+
+def with_item(condition: Condition, fixed: Values, *, item: Any, index: int) -> Values:
+    """Returns the values of one item of a `for_each`: those that are the same for all of them, and its own."""
+    values = replace(fixed, variables=dict(fixed.variables))
+    for read in condition.reading.reads:
+        if read.source == "item":
+            values.take(read, item, measure=measure_value)
+        elif read.source == "index":
+            values.take(read, index, measure=measure_value)
+    return values
+
+
+def work_of(condition: Condition, values: Values) -> int:
+    """Returns what an evaluation costs, in the units of `WorkBudget`; more rather than less."""
+    reading = condition.reading
+    patterns = sum(_WORK_OF_PATTERN + _WORK_OF_CLASS * len(_CLASS.findall(pattern)) for pattern in reading.patterns)
+    # Every plus may copy all of its operands once more.
+    work = WORK_OF_EVALUATION + values.size * (1 + reading.signs.count("+")) + patterns
+    if reading.loops:
+        # A comprehension goes over a value that is read, or over a list that is written out with commas.
+        iterations = values.longest + reading.signs.count(",")
+        work += iterations * (_WORK_OF_ITERATION + values.loop_size + patterns) + values.size * reading.element_reads
+    return work
+
+
+def holds(condition: Condition, values: Values) -> bool:
+    """Returns whether a condition holds for the values that it reads.
+
+    Raises:
+        ConditionFailed: it is neither true nor false, or an operation does not fit its values.
+    """
+    try:
+        value = _compiled(condition.reading.program).execute(values.variables)
+    except (KeyError, IndexError):
+        return False
+    # The library raises whatever fits the operation, so the kinds are many; none of them is ours.
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        if values.lacks:
+            return False
+        reason = f"{values.unsized} has no size" if values.unsized else str(error).splitlines()[0]
+        raise ConditionFailed(f"{condition.text!r} cannot be evaluated: {reason}") from None
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise ConditionFailed(f"{condition.text!r} is neither true nor false but {value!r:.60}")
+    return value

@@ -1,0 +1,163 @@
+"""Paths into JSON values: what follows `.result` in a reference.
+
+Names, `[0]` and `["any key"]` are walked here, because a missing step has to be told with what was there
+instead. Everything else of RFC 9535 (wildcards, slices, filters) goes to python-jsonpath.
+"""
+
+import json
+import re
+from typing import Any
+
+from dagwright.core.expressions.compute_budget import TooMuchWork, WorkBudget
+from dagwright.core.expressions.queries import QueryFailed, answer_query, parse_query, steps_for_each
+from dagwright.core.expressions.stored_values import Part, Path, StoredValue, TooLargeHere, WorkerText, is_whole
+
+_NAME = re.compile(r"""\.([^\s.\[\]{}"'*?$@()]+)""")
+_INDEX = re.compile(r"\[\s*(-?[0-9]{1,9})\s*\]")
+_QUOTED = re.compile(r"""\[\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*\]""", re.DOTALL)
+_SHOWN_KEYS = 12
+
+
+class MissingValue(Exception):
+    """A path leads nowhere; the message says where it stopped and what was there."""
+
+
+def parse_path(text: str) -> Path:
+    """Returns the path that a text after `.result` stands for.
+
+    Raises:
+        ValueError: the text is neither a list of steps nor an RFC 9535 query, or a query that could take too long.
+    """
+    steps: list[str | int] = []
+    position = 0
+    while position < len(text):
+        if match := _NAME.match(text, position):
+            steps.append(match[1])
+        elif match := _INDEX.match(text, position):
+            steps.append(int(match[1]))
+        elif match := _QUOTED.match(text, position):
+            steps.append(_unquoted(match[1]))
+        else:
+            return _parsed_query(text)
+        position = match.end()
+    return tuple(steps)
+
+
+def _unquoted(text: str) -> str:
+    if text[0] == "'":
+        text = '"' + text[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
+    value = json.loads(text, strict=False)
+    assert isinstance(value, str)
+    return value
+
+
+def _parsed_query(text: str) -> str:
+    query = "$" + text
+    parse_query(query)
+    return query
+
+
+def get_value(value: Any, path: Path, *, start: str, budget: WorkBudget | None = None) -> Any:
+    """Returns what stands at a path; for a query the list of all matches, in document order.
+
+    What lies in the payload store is a stored value, unless it is small and was told.
+
+    Args:
+        value: any JSON value.
+        path: as `parse_path` made it.
+        start: how to call `value` in a message, such as `fetch.result`.
+        budget: what a query may cost; without it a whole budget.
+
+    Raises:
+        MissingValue: a step is not there, or a query cannot be applied.
+        TooMuchWork: a query would take too long.
+    """
+    if isinstance(value, StoredValue):
+        return _get_stored(value, path, start=start)
+    if isinstance(path, str) and not is_whole(value):
+        return _ask_in_parts(value, path, start=start)
+    if isinstance(path, str):
+        try:
+            return answer_query(parse_query(path), value, budget=budget or WorkBudget())
+        except QueryFailed as error:
+            raise MissingValue(f"the query {path!r} cannot be applied to {start}: {error}") from None
+        except TooMuchWork as error:
+            raise TooMuchWork(f"the query {path!r} on {start}: {error}") from None
+    for number, step in enumerate(path):
+        # By far the most steps are there, and need no words for the place.
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+            continue
+        at = start + format_path(path[:number])
+        if isinstance(value, StoredValue):
+            return _get_stored(value, path[number:], start=at)
+        value = _get_step(value, step, at=at)
+    return value
+
+
+def _get_stored(value: StoredValue, path: Path, *, start: str) -> Any:
+    found, rest = value.at(path)
+    if not isinstance(found, Part):
+        return found
+    if found.state == "missing":
+        raise MissingValue(found.words)
+    return get_value(found.value, rest, start=start + format_path(path[: len(path) - len(rest)]))
+
+
+def _ask_in_parts(value: Any, query: str, *, start: str) -> list[Any]:
+    """Returns what a query finds in a value of which something lies in the store, if it asks each element alone."""
+    steps = steps_for_each(query)
+    if steps is None:
+        raise TooLargeHere(f"the query {query!r} reads what is large: a part of {start}", None)
+    found = []
+    for element in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        try:
+            found.append(get_value(element, steps, start=start))
+        except MissingValue:
+            continue
+    return found
+
+
+def _get_step(value: Any, step: str | int, *, at: str) -> Any:
+    if isinstance(value, dict):
+        key = str(step)
+        if key in value:
+            return value[key]
+        keys = sorted(map(str, value))
+        shown = ", ".join(keys[:_SHOWN_KEYS]) + (", …" if len(keys) > _SHOWN_KEYS else "")
+        raise MissingValue(f"{key!r} not found in {at}; it has {shown or 'no keys'}")
+    if isinstance(value, list):
+        if not isinstance(step, int):
+            raise MissingValue(f"{step!r} not found in {at}; it is a list of {len(value)}")
+        if -len(value) <= step < len(value):
+            return value[step]
+        raise MissingValue(f"[{step}] not found in {at}; it has {len(value)} items")
+    raise MissingValue(f"{step!r} not found in {at}; it is {describe_type(value)}")
+
+
+def describe_type(value: Any) -> str:
+    """Returns what JSON calls the type of a value, with its article."""
+    if isinstance(value, StoredValue):
+        return f"a {value.shape.type}" if value.shape is not None and value.shape.type != "object" else "an object"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str | WorkerText):
+        return "a text"
+    return "a list" if isinstance(value, list) else "an object"
+
+
+def format_path(path: Path) -> str:
+    """Returns the text of a path, such as `.data[0]["odd key"]`."""
+    if isinstance(path, str):
+        return path[1:]
+    return "".join(_format_step(step) for step in path)
+
+
+def _format_step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if _NAME.fullmatch("." + step) else f"[{json.dumps(step, ensure_ascii=False)}]"

@@ -1,0 +1,198 @@
+"""Queries of RFC 9535 over results: which are allowed, and what they cost.
+
+Queries are answered in workflow code, so `match()` and `search()` are refused, whose patterns can take exponential
+time, and so is what makes a query read everything again for each element. What is left costs the size of what it
+reads, times its depth where it descends twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jsonpath
+from jsonpath import filter as filters
+from jsonpath.segments import JSONPathRecursiveDescentSegment
+from jsonpath.selectors import Filter, IndexSelector, NameSelector, SliceSelector, WildcardSelector
+
+from dagwright.core.expressions.compute_budget import WorkBudget
+
+_MOST_DESCENTS = 2
+_MOST_FILTERS = 3
+_MOST_SELECTORS = 16
+"""Product of the selectors of all brackets; `[0,0][0,0]…` would double with every pair of brackets."""
+_WORK_OF_ELEMENT = 10
+"""Five microseconds in the library for each value that it looks at."""
+
+_SINGULAR = (NameSelector, IndexSelector)
+
+
+class QueryFailed(Exception):
+    """A query cannot be applied to a value; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query that was checked.
+
+    Args:
+        path: what the library made of it.
+        start: its first selectors, as long as each of them finds one value or a slice.
+        is_flat: behind that it looks at the elements of one list or object and no deeper.
+        descents: count of `..`.
+        factor: how often it looks at a value.
+    """
+
+    path: jsonpath.JSONPath
+    start: Sequence[NameSelector | IndexSelector | SliceSelector]
+    is_flat: bool
+    descents: int
+    factor: int
+
+
+@lru_cache(maxsize=1024)
+def parse_query(text: str) -> Query:
+    """Returns a query, which begins with `$`.
+
+    Raises:
+        ValueError: it is no query, or one that could take too long.
+    """
+    try:
+        path = jsonpath.JSONPathEnvironment(strict=True).compile(text)
+    except (jsonpath.JSONPathError, RecursionError) as error:
+        raise ValueError(f"{text[1:]!r} is no path: {str(error).splitlines()[0]}") from None
+    if not isinstance(path, jsonpath.JSONPath):
+        raise ValueError(f"{text[1:]!r} is no path: it is more than one query")
+    found = _Parts()
+    found.look_at(path)
+    if found.descents > _MOST_DESCENTS or found.filters > _MOST_FILTERS or found.selectors > _MOST_SELECTORS:
+        raise ValueError(
+            f"{text[1:]!r} could take too long: a query has at most {_MOST_DESCENTS} times '..', {_MOST_FILTERS} "
+            f"filters, and {_MOST_SELECTORS} selectors multiplied over its brackets"
+        )
+    start = _start_of(path)
+    is_flat = len(path.segments) <= len(start) + 1 + found.names_behind and not found.descents and not found.is_deep
+    return Query(path, start, is_flat, found.descents, found.selectors * (1 + found.comparisons))
+
+
+@lru_cache(maxsize=1024)
+def steps_for_each(text: str) -> tuple[str | int, ...] | None:
+    """Returns the steps that a query takes into each element, such as `("a", 0)` for `$[*].a[0]`; `None` for others."""
+    first, *rest = parse_query(text).path.segments
+    if isinstance(first, JSONPathRecursiveDescentSegment) or len(first.selectors) != 1:
+        return None
+    steps: list[str | int] = []
+    for segment in rest:
+        selector = segment.selectors[0]
+        if isinstance(segment, JSONPathRecursiveDescentSegment) or len(segment.selectors) != 1:
+            return None
+        if isinstance(selector, NameSelector):
+            steps.append(selector.name)
+        elif isinstance(selector, IndexSelector):
+            steps.append(selector.index)
+        else:
+            return None
+    return tuple(steps) if isinstance(first.selectors[0], WildcardSelector) else None
+
+
+def answer_query(query: Query, value: Any, *, budget: WorkBudget) -> list[Any]:
+    """Returns all matches of a query, in document order.
+
+    Raises:
+        QueryFailed: it cannot be applied to the value.
+        TooMuchWork: it would take too long.
+    """
+    elements = _extent(query, value, most=budget.left // (_WORK_OF_ELEMENT * query.factor))
+    budget.spend(_WORK_OF_ELEMENT * (1 + elements * query.factor))
+    try:
+        return list(query.path.findall(value))
+    except (jsonpath.JSONPathError, RecursionError) as error:
+        raise QueryFailed(str(error)) from None
+
+
+class _Parts:
+    """Counts what makes a query dear."""
+
+    def __init__(self) -> None:
+        self.descents = 0
+        self.filters = 0
+        self.selectors = 1
+        self.comparisons = 0
+        self.names_behind = 0
+        self.is_deep = False
+
+    def look_at(self, path: jsonpath.JSONPath, *, in_filter: bool = False) -> None:
+        for segment in path.segments:
+            self.descents += isinstance(segment, JSONPathRecursiveDescentSegment)
+            self.selectors *= len(segment.selectors)
+            for selector in segment.selectors:
+                if isinstance(selector, Filter):
+                    self.filters += 1
+                    self.look_into(selector.expression)
+                self.is_deep |= in_filter and not isinstance(selector, _SINGULAR)
+        if not in_filter:
+            for segment in reversed(path.segments):
+                if len(segment.selectors) != 1 or not isinstance(segment.selectors[0], _SINGULAR):
+                    break
+                self.names_behind += 1
+
+    def look_into(self, expression: filters.BaseExpression) -> None:
+        if isinstance(expression, filters.FunctionExtension):
+            if expression.name in ("match", "search"):
+                raise ValueError(
+                    f"{expression.name}() cannot be used in a query; let a tool or `when` compare the text"
+                )
+            for argument in expression.args:
+                self.look_into(argument)
+        elif isinstance(expression, filters.RelativeFilterQuery):
+            self.comparisons += 1
+            self.look_at(expression.path, in_filter=True)
+        elif isinstance(expression, filters.FilterQuery):
+            raise ValueError("inside a filter `$` cannot be used, only `@`; it would read everything for each element")
+        else:
+            for child in expression.children():
+                self.look_into(child)
+
+
+def _start_of(path: jsonpath.JSONPath) -> list[NameSelector | IndexSelector | SliceSelector]:
+    start: list[NameSelector | IndexSelector | SliceSelector] = []
+    for segment in path.segments:
+        if isinstance(segment, JSONPathRecursiveDescentSegment) or len(segment.selectors) != 1:
+            break
+        selector = segment.selectors[0]
+        if not isinstance(selector, NameSelector | IndexSelector | SliceSelector):
+            break
+        start.append(selector)
+        if isinstance(selector, SliceSelector):
+            break
+    return start
+
+
+def _extent(query: Query, value: Any, *, most: int) -> int:
+    """Returns how many values a query looks at; more rather than less, unless there are more than `most`."""
+    for selector in query.start:
+        try:
+            match selector:
+                case NameSelector():
+                    value = value[selector.name] if isinstance(value, dict) else None
+                case IndexSelector():
+                    value = value[selector.index] if isinstance(value, list) else None
+                case SliceSelector():
+                    value = value[selector.slice] if isinstance(value, list) else None
+        except (LookupError, ValueError):
+            value = None
+    if query.is_flat:
+        return len(value) if isinstance(value, list | dict) else 0
+    count, depth, level = 0, 0, [value]
+    while level and count <= most:
+        count += len(level)
+        depth += 1
+        below: list[Any] = []
+        for current in level:
+            if isinstance(current, dict):
+                below += current.values()
+            elif isinstance(current, list):
+                below += current
+        level = below
+    # Where it descends twice, a value is looked at once for each value around it.
+    return count * depth if query.descents > 1 else count

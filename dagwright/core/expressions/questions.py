@@ -1,0 +1,117 @@
+"""Makes the request of a question whose references have been filled in.
+
+It must not import the scheduler.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pydantic_core
+
+from dagwright.core.expressions.resolution import as_text
+from dagwright.core.expressions.stored_values import StoredValue, Unfilled, WorkerText, is_whole
+from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
+from dagwright.core.model.answers import BadAnswer, default_answer
+from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.requests import Purpose, Request
+
+PROMPT_CHARACTERS = 8_000
+"""Longest prompt; what comes behind is left out."""
+OPTIONS = 1_000
+QUESTION_BYTES = 64 * 1024
+"""Options and schema of one question as JSON: they stand in the run itself, and in what it hands on."""
+
+
+class BadQuestion(Exception):
+    """A question cannot be asked, because of the values that its references have brought."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.error = NodeError("invalid_question", message)
+
+
+def request_of(
+    question: Mapping[str, Any], request_id: str, *, task: str, purpose: Purpose, tool: str = "", at: float
+) -> Request:
+    """Returns the request of a question.
+
+    Args:
+        question: as in `CompiledNode.arguments` of a human node, with every hole filled.
+        request_id: its id, and `task` the id of the node or item that asks.
+        at: seconds since the epoch.
+
+    Raises:
+        BadQuestion: it cannot be asked.
+    """
+    deadline_s, reminder_s = question.get("deadline_s"), question.get("reminder_s")
+    request = Request(
+        id=request_id,
+        task=task,
+        purpose=purpose,
+        type=question.get("type", "APPROVAL"),
+        prompt=_prompt_of(question.get("prompt"), tool or task),
+        opened_at=at,
+        schema=question.get("schema"),
+        options=question.get("options"),
+        multiple=question.get("multiple", False),
+        takes_text=question.get("takes_text", False),
+        assignee=question.get("assignee"),
+        channel=question.get("channel", "any"),
+        deadline_s=deadline_s,
+        deadline_at=None if deadline_s is None else at + deadline_s,
+        reminder_s=reminder_s,
+        next_reminder_at=None if reminder_s is None else at + reminder_s,
+        on_timeout=question.get("on_timeout", "fail"),
+        tool=tool,
+    )
+    _check(request)
+    return request
+
+
+def _prompt_of(prompt: Any, name: str) -> str:
+    if prompt is None or prompt == "":
+        return f"May {name!r} go on?" if name else ""
+    shown = prompt if is_whole(prompt) else with_shown(prompt, _shown_in_prompt)
+    text = as_text(shown)
+    return text if len(text) <= PROMPT_CHARACTERS else text[: PROMPT_CHARACTERS - 1] + "…"
+
+
+def _shown_in_prompt(part: Unfilled) -> Any:
+    """Returns what a person reads where a value lies in the payload store."""
+    if isinstance(part, WorkerText):
+        return "".join(each if isinstance(each, str) else _beginning_of(each) for each in part.parts)
+    return _beginning_of(part)
+
+
+def _beginning_of(part: Any) -> str:
+    if isinstance(part, StoredValue) and part.shape is not None:
+        return f"{part.shape.preview}… ({part.shape.size_bytes:,} bytes)"
+    return str(shown_in_arguments(part)) if isinstance(part, StoredValue | WorkerText) else as_text(part)
+
+
+def _check(request: Request) -> None:
+    parts = [request.schema, request.options, request.on_timeout]
+    if not is_whole(parts) or len(pydantic_core.to_json(parts)) > QUESTION_BYTES:
+        raise BadQuestion(f"options and schema of a question may have {QUESTION_BYTES:,} bytes as JSON, not more")
+    if request.assignee is not None and not isinstance(request.assignee, str):
+        raise BadQuestion(f"assignee: expected the name of somebody, not {request.assignee!r:.80}")
+    # What a reference brought may be anything.
+    last: Any = request.on_timeout
+    while isinstance(last, Mapping) and "escalate" in last:
+        if not isinstance(last["escalate"], str):
+            raise BadQuestion(f"on_timeout: expected the assignee to escalate to, not {last['escalate']!r:.80}")
+        last = last.get("then", "fail")
+    if request.type == "SELECTION" and not (isinstance(request.options, list) and 0 < len(request.options) <= OPTIONS):
+        raise BadQuestion(f"options: expected a list of 1 to {OPTIONS:,} options, not {request.options!r:.80}")
+    if request.schema is not None:
+        try:
+            validator_of(request.schema)
+        except ValueError as error:
+            raise BadQuestion(f"schema: {error}") from None
+    if isinstance(last, Mapping) and "default" in last:
+        try:
+            default_answer(replace(request, on_timeout=last))
+        except BadAnswer as error:
+            raise BadQuestion(f"on_timeout: the default does not fit the question: {error}") from None

@@ -1,0 +1,536 @@
+"""References in the texts of a plan: `{{id.result.path}}` and its kin (docs/writing-plans.md).
+
+A text is parsed once, when the plan is accepted, into parts. What came out of a result is never parsed.
+"""
+
+import difflib
+import hashlib
+import heapq
+import json
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dagwright.core.expressions.paths import format_path, parse_path
+from dagwright.core.expressions.stored_values import Path
+from dagwright.core.model.plan import MAX_ID_BYTES
+
+Field = Literal["result", "status", "error", "identity"]
+"""`identity` is what `@result_N` stands for: the result's `id` if it is an object that has one, else the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultOf:
+    """A value that another node makes: `{{node.result.path}}`."""
+
+    node: str
+    field: Field
+    path: Path = ()
+
+    def __str__(self) -> str:
+        return f"{self.node}.{self.field}{format_path(self.path)}" if self.field != "identity" else self.node
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """A value that a person gives before the run: `{{PLACEHOLDER_name}}`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"PLACEHOLDER_{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """The item of the `for_each` that the text stands in: `{{item.path}}`."""
+
+    path: Path = ()
+
+    def __str__(self) -> str:
+        return f"item{format_path(self.path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The position of the item, from 0: `{{index}}`."""
+
+    def __str__(self) -> str:
+        return "index"
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A secret that is put in inside the activity only: `{{secret.NAME}}`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"secret.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """The id of a party that is looked up before anything runs.
+
+    In a plan it stands as an input that nobody is asked for, under a name that no plan can write.
+
+    Args:
+        search_text: of a party that is known the id.
+        entity_type: of a party that is known the kinds that are taken, such as `company or fund`.
+        jurisdiction: ISO 3166 code of the parties that are meant; `None` if any can be.
+        known_as: how the plan names a party that is looked at and not searched for: `@cbu` if the session has it,
+            `BY_ID` if its id is written out.
+        called: name of a party that is known, for people; empty if only its id is.
+    """
+
+    search_text: str
+    entity_type: str
+    jurisdiction: str | None = None
+    known_as: str | None = None
+    called: str = field(default="", compare=False)
+
+    @property
+    def input(self) -> str:
+        """Name of the input; the same for the same lookup."""
+        told = [self.search_text, self.entity_type, self.jurisdiction, self.known_as]
+        return LOOKUP_INPUT + hashlib.sha256(json.dumps(told, ensure_ascii=True).encode()).hexdigest()[:20]
+
+
+BY_ID = "id"
+LOOKUP_INPUT = "~lookup:"
+"""Begins the names of the inputs that are looked up."""
+Reference = ResultOf | Placeholder | Item | Index | Secret
+Part = str | Reference
+Template = tuple[Part, ...]
+"""A text in parts. One part that is a reference keeps the type of its value; otherwise the parts make one text."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadReference:
+    """Something in double braces is no reference; `unknown` is the name in it that no node has, if that is why."""
+
+    text: str
+    message: str
+    hint: str | None = None
+    unknown: str | None = None
+
+
+class BadReferences(Exception):
+    """A text holds what is no reference.
+
+    Args:
+        found: each of them, in the order of the text.
+        parts: the other parts of the text.
+    """
+
+    def __init__(self, found: Iterable[BadReference], parts: Template) -> None:
+        self.found = tuple(dict.fromkeys(found))
+        self.parts = parts
+        super().__init__("; ".join(f"{bad.text}: {bad.message}" for bad in self.found[:5]))
+
+
+NODE_VALUE_FIELDS: tuple[Field, ...] = ("result", "status", "error")
+"""What templates and conditions can read of a node."""
+_FIELD_SHOWN = 60
+"""Characters of a wrong field that a message quotes."""
+_SHORTEST_PREFIX = 3
+"""Characters of a name that counts as the beginning of another one."""
+_FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
+_NOT_BEFORE = ("\\", "{")
+"""With one of these before it, a usual reference may be text, or its id may begin earlier."""
+_USUAL = re.compile(r"\{\{([^{}]+)\.(result|status|error)\}\}")
+_ID_WINDOW = MAX_ID_BYTES + 16
+"""Characters after `{{` in which an id, spaces around it and its field must stand."""
+_PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
+_SECRET = re.compile(r"\s*secret\.([A-Za-z0-9_]+)\s*\}\}")
+_ITEM = re.compile(r"\s*item(?=[.\[\s}])")
+_AS_INPUT = re.compile(r"(?:inputs\.)?(?!PLACEHOLDER_|inputs$)([^\W\d]\w*)")
+"""What looks like an input, as other formats write it."""
+_INDEX = re.compile(r"\s*index\s*\}\}")
+
+
+def holds_reference(text: str) -> bool:
+    """Tells whether a text can hold anything but itself."""
+    return "{{" in text
+
+
+def parse_template(text: str, ids: Collection[str]) -> Template:
+    """Returns the parts of a text.
+
+    Args:
+        text: as the author wrote it; `\\{{` stands for two braces.
+        ids: declared node ids; the longest one that fits is taken. Needs a fast `in`.
+
+    Raises:
+        BadReferences: something in double braces is no reference; all such things are told.
+    """
+    return _parse_usual(text, ids) or _parse_any(text, ids)
+
+
+def _parse_usual(text: str, ids: Collection[str]) -> Template | None:
+    """Returns the parts of a text with one or two plain references, as nearly all are, at a third of the cost."""
+    pieces = _USUAL.split(text)
+    if len(pieces) == 4:
+        before, first, field, rest = pieces
+        if first not in ids or "{{" in before or "{{" in rest or "." in rest or before.endswith(_NOT_BEFORE):
+            return None
+        reference = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
+        if not before and not rest:
+            return (reference,)
+        return tuple(part for part in (before, reference, rest) if part)
+    if len(pieces) != 7:
+        return None
+    before, first, field, between, second, field_of_second, rest = pieces
+    if first not in ids or second not in ids or f"{first}.{field}}}}}{between}{{{{{second}" in ids:
+        return None
+    if "{{" in before or "{{" in between or "{{" in rest or "." in rest:
+        return None
+    if before.endswith(_NOT_BEFORE) or between.endswith(_NOT_BEFORE):
+        return None
+    one = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
+    two = ResultOf(second, field_of_second)  # type: ignore[arg-type]  # the pattern names the fields
+    return tuple(part for part in (before, one, between, two, rest) if part)
+
+
+def _parse_any(text: str, ids: Collection[str]) -> Template:
+    parts: list[Part] = []
+    bad: list[BadReference] = []
+    literal: list[str] = []
+    position = 0
+    last_close = text.rfind("}}")
+    while (opening := text.find("{{", position)) >= 0:
+        if opening > position and text[opening - 1] == "\\":
+            literal += [text[position : opening - 1], "{{"]
+            position = opening + 2
+            continue
+        parsed = _parse_reference(text, opening + 2, ids=ids, last_close=last_close)
+        if parsed is None:
+            literal.append(text[position : opening + 1])
+            position = opening + 1
+            continue
+        literal.append(text[position:opening])
+        if any(literal):
+            parts.append("".join(literal))
+        literal = []
+        reference, position = parsed
+        if isinstance(reference, BadReference):
+            bad.append(reference)
+        else:
+            parts.append(reference)
+    literal.append(text[position:])
+    if any(literal) or not parts:
+        parts.append("".join(literal))
+    if bad:
+        raise BadReferences(bad, tuple(parts))
+    return tuple(parts)
+
+
+def _parse_reference(
+    text: str, start: int, *, ids: Collection[str], last_close: int
+) -> tuple[Reference | BadReference, int] | None:
+    """Returns the reference that starts after `{{` and the position after it; `None` if the braces are only text.
+
+    Args:
+        last_close: where the last `}}` of the text stands: to look for one after each `{{` would take quadratic time.
+    """
+    found = _longest_id(text, start, ids=ids)
+    if found is not None:
+        node, field, path_start = found
+        path, end = _parse_rest(text, start, path_start=path_start)
+        return path if isinstance(path, BadReference) else ResultOf(node, field, path), end
+    if match := _PLACEHOLDER.match(text, start):
+        return Placeholder(match[1]), match.end()
+    if match := _SECRET.match(text, start):
+        return Secret(match[1]), match.end()
+    if match := _INDEX.match(text, start):
+        return Index(), match.end()
+    if match := _ITEM.match(text, start):
+        path, end = _parse_rest(text, start, path_start=match.end())
+        return path if isinstance(path, BadReference) else Item(path), end
+    if start > last_close or text.startswith("{", start):
+        return None
+    close = text.find("}}", start)
+    return _unknown_reference(text[start:close], ids=ids), close + 2
+
+
+def _longest_id(text: str, start: int, *, ids: Collection[str]) -> tuple[str, Field, int] | None:
+    best: tuple[str, Field, int] | None = None
+    for match in _FIELD.finditer(text, start, start + _ID_WINDOW):
+        written = text[start : match.start()]
+        if written not in ids:
+            written = written if written.isascii() else unicodedata.normalize("NFC", written)
+            if written not in ids:
+                written = written.strip()
+                if written not in ids:
+                    continue
+        best = (written, match[1], match.end())  # type: ignore[assignment]  # the pattern names the fields
+    return best
+
+
+def _parse_rest(text: str, start: int, *, path_start: int) -> tuple[Path | BadReference, int]:
+    if text.startswith("}}", path_start):
+        return (), path_start + 2
+    end = _find_close(text, path_start)
+    if end is None:
+        # Whatever follows belongs to it: looking further would take quadratic time.
+        return BadReference("{{" + text[start : start + 60], "it is not closed by }}"), len(text)
+    try:
+        return parse_path(text[path_start:end].strip()), end + 2
+    except ValueError as error:
+        return BadReference("{{" + text[start:end] + "}}", str(error)), end + 2
+
+
+def _find_close(text: str, position: int) -> int | None:
+    """Returns where the `}}` stands that ends a path; braces in quotes inside of brackets do not end it."""
+    quote = ""
+    while position < len(text):
+        character = text[position]
+        if quote:
+            if character == "\\":
+                position += 1
+            elif character == quote:
+                quote = ""
+        elif character in "\"'":
+            quote = character
+        elif text.startswith("}}", position):
+            return position
+        position += 1
+    return None
+
+
+def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
+    written = "{{" + inner + "}}"
+    name = inner.strip()
+    if (found := _node_and_rest(name, ids)) is not None:
+        node, rest = found
+        if not rest:
+            return BadReference(written, f"{node!r} is a node and not a value", f"write {{{{{node}.result}}}}")
+        field = re.split(r"[.\[\s]", rest.lstrip(".["), maxsplit=1)[0][:_FIELD_SHOWN]
+        message, hint = no_field(node, field)
+        return BadReference(written, message, hint)
+    match = _FIELD.search(inner + "}")
+    if match is not None:
+        node = inner[: match.start()].strip()
+        return BadReference(written, f"there is no node {node!r}", unknown=node)
+    hint = _hint_of_unknown(name)
+    node, dot, rest = name.partition(".")
+    field = re.split(r"[.\[\s]", rest, maxsplit=1)[0]
+    if dot and not hint.startswith("did you mean") and nearest(field, NODE_VALUE_FIELDS, most=1):
+        return BadReference(written, f"there is no node {node.strip()!r}", unknown=node.strip())
+    return BadReference(written, "not a reference", hint)
+
+
+def _node_and_rest(name: str, ids: Collection[str]) -> tuple[str, str] | None:
+    """Return the longest node id that a name starts with, and what follows it."""
+    normal = name if name.isascii() else unicodedata.normalize("NFC", name)
+    ends = [len(normal), *(match.start() for match in re.finditer(r"[.\[]", normal[:_ID_WINDOW]))]
+    for end in sorted(ends, reverse=True):
+        if normal[:end].strip() in ids:
+            return normal[:end].strip(), normal[end:]
+    return None
+
+
+def _hint_of_unknown(name: str) -> str:
+    head, sign, rest = name.partition("_")
+    if sign and rest and _is_near(head.upper(), "PLACEHOLDER"):
+        return f"did you mean {'{{'}PLACEHOLDER_{rest}{'}}'}?"
+    head, sign, rest = name.partition(".")
+    if sign and rest and (near := difflib.get_close_matches(head.lower(), ("secret", "item"), n=1, cutoff=0.7)):
+        return f"did you mean {'{{'}{near[0]}.{rest}{'}}'}?"
+    text = "write \\{{ where two braces are meant as text"
+    if as_input := _AS_INPUT.fullmatch(name):
+        text = f"write {{{{PLACEHOLDER_{as_input[1]}}}}} for the input {as_input[1]!r}, or {text[6:]}"
+    return text
+
+
+def item_hint(bad: BadReference) -> str | None:
+    """Return the hint for a wrong reference in a node with `for_each`, where `{{item}}` has a meaning."""
+    near = nearest(bad.text[2:-2].strip(), ("item", "index"), most=1) if bad.unknown is None else []
+    return f"did you mean {{{{{near[0]}}}}}? {bad.hint or ''}".rstrip() if near else bad.hint
+
+
+def _is_near(name: str, known: str) -> bool:
+    return bool(difflib.get_close_matches(name, (known,), n=1, cutoff=0.75))
+
+
+def no_field(node: str, field: str) -> tuple[str, str]:
+    """Return the message and the hint for a field that no node has."""
+    message = f"{node!r} has no field {field!r}; a node has {', '.join(NODE_VALUE_FIELDS)}"
+    return message, suggestion(field, NODE_VALUE_FIELDS) or f"write {node}.result.{field} for a part of its result"
+
+
+HINT_BUDGET = 2_000_000
+"""Budget of one `NameHints`: at most half a second of CPU."""
+MOST_NAME_CHARACTERS = 60
+"""Names over this length are neither compared nor suggested."""
+_LEAST_RATIO = 0.6
+
+
+class NameHints:
+    """Names near to wrong ones, while the budget lasts: many wrong names among many known ones take quadratic time.
+
+    Args:
+        left: cost of all comparisons, in characters (see `nearest`); one unit takes up to 250 ns.
+    """
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def spend(self, cost: int) -> bool:
+        """Subtract a cost; return whether the budget covers it."""
+        self.left -= cost
+        return self.left >= 0
+
+    def near(self, name: str | None, known: Collection[str], *, but: str | None = None) -> str | None:
+        """Return the suggestion for a wrong name; `None` also if there is no name or no budget."""
+        if name is None or len(known) > self.left:
+            return None
+        return suggestion(name, [each for each in known if each != but], hints=self)
+
+
+def suggestion(name: str, known: Collection[str], *, hints: NameHints | None = None) -> str | None:
+    """Return `did you mean 'x'?` for the nearest known name; `None` if none is near.
+
+    A name that is the beginning of a known one, such as `calc`, is near too.
+
+    Args:
+        hints: budget of the check; without it, this suggestion alone has `HINT_BUDGET`.
+    """
+    near = nearest(name, known, most=1, hints=hints)
+    return f"did you mean {near[0]!r}?" if near else None
+
+
+def nearest(name: str, known: Collection[str], *, most: int, hints: NameHints | None = None) -> list[str]:
+    """Return the known names that are near to a wrong one, the nearest first; none if the budget is spent.
+
+    Complexity: a cost of 1 for each known name; `len(a) + len(b)` if its length is similar; and `len(a) * len(b)` if
+        it has similar letters.
+    """
+    hints = hints or NameHints(HINT_BUDGET)
+    if len(name) > MOST_NAME_CHARACTERS or not hints.spend(len(known)):
+        return []
+    candidates = [each for each in known if len(each) <= MOST_NAME_CHARACTERS]
+    folded = name.casefold()
+    found = sorted(each for each in candidates if each.casefold() == folded)
+    similar = _similar(name, candidates, hints)
+    if similar is None:
+        return []
+    found += [each for _, each in heapq.nlargest(most, similar)]
+    if len(name) >= _SHORTEST_PREFIX:
+        longer = (each for each in candidates if each.casefold().startswith(folded))
+        found += sorted(longer, key=lambda each: (len(each), each))
+    return list(dict.fromkeys(found))[:most]
+
+
+def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tuple[float, str]] | None:
+    """Return each similar name after its ratio, as `difflib.get_close_matches` does; `None` if the budget is spent."""
+    matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher(None, "", name)
+    found = []
+    for each in candidates:
+        characters = len(each) + len(name)
+        if 2 * min(len(each), len(name)) < _LEAST_RATIO * characters:
+            continue
+        matcher.set_seq1(each)
+        if not hints.spend(characters):
+            return None
+        if matcher.quick_ratio() < _LEAST_RATIO:
+            continue
+        if not hints.spend(len(each) * len(name)):
+            return None
+        if (ratio := matcher.ratio()) >= _LEAST_RATIO:
+            found.append((ratio, each))
+    return found
+
+
+SHOWN_NAME_CHARACTERS = 80
+"""Characters of a name from outside that a message repeats."""
+
+
+def cut_name(name: str) -> str:
+    """Return a name from outside for a message."""
+    return name if len(name) <= SHOWN_NAME_CHARACTERS else f"{name[:SHOWN_NAME_CHARACTERS]}…"
+
+
+def listed(names: Collection[str], *, near: str = "", most: int = 8, hints: NameHints | None = None) -> str:
+    """Return names in one line, each once; of many, the first or those that are near to a wrong one.
+
+    Args:
+        near: the wrong name.
+        hints: as for `suggestion`.
+    """
+    each = list(dict.fromkeys(names))
+    best = nearest(near, each, most=most, hints=hints) if near and len(each) > most else []
+    shown = list(dict.fromkeys([*best, *each]))[:most]
+    more = f" and {len(each) - most:,} more" if len(each) > most else ""
+    return ", ".join(shown) + more
+
+
+def references_in(templates: Iterable[Template]) -> Iterator[Reference]:
+    """Yields the references of templates, in order."""
+    return (part for template in templates for part in template if not isinstance(part, str))
+
+
+def walk_texts(value: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yields every text inside a JSON value that can hold a reference, with its path, in document order."""
+    stack: list[tuple[tuple[str | int, ...], Any]] = [(at, value)]
+    while stack:
+        path, current = stack.pop()
+        if isinstance(current, str):
+            if holds_reference(current):
+                yield path, current
+            continue
+        if isinstance(current, dict):
+            children: Iterable[tuple[str | int, Any]] = current.items()
+        elif isinstance(current, list):
+            children = enumerate(current)
+        else:
+            continue
+        held = [((*path, key), child) for key, child in children if _can_hold_reference(child)]
+        held.reverse()
+        stack += held
+
+
+def _can_hold_reference(value: Any) -> bool:
+    return "{{" in value if isinstance(value, str) else isinstance(value, dict | list)
+
+
+KEY_HINT = 'references stand in values; write a list of objects such as {"name": …, "value": …} or use a tool'
+
+
+def reference_key_message(key: str) -> str:
+    """Message for an object key that holds a reference."""
+    return f"Invalid reference: the key {key!r:.80} holds a reference, and a key is never resolved"
+
+
+def reference_keys(value: Any, ids: Collection[str]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the path of each object key inside a JSON value that holds a reference, and what is wrong with it.
+
+    Args:
+        ids: declared node ids; needs a fast `in`.
+    """
+    for path, key in walk_keys(value):
+        if not holds_reference(key):
+            continue
+        try:
+            is_text = all(isinstance(part, str) for part in parse_template(key, ids))
+        except BadReferences:
+            is_text = False
+        if not is_text:
+            yield path, reference_key_message(key)
+
+
+def walk_keys(value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield every key of the objects inside a JSON value, with the path that ends with it, in document order."""
+    stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    while stack:
+        path, current = stack.pop()
+        children: list[tuple[str | int, Any]] = []
+        if isinstance(current, dict):
+            yield from (((*path, key), key) for key in current)
+            children = list(current.items())
+        elif isinstance(current, list):
+            children = list(enumerate(current))
+        stack += [((*path, key), child) for key, child in reversed(children) if isinstance(child, dict | list)]

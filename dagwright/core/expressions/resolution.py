@@ -1,0 +1,137 @@
+"""Puts values where references stand.
+
+A reference that is a whole text keeps the type of its value. Inside of longer text a string goes in as it is
+and anything else as compact JSON. Values are never looked into for references.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.core.expressions.compute_budget import WorkBudget
+from dagwright.core.expressions.paths import MissingValue, get_value
+from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
+from dagwright.core.expressions.stored_values import StoredValue, WorkerText, is_whole
+from dagwright.core.model.argument_checks import with_parts
+from dagwright.core.model.compiled import Hole
+
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class MissingData(Exception):
+    """A reference leads nowhere: `Missing data: <reference>: …`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where the values of references come from.
+
+    Args:
+        node_value: (node id, `result | status | error`) -> the value, null where there is none.
+        inputs: values of the inputs by name.
+        item, index: of the `for_each`, if there is one.
+        budget: what queries may cost at this moment.
+        answers: (node id, query) -> what the query found in the node's result, which does not change any more.
+    """
+
+    node_value: Callable[[str, str], Any]
+    inputs: Mapping[str, Any]
+    item: Any = None
+    index: int | None = None
+    budget: WorkBudget = field(default_factory=WorkBudget)
+    answers: dict[tuple[str, str], Any] = field(default_factory=dict)
+
+
+def scope_of_item(scope: Scope, item: Any, *, index: int) -> Scope:
+    """Returns the scope of one item of a `for_each`."""
+    # Made anew and not by `replace`, which takes longer than all else that a key costs.
+    return Scope(scope.node_value, scope.inputs, item, index, scope.budget, scope.answers)
+
+
+def resolve_holes(value: Any, holes: Sequence[Hole], *, scope: Scope) -> Any:
+    """Returns the value with every hole filled, as far as it can be filled here; see
+    `dagwright.core.expressions.value_refs`.
+
+    Raises:
+        MissingData: a reference leads nowhere.
+        TooMuchWork: a query would take too long.
+    """
+    return with_parts(value, [(path, resolve_template(template, scope=scope)) for path, template in holes])
+
+
+def resolve_template(template: Template, *, scope: Scope) -> Any:
+    """Returns the value of a template; see the module for types.
+
+    A text of which a part is a secret or a stored value is a `WorkerText`.
+
+    Raises:
+        MissingData: a reference leads nowhere.
+        TooMuchWork: a query would take too long.
+    """
+    if len(template) == 1:
+        part = template[0]
+        found = part if isinstance(part, str) else _value_of(part, scope)
+        return WorkerText([found]) if isinstance(found, Secret) else found
+    parts = [part if isinstance(part, str) else _value_of(part, scope) for part in template]
+    if all(map(_is_here, parts)):
+        return "".join(map(as_text, parts))
+    return WorkerText([as_text(part) if _is_here(part) else part for part in parts])
+
+
+def _is_here(part: Any) -> bool:
+    """Tells whether a value can be made a text here: it is no secret, and nothing of it lies in the store."""
+    return not isinstance(part, Secret) and is_whole(part)
+
+
+def as_text(value: Any) -> str:
+    """Returns how a value stands inside of a longer text."""
+    return value if isinstance(value, str) else _compact(value)
+
+
+def _value_of(reference: Reference, scope: Scope) -> Any:
+    try:
+        if isinstance(reference, ResultOf):
+            return _result_of(reference, scope)
+        match reference:
+            case Item(path):
+                return get_value(scope.item, path, start="item", budget=scope.budget)
+            case Index():
+                return scope.index
+            case Placeholder(name):
+                return get_value(scope.inputs.get(name), (), start=name)
+            case Secret():
+                return reference
+    except MissingValue as error:
+        raise MissingData(f"Missing data: {reference}: {error}") from None
+
+
+def _result_of(reference: ResultOf, scope: Scope) -> Any:
+    node, path, field_name = reference.node, reference.path, reference.field
+    if field_name == "identity":
+        return _identity_of(scope.node_value(node, "result"))
+    value = scope.node_value(node, field_name)
+    if value is None and scope.node_value(node, "status") != "completed":
+        # What did not complete has no result, so no path into it can be right or wrong.
+        return None
+    if isinstance(path, str) and field_name == "result":
+        return _answer_of(node, path, value, scope)
+    if not path and not isinstance(value, StoredValue):
+        return value
+    return get_value(value, path, start=f"{node}.{field_name}", budget=scope.budget)
+
+
+def _identity_of(result: Any) -> Any:
+    if isinstance(result, StoredValue):
+        found, _ = result.at(("id",))
+        # Of a list or a text nothing stands there, and of an object without an id neither.
+        is_missing = not isinstance(found, StoredValue) and found.state == "missing"
+        return result if is_missing else get_value(result, ("id",), start=result.name)
+    return result["id"] if isinstance(result, dict) and "id" in result else result
+
+
+def _answer_of(node: str, query: str, value: Any, scope: Scope) -> Any:
+    """Returns what a query finds in a result; thousands of items may ask the same."""
+    if (node, query) not in scope.answers:
+        scope.answers[node, query] = get_value(value, query, start=f"{node}.result", budget=scope.budget)
+    return scope.answers[node, query]

@@ -1,0 +1,145 @@
+"""How a value of which something is not here travels: as plain JSON, and beside it what belongs at which place.
+
+So somebody's own object can never be mistaken for a stored value.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pydantic_core
+
+from dagwright.core.expressions.references import Secret
+from dagwright.core.expressions.stored_values import (
+    OPEN,
+    StoredValue,
+    Unfilled,
+    WorkerText,
+    paths_to_json,
+    stored_from_json,
+    stored_to_json,
+    unfilled_places,
+)
+from dagwright.core.model.argument_checks import with_parts
+from dagwright.core.model.compiled import HolePath
+
+WorkerHole = tuple[HolePath, list[dict[str, Any]]]
+"""A path into the arguments, and the parts that the worker puts there: one value, or several joined to a text."""
+
+_OPEN_SET = frozenset(OPEN)
+
+
+def encode(value: Any, shown: Callable[[Unfilled], Any]) -> tuple[bytes, bool]:
+    """Returns a value as JSON with something else at each place that is not filled, and whether there is such a place.
+
+    Raises:
+        PydanticSerializationError: it is no JSON.
+    """
+    is_unfilled = False
+
+    def put_in(part: Any) -> Any:
+        nonlocal is_unfilled
+        if not isinstance(part, StoredValue | WorkerText):
+            raise TypeError(f"{type(part).__name__} is no JSON")
+        is_unfilled = True
+        return shown(part)
+
+    return pydantic_core.to_json(value, fallback=put_in), is_unfilled
+
+
+def with_shown(value: Any, shown: Callable[[Unfilled], Any]) -> Any:
+    """Returns a value with something else at each place that is not filled."""
+    return with_parts(value, [(path, shown(part)) for path, part in unfilled_places(value)])
+
+
+def shown_in_arguments(part: Unfilled) -> Any:
+    """Returns what stands in the arguments of a call, for whoever looks at them, where a worker puts something in."""
+    if isinstance(part, WorkerText):
+        return "".join(_shown_text(inner) for inner in part.parts)
+    shown: dict[str, Any] = {"ref": part.ref}
+    if part.paths:
+        shown["path"] = paths_to_json(part.paths)
+    if part.shape is not None:
+        shown["bytes"] = part.shape.size_bytes
+    return shown
+
+
+def _shown_text(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    return "{{secret." + part.name + "}}" if isinstance(part, Secret) else "{{…}}"
+
+
+def holes_of(value: Any) -> list[WorkerHole]:
+    """Returns the holes in the arguments of a call, which only a worker may fill."""
+    if isinstance(value, dict) and _OPEN_SET.isdisjoint(map(type, value.values())):
+        # By far the most calls.
+        return []
+    return [(path, _hole_parts(part)) for path, part in unfilled_places(value)]
+
+
+def _hole_parts(part: Unfilled) -> list[dict[str, Any]]:
+    return [_hole_part(inner) for inner in (part.parts if isinstance(part, WorkerText) else (part,))]
+
+
+def _hole_part(part: Any) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"text": part}
+    if isinstance(part, Secret):
+        return {"secret": part.name}
+    if isinstance(part, StoredValue):
+        encoded: dict[str, Any] = {"stored": part.ref, "name": part.name}
+        return {**encoded, "paths": paths_to_json(part.paths)} if part.paths else encoded
+    return {"value": with_shown(part, lambda _: None), "holes": holes_of(part)}
+
+
+# How a value travels from one run to another, and from an execution to the next.
+
+
+def unfilled_to_json(value: Any) -> dict[str, Any]:
+    """Returns `{"value": plain JSON, "stored": [[path, what stands there]]}`, the second only if there is something."""
+    if not isinstance(value, OPEN):
+        return {"value": value}
+    places = list(unfilled_places(value))
+    plain = with_parts(value, [(path, None) for path, _ in places])
+    return {"value": plain} | (
+        {"stored": [[list(path), _part_to_json(part)] for path, part in places]} if places else {}
+    )
+
+
+def unfilled_from_json(plain: Any, stored: Any = None) -> Any:
+    """Returns the value of its two halves.
+
+    Raises:
+        ValueError: the second half is none, or has places that the first has not.
+    """
+    if not stored:
+        return plain
+    try:
+        return with_parts(plain, [(tuple(path), _part_from_json(part)) for path, part in stored])
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"these are no stored values: {error!r}") from None
+
+
+def _part_to_json(part: Any) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"text": part}
+    if isinstance(part, Secret):
+        return {"secret": part.name}
+    if isinstance(part, WorkerText):
+        return {"parts": [_part_to_json(inner) for inner in part.parts]}
+    if isinstance(part, StoredValue):
+        return stored_to_json(part)
+    return unfilled_to_json(part)
+
+
+def _part_from_json(encoded: Mapping[str, Any]) -> Any:
+    match encoded:
+        case {"ref": _}:
+            return stored_from_json(encoded)
+        case {"parts": parts}:
+            return WorkerText([_part_from_json(inner) for inner in parts])
+        case {"text": str(text)}:
+            return text
+        case {"secret": str(name)}:
+            return Secret(name)
+    return unfilled_from_json(encoded["value"], encoded.get("stored"))

@@ -1,0 +1,293 @@
+"""The five kinds of answers: what each holds, and whether one fits its request (docs/people.md).
+
+It must not import the scheduler. What is not known of an answer is refused with the words of what was expected:
+whoever answers sees the message, and the request stays open.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from itertools import islice
+from typing import Any
+
+import pydantic_core
+
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.expressions.resolution import as_text
+from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.budget_limits import limits_from_json
+from dagwright.core.model.requests import Request
+
+ANSWER_BYTES = 256 * 1024
+"""Longest answer as JSON: it stands in the run itself."""
+ARGUMENTS_CHARACTERS = 4 * 1024
+"""Of given arguments, how much is told behind their answer; the call has all of them."""
+ERROR_CHOICES = ("retry", "value", "skip", "stop")
+"""What can be done about a failed node."""
+_LABEL_SHOWN = 160
+"""Characters of the label of an option that a refusal names."""
+_TOLD_PROBLEMS = 5
+"""Problems of one answer that are told."""
+
+
+class BadAnswer(Exception):
+    """An answer does not fit its request; the message says what was expected."""
+
+
+def size_problem(value: Any, most: int = ANSWER_BYTES, *, what: str = "the answer") -> str | None:
+    """Return why an answer, or another value, cannot be stored; `None` if it can.
+
+    Args:
+        what: name of the value in the message.
+    """
+    try:
+        size = len(pydantic_core.to_json(value))
+    except ValueError:
+        return f"{what} is no JSON that can be kept: it holds a lone surrogate, or is nested too deep"
+    if size > most:
+        return f"{what} has {size:,} bytes as JSON; at most {most:,} are allowed"
+    return None
+
+
+def size_of(answer: Any) -> int:
+    """Returns the bytes of an answer as JSON, of which `size_problem` has said that there are some."""
+    return len(pydantic_core.to_json(answer))
+
+
+def told_arguments(arguments: Mapping[str, Any]) -> Any:
+    """Returns arguments that somebody gave as they are told behind the answer: long ones as the beginning of a text."""
+    text = pydantic_core.to_json(arguments).decode()
+    return arguments if len(text) <= ARGUMENTS_CHARACTERS else f"{text[:ARGUMENTS_CHARACTERS]}…"
+
+
+def normal_answer(request: Request, answer: Any) -> Any:
+    """Returns an answer with exactly the keys that its kind has.
+
+    Raises:
+        BadAnswer: it does not fit.
+    """
+    if (problem := size_problem(answer)) is not None:
+        raise BadAnswer(problem)
+    return normal_form(request, answer)
+
+
+def normal_form(request: Request, answer: Any) -> Any:
+    """Returns what `normal_answer` does of an answer whose size is known to be allowed.
+
+    Raises:
+        BadAnswer: it does not fit.
+    """
+    if request.purpose == "error":
+        return _about_error(answer)
+    if request.purpose == "budget":
+        return _about_budget(request, answer)
+    return _NORMAL[request.type](request, answer)
+
+
+def question_key(request: Request) -> bytes:
+    """Returns what is the same of two requests if the same answers fit both."""
+    return pydantic_core.to_json(
+        [request.purpose, request.type, request.multiple, request.takes_text, request.schema, request.options]
+    )
+
+
+def _parts_of(answer: Any, known: Collection[str], example: str) -> Mapping[str, Any]:
+    """Returns an answer that is an object of these keys."""
+    if not isinstance(answer, Mapping):
+        raise BadAnswer(f"expected an object such as {example}, not {_shown(answer)}")
+    for name in answer:
+        if name not in known:
+            near = suggestion(str(name), known)
+            raise BadAnswer(f"unknown key {name!r}; expected {example}" + (f"; {near}" if near else ""))
+    return answer
+
+
+def _shown(value: Any) -> str:
+    text = pydantic_core.to_json(value).decode()
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def _text_of(parts: Mapping[str, Any], name: str) -> str | None:
+    value = parts.get(name)
+    if value is not None and not isinstance(value, str):
+        raise BadAnswer(f"{name!r} must be a text, not {_shown(value)}")
+    return value
+
+
+def _approval(request: Request, answer: Any) -> dict[str, Any]:
+    is_gate = request.purpose == "approval"
+    known = ("approved", "reason", "arguments", "remember") if is_gate else ("approved", "reason")
+    parts = _parts_of(answer, known, '{"approved": true, "reason": "…"}')
+    approved = parts.get("approved")
+    if not isinstance(approved, bool):
+        raise BadAnswer(f"'approved' must be true or false, not {_shown(approved)}")
+    found: dict[str, Any] = {"approved": approved, "reason": _text_of(parts, "reason")}
+    arguments, remember = parts.get("arguments"), parts.get("remember", False)
+    if arguments is not None:
+        if not isinstance(arguments, Mapping):
+            raise BadAnswer(f"'arguments' must be an object, not {_shown(arguments)}")
+        if not approved:
+            raise BadAnswer("'arguments' go with an approval, and this is a rejection")
+        found["arguments"] = dict(arguments)
+    if not isinstance(remember, bool) or (remember and not approved):
+        raise BadAnswer("'remember' must be true or false, and goes with an approval")
+    return found | ({"remember": True} if remember else {})
+
+
+def _selection(request: Request, answer: Any) -> dict[str, Any]:
+    example = '{"selected": ["x"]}' + (' or {"text": "…"}' if request.takes_text else "")
+    if isinstance(answer, Mapping) and "approved" in answer:
+        option = next(iter(request.options or ()), "x")
+        select = as_text(_id_of(option) or option)
+        raise BadAnswer(f"the request is a SELECTION, not an APPROVAL: give `--select {select}`, as JSON {example}")
+    parts = _parts_of(answer, ("selected", "text") if request.takes_text else ("selected",), example)
+    if "text" in parts:
+        if "selected" in parts:
+            raise BadAnswer(f"either something is selected or a text is written; expected {example}")
+        return _text(request, answer)
+    selected = parts.get("selected")
+    chosen = selected if isinstance(selected, list) else [selected]
+    if not chosen or "selected" not in parts:
+        raise BadAnswer(f"nothing is selected; expected {example}")
+    if len(chosen) > 1 and not request.multiple:
+        raise BadAnswer(f"exactly one option can be selected, not {len(chosen)}")
+    found = [_option_of(request, value) for value in chosen]
+    if len(set(map(_key_of, found))) < len(found):
+        raise BadAnswer("an option is selected twice")
+    return {"selected": found}
+
+
+def _option_of(request: Request, value: Any) -> Any:
+    options = request.options or ()
+    key = _key_of(value)
+    for option in options:
+        if _key_of(option) == key:
+            return option
+    # Whoever answers on a command line writes a number as a text, and of an option with an `id` that alone.
+    alike = [option for option in options if isinstance(value, str) and value in (as_text(option), _id_of(option))]
+    if len(alike) == 1:
+        return alike[0]
+    offered = ", ".join(map(_offered, islice(options, 20)))
+    raise BadAnswer(f"{_shown(value)} is not offered; the options are {offered}" + (", …" if len(options) > 20 else ""))
+
+
+def _id_of(option: Any) -> Any:
+    """Returns what an option is named by that says so: `{"id": …, "label": …}`; `None` of any other."""
+    return option.get("id") if isinstance(option, Mapping) and {*option} == {"id", "label"} else None
+
+
+def _offered(option: Any) -> str:
+    """Returns an option as a refusal names it: by its `id`, with its label, for an id may say nothing by itself."""
+    name = _id_of(option)
+    if name is None:
+        return _shown(option)
+    label = as_text(option["label"])
+    if label == name:
+        return _shown(name)
+    return f"{_shown(name)} ({label if len(label) <= _LABEL_SHOWN else label[: _LABEL_SHOWN - 1] + '…'})"
+
+
+def _key_of(value: Any) -> bytes:
+    """Returns what tells JSON values apart: `1` and `true` are not the same here."""
+    return pydantic_core.to_json(value)
+
+
+def _text(request: Request, answer: Any) -> dict[str, Any]:  # noqa: ARG001 - as the others
+    parts = _parts_of(answer, ("text",), '{"text": "…"}')
+    text = _text_of(parts, "text")
+    if not (text or "").strip():
+        raise BadAnswer('the text is missing; expected {"text": "…"}')
+    return {"text": text}
+
+
+def _guidance(request: Request, answer: Any) -> dict[str, Any]:
+    parts = _parts_of(answer, ("text", "nodes", "tools"), '{"text": "…"} or {"text": "…", "nodes": […]}')
+    nodes, tools = parts.get("nodes"), parts.get("tools")
+    if not nodes:
+        return _text(request, {name: part for name, part in parts.items() if name == "text"})
+    if not isinstance(nodes, list):
+        raise BadAnswer(f"'nodes' must be a list of nodes as in a plan, not {_shown(nodes)}")
+    return {"text": _text_of(parts, "text") or "", "nodes": nodes, "tools": tools}
+
+
+def default_answer(request: Request) -> Any:
+    """Returns the answer that the plan gives where nobody else does.
+
+    Raises:
+        BadAnswer: it does not fit.
+    """
+    assert isinstance(request.on_timeout, Mapping)
+    answer = normal_answer(request, request.on_timeout["default"])
+    if grows(request, answer):
+        raise BadAnswer("only a person adds nodes to a plan that runs; write them into the plan itself")
+    return answer
+
+
+def grows(request: Request, answer: Any) -> bool:
+    """Tells whether the plan grows by an answer in its normal form."""
+    if request.purpose == "error":
+        return "arguments" in answer
+    return request.type == "GUIDANCE" and "nodes" in answer
+
+
+def _information(request: Request, answer: Any) -> dict[str, Any]:
+    parts = _parts_of(answer, ("data",), '{"data": {…}}')
+    if "data" not in parts:
+        raise BadAnswer('the data is missing; expected {"data": {…}}')
+    data = parts["data"]
+    if request.schema is None:
+        if not isinstance(data, Mapping):
+            raise BadAnswer(f"'data' must be an object, not {_shown(data)}")
+        return {"data": data}
+    found = islice(validator_of(request.schema).iter_errors(data), _TOLD_PROBLEMS)
+    problems = ["/".join(["data", *map(str, error.instance_path)]) + f": {error.message}" for error in found]
+    if problems:
+        raise BadAnswer("; ".join(problems))
+    return {"data": data}
+
+
+_NORMAL: Mapping[str, Callable[[Request, Any], dict[str, Any]]] = {
+    "APPROVAL": _approval,
+    "SELECTION": _selection,
+    "GUIDANCE": _guidance,
+    "CLARIFICATION": _text,
+    "INFORMATION": _information,
+}
+
+
+def _about_budget(request: Request, answer: Any) -> dict[str, Any]:
+    example = '{"data": {"finish": true}}, or how much more: {"data": {"tokens": 50000}}'
+    data = _parts_of(answer, ("data",), example).get("data")
+    if isinstance(data, Mapping) and "finish" in data:
+        if data["finish"] is not True or len(data) > 1:
+            raise BadAnswer(f"'finish' is true and stands alone; expected {example}")
+        return {"finish": True}
+    try:
+        more = limits_from_json(data, can_be_lifted=True)
+    except ValueError as error:
+        raise BadAnswer(f"{error}; expected {example}") from None
+    limited = [name for name in (request.schema or {}).get("properties", {}) if name != "finish"]
+    if unknown := [kind for kind in more if kind not in limited]:
+        raise BadAnswer(f"{unknown[0]} is not limited in this run; {', '.join(limited)} can be given")
+    return {"more": more}
+
+
+def _about_error(answer: Any) -> dict[str, Any]:
+    example = '{"selected": ["retry"]}, {"selected": ["value"], "value": …}, {"selected": ["skip"]}'
+    parts = _parts_of(answer, ("selected", "action", "value", "arguments"), example)
+    selected = parts.get("selected", parts.get("action"))
+    action = selected[0] if isinstance(selected, list) and len(selected) == 1 else selected
+    if not isinstance(action, str) or action not in ERROR_CHOICES:
+        raise BadAnswer(f"{_shown(selected)} is not offered; select one of {', '.join(ERROR_CHOICES)}")
+    found: dict[str, Any] = {"action": action}
+    for name, belongs_to in (("value", "value"), ("arguments", "retry")):
+        if name in parts and action != belongs_to:
+            raise BadAnswer(f"{name!r} goes with {belongs_to!r}, and {action!r} is selected")
+    if action == "value":
+        if "value" not in parts:
+            raise BadAnswer('the value is missing; expected {"selected": ["value"], "value": …}')
+        found["value"] = parts["value"]
+    arguments = parts.get("arguments")
+    if arguments is not None:
+        if not isinstance(arguments, Mapping):
+            raise BadAnswer(f"'arguments' must be an object, not {_shown(arguments)}")
+        found["arguments"] = dict(arguments)
+    return found

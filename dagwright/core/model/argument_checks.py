@@ -1,0 +1,255 @@
+"""Checks the arguments of a call against the schema of its tool, before anything runs.
+
+Where a reference stands, the value is not known yet, so nothing that hangs on it is judged.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import jsonschema_rs
+
+from dagwright.core.expressions.references import HINT_BUDGET, NameHints, listed, nearest
+from dagwright.core.model import text_formats
+from dagwright.core.model.compiled import Hole, HolePath
+from dagwright.core.model.tools import ToolDeclaration, parameter_name
+from dagwright.features.lookups import parties
+
+_COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"})
+_UNKNOWN = "\ue000"
+"""Stands where a value is not known; any value would do, since what is said about it is dropped."""
+
+_PROBLEMS_TOLD = 5
+_MESSAGE_CHARACTERS = 400
+_VALUE_SHOWN = 100
+
+ArgumentProblem = tuple[HolePath, str, str | None]
+"""Where in the arguments, what is wrong, and a hint."""
+
+
+def refuse_remote(uri: str) -> Any:
+    """Retriever for schemas: a schema must stand by itself, so that checking a plan never touches the network."""
+    raise ValueError(f"a schema must not refer to {uri}")
+
+
+@lru_cache(maxsize=512)
+def _validator(schema_text: str) -> jsonschema_rs.Draft202012Validator:
+    keywords: dict[str, type[jsonschema_rs.KeywordValidator]] = {
+        text_formats.KEYWORD: text_formats.TextFormat,
+        parties.KEYWORD: parties.PartyIds,
+    }
+    return jsonschema_rs.Draft202012Validator(json.loads(schema_text), retriever=refuse_remote, keywords=keywords)
+
+
+def validator_of(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
+    """Returns what checks values against a schema; the same schema is read once.
+
+    Raises:
+        ValueError: the schema is none.
+    """
+    try:
+        return _validator(json.dumps(schema, sort_keys=True))
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        raise ValueError(f"this is no JSON Schema: {str(error).splitlines()[0]:.200}") from None
+
+
+class SchemaOfTool:
+    """The input schema of one tool, ready to check many calls.
+
+    Args:
+        schema: JSON Schema of the arguments object.
+
+    Raises:
+        ValueError: the schema is none.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._validator = validator_of(schema)
+        self._schema = schema
+        self._properties: Mapping[str, Any] = schema.get("properties", {})
+        self._names = frozenset(self._properties)
+        self._hints = NameHints(HINT_BUDGET)
+
+    def problems_of(
+        self, arguments: Mapping[str, Any], holes: Sequence[Hole], *, has_dashes: bool = False
+    ) -> Iterator[ArgumentProblem]:
+        """Yields what is wrong with the arguments of one call, as far as it can be known before the run.
+
+        Args:
+            has_dashes: whether names are written with dashes (`cbu-id`) where nothing of the arguments says it.
+        """
+        unknown: list[HolePath] = [path for path, _ in holes]
+        written: Mapping[Any, str] = {}
+        named = arguments
+        if not arguments.keys() <= self._names:
+            written = {parameter_name(key, self._properties): key for key in arguments}
+            named = {name: arguments[key] for name, key in written.items()}
+            unknown = [(parameter_name(str(path[0]), self._properties), *path[1:]) for path in unknown]
+        if unknown:
+            named = with_parts(named, [(path, _UNKNOWN) for path in unknown])
+        if self._validator.is_valid(named):
+            return
+        meant = self._meant(named)
+        for error in self._validator.iter_errors(named):
+            if meant and self._misses(error) & meant:
+                # A misspelt name was reported as unknown already.
+                continue
+            place = tuple(error.instance_path)
+            if _hangs_on_unknown(place, str(error.schema_path[-1]) if error.schema_path else "", unknown):
+                continue
+            place = (written.get(str(place[0]), place[0]), *place[1:]) if place else ()
+            dashed = any("-" in key for key in arguments) or (has_dashes and not any("_" in key for key in arguments))
+            yield from self._told(error, place, dashed=dashed)
+
+    def _meant(self, named: Mapping[str, Any]) -> frozenset[str]:
+        """Return the parameters that are the nearest to unknown arguments."""
+        strange = [name for name in named if name not in self._names] if not named.keys() <= self._names else []
+        missing = self._names - named.keys() if strange else ()
+        return frozenset(each for name in strange for each in nearest(name, sorted(missing), most=1, hints=self._hints))
+
+    def _misses(self, error: jsonschema_rs.ValidationError) -> frozenset[str]:
+        """Return the parameters whose absence is an error."""
+        if list(error.instance_path):
+            return frozenset()
+        missing = getattr(error.kind, "property", None)
+        if isinstance(missing, str):
+            return frozenset([missing])
+        choices = self._schema["oneOf"] if list(error.schema_path) == ["oneOf"] else ()
+        return frozenset(name for part in choices for name in part.get("required", ()))
+
+    def _told(
+        self, error: jsonschema_rs.ValidationError, place: HolePath, *, dashed: bool
+    ) -> Iterator[ArgumentProblem]:
+        """Yields what the library tells, with the names of arguments spelt as the others are written."""
+
+        def spelt(name: str) -> str:
+            return name.replace("_", "-") if dashed else name
+
+        unexpected = getattr(error.kind, "unexpected", None)
+        if unexpected and not place:
+            known = [spelt(each) for each in self._properties]
+            for name in unexpected:
+                yield (name,), f"unknown argument {name!r}", self._hints.near(name, known)
+            return
+        missing = None if place else getattr(error.kind, "property", None)
+        if isinstance(missing, str):
+            yield place, f'"{spelt(missing)}" is a required property', None
+            return
+        options = getattr(error.kind, "options", None)
+        if isinstance(options, list):
+            yield place, *_not_an_option(error.instance, options, self._hints)
+            return
+        yield place, self._choice(error) or _of_optional(error) or _of_types(error) or _short_message(error), None
+
+    def _choice(self, error: jsonschema_rs.ValidationError) -> str | None:
+        """Returns what is wrong where only names decide, which the library tells with the whole of the arguments."""
+        if list(error.schema_path) != ["oneOf"] or not all("required" in part for part in self._schema["oneOf"]):
+            return None
+        choices = [" and ".join(map(repr, part["required"])) for part in self._schema["oneOf"]]
+        return f"exactly one of {' or '.join(choices)} must be given"
+
+
+def _of_optional(error: jsonschema_rs.ValidationError) -> str | None:
+    """Returns what is wrong with a value that may be left out, which the library tells with the null beside it."""
+    if list(error.schema_path)[-1:] != ["anyOf"]:
+        return None
+    branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())
+    told = [[_short_message(each) for each in branch] for branch in branches if not _is_of_null(branch)]
+    return told[0][0] if len(told) == 1 and len(told[0]) == 1 else None
+
+
+def _short_message(error: jsonschema_rs.ValidationError) -> str:
+    """Return the library's message, with a long value cut so that the reason after it remains."""
+    message: str = error.message
+    if len(message) <= _MESSAGE_CHARACTERS:
+        return message
+    value = json.dumps(error.instance, ensure_ascii=False, separators=(",", ":"))
+    reason = message[len(value) :] if message.startswith(value) else message[-_VALUE_SHOWN:]
+    return f"{message[:_VALUE_SHOWN]}…{reason}"
+
+
+def _not_an_option(value: Any, options: Sequence[Any], hints: NameHints) -> tuple[str, str | None]:
+    """Return the message and the hint for a value that an enumeration does not have."""
+    texts = [each if isinstance(each, str) else json.dumps(each) for each in options]
+    near = value if isinstance(value, str) else ""
+    return f"{json.dumps(value)[:60]} is not one of {listed(texts, near=near, hints=hints)}", hints.near(near, texts)
+
+
+def _of_types(error: jsonschema_rs.ValidationError) -> str | None:
+    """Return the types of which one is expected, where a value has none of them."""
+    branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())
+    kinds = [getattr(each.kind, "types", None) for branch in branches for each in branch]
+    if not kinds or not all(isinstance(each, list) for each in kinds):
+        return None
+    names = dict.fromkeys(str(name) for each in kinds for name in each or ())
+    return f"{json.dumps(error.instance)[:60]} is not of type {' or '.join(names)}"
+
+
+def _is_of_null(branch: Sequence[jsonschema_rs.ValidationError]) -> bool:
+    return any(getattr(each.kind, "types", None) == ["null"] for each in branch)
+
+
+def problem_of_call(
+    tool: ToolDeclaration, arguments: Mapping[str, Any], *, unknown: Iterable[HolePath] = ()
+) -> str | None:
+    """Returns what is wrong with the arguments of one call, in words, as far as the tool's schema is known.
+
+    Args:
+        unknown: where the value is not known here, because only a worker puts it in.
+    """
+    if tool.input_schema is None:
+        return None
+    holes: list[Hole] = [(path, ()) for path in unknown]
+    try:
+        found = [*islice(SchemaOfTool(tool.input_schema).problems_of(arguments, holes), _PROBLEMS_TOLD)]
+    except ValueError:
+        # Its worker made it, and will judge the call.
+        return None
+    told = [
+        "/".join(["arguments", *map(str, place)]) + f": {said}" + (f"; {hint}" if hint else "")
+        for place, said, hint in found
+    ]
+    return "; ".join(told) or None
+
+
+def with_parts(value: Any, parts: Iterable[tuple[HolePath, Any]]) -> Any:
+    """Returns a JSON value with other parts at some paths; what lies on no path is shared, not copied.
+
+    Raises:
+        LookupError: a path leads nowhere.
+    """
+    copied: dict[HolePath, Any] = {}
+    for path, part in parts:
+        if not path:
+            return part
+        if len(path) == 1:
+            # By far the most: a reference that is a whole argument.
+            if () not in copied:
+                copied[()] = value.copy()
+            copied[()][path[0]] = part
+            continue
+        _copied_container(value, path[:-1], copied)[path[-1]] = part
+    return copied.get((), value)
+
+
+def _copied_container(value: Any, path: HolePath, copied: dict[HolePath, Any]) -> Any:
+    container = copied.get(path)
+    if container is None:
+        if path:
+            parent = _copied_container(value, path[:-1], copied)
+            container = parent[path[-1]] = parent[path[-1]].copy()
+        else:
+            container = value.copy()
+        copied[path] = container
+    return container
+
+
+def _hangs_on_unknown(place: HolePath, keyword: str, unknown: Sequence[HolePath]) -> bool:
+    for path in unknown:
+        if place == path or place[: len(path)] == path:
+            return True
+        if path[: len(place)] == place and (keyword in _COMBINATORS or keyword in {"uniqueItems", "const", "enum"}):
+            return True
+    return False

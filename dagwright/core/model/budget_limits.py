@@ -1,0 +1,92 @@
+"""Limits of a budget: what can be limited, and how limits are written and told."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal, get_args
+
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.durations import LONGEST, parse_duration
+
+Kind = Literal["tokens", "money", "calls", "nodes", "time"]
+KINDS: Sequence[Kind] = get_args(Kind)
+Limit = int | Decimal
+Limits = Mapping[Kind, Limit]
+OnLimit = Literal["ask", "finish"]
+
+_MOST = 10**15
+_MOST_S = Decimal(int(LONGEST.total_seconds()))
+
+
+def most_of(kind: Kind) -> Limit:
+    """Returns the largest limit that there can be."""
+    return _MOST_S if kind == "time" else _MOST
+
+
+def limits_from_json(encoded: Any, *, can_be_lifted: bool = False) -> dict[Kind, Limit | None]:
+    """Returns the limits of an object; null stands for none, where that may be.
+
+    Raises:
+        ValueError: it is no such object; the text says which field, and what was expected.
+    """
+    if not isinstance(encoded, Mapping) or not encoded:
+        raise ValueError(f'expected an object with some of {", ".join(KINDS)}, such as {{"tokens": 50000}}')
+    found: dict[Kind, Limit | None] = {}
+    for name, value in encoded.items():
+        kind = next((kind for kind in KINDS if kind == name), None)
+        if kind is None:
+            near = suggestion(str(name), KINDS) or f"there are {', '.join(KINDS)}"
+            raise ValueError(f"there is no limit {name!r:.60}; {near}")
+        try:
+            found[kind] = None if value is None and can_be_lifted else limit_from_json(kind, value)
+        except ValueError as error:
+            raise ValueError(f"{kind} {error}") from None
+    return found
+
+
+def limit_from_json(kind: str, value: Any) -> Limit:
+    """Returns a limit.
+
+    Raises:
+        ValueError: it is none; the text goes on from its name.
+    """
+    if kind == "money":
+        return _money(value)
+    if kind == "time":
+        return _time(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
+        raise ValueError(f"must be a whole number from 1 to {_MOST:,}, not {value!r:.60}")
+    return value
+
+
+def _money(value: Any) -> Decimal:
+    try:
+        # Of a float the shortest text that means it, which is what somebody has written.
+        money = Decimal(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+    except InvalidOperation:
+        money = None
+    if money is None or not money.is_finite() or not 0 < money <= _MOST:
+        raise ValueError(f"must be an amount of money over 0 and at most {_MOST:,}, such as 1.50, not {value!r:.60}")
+    return money
+
+
+def _time(value: Any) -> Decimal:
+    if not isinstance(value, str):
+        raise ValueError(f"must be a duration such as 30m, not {value!r:.60}")
+    try:
+        return Decimal(str(parse_duration(value).total_seconds()))
+    except ValueError as error:
+        raise ValueError(f"must be a duration: {error}") from None
+
+
+def limit_to_json(kind: Kind, limit: Limit) -> Any:
+    """Returns a limit as it travels."""
+    if kind == "time":
+        return f"{limit:f}s"
+    return str(limit) if kind == "money" else limit
+
+
+def limit_words(kind: Kind, limit: Limit) -> str:
+    """Returns a limit, or how much of it was used, as people read it."""
+    if kind == "time":
+        return f"{limit:,.1f} s"
+    return str(limit) if isinstance(limit, Decimal) else f"{limit:,}"

@@ -1,0 +1,211 @@
+"""The items of a node with `for_each`: the list, their keys, and what their ends say of the node."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
+
+from dagwright.core.expressions.paths import describe_type, get_value
+from dagwright.core.expressions.queries import steps_for_each
+from dagwright.core.expressions.references import Item, Template
+from dagwright.core.expressions.resolution import Scope, as_text, resolve_holes, resolve_template, scope_of_item
+from dagwright.core.expressions.stored_values import (
+    Part,
+    Path,
+    StoredValue,
+    TooLargeHere,
+    Want,
+    is_whole,
+    stored_from_json,
+    stored_to_json,
+)
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import NodeStatus, Record
+
+MAX_ITEMS = 250_000
+"""Items of one `for_each`: the run keeps some hundred bytes for each chunk of them."""
+MAX_KEY_BYTES = 200
+"""Longest key of an item in UTF-8, the same as for the id of a node."""
+_WORK_OF_KEY = 12
+_WORK_OF_REFERENCE = 7
+"""In the units of the work budget: of each key, and of each reference in it; a text in it takes one."""
+_NO_KEY = (
+    "the key of item {index} needs a part of it that lies in the payload store, where the run itself cannot read it: "
+    "the list is over 192 KiB, and what its keys read is too, or is not in every item; leave out `key`, or let a tool "
+    "make a smaller list"
+)
+
+
+class StoredList(Sequence[Any]):
+    """A stretch of a list in the payload store; each item is a stored value.
+
+    Args:
+        value: the whole list.
+        first: position of the first item of the stretch.
+        count: its length.
+    """
+
+    def __init__(self, value: StoredValue, first: int, count: int) -> None:
+        self.value = value
+        self.first = first
+        self._count = count
+        self._told = _told_of_each(value)
+
+    def bare(self) -> "StoredList":
+        """Returns the same stretch without what is told of it."""
+        bare = StoredValue(self.value.ref, name=self.value.name, paths=self.value.paths)
+        return StoredList(bare, self.first, self._count)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> Any: ...
+    @overload
+    def __getitem__(self, place: slice) -> "StoredList": ...
+    def __getitem__(self, place: int | slice) -> Any:
+        if isinstance(place, int):
+            if not 0 <= place < self._count:
+                raise IndexError(place)
+            return self._item(self.first + place)
+        first, last, _ = place.indices(self._count)
+        return StoredList(self.value, self.first + first, last - first)
+
+    def _item(self, place: int) -> Any:
+        item = get_value(self.value, (place,), start=self.value.name)
+        if not self._told or not isinstance(item, StoredValue):
+            return item
+        parts = {path: Part("small", values[place]) for path, values in self._told.items()}
+        return StoredValue(item.ref, name=item.name, paths=item.paths, shape=item.shape, parts={**parts, **item.parts})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StoredList):
+            return NotImplemented
+        return (self.value, self.first, len(self)) == (other.value, other.first, len(other))
+
+    __hash__ = None  # type: ignore[assignment]  # as of every list
+
+
+def _told_of_each(value: StoredValue) -> dict[Path, Sequence[Any]]:
+    """Returns what is told of each item of a list in the store: path inside of an item -> that part of all items.
+
+    A part that some items lack, or that is not small in all of them, is not told.
+    """
+    length = value.shape.length if value.shape is not None else None
+    found: dict[Path, Sequence[Any]] = {}
+    for query, part in value.parts.items():
+        steps = steps_for_each(query) if isinstance(query, str) else None
+        if steps and isinstance(part.value, list) and len(part.value) == length and all(map(_is_small, part.value)):
+            found[steps] = part.value
+    return found
+
+
+def _is_small(part: Any) -> bool:
+    return not isinstance(part, dict | list) and not (isinstance(part, str) and len(part) > MAX_KEY_BYTES)
+
+
+def parts_of_key(node: CompiledNode) -> list[Want]:
+    """Returns what the key of a node's items reads of each item."""
+    named = [part.path for part in node.key or () if isinstance(part, Item)]
+    return [(path, "value") for path in dict.fromkeys(named) if path and not isinstance(path, str)]
+
+
+def stored_list_to_json(stretch: StoredList) -> dict[str, Any]:
+    """Returns a stretch of a list in the payload store as it travels."""
+    return {"list": stored_to_json(stretch.value), "first": stretch.first, "count": len(stretch)}
+
+
+def stored_list_from_json(encoded: Mapping[str, Any]) -> StoredList:
+    """Returns the stretch of its JSON form.
+
+    Raises:
+        ValueError, LookupError, TypeError: it is none.
+    """
+    return StoredList(stored_from_json(encoded["list"]), int(encoded["first"]), int(encoded["count"]))
+
+
+def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | None:
+    """Returns the items of a node, or why it has none; `None` where the list is null, so that the node is skipped.
+
+    Raises:
+        MissingData: a reference leads nowhere.
+        TooMuchWork: a query would take too long.
+    """
+    if isinstance(node.for_each, list):
+        items = resolve_holes(node.for_each, node.item_holes, scope=scope)
+    else:
+        items = resolve_template(node.for_each or (), scope=scope)
+    if isinstance(items, StoredValue):
+        items = _told_items(items)
+    if items is None:
+        return None
+    if not isinstance(items, list | StoredList):
+        shown = repr(as_text(items)[:60]) if is_whole(items) else describe_type(items)
+        return NodeError("invalid_for_each", f"for_each needs a list, not {shown}")
+    if len(items) > MAX_ITEMS:
+        return NodeError("too_large", f"for_each has {len(items)} items; at most {MAX_ITEMS} are allowed")
+    return items
+
+
+def _told_items(value: StoredValue) -> Any:
+    """Returns the items of a list in the store: themselves if they were told, else a stored value for each."""
+    told = value.told
+    if told is None or told.shape is None:
+        raise TooLargeHere(f"for_each: a part of {value.name}", None)
+    if told.state == "whole":
+        return told.value
+    return StoredList(value, 0, told.shape.length) if told.shape.type == "list" else value
+
+
+def keys_of(node: CompiledNode, items: Sequence[Any], *, scope: Scope) -> list[str] | NodeError:
+    """Returns the key of every item, or why one cannot be used.
+
+    Raises:
+        MissingData: a reference leads nowhere.
+        TooMuchWork: a query would take too long, or the keys of so many items.
+    """
+    if node.key is None:
+        return [str(index) for index in range(node.first_index, node.first_index + len(items))]
+    references = sum(not isinstance(part, str) for part in node.key)
+    scope.budget.spend((_WORK_OF_KEY + _WORK_OF_REFERENCE * references + len(node.key)) * len(items))
+    keys: list[str] = []
+    for index, item in enumerate(items, node.first_index):
+        key = _key_of(node.key, scope_of_item(scope, item, index=index))
+        if key is None:
+            return NodeError("too_large", _NO_KEY.format(index=index))
+        try:
+            size = len(key.encode())
+        except UnicodeEncodeError:
+            return NodeError("invalid_key", f"the key of item {index} holds a lone surrogate, which is no character")
+        if size > MAX_KEY_BYTES:
+            message = f"the key of item {index} has {size} bytes of UTF-8; at most {MAX_KEY_BYTES} are allowed"
+            return NodeError("invalid_key", message)
+        keys.append(key)
+    return keys
+
+
+def _key_of(key: Template, scope: Scope) -> str | None:
+    """Returns the key of an item, or the beginning of one that is too long; `None` if a part of it is not here."""
+    texts: list[str] = []
+    size = 0
+    for part in key:
+        found = resolve_template((part,), scope=scope)
+        if not is_whole(found):
+            return None
+        texts.append(as_text(found))
+        size += len(texts[-1])
+        if size > MAX_KEY_BYTES:
+            # A key may name an item of a megabyte a hundred times.
+            break
+    return "".join(texts)
+
+
+def end_of_items(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeError | None]:
+    """Returns how a node ends whose items have all ended, and its error."""
+    if any(item.record.status is NodeStatus.CANCELLED for item in record.items):
+        return NodeStatus.CANCELLED, None
+    failed = [item for item in record.items if item.record.status is NodeStatus.FAILED]
+    if not failed:
+        return NodeStatus.COMPLETED, None
+    first = failed[0].record.error
+    told = f"{len(failed)} of {len(record.items)} items failed; the first: {node.id}[{failed[0].key}]: "
+    return NodeStatus.FAILED, NodeError(first.code if first else "failed", told + (first.message if first else ""))

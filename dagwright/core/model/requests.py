@@ -1,0 +1,477 @@
+"""What a run asks of people: requests, the answers to them, and the book that keeps both.
+
+A request is a record and no task: it holds no slot, and no timer of its own. What an answer does to the node is
+decided in `dagwright.features.feedback.answering`; here stands what is known. It must not import the scheduler.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, get_args
+
+from dagwright.core.expressions.compute_budget import MAX_WORK, WorkBudget
+from dagwright.core.expressions.value_refs import shown_in_arguments, unfilled_from_json, unfilled_to_json, with_shown
+from dagwright.core.model.actor import By
+from dagwright.core.model.times import format_time
+
+INPUTS = "inputs"
+"""Id of the request for the inputs of a run, which no node can have."""
+
+PLAN = "plan"
+"""Id of the request whether a plan may run; in a plan with a node of that name it is `plan#0`."""
+
+BUDGET = "budget"
+"""Id of the request for more budget; in a plan with a node of that name it is `budget#0`, and so on."""
+BUDGET_TASK = "~budget"
+"""What stands for the run where such a request has its task; no node can have this id."""
+
+Purpose = Literal["answer", "approval", "error", "raised", "inputs", "plan", "budget"]
+"""What the answer is for: the result of a human node, leave to run, what to do about a failure, what a tool asked
+while it ran, the inputs that the run lacks, leave for the whole plan, or more budget."""
+Channel = Literal["any", "inbox"]
+"""Where the answer may come from: anywhere, or only from the inbox (command line, console, API, Temporal UI)."""
+ClientChannel = Literal["tool_result", "mcp"]
+"""Answers relayed by a model client: the result of a call of `answer_feedback`, or a call or form of MCP."""
+CLIENT_CHANNELS: tuple[ClientChannel, ...] = get_args(ClientChannel)
+Through = Literal["update", "signal", "deadline", "policy", ClientChannel]
+MayAnswer = Literal["all", "unassigned", "assigned"]
+RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"]
+NoticeKind = Literal["opened", "reminded", "escalated", "expired", "answered", "closed"]
+
+HINTS_AT_ONCE = 100
+"""Refusals at one moment that look for a name that is alike, which takes a millisecond: thousands may come at once."""
+JUDGED_AT_ONCE = MAX_WORK // 2
+"""Work at one moment to judge the nodes that people send; as much again before they are in history."""
+
+_ON_TIMEOUT_FAIL = "fail"
+
+
+@dataclass(slots=True)
+class Request:
+    """One question to a person; times are seconds since the epoch.
+
+    Args:
+        id: the id of its task, with `#2` and so on behind it for the later ones of the same task.
+        task: id of the node or item that waits; empty for the inputs of the run.
+        schema: of an INFORMATION, JSON Schema of the data.
+        options: of a SELECTION, what can be selected; `multiple` if more than one can, `takes_text` if a text will do.
+        deadline_s: seconds from asking to the deadline, and from escalating to the next one.
+        on_timeout: `fail`, `{"default": answer}` or `{"escalate": assignee, "then": what to do next}`; once it has
+            escalated, its `then`, or `fail`.
+        tool, arguments: of an approval, what is to be called; the arguments as far as they are here.
+        parties: of an approval, names of the parties in the arguments: id -> name and kind; `None` if none is known.
+        checkpoint: of what a tool asked, what it kept for its next call.
+        channel: `inbox` rejects answers that a model client relays.
+    """
+
+    id: str
+    task: str
+    purpose: Purpose
+    type: RequestType
+    prompt: str
+    opened_at: float
+    schema: Mapping[str, Any] | None = None
+    options: Sequence[Any] | None = None
+    multiple: bool = False
+    takes_text: bool = False
+    assignee: str | None = None
+    deadline_s: float | None = None
+    deadline_at: float | None = None
+    reminder_s: float | None = None
+    next_reminder_at: float | None = None
+    on_timeout: str | Mapping[str, Any] = _ON_TIMEOUT_FAIL
+    tool: str = ""
+    arguments: Any = None
+    parties: Mapping[str, str] | None = None
+    checkpoint: Any = None
+    channel: Channel = "any"
+    escalations: Sequence[Mapping[str, Any]] = ()
+    """What happened at its deadlines: `{"from", "to", "at"}`, in order."""
+
+    def rejects(self, feedback: "Feedback") -> str | None:
+        """Check the author and channel of an answer; returns the reason if it is rejected, or `None`."""
+        if feedback.may_answer != "all" and self.assignee != feedback.by:
+            if self.assignee is not None:
+                return (
+                    f"{self.id!r} waits for {self.assignee}: only a key of the owner {self.assignee!r}, or of this "
+                    "run's owner with the scope 'operate', may answer it"
+                )
+            if feedback.may_answer == "assigned":
+                return f"{self.id!r} is not assigned to {feedback.by}"
+        if self.channel == "any" or feedback.through not in CLIENT_CHANNELS:
+            return None
+        return (
+            f"{self.id!r} must be answered in the inbox: the plan rejects answers that arrive as a tool result or "
+            "through MCP. Use `dagwright feedback`, the console, or POST /v1/runs/ID/feedback"
+        )
+
+    @property
+    def alarm_at(self) -> float | None:
+        """When something has to be done about it: its deadline, or the next reminder."""
+        times = [at for at in (self.deadline_at, self.next_reminder_at) if at is not None]
+        return min(times, default=None)
+
+    @property
+    def escalates_to(self) -> str | None:
+        """Who is asked next when the deadline passes."""
+        return self.on_timeout.get("escalate") if isinstance(self.on_timeout, Mapping) else None
+
+    def escalate(self, to: str, at: float) -> None:
+        """Ask the next assignee, who has the same time; what follows is the next step of `on_timeout`."""
+        assert self.deadline_s is not None
+        assert isinstance(self.on_timeout, Mapping)
+        self.escalations = (*self.escalations, {"from": self.assignee, "to": to, "at": at})
+        self.assignee, self.on_timeout = to, self.on_timeout.get("then", _ON_TIMEOUT_FAIL)
+        self.deadline_at = at + self.deadline_s
+        self.next_reminder_at = None if self.reminder_s is None else at + self.reminder_s
+
+    @property
+    def requested_from(self) -> str | None:
+        """Who was asked first."""
+        return self.escalations[0]["from"] if self.escalations else self.assignee
+
+    @property
+    def waits_for(self) -> str:
+        """What its node waits for, in words."""
+        return f"waits for {self.assignee or 'anyone'}: {self.prompt}"
+
+    def to_json(self, workflow_id: str) -> dict[str, Any]:
+        """Returns the request as it stands in documents."""
+        told: dict[str, Any] = {
+            "id": self.id,
+            "node": None if self.task in ("", BUDGET_TASK) else self.task,
+            "type": self.type,
+            "prompt": self.prompt,
+            "schema": self.schema,
+            "options": None if self.options is None else list(self.options),
+            "assignee": self.assignee,
+            "opened_at": format_time(self.opened_at),
+            "deadline": None if self.deadline_at is None else format_time(self.deadline_at),
+            "workflow_id": workflow_id,
+            "purpose": self.purpose,
+            "multiple": self.multiple,
+            "takes_text": self.takes_text,
+        }
+        if self.channel != "any":
+            told["channel"] = self.channel
+        if self.escalations:
+            told["escalations"] = _told_escalations(self.escalations)
+        if self.purpose == "approval":
+            told |= {"tool": self.tool, "arguments": with_shown(self.arguments, shown_in_arguments)}
+            told |= {"parties": dict(self.parties)} if self.parties else {}
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """An answer as it came.
+
+    Args:
+        request: id of the request; of a node with `for_each`, of all that its items ask.
+        by, note: who answered, and what they said beside the answer.
+        through: how it came.
+        may_answer: what the author may answer, as far as the sender has proved who it is: all requests, those
+            without an assignee or assigned to `by`, or those assigned to `by` only.
+    """
+
+    request: str
+    answer: Any
+    by: str = ""
+    note: str = ""
+    through: Through = "signal"
+    may_answer: MayAnswer = "all"
+
+    @property
+    def author(self) -> By:
+        """Whose act it is."""
+        return By(self.by or None, self.note or None, self.through)
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """How a request came to its end.
+
+    Args:
+        how: somebody answered; the deadline passed; or its node ended in another way.
+        what: one word for what was answered: `approved`, `rejected`, `retry`, …
+        arguments: given in place of those of the plan; of long ones, the beginning of their text.
+        requested_from, requested_at, escalations: who was asked and when, and how it was escalated, as `Request` has
+            them.
+    """
+
+    how: Literal["answered", "expired", "closed"]
+    at: float
+    by: str = ""
+    through: Through = "signal"
+    what: str = ""
+    note: str = ""
+    arguments: Any = None
+    requested_from: str | None = None
+    requested_at: float | None = None
+    escalations: Sequence[Mapping[str, Any]] = ()
+
+    def told(self, request_id: str) -> str:
+        """Returns why no further answer is taken."""
+        if self.how == "expired":
+            return f"the deadline of {request_id!r} passed at {format_time(self.at)}"
+        if self.how == "closed":
+            return f"{request_id!r} is no longer asked: what it was for ended at {format_time(self.at)}"
+        if self.through == "deadline":
+            passed = f"the deadline of {request_id!r} passed at {format_time(self.at)}"
+            return f"{passed}, and the default of the plan was taken ({self.what})"
+        by = self.by or "somebody who gave no name"
+        return f"{request_id!r} was answered by {by} at {format_time(self.at)} ({self.what}, through {self.through})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as documents and notices tell it; null is what nobody said."""
+        told: dict[str, Any] = {
+            "how": self.how,
+            "what": self.what or None,
+            "by": self.by or None,
+            "at": format_time(self.at),
+            "through": self.through,
+            "note": self.note or None,
+        }
+        if self.arguments is not None:
+            told["arguments"] = self.arguments
+        if self.requested_from is not None or self.escalations:
+            told["requested_from"] = self.requested_from
+            told["requested_at"] = format_time(self.requested_at)
+            told["escalations"] = _told_escalations(self.escalations)
+        return told
+
+
+def _told_escalations(escalations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{**each, "at": format_time(each["at"])} for each in escalations]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that happened to a request, which people may be told.
+
+    Args:
+        at: when, in seconds since the epoch.
+    """
+
+    kind: NoticeKind
+    request: Request
+    at: float
+
+    @property
+    def key(self) -> tuple[str, str, float]:
+        """What tells it from every other notice of the run."""
+        return self.request.id, self.kind, self.at
+
+
+class RequestBook:
+    """The requests of one run."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, Request] = {}
+        """In the order of their opening."""
+        self.closed: dict[str, Closing] = {}
+        self.early: dict[str, Feedback] = {}
+        """Answers to requests that have not been opened."""
+        self.early_of: dict[int, list[str]] = {}
+        """Number of a node -> the ids under which answers to it or its items are kept."""
+        self.due: list[Feedback] = []
+        """Early answers by which the plan grows and whose requests are open: taken when all else has moved on."""
+        self.kept_bytes = 0
+        """Of all answers that were taken or kept, as JSON."""
+        self.counts: dict[str, int] = {}
+        """Task id -> how many requests it has had."""
+        self.opened = 0
+        """How many requests were opened in this execution of the run."""
+        self.notices: list[Notice] = []
+        """What happened to requests and people have not been told, in order; whoever tells them takes it out."""
+        self.refusals: list[str] = []
+        """Why early answers were of no use: they did not fit, or nobody asked; `take_refusals` empties it."""
+        self.remembered: dict[str, str] = {}
+        """Tool -> who approved all its calls of this run."""
+        self.hints = WorkBudget(HINTS_AT_ONCE)
+        """How many refusals may still look for a name that is alike; it is counted by who changes the run."""
+        self.judging = WorkBudget(JUDGED_AT_ONCE)
+        """For nodes that somebody sends, apart from the work of the run itself: no number of them makes a node fail."""
+        self.looking = WorkBudget(JUDGED_AT_ONCE)
+        """The same before they are in history; nothing that is in history hangs on it."""
+        self._of_task: dict[str, str] = {}
+        self._alarms: list[tuple[float, int, str]] = []
+        self._order = 0
+
+    def of_task(self, task_id: str) -> Request | None:
+        """Returns the open request of a node or item."""
+        request_id = self._of_task.get(task_id)
+        return None if request_id is None else self.open.get(request_id)
+
+    def add(self, request: Request) -> None:
+        """Opens a request."""
+        self.open[request.id] = request
+        self._of_task[request.task] = request.id
+        self.opened += 1
+        self.counts[request.task] = self.counts.get(request.task, 0) + 1
+        self.watch(request)
+        self.notices.append(Notice("opened", request, request.opened_at))
+
+    def close(self, request: Request, closing: Closing) -> None:
+        """Closes an open request."""
+        del self.open[request.id], self._of_task[request.task]
+        closing = replace(
+            closing,
+            requested_from=request.requested_from,
+            requested_at=request.opened_at,
+            escalations=request.escalations,
+        )
+        self.closed[request.id] = closing
+        self.notices.append(Notice(closing.how, request, closing.at))
+
+    def forget_open(self) -> None:
+        """Forgets what is asked: the run has ended, and nobody waits for an answer."""
+        self.open.clear()
+        self._of_task.clear()
+
+    def keep_early(self, feedback: Feedback, number: int) -> None:
+        """Keeps an answer until the node of that number, or one of its items, asks; -1 is the run itself."""
+        self.early[feedback.request] = feedback
+        self.early_of.setdefault(number, []).append(feedback.request)
+
+    def move_early(self, base: int, added: int) -> None:
+        """Takes note that nodes were added, so that those from `base` on have other numbers."""
+        moved = {number + added if number >= base else number: names for number, names in self.early_of.items()}
+        self.early_of = moved
+
+    def drop_early(self, name: str) -> None:
+        """Takes note that nobody asked what an answer is kept for, if one still is."""
+        if (feedback := self.early.pop(name, None)) is not None:
+            by = feedback.by or "somebody"
+            self.refusals.append(f"{name!r} was never asked: the answer of {by}, kept for it, is not needed")
+
+    def take_refusals(self) -> list[str]:
+        """Returns why early answers were refused since the last time."""
+        refusals, self.refusals = self.refusals, []
+        return refusals
+
+    # Time.
+
+    def watch(self, request: Request) -> None:
+        """Takes note of the next alarm of an open request."""
+        if (at := request.alarm_at) is not None:
+            self._order += 1
+            heapq.heappush(self._alarms, (at, self._order, request.id))
+
+    @property
+    def next_alarm(self) -> float | None:
+        """When the earliest deadline or reminder of all open requests is due."""
+        while self._alarms:
+            at, _, request_id = self._alarms[0]
+            request = self.open.get(request_id)
+            if request is not None and request.alarm_at == at:
+                return at
+            heapq.heappop(self._alarms)
+        return None
+
+    def take_due(self, at: float) -> Request | None:
+        """Returns an open request whose alarm is due, the earliest first; the caller deals with it and watches it."""
+        alarm = self.next_alarm
+        if alarm is None or alarm > at:
+            return None
+        return self.open[heapq.heappop(self._alarms)[2]]
+
+    # From one execution to the next.
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the book as JSON; parts that are empty are left out."""
+        encoded = {
+            "open": [_request_to_json(request) for request in self.open.values()],
+            "closed": {name: _values_of(closing) for name, closing in self.closed.items()},
+            "early": {name: _values_of(feedback) for name, feedback in self.early.items()},
+            "early_of": [[number, names] for number, names in self.early_of.items()],
+            "counts": self.counts,
+            "notices": [[each.kind, _request_to_json(each.request), each.at] for each in self.notices],
+            "kept_bytes": self.kept_bytes,
+            "refusals": self.refusals,
+            "remembered": self.remembered,
+        }
+        return {name: part for name, part in encoded.items() if part}
+
+
+def book_from_json(encoded: Mapping[str, Any]) -> RequestBook:
+    """Returns the book that `RequestBook.to_json` told.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it is none.
+    """
+    book = RequestBook()
+    for told in encoded.get("open", ()):
+        book.add(_request_from_json(told))
+    book.closed = {name: Closing(*values) for name, values in encoded.get("closed", {}).items()}
+    book.early = {name: Feedback(*values) for name, values in encoded.get("early", {}).items()}
+    book.early_of = {number: [*names] for number, names in encoded.get("early_of", ())}
+    book.counts = dict(encoded.get("counts", {}))
+    opened = book.open
+    book.notices = [
+        Notice(kind, opened.get(told["id"]) or _request_from_json(told), at)
+        for kind, told, at in encoded.get("notices", ())
+    ]
+    book.kept_bytes = int(encoded.get("kept_bytes", 0))
+    book.refusals = list(encoded.get("refusals", ()))
+    book.remembered = dict(encoded.get("remembered", {}))
+    return book
+
+
+def _values_of(entry: Closing | Feedback) -> list[Any]:
+    return [getattr(entry, part.name) for part in fields(entry)]
+
+
+_DEFAULTS = {part.name: part.default for part in fields(Request)}
+
+
+def _request_to_json(request: Request) -> dict[str, Any]:
+    encoded = {name: getattr(request, name) for name in _DEFAULTS if name != "arguments"}
+    encoded = {name: value for name, value in encoded.items() if value != _DEFAULTS[name] or name == "task"}
+    if request.arguments is not None:
+        encoded["arguments"] = unfilled_to_json(request.arguments)
+    return encoded
+
+
+def _request_from_json(encoded: Mapping[str, Any]) -> Request:
+    values = {name: value for name, value in encoded.items() if name in _DEFAULTS}
+    if (arguments := values.pop("arguments", None)) is not None:
+        values["arguments"] = unfilled_from_json(arguments["value"], arguments.get("stored"))
+    return Request(**values)
+
+
+# What was done to a node by hand.
+
+
+@dataclass(slots=True)
+class Hand:
+    """What people decided about one node or item, as far as the plan says something else.
+
+    Args:
+        approved: somebody let it run.
+        arguments: given in place of those of the plan; `None` leaves them.
+        tries: how often it was started again.
+        attempts: of the tries before the last.
+        answers: what it asked while it ran, as `{"request", "answer"}`, in order, with its `checkpoint` if it gave one.
+        steps: what was done, by whom and when, for the lineage: `{"what", "by", "at", …}`.
+    """
+
+    approved: bool = False
+    arguments: Mapping[str, Any] | None = None
+    tries: int = 0
+    attempts: int = 0
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as JSON, without what has its default value."""
+        return {name: value for name, value in self._parts() if value not in (False, None, 0, [])}
+
+    def _parts(self) -> Iterator[tuple[str, Any]]:
+        return ((part.name, getattr(self, part.name)) for part in fields(self))
+
+
+def hand_from_json(encoded: Mapping[str, Any]) -> Hand:
+    """Returns what `Hand.to_json` told."""
+    known = {part.name for part in fields(Hand)}
+    return Hand(**{name: value for name, value in encoded.items() if name in known})

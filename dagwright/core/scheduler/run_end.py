@@ -1,0 +1,117 @@
+"""What a run says in its end: its state and its output (docs/internals/states.md)."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from dagwright.core.expressions.compute_budget import TooMuchWork
+from dagwright.core.expressions.conditions import ConditionFailed
+from dagwright.core.expressions.references import ResultOf
+from dagwright.core.expressions.resolution import MissingData, Scope, resolve_holes
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import NodeStatus, Record, RunStatus
+from dagwright.core.scheduler.extension import newest_of
+from dagwright.core.scheduler.region_members import InnerState
+from dagwright.core.validation.workers import PRECONDITION_MISSING, PreconditionMissing
+
+
+def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
+    """Returns the state of a run that nothing stopped and whose nodes have all ended."""
+    inner = [state for _, state in _inner_states(plan, records)]
+    are_passed = all(NodeStatus(name).is_passed for state in inner for name in state["counts"])
+    if are_passed and all(record.status.is_passed for record in records):
+        return RunStatus.COMPLETED
+    newest = newest_of(plan)
+    named = {part.node for _, template in plan.output_holes for part in template if isinstance(part, ResultOf)}
+    named = {newest.get(name, name) for name in named}
+    wanted = [record for node, record, is_sink in _with_sinks(plan, records) if is_sink or node.id in named]
+    if any(record.status is NodeStatus.COMPLETED for record in wanted) or any(state["ends"] for state in inner):
+        return RunStatus.COMPLETED_WITH_FAILURES
+    return RunStatus.FAILED
+
+
+def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) -> tuple[Any, NodeError | None]:
+    """Returns the output of a run; null and an error if its template cannot be resolved."""
+    if plan.output is None and not plan.output_holes:
+        return {
+            node.id: record.result
+            for node, record, is_sink in _with_sinks(plan, records)
+            if is_sink and record.status is NodeStatus.COMPLETED
+        }, None
+    try:
+        return resolve_holes(plan.output, plan.output_holes, scope=scope), None
+    except MissingData as error:
+        return None, NodeError("missing_data", f"output: {error}")
+    except TooMuchWork as error:
+        return None, NodeError("too_large", f"output: {error}")
+
+
+def ends_left_out(plan: CompiledPlan, records: Sequence[Record]) -> int:
+    """Returns how many completed nodes that nothing waits for the output leaves out, of a plan that names no output.
+
+    Those are the ends inside of regions that are not in the plan, if they are so many that the run does not hold them.
+    """
+    if plan.output is not None or plan.output_holes:
+        return 0
+    left_out = 0
+    for region, state in _inner_states(plan, records):
+        held = {plan.nodes[member].id for member in region.members}
+        left_out += state["ends"]
+        if held:
+            left_out -= sum(
+                is_sink and node.id in held and record.status is NodeStatus.COMPLETED
+                for node, record, is_sink in _with_sinks(plan, records)
+            )
+    return left_out
+
+
+def _inner_states(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[CompiledNode, InnerState]]:
+    """Yields the regions whose inside is not in the plan, with what is known of it."""
+    for number in range(plan.written_count, len(plan.nodes)):
+        if plan.nodes[number].inner is not None and records[number].result is not None:
+            yield plan.nodes[number], records[number].result
+
+
+def _with_sinks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[CompiledNode, Record, bool]]:
+    """Yields every node that was written with its record, and whether nothing waits for it."""
+    written = plan.nodes[: plan.written_count]
+    # Of a region whose inside is not in the plan, the region alone tells what its nodes need.
+    needed = set(chain.from_iterable(node.dependencies for node in plan.nodes))
+    for number, (node, record) in enumerate(zip(written, records, strict=False)):
+        yield node, record, number not in needed
+
+
+def counts_of(plan: CompiledPlan, records: Sequence[Record]) -> Counter[NodeStatus]:
+    """Returns how many of the nodes that were written are in each state, those inside of regions with them."""
+    counts = Counter(record.status for record in records[: plan.written_count])
+    for number in range(plan.written_count, len(plan.nodes)):
+        if plan.nodes[number].inner is not None:
+            counts.update(counts_inside(plan, records, number))
+    return +counts
+
+
+def counts_inside(plan: CompiledPlan, records: Sequence[Record], number: int) -> Counter[NodeStatus]:
+    """Returns how many nodes inside of a region that are not in the plan are in each state."""
+    node, region = plan.nodes[number], records[number]
+    state: InnerState | None = region.result
+    of_open = region.status if region.status.is_final else NodeStatus.PENDING
+    counts = Counter({NodeStatus(name): count for name, count in (state["counts"] if state else {}).items()})
+    counts[of_open] += state["open"] if state else node.inner_count
+    held = [records[member].status for member in node.members]
+    counts.subtract(status if status.is_final else of_open for status in held)
+    return +counts
+
+
+def unreadable(error: MissingData | ConditionFailed | TooMuchWork) -> NodeError:
+    """Returns why a node fails that reads what it cannot have."""
+    match error:
+        case PreconditionMissing():
+            return NodeError(PRECONDITION_MISSING, str(error))
+        case MissingData():
+            return NodeError("missing_data", str(error))
+        case ConditionFailed():
+            return NodeError("invalid_condition", f"when: {error}")
+        case TooMuchWork():
+            return NodeError("too_large", str(error))

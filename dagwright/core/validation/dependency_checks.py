@@ -1,0 +1,99 @@
+"""Node ids and the dependencies between nodes: duplicates, unknown names, and a graph of numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagwright.core.expressions.references import Lookup, Reference, ResultOf
+from dagwright.core.model import graph
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import CYCLE
+from dagwright.core.model.plan import Node
+from dagwright.core.validation.check_report import CheckReport
+from dagwright.core.validation.node_references import NodeReferences
+
+Extra = Mapping[int, Mapping[str, Reference | Lookup]]
+"""Node number -> argument key -> the reference that the dialect found itself."""
+
+
+def number_nodes(nodes: Mapping[int, Node], raw_nodes: Sequence[Any], report: CheckReport) -> dict[str, int]:
+    """Return the number of each node id, also of nodes that could not be read; duplicates are reported."""
+    numbers: dict[str, int] = {}
+    for index, node in nodes.items():
+        first = numbers.setdefault(node.id, index)
+        if first != index:
+            message = f"duplicate node id {node.id!r} (nodes {first} and {index})"
+            report.report_problem("duplicate_id", message, ("nodes", index, "id"), node=node.id)
+    for index, raw in enumerate(raw_nodes):
+        # What is wrong with a node does not make references to it wrong as well.
+        if isinstance(raw, Mapping) and isinstance(raw.get("id"), str):
+            numbers.setdefault(raw["id"], index)
+    return numbers
+
+
+class DependencyChecks:
+    """Makes numbers of the names that the nodes of one plan depend on."""
+
+    def __init__(self, document: Document, report: CheckReport, *, extra: Extra) -> None:
+        self._document = document
+        self._report = report
+        self._extra = extra
+
+    def edges(
+        self,
+        nodes: Mapping[int, Node],
+        references: Mapping[int, NodeReferences],
+        numbers: Mapping[str, int],
+        *,
+        count: int,
+    ) -> list[list[int]]:
+        """Return for each node the numbers of the nodes it waits for, distinct, in declared order."""
+        dependencies: list[list[int]] = [[] for _ in range(count)]
+        for index, node in nodes.items():
+            named = dict.fromkeys(map(numbers.get, (*node.depends_on, *references[index].nodes)))
+            if index not in named and None not in named:
+                dependencies[index] = [number for number in named if number is not None]
+                continue
+            needed: dict[int, None] = {}
+            for place, name in enumerate(node.depends_on):
+                if name not in numbers:
+                    hint = self._report.hints.near(name, numbers, but=node.id)
+                    message = f"{node.id!r} depends on unknown node {name!r}"
+                    at = ("nodes", index, "depends_on", place)
+                    self._report.report_problem("unknown_dependency", message, at, node=node.id, hint=hint)
+                else:
+                    needed[numbers[name]] = None
+            for name in references[index].nodes:
+                if name in numbers:
+                    needed[numbers[name]] = None
+                else:
+                    self._report_missing_node(index, node, name)
+            if index in needed:
+                del needed[index]
+                message = f"{node.id!r} depends on itself"
+                self._report.report_problem(
+                    "self_dependency",
+                    message,
+                    ("nodes", index),
+                    node=node.id,
+                    hint=self._document.unknown_node_hint,
+                )
+            dependencies[index] = list(needed)
+        return dependencies
+
+    def _report_missing_node(self, index: int, node: Node, name: str) -> None:
+        hint = self._document.unknown_node_hint
+        message = f"Invalid reference: {name}: nothing makes it"
+        for key, part in self._extra.get(index, {}).items():
+            if isinstance(part, ResultOf) and part.node == name:
+                at = ("nodes", index, "arguments", key)
+                self._report.report_problem("invalid_reference", message, at, node=node.id, hint=hint)
+
+
+def levels(dependencies: Sequence[Sequence[int]], nodes: Mapping[int, Node], report: CheckReport) -> Sequence[int]:
+    """Return the level of each node; cycles are reported, and give no levels."""
+    level_of = graph.levels_of(dependencies)
+    for cycle in graph.cycles_of(dependencies) if level_of is None else ():
+        ids = [nodes[number].id for number in (*cycle, cycle[0])]
+        message = f"CircularDependencyError: {' → '.join(ids)}"
+        report.report_problem(CYCLE, message, ("nodes", cycle[0]), node=ids[0], hint="remove one of these dependencies")
+    return level_of or []

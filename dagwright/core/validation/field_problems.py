@@ -1,0 +1,291 @@
+"""Turns what pydantic says of a plan's fields into problems for the person who wrote the plan."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from dagwright.core.expressions.references import listed, nearest, suggestion
+from dagwright.core.model.agent_cards import MODEL_WORDS, InlineAgent
+from dagwright.core.model.errors import MAX_PROBLEMS, Problem, pointer
+from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS, Human, Node, Plan, Retry
+
+_NODES = TypeAdapter(list[Node])
+_NODE = TypeAdapter(Node)
+
+_DEPENDENCIES = ("needs", "after", "requires", "dependencies", "dependsOn", "depends")
+"""What other formats call `depends_on`."""
+_EXPECTED = {
+    "join": "all, any, all_done or {at_least: k}",
+    "on_error": "block, skip, ask, replan or {value: …}",
+    "approval": "policy, required, never or an object like human",
+    "cache": "off or {ttl: 1h}",
+    "for_each": "a reference to a list or a list",
+    "plan": "a plan or the path of a file with one",
+    "depends_on": "a list of node ids",
+    "arguments": "an object",
+    "on_failure": "continue or fail_fast",
+}
+"""What a field of several kinds may hold; pydantic would tell of each kind apart."""
+
+_EXPECTED_INSIDE: Mapping[tuple[str | int, ...], str] = {
+    ("human", "on_timeout"): "fail, {default: …} or {escalate: …, then: …}",
+    ("human", "options"): "a list or a reference to one",
+}
+_EXPECTED_OF_INPUT = {
+    0: "an object of inputs, such as {count: {type: integer}}",
+    1: "an object, such as {type: string, prompt: …}",
+    2: "the name of a JSON type, or a list of them",
+}
+"""The same for `inputs`, one of them, and the `type` of one, by depth."""
+
+_OF_TYPE = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "time_delta_type": "a duration such as 30s",
+    "literal_error": "{expected}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+}
+"""What pydantic calls a mistake -> what it expected."""
+
+_WORDS = {
+    "join": ("all", "any", "all_done"),
+    "on_error": ("block", "skip", "ask", "replan"),
+    "approval": ("policy", "required", "never"),
+    "cache": ("off",),
+    "on_failure": ("continue", "fail_fast"),
+}
+"""Field -> the texts that it may hold."""
+_INSIDE: Mapping[str, Collection[str]] = {
+    "retry": [*Retry.model_fields],
+    "human": [field.alias or name for name, field in Human.model_fields.items()],
+    "agent": [*InlineAgent.model_fields],
+}
+"""Field of a node that holds an object -> the fields of that object."""
+
+_FIELD_ORDER = [*dict.fromkeys([*Node.model_fields, *Plan.model_fields])]
+_QUOTED = re.compile(r"'([^']*)'")
+_VERSION = 1
+"""The version of plans that is read."""
+
+_NAME_OF_INPUT = "[key]"
+"""Where pydantic places what is wrong with a key of an object."""
+
+
+@dataclass(slots=True)
+class ReadNodes:
+    """The nodes of a plan, each without the fields that are wrong.
+
+    Args:
+        nodes: by index; a harmless node replaces what is not an object.
+        problems: in document order.
+        unread: index -> fields that are wrong or misspelt, so that nothing else is concluded from their absence.
+    """
+
+    nodes: dict[int, Node] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    unread: dict[int, frozenset[str]] = field(default_factory=dict)
+
+
+def read_nodes(raw_nodes: list[Any]) -> ReadNodes:
+    """Read the nodes of a plan, each by itself."""
+    try:
+        return ReadNodes(dict(enumerate(_NODES.validate_python(raw_nodes))))
+    except ValidationError:
+        pass
+    found = ReadNodes()
+    nodes, problems = found.nodes, found.problems
+    taken = {raw.get("id") for raw in raw_nodes if isinstance(raw, Mapping) and isinstance(raw.get("id"), str)}
+    for index, each in enumerate(raw_nodes):
+        if len(problems) > MAX_PROBLEMS:
+            break
+        raw = _with_few_unknown_keys(each, NODE_FIELDS)
+        try:
+            nodes[index] = _NODE.validate_python(raw)
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+            problems += _node_problems(raw, errors, index=index)
+            stand_in = f"node {index}"
+            while stand_in in taken:
+                stand_in += "'"
+            taken.add(stand_in)
+            nodes[index] = _without_wrong_fields(raw, errors, stand_in=stand_in)
+            found.unread[index] = _unread_fields(errors)
+    return found
+
+
+def _unread_fields(errors: Sequence[ErrorDetails]) -> frozenset[str]:
+    """Return the invalid fields of a node, and the known fields that are the nearest to unknown ones."""
+    names: set[str] = set()
+    for item in errors:
+        name = str(item["loc"][0]) if item["loc"] else ""
+        names.add(name)
+        if item["type"] == "extra_forbidden" and len(item["loc"]) == 1:
+            names.update(("depends_on",) if name in _DEPENDENCIES else nearest(name, NODE_FIELDS, most=1))
+    return frozenset(names)
+
+
+def _with_few_unknown_keys(raw: Any, known: frozenset[str]) -> Any:
+    """Return an object without the unknown keys that no report has room for: pydantic makes an error of each."""
+    if not isinstance(raw, Mapping) or len(raw) <= len(known) + MAX_PROBLEMS:
+        return raw
+    unknown = [key for key in raw if key not in known]
+    left_out = set(unknown[MAX_PROBLEMS + 1 :])
+    return {key: value for key, value in raw.items() if key not in left_out}
+
+
+def _without_wrong_fields(raw: Any, errors: Sequence[ErrorDetails], *, stand_in: str) -> Node:
+    """Returns the node without the fields that are wrong, so that what it refers to is checked all the same.
+
+    Args:
+        stand_in: its id if its own is wrong.
+    """
+    if not isinstance(raw, Mapping):
+        return Node(id=stand_in, human=Human())
+    wrong = {str(item["loc"][0]) for item in errors if item["loc"]}
+    kept = {key: value for key, value in raw.items() if key not in wrong}
+    return _NODE.validate_python({**kept, "id": stand_in} if "id" in wrong else kept)
+
+
+def read_plan_fields(raw: Mapping[str, Any]) -> tuple[Plan, list[Problem]]:
+    """Returns a plan without nodes, with the fields that are right, and the problems of the others."""
+    kept = {**_with_few_unknown_keys(raw, PLAN_FIELDS), "nodes": []}
+    problems: list[Problem] = []
+    while True:
+        try:
+            return Plan.model_validate(kept), problems
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+            found = _field_problems(errors, base=(), node=None, known=PLAN_FIELDS, value=kept)
+            problems += islice(found, MAX_PROBLEMS + 1)
+            kept = _without_wrong_parts(kept, errors)
+
+
+def _without_wrong_parts(raw: Mapping[str, Any], errors: Sequence[ErrorDetails]) -> dict[str, Any]:
+    """Returns a plan without the fields that are wrong; of its inputs only those go, so that the rest is checked."""
+    places = [item["loc"] for item in errors]
+    wrong = {str(place[0]) for place in places}
+    kept = {key: value for key, value in raw.items() if key not in wrong}
+    inputs = raw.get("inputs")
+    if "inputs" in wrong and isinstance(inputs, Mapping):
+        named = {place[1] for place in places if place[0] == "inputs"}
+        kept["inputs"] = {name: declared for name, declared in inputs.items() if name not in named}
+    return kept
+
+
+def _node_problems(raw: Any, errors: Sequence[ErrorDetails], *, index: int) -> list[Problem]:
+    at = ("nodes", index)
+    if not isinstance(raw, Mapping):
+        hint = "write an object with an id and a tool, such as {id: a, tool: NAME}"
+        return [Problem("invalid_field", f"node {index} must be an object", pointer(*at), hint=hint)]
+    node = raw.get("id") if isinstance(raw.get("id"), str) else None
+    found = _field_problems(errors, base=at, node=node, known=NODE_FIELDS, value=raw)
+    return list(islice(found, MAX_PROBLEMS + 1))
+
+
+def _field_problems(
+    errors: Sequence[ErrorDetails],
+    *,
+    base: tuple[str | int, ...],
+    node: str | None,
+    known: frozenset[str],
+    value: Mapping[str, Any],
+) -> Iterable[Problem]:
+    reported: set[tuple[str | int, ...]] = set()
+    for item in errors:
+        name = str(item["loc"][0])
+        if name == "plan" and not base:
+            yield _unknown_version(value.get(name))
+            continue
+        place, expected = _place_and_expected(item["loc"], value)
+        if not place or place in reported:
+            continue
+        reported.add(place)
+        at = pointer(*base, *place)
+        label = ".".join(str(part) for part in place)
+        if item["type"] == "extra_forbidden":
+            yield _unknown_field(place, label=label, at=at, node=node, known=known)
+        elif item["type"] == "missing":
+            yield Problem("invalid_field", f"{label!r} is missing", pointer(*base, *place[:-1]), node)
+        elif item["loc"][-1] == _NAME_OF_INPUT:
+            message = f"{label}: the name of an input has letters, digits and _ only"
+            plain = re.sub(r"\W+", "_", str(place[-1]))
+            yield Problem("invalid_field", message, at, node, f"write {plain}")
+        elif expected is not None or item["type"] in _OF_TYPE:
+            wanted = expected or _OF_TYPE[item["type"]].format(**item.get("ctx", {}))
+            given = value.get(name) if expected is not None and name in _EXPECTED else item["input"]
+            words = _WORDS.get(name, ()) if expected is not None else _QUOTED.findall(wanted)
+            hint = _hint_of_value(place, given, words)
+            yield Problem("invalid_field", f"{label}: expected {wanted}, not {given!r:.60}", at, node, hint)
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            yield Problem("invalid_field", f"{label}: {message[:1].lower()}{message[1:]}", at, node)
+
+
+def _place_and_expected(
+    place: tuple[str | int, ...], value: Mapping[str, Any]
+) -> tuple[tuple[str | int, ...], str | None]:
+    """Return the place that is reported for one of pydantic's, empty for none, and what is expected there, if known."""
+    name = str(place[0])
+    if name == "approval" and isinstance(value.get(name), Mapping):
+        # What is said of the other ways of writing it does not matter.
+        return ((name, *place[2:]) if place[1:2] == (Human.__name__,) else ()), None
+    if name == "agent":
+        # What follows says only which way of writing it is meant.
+        place = (name, *place[2:])
+    if name in _EXPECTED:
+        return place[:1], _EXPECTED[name]
+    if place[:2] in _EXPECTED_INSIDE:
+        return place[:2], _EXPECTED_INSIDE[place[:2]]
+    return _place_of_input(place) if name == "inputs" else (place, None)
+
+
+def _unknown_version(version: Any) -> Problem:
+    message = f"plan: this program reads plans of version {_VERSION}, not {version!r:.60}"
+    hint = f"write plan: {_VERSION}; a later version needs a newer Dagwright"
+    return Problem("invalid_field", message, pointer("plan"), None, hint)
+
+
+def _unknown_field(
+    place: tuple[str | int, ...], *, label: str, at: str, node: str | None, known: Collection[str]
+) -> Problem:
+    """Problem of a field that nothing has, with what may have been meant and what there is."""
+    name = str(place[-1])
+    known = sorted(known, key=_FIELD_ORDER.index)
+    if len(place) > 1:
+        known = _INSIDE.get("human" if place[0] == "approval" else str(place[0]), ())
+    meant = "depends_on" if name in _DEPENDENCIES and "depends_on" in known else name
+    message = f"unknown field {label!r}" + (f"; allowed are {listed(known, near=meant)}" if known else "")
+    hint = suggestion(meant, known)
+    if place[0] == "agent" and name in MODEL_WORDS:
+        hint = "an agent has no model: each request says which one is asked"
+    return Problem("invalid_field", message, at, node, hint)
+
+
+def _hint_of_value(place: tuple[str | int, ...], given: Any, words: Collection[str]) -> str | None:
+    if place == ("depends_on",) and isinstance(given, str):
+        return f"write [{given:.200}]"
+    if place == ("retry",) and isinstance(given, int):
+        return f"write {{max_attempts: {given}}}"
+    if place[-1] in ("timeout", "heartbeat", "deadline", "reminder") and isinstance(given, int):
+        return f"write {given}s for seconds"
+    return suggestion(given, words) if isinstance(given, str) else None
+
+
+def _place_of_input(place: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], str | None]:
+    """Returns the place in the document of what is wrong with `inputs`, and what is expected there."""
+    if place[-1] == _NAME_OF_INPUT:
+        return place[:-1], None
+    if len(place) > 2 and place[2] != "type":
+        return place, None
+    return place[:3], _EXPECTED_OF_INPUT[min(len(place), 3) - 1]

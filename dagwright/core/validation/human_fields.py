@@ -1,0 +1,195 @@
+"""Questions to people as a plan writes them: their compiled form, and what can be wrong with them before anybody asks.
+
+Where a reference stands in a question, what hangs on it is judged when the question is asked.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pydantic_core
+from pydantic import ValidationError
+
+from dagwright.core.expressions.questions import OPTIONS, QUESTION_BYTES, BadQuestion
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.answers import BadAnswer, default_answer
+from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.compiled import Hole
+from dagwright.core.model.plan import Human, Node, OnTimeout, OnTimeoutDefault, OnTimeoutEscalate
+from dagwright.core.model.requests import Request
+
+FieldProblem = tuple[tuple[str | int, ...], str, str | None]
+"""Where in the node, what is wrong, and a hint."""
+
+_TOLD_PROBLEMS = 3
+
+_MEANINGLESS = {
+    "timeout": "it limits an attempt of a tool; how long people may take is the 'deadline' of the question",
+    "retry": "nothing is tried that could be tried again",
+    "heartbeat": "nothing runs that could send one",
+}
+"""Fields that mean nothing beside `human`, and why."""
+
+
+def question_of(human: Human) -> dict[str, Any]:
+    """Returns a question as a compiled node has it, without what has its default value."""
+    question: dict[str, Any] = {"type": human.type, "prompt": human.prompt}
+    parts: dict[str, Any] = {
+        "schema": human.answer_schema,
+        "options": human.options,
+        "multiple": human.multiple or None,
+        "takes_text": human.takes_text or None,
+        "assignee": human.assignee,
+        "channel": None if human.channel == "any" else human.channel,
+        "deadline_s": human.deadline.total_seconds() if human.deadline else None,
+        "reminder_s": human.reminder.total_seconds() if human.reminder else None,
+        "on_timeout": _told_step(human.on_timeout),
+    }
+    return question | {name: part for name, part in parts.items() if part is not None}
+
+
+def _told_step(step: OnTimeout) -> dict[str, Any] | None:
+    # What is left out has its default value: it is the compiled form that plans without chains have always had.
+    return None if isinstance(step, str) else step.model_dump(mode="json", exclude_defaults=True)
+
+
+def _words_of_error(place: tuple[str | int, ...], kind: str, message: str) -> str:
+    label = ".".join(map(str, place))
+    if kind != "extra_forbidden":
+        return f"{label}: {message}".lstrip(": ")
+    known = [field.alias or name for name, field in Human.model_fields.items()]
+    return "; ".join(filter(None, [f"unknown field {label!r}", suggestion(str(place[-1]), known)]))
+
+
+def question_raised(asked: Any) -> dict[str, Any]:
+    """Returns the question of a tool that asks while it runs.
+
+    Args:
+        asked: a text, or an object with the fields of `human`.
+
+    Raises:
+        BadQuestion: it is none.
+    """
+    written = {"type": "CLARIFICATION", "prompt": asked} if isinstance(asked, str) else asked
+    try:
+        human = Human.model_validate(written)
+    except ValidationError as error:
+        problems = [_words_of_error(found["loc"], found["type"], found["msg"]) for found in error.errors()]
+        raise BadQuestion(f"what the tool asks is no question: {'; '.join(problems[:_TOLD_PROBLEMS])}") from None
+    for path, message, _ in _problems_of_question(human, ()):
+        raise BadQuestion(f"what the tool asks is no question: {'.'.join(map(str, path))}: {message}")
+    return question_of(human)
+
+
+def problems_of_people(
+    node: Node, *, human_holes: Sequence[Hole], approval_holes: Sequence[Hole]
+) -> Iterator[FieldProblem]:
+    """Yields what is wrong with what a node asks of people, as far as it can be known before it is asked.
+
+    Args:
+        human_holes, approval_holes: texts with references in the compiled forms of the two questions.
+    """
+    if node.human is not None:
+        # An empty one may stand in for what a dialect could not read.
+        yield from _problems_of_human(node) if node.human != Human() else ()
+        for at, message, hint in _problems_of_question(node.human, human_holes):
+            yield ("human", *at), message, hint
+    if isinstance(node.approval, Human):
+        if node.approval.type != "APPROVAL":
+            yield ("approval", "type"), "an approval is asked for by a question of type APPROVAL", None
+        for at, message, hint in _problems_of_question(node.approval, approval_holes):
+            yield ("approval", *at), message, hint
+
+
+def _problems_of_human(node: Node) -> Iterator[FieldProblem]:
+    """Yields what means nothing beside the question of a human node."""
+    for name, why in _MEANINGLESS.items():
+        if getattr(node, name) is not None:
+            yield (name,), f"{name!r} means nothing for a question to a person: {why}", f"leave {name!r} out"
+    if node.arguments:
+        yield ("arguments",), "a question to a person takes no 'arguments'", "put them into 'human'"
+    if node.on_error == "ask":
+        why = "a question to a person cannot be asked about again"
+        yield ("on_error",), why, "let 'on_timeout' say what happens when nobody answers"
+    if node.approval not in ("policy", "never"):
+        yield ("approval",), "a question to a person needs no approval", "leave 'approval' out"
+
+
+def _problems_of_question(human: Human, holes: Sequence[Hole]) -> Iterator[FieldProblem]:
+    filled = {path[0] for path, _ in holes}
+    yield from _problems_of_fields(human)
+    if human.type == "SELECTION":
+        yield from _problems_of_options(human.options, filled)
+    if human.answer_schema is not None and "schema" not in filled:
+        try:
+            validator_of(human.answer_schema)
+        except ValueError as error:
+            yield ("schema",), str(error), None
+            return
+    sizes = pydantic_core.to_json([human.answer_schema, human.options])
+    if len(sizes) > QUESTION_BYTES:
+        yield (), f"options and schema have {len(sizes):,} bytes as JSON; at most {QUESTION_BYTES:,} are allowed", None
+    is_known = not filled & {"options", "schema", "on_timeout"}
+    *_, (path, last) = _steps_of(human)
+    has_options = human.type != "SELECTION" or isinstance(human.options, list)
+    if isinstance(last, OnTimeoutDefault) and is_known and has_options:
+        yield from _problems_of_default(human, last, path)
+
+
+def _problems_of_fields(human: Human) -> Iterator[FieldProblem]:
+    if human.type != "SELECTION":
+        if human.options is not None:
+            yield ("options",), f"'options' belong to a SELECTION, and this is of type {human.type}", None
+        if human.multiple:
+            yield ("multiple",), f"'multiple' belongs to a SELECTION, and this is of type {human.type}", None
+        if human.takes_text:
+            yield ("takes_text",), f"'takes_text' belongs to a SELECTION, and this is of type {human.type}", None
+    if human.answer_schema is not None and human.type != "INFORMATION":
+        yield ("schema",), f"'schema' belongs to an INFORMATION, and this is of type {human.type}", None
+    if human.deadline is None and human.on_timeout != "fail":
+        yield ("on_timeout",), "'on_timeout' needs a 'deadline', or it never comes to it", "add deadline: 2d"
+    for path, step in _steps_of(human):
+        if isinstance(step, OnTimeoutEscalate) and not step.escalate.strip():
+            yield (*path, "escalate"), "expected the assignee to escalate to", None
+
+
+def _steps_of(human: Human) -> Iterator[tuple[tuple[str, ...], OnTimeout]]:
+    """Yield what happens at one deadline after the other, each with its path; at least one step."""
+    path: tuple[str, ...] = ("on_timeout",)
+    step: OnTimeout = human.on_timeout
+    yield path, step
+    while isinstance(step, OnTimeoutEscalate):
+        path, step = (*path, "then"), step.then
+        yield path, step
+
+
+def _problems_of_options(options: Any, filled: set[str | int]) -> Iterator[FieldProblem]:
+    if options is None:
+        yield ("options",), "a SELECTION needs 'options'", 'write options: [a, b], or "{{node.result.list}}"'
+    elif isinstance(options, str):
+        if "options" not in filled:
+            yield ("options",), "'options' must be a list or a reference to one", None
+    elif not 0 < len(options) <= OPTIONS:
+        yield ("options",), f"a SELECTION has 1 to {OPTIONS:,} options, not {len(options):,}", None
+    elif "options" not in filled and len(set(map(pydantic_core.to_json, options))) < len(options):
+        yield ("options",), "an option stands there twice", None
+
+
+def _problems_of_default(human: Human, step: OnTimeoutDefault, path: tuple[str, ...]) -> Iterator[FieldProblem]:
+    schema, options = human.answer_schema, human.options
+    request = Request(
+        id="",
+        task="",
+        purpose="answer",
+        type=human.type,
+        prompt="",
+        opened_at=0.0,
+        schema=schema,
+        options=options if isinstance(options, list) else None,
+        multiple=human.multiple,
+        takes_text=human.takes_text,
+        on_timeout={"default": step.default},
+    )
+    try:
+        default_answer(request)
+    except BadAnswer as error:
+        yield (*path, "default"), f"the default does not fit the question: {error}", None

@@ -1,0 +1,135 @@
+"""Checks values against the inputs that a plan declares.
+
+Whoever starts a run checks them before it starts; a sub-plan checks what the run above gave it, because values
+that came out of results were not known before.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.expressions.stored_values import unfilled_places
+from dagwright.core.model.argument_checks import SchemaOfTool
+from dagwright.core.model.compiled import Hole
+from dagwright.core.model.errors import Problem, pointer
+
+Declared = Mapping[str, Mapping[str, Any]]
+"""Name of an input -> its JSON Schema, with `prompt` and `default` beside the schema's own keys."""
+
+_NOT_SCHEMA = frozenset({"prompt", "default"})
+
+
+_TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
+_TYPES_ELSEWHERE = {
+    **dict.fromkeys(("int", "long"), "integer"),
+    **dict.fromkeys(("float", "double", "decimal"), "number"),
+    **dict.fromkeys(("str", "text", "date", "datetime", "file"), "string"),
+    "bool": "boolean",
+    **dict.fromkeys(("list", "tuple", "set"), "array"),
+    **dict.fromkeys(("dict", "map", "json"), "object"),
+    **dict.fromkeys(("none", "nil"), "null"),
+}
+"""What other languages call a type -> its name in JSON Schema."""
+_NOT_SCHEMAS = ("default", "enum", "const", "examples")
+
+
+def wrong_types(schema: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str, str]]:
+    """Yield the path, the message and the hint of each type in a schema that is not a JSON type."""
+    if isinstance(schema, list):
+        for index, part in enumerate(schema):
+            yield from wrong_types(part, at=(*at, index))
+    if not isinstance(schema, Mapping):
+        return
+    named = schema.get("type")
+    for name in named if isinstance(named, list) else [named]:
+        if isinstance(name, str) and name not in _TYPES:
+            meant = _TYPES_ELSEWHERE.get(name.casefold())
+            hint = f"did you mean {meant!r}?" if meant else suggestion(name, _TYPES)
+            message = f"{name!r:.60} is not a JSON type"
+            yield (*at, "type"), message, hint or f"write one of {', '.join(_TYPES)}"
+    for key, part in schema.items():
+        if key not in _NOT_SCHEMAS and isinstance(part, Mapping | list):
+            yield from wrong_types(part, at=(*at, key))
+
+
+def schema_of(declared: Declared) -> SchemaOfTool:
+    """Returns the schema of an object that holds every input.
+
+    Raises:
+        ValueError: one of the inputs is no JSON Schema.
+    """
+    properties = {
+        name: {key: part for key, part in schema.items() if key not in _NOT_SCHEMA} for name, schema in declared.items()
+    }
+    return SchemaOfTool({"type": "object", "properties": properties})
+
+
+def missing_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem]:
+    """Returns a problem for every input that has neither a value nor a default."""
+    return [
+        Problem(
+            "missing_input",
+            f"the input {name!r} is missing" + (f": {schema['prompt']}" if schema.get("prompt") else ""),
+            pointer("inputs", name),
+            hint=f"give it with --input {name}=VALUE",
+        )
+        for name, schema in declared.items()
+        if name not in given and "default" not in schema
+    ]
+
+
+def schema_of_missing(declared: Declared, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the JSON Schema of a form for every input that has neither a value nor a default; `None` if all have.
+
+    The form offers those that have their default too.
+    """
+    missing = [name for name, schema in declared.items() if name not in given and "default" not in schema]
+    if not missing:
+        return None
+    return schema_of_form(
+        {
+            name: schema
+            for name, schema in declared.items()
+            if name in missing or ("default" in schema and given.get(name, schema["default"]) == schema["default"])
+        }
+    )
+
+
+def schema_of_form(declared: Declared) -> dict[str, Any]:
+    """Returns the JSON Schema of an object that holds inputs and nothing else; those without a default are required."""
+    properties: dict[str, Any] = {}
+    for name, schema in declared.items():
+        default = {"default": schema["default"]} if "default" in schema else {}
+        prompt = {"description": schema["prompt"]} if schema.get("prompt") else {}
+        properties[name] = {key: part for key, part in schema.items() if key not in _NOT_SCHEMA} | prompt | default
+    required = [name for name, schema in declared.items() if "default" not in schema]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def wrong_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem]:
+    """Returns a problem for every value that is not what its input declares; undeclared values are left alone.
+
+    What lies in the payload store is not judged.
+    """
+    if not declared:
+        return []
+    known = {name: value for name, value in given.items() if name in declared}
+    unknown: list[Hole] = [(path, ()) for path, _ in unfilled_places(known)]
+    return [
+        Problem("invalid_field", f"the input {str(path[0])!r}: {message}", pointer("inputs", *path), hint=hint)
+        for path, message, hint in schema_of(declared).problems_of(known, unknown)
+    ]
+
+
+def wrong_defaults(declared: Declared) -> list[Problem]:
+    """Returns a problem for every default that is not what its own input declares."""
+    defaults = {name: schema["default"] for name, schema in declared.items() if "default" in schema}
+    return [
+        Problem(
+            "invalid_field",
+            f"the default of the input {str(path[0])!r}, {json.dumps(defaults[str(path[0])])[:60]}: {message}",
+            pointer("inputs", str(path[0]), "default", *path[1:]),
+        )
+        for path, message, _ in schema_of(declared).problems_of(defaults, ())
+    ]

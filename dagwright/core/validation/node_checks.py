@@ -1,0 +1,240 @@
+"""Checks of a single node: its kind, its questions, and its call of a tool or an agent."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagwright.core.model.agent_cards import is_inline
+from dagwright.core.model.agents import agent_cards, tool_of_agent
+from dagwright.core.model.argument_checks import SchemaOfTool
+from dagwright.core.model.document import Document
+from dagwright.core.model.model_tools import AGENT_PREFIX
+from dagwright.core.model.plan import Cache, Node
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.validation.check_report import CheckReport
+from dagwright.core.validation.human_fields import problems_of_people
+from dagwright.core.validation.node_effects import effects_of_node, problem_of_effects, problem_of_secrets
+from dagwright.core.validation.node_references import NodeReferences
+from dagwright.core.validation.workers import Worker, problems_of_worker
+from dagwright.features.lookups.lookups import LOOKUP_TOOLS
+from dagwright.features.lookups.parties import misplaced_parties
+
+_KINDS = ("tool", "agent", "human", "plan")
+_NEEDS = (("key", "for_each"), ("max_parallel", "for_each"), ("objective", "agent"))
+"""Fields that mean something only beside another one."""
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text.encode(errors="replace")) <= 200
+
+
+class NodeChecks:
+    """Checks the nodes of one plan, one after another.
+
+    Args:
+        made_by: node id -> the tool whose result is its own.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        report: CheckReport,
+        *,
+        tools: Mapping[str, ToolDeclaration],
+        any_tool: bool,
+        made_by: Mapping[str, ToolDeclaration],
+    ) -> None:
+        self.document = document
+        self.report = report
+        self.tools = tools
+        self.tool_names = [name for name, tool in tools.items() if tool.agent is None]
+        self.any_tool = any_tool
+        self.made_by = made_by
+        self.schemas: dict[str, SchemaOfTool | None] = {}
+
+    def check(self, index: int, node: Node, references: NodeReferences, *, unread: frozenset[str]) -> None:
+        """Check one node, without its sub-plan.
+
+        Args:
+            unread: its fields that are wrong, from whose absence nothing follows.
+        """
+        self._check_kind(index, node, unread=unread)
+        self._check_questions(index, node, references)
+        if "depends_on" not in unread:
+            self._check_join(index, node, references)
+        declared = tool_of_agent(node.agent_name, self.tools) if node.agent_name else self.tools.get(node.tool or "")
+        if (wrong := problem_of_effects(declared, node)) is not None:
+            self.report.report_problem(
+                "invalid_field", wrong[0], ("nodes", index, "effects"), node=node.id, hint=wrong[1]
+            )
+        if isinstance(node.cache, Cache):
+            self._check_cache(index, node, declared, [path for path, _ in references.argument_holes])
+        if node.plan is None and node.tool is not None:
+            self._check_tool(index, node, references, has_arguments="arguments" not in unread)
+        elif node.plan is None and node.agent_name is not None:
+            self._check_agent(index, node, has_objective="objective" not in unread)
+
+    def _check_kind(self, index: int, node: Node, *, unread: frozenset[str]) -> None:
+        missing = (node.tool is None) + (node.agent_name is None) + (node.human is None) + (node.plan is None)
+        if missing != len(_KINDS) - 1 and not (missing == len(_KINDS) and unread.intersection(_KINDS)):
+            kinds = [name for name in _KINDS if getattr(node, name) is not None]
+            got = " and ".join(kinds) if kinds else "none of them"
+            message = f"a node has exactly one of tool, agent, human and plan; this one has {got}"
+            hint = "leave all but one of them out" if kinds else "write tool: NAME, or another one of them"
+            self.report.report_problem("invalid_field", message, ("nodes", index), node=node.id, hint=hint)
+        for name, needs in _NEEDS:
+            if getattr(node, name) is not None and getattr(node, needs) is None and needs not in unread:
+                self.report.report_problem(
+                    "invalid_field", f"{name!r} needs {needs!r}", ("nodes", index, name), node=node.id
+                )
+        for name, value in (("tool", node.tool), ("agent", node.agent_name)):
+            # A character has at most four bytes, so short names need not be encoded.
+            if value is not None and not 0 < len(value) <= 50 and not _is_name(value) and not is_inline(value):
+                message = f"{name} must be a name of 1 to 200 bytes"
+                self.report.report_problem("invalid_field", message, ("nodes", index, name), node=node.id)
+
+    def _check_questions(self, index: int, node: Node, references: NodeReferences) -> None:
+        found = problems_of_people(node, human_holes=references.human_holes, approval_holes=references.approval_holes)
+        for at, message, hint in found:
+            self.report.report_problem("invalid_field", message, ("nodes", index, *at), node=node.id, hint=hint)
+
+    def _check_join(self, index: int, node: Node, references: NodeReferences) -> None:
+        if isinstance(node.join, str):
+            return
+        count = len(dict.fromkeys([*node.depends_on, *references.nodes]))
+        if node.join.at_least > count:
+            message = f"join: at_least {node.join.at_least} of {count} dependencies can never be done"
+            self.report.report_problem("invalid_field", message, ("nodes", index, "join"), node=node.id)
+
+    def _check_cache(
+        self, index: int, node: Node, declaration: ToolDeclaration | None, unknown: Sequence[Sequence[Any]]
+    ) -> None:
+        name = node.tool or node.agent_name
+        found = effects_of_node(declaration, node, node.arguments, unknown=unknown)
+        effects = Effects(found) if found else declaration.effects if declaration else Effects.WRITE
+        if name is None:
+            message = "'cache' needs a tool whose results can be used again"
+        elif declaration is not None and effects not in (Effects.PURE, Effects.READ):
+            message = (
+                f"results of {name!r} are never used again, because its effects are {effects.value!r}: "
+                "each node that calls it wants its change; only 'pure' and 'read' tools can have a cache"
+            )
+        elif declaration is not None and declaration.agent is not None:
+            message = f"results of agents are never used again, and {name!r} is one"
+        elif declaration is not None and declaration.is_foreign:
+            message = f"{name!r} runs in a foreign worker, whose results are not kept for other calls"
+        else:
+            return
+        self.report.report_problem(
+            "invalid_field", message, ("nodes", index, "cache"), node=node.id, hint="leave 'cache' out"
+        )
+
+    def _check_tool(self, index: int, node: Node, references: NodeReferences, *, has_arguments: bool) -> None:
+        assert node.tool is not None
+        declaration = self.tools.get(node.tool) if node.tool not in LOOKUP_TOOLS else None
+        if declaration is None:
+            if not self.any_tool:
+                message = f"there is no tool {node.tool!r}"
+                self.report.report_problem(
+                    "unknown_tool", message, ("nodes", index, "tool"), node=node.id, hint=self._tool_hint(node.tool)
+                )
+            return
+        if declaration.agent is not None:
+            message, hint = f"{node.tool!r} is an agent, not a tool", f"write agent: {declaration.agent.name}"
+            self.report.report_problem("invalid_field", message, ("nodes", index, "tool"), node=node.id, hint=hint)
+            return
+        if references.has_secrets and (problem := problem_of_secrets(declaration)) is not None:
+            self.report.report_problem(
+                "invalid_arguments", problem[0], ("nodes", index, "arguments"), node=node.id, hint=problem[1]
+            )
+        if declaration.undo is not None and declaration.undo not in self.tools and not self.any_tool:
+            message = f"{node.tool!r} is taken back by the tool {declaration.undo!r}, which is not there"
+            hint = self._tool_hint(declaration.undo)
+            self.report.report_problem("unknown_tool", message, ("nodes", index, "tool"), node=node.id, hint=hint)
+        if not has_arguments:
+            return
+        if declaration.worker is not None:
+            found = problems_of_worker(
+                node,
+                Worker(declaration, declaration.worker),
+                references.argument_holes,
+                made_by=self.made_by,
+                is_sub_goal=index in self.document.workers,
+            )
+            for code, at, message, advice in found:
+                self.report.report_problem(code, message, ("nodes", index, *at), node=node.id, hint=advice)
+        schema = self._schema(declaration, index=index)
+        if schema is None:
+            return
+        has_dashes = self.document.dialect == "intents"
+        for path, message, advice in schema.problems_of(
+            node.arguments, references.argument_holes, has_dashes=has_dashes
+        ):
+            at = ("nodes", index, "arguments", *path)
+            self.report.report_problem("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=advice)
+        made_by, holes = self.made_by, references.argument_holes
+        for path, message, advice in misplaced_parties(
+            declaration, holes, references.lookups, node=node.id, made_by=made_by, arguments=node.arguments
+        ):
+            at = ("nodes", index, "arguments", *path)
+            self.report.report_problem("invalid_arguments", message, at, node=node.id, hint=advice)
+
+    def _check_agent(self, index: int, node: Node, *, has_objective: bool) -> None:
+        assert node.agent_name is not None
+        declaration = tool_of_agent(node.agent_name, self.tools)
+        if declaration is None:
+            if not self.any_tool:
+                hint = self.report.hints.near(
+                    node.agent_name, [card.name for card in agent_cards(self.tools) if not is_inline(card.name)]
+                )
+                message = f"there is no agent {node.agent_name!r}"
+                hint = hint or "name the file that has it with --agents, or add it with `dagwright agents add FILE`"
+                self.report.report_problem("unknown_agent", message, ("nodes", index, "agent"), node=node.id, hint=hint)
+            return
+        card = declaration.agent
+        if card is None:
+            return
+        if has_objective and not (node.objective or "").strip():
+            message = f"the agent {card.name!r} needs an objective, such as: {card.objective_template}"
+            self.report.report_problem("invalid_field", message, ("nodes", index), node=node.id)
+        if node.arguments:
+            message = f"the agent {card.name!r} takes an objective, not arguments"
+            hint = "say it in the objective"
+            self.report.report_problem("invalid_field", message, ("nodes", index, "arguments"), node=node.id, hint=hint)
+        for name in card.tools:
+            known = self.tools.get(name)
+            if known is None and not self.any_tool:
+                message = f"the agent {card.name!r} needs the tool {name!r}, which is not there"
+                self.report.report_problem(
+                    "unknown_tool", message, ("nodes", index, "agent"), node=node.id, hint=self._tool_hint(name)
+                )
+            elif known is not None and known.agent is not None and known.agent.type == "llm":
+                message = f"{name!r} is an agent of type llm, which the agent {card.name!r} cannot call as a tool"
+                hint = "write a node for it, whose result this one depends on"
+                self.report.report_problem("invalid_field", message, ("nodes", index, "agent"), node=node.id, hint=hint)
+
+    def _tool_hint(self, name: str) -> str:
+        if AGENT_PREFIX + name in self.tools:
+            return f"it is an agent: write agent: {name}"
+        renamed = next((tool.name for tool in self.tools.values() if name in tool.aliases), None)
+        if renamed is not None:
+            return f"the tool was renamed: write tool: {renamed}"
+        if near := self.report.hints.near(name, self.tool_names):
+            return near
+        server, dot, tool = name.partition(".")
+        if server and dot and tool:
+            return (
+                f"name the module that has it with --tools, or the servers.json in which the MCP server {server!r} is"
+            )
+        return "name the module that has it with --tools"
+
+    def _schema(self, declaration: ToolDeclaration, *, index: int) -> SchemaOfTool | None:
+        if declaration.input_schema is None:
+            return None
+        if declaration.name not in self.schemas:
+            try:
+                self.schemas[declaration.name] = SchemaOfTool(declaration.input_schema)
+            except ValueError as error:
+                self.schemas[declaration.name] = None
+                message = f"the input schema of {declaration.name!r}: {error}"
+                self.report.report_problem("unknown_tool", message, ("nodes", index, "tool"), node=None)
+        return self.schemas[declaration.name]

@@ -1,0 +1,211 @@
+"""Reads every reference of one node: what it needs of other nodes, inputs, items, secrets and lookups."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.core.expressions.condition_errors import BadCondition
+from dagwright.core.expressions.conditions import parse_condition
+from dagwright.core.expressions.references import (
+    KEY_HINT,
+    BadReferences,
+    Index,
+    Item,
+    Lookup,
+    Placeholder,
+    Reference,
+    ResultOf,
+    Secret,
+    Template,
+    holds_reference,
+    item_hint,
+    parse_template,
+    reference_keys,
+    walk_texts,
+)
+from dagwright.core.model.compiled import Hole, HolePath
+from dagwright.core.model.plan import Human, Node
+from dagwright.core.validation.human_fields import question_of
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceProblem:
+    """A text of a node that does not hold what it should.
+
+    Args:
+        at: the path inside of the node.
+        unknown: the name that no node has, if that is what is wrong.
+    """
+
+    code: str
+    message: str
+    at: tuple[str | int, ...]
+    hint: str | None = None
+    unknown: str | None = None
+
+
+@dataclass(slots=True)
+class NodeReferences:
+    """The references of one node.
+
+    Args:
+        argument_holes: texts with references inside of `arguments`.
+        objective: parts of the objective of an agent.
+        for_each, key: parts of these texts; `None` where there is none, or a literal list.
+        item_holes: texts with references inside of a literal list.
+        human_holes, approval_holes: the same inside of the question of a human node, and of an approval.
+        nodes: ids of the nodes whose values are read, distinct, in order of their first mention.
+    """
+
+    argument_holes: list[Hole] = field(default_factory=list)
+    objective: Template | None = None
+    for_each: Template | None = None
+    item_holes: list[Hole] = field(default_factory=list)
+    human_holes: list[Hole] = field(default_factory=list)
+    approval_holes: list[Hole] = field(default_factory=list)
+    key: Template | None = None
+    nodes: dict[str, None] = field(default_factory=dict)
+    placeholders: dict[str, None] = field(default_factory=dict)
+    lookups: dict[Lookup, None] = field(default_factory=dict)
+    has_secrets: bool = False
+    problems: list[ReferenceProblem] = field(default_factory=list)
+
+
+def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Reference | Lookup]) -> NodeReferences:
+    """Returns the references of a node.
+
+    Args:
+        node: a node whose fields are right by themselves.
+        ids: declared node ids; needs a fast `in`.
+        extra: argument key -> reference that the dialect itself found.
+    """
+    found = NodeReferences()
+    reader = _Reader(node, ids, found)
+    reader.arguments(node.arguments)
+    for key, reference in extra.items():
+        if isinstance(reference, Lookup):
+            found.lookups[reference] = None
+            found.argument_holes.append(((key,), (Placeholder(reference.input),)))
+            continue
+        found.argument_holes.append(((key,), (reference,)))
+        reader.note((reference,), at=("arguments", key), secrets_allowed=True)
+    if node.objective is not None:
+        found.objective = reader.text(node.objective, at=("objective",))
+    if node.for_each is not None:
+        reader.items(node.for_each)
+    if node.key is not None:
+        found.key = reader.text(node.key, at=("key",))
+    if node.human is not None:
+        found.human_holes = reader.question(node.human, "human")
+    if isinstance(node.approval, Human):
+        found.approval_holes = reader.question(node.approval, "approval")
+    if node.when is not None:
+        reader.condition(node.when)
+    return found
+
+
+class _Reader:
+    def __init__(self, node: Node, ids: Collection[str], found: NodeReferences) -> None:
+        self.node = node
+        self.ids = ids
+        self.found = found
+
+    def tell(self, code: str, message: str, *, at: tuple[str | int, ...]) -> None:
+        self.found.problems.append(ReferenceProblem(code, message, at))
+
+    def keys(self, value: Any, *, at: tuple[str | int, ...]) -> None:
+        """Refuse references in the keys of objects."""
+        for path, message in reference_keys(value, self.ids):
+            self.found.problems.append(ReferenceProblem("invalid_reference", message, (*at, *path), KEY_HINT))
+
+    def arguments(self, arguments: Mapping[str, Any]) -> None:
+        self.keys(arguments, at=("arguments",))
+        for key, value in arguments.items():
+            # Nearly every argument is a plain value, for which a walk would be dear.
+            if isinstance(value, dict | list):
+                for path, text in walk_texts(value, at=(key,)):
+                    self.argument(path, text)
+            elif isinstance(value, str) and holds_reference(value):
+                self.argument((key,), value)
+
+    def argument(self, path: HolePath, text: str) -> None:
+        template = self.text(text, at=("arguments", *path), secrets_allowed=self.node.plan is None)
+        if template is not None:
+            self.found.argument_holes.append((path, template))
+
+    def items(self, for_each: str | list[Any]) -> None:
+        if isinstance(for_each, str):
+            template = self.found.for_each = self.text(for_each, at=("for_each",), in_item=False)
+            if template is not None and (len(template) != 1 or isinstance(template[0], str)):
+                self.tell("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
+            return
+        self.keys(for_each, at=("for_each",))
+        for path, text in walk_texts(for_each):
+            template = self.text(text, at=("for_each", *path), in_item=False)
+            if template is not None:
+                self.found.item_holes.append((path, template))
+
+    def question(self, human: Human, name: str) -> list[Hole]:
+        """Returns the texts with references in a question, where they stand in the compiled one."""
+        holes: list[Hole] = []
+        self.keys(question_of(human), at=(name,))
+        for path, text in walk_texts(question_of(human)):
+            template = self.text(text, at=(name, *path))
+            if template is not None:
+                holes.append((path, template))
+        return holes
+
+    def text(
+        self,
+        text: str,
+        *,
+        at: tuple[str | int, ...],
+        in_item: bool = True,
+        secrets_allowed: bool = False,
+    ) -> Template | None:
+        try:
+            template = parse_template(text, self.ids)
+        except BadReferences as error:
+            for bad in error.found:
+                message = f"Invalid reference: {bad.text}: {bad.message}"
+                hint = item_hint(bad) if in_item and self.node.for_each is not None else bad.hint
+                self.found.problems.append(
+                    ReferenceProblem("invalid_reference", message, at, hint, unknown=bad.unknown)
+                )
+            self.note(error.parts, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
+            return None
+        self.note(template, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
+        return template
+
+    def note(
+        self, template: Template, *, at: tuple[str | int, ...], in_item: bool = True, secrets_allowed: bool
+    ) -> None:
+        for part in template:
+            if isinstance(part, ResultOf):
+                self.found.nodes[part.node] = None
+                continue
+            match part:
+                case Placeholder(name):
+                    self.found.placeholders[name] = None
+                case Secret() if secrets_allowed:
+                    self.found.has_secrets = True
+                case Secret():
+                    self.refuse(part, "a secret can stand in the arguments of a tool only", at=at)
+                case Item() | Index() if self.node.for_each is None or not in_item:
+                    self.refuse(part, "it has a meaning only inside of a node with for_each", at=at)
+
+    def refuse(self, part: Reference, reason: str, *, at: tuple[str | int, ...]) -> None:
+        self.tell("invalid_reference", f"Invalid reference: {{{{{part}}}}}: {reason}", at=at)
+
+    def condition(self, text: str) -> None:
+        try:
+            condition = parse_condition(text, self.ids.__contains__)
+        except ValueError as error:
+            hint, unknown = (error.hint, error.unknown) if isinstance(error, BadCondition) else (None, None)
+            self.found.problems.append(
+                ReferenceProblem("invalid_field", f"when: {error}", ("when",), hint, unknown=unknown)
+            )
+            return
+        if condition.uses_item and self.node.for_each is None:
+            self.tell("invalid_field", "when: item has a meaning only in a node with for_each", at=("when",))
+        self.found.nodes.update(dict.fromkeys(condition.nodes))

@@ -1,0 +1,307 @@
+"""Checks a document: every problem is found, not the first.
+
+`check_document` answers what is wrong and what the graph is, and is linear in nodes and edges. What cannot run yet is
+refused by `compilation`, which makes the compiled plan.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagwright.core.expressions.paths import describe_type
+from dagwright.core.expressions.references import (
+    HINT_BUDGET,
+    KEY_HINT,
+    BadReferences,
+    Lookup,
+    NameHints,
+    Placeholder,
+    Reference,
+    ResultOf,
+    parse_template,
+    reference_keys,
+    walk_texts,
+)
+from dagwright.core.model.agent_cards import InlineAgent
+from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.compiled import Hole
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import PlanInvalid, Problem, ProblemList
+from dagwright.core.model.model_tools import AGENT_PREFIX
+from dagwright.core.model.plan import Node, Plan
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.validation.check_report import CheckReport
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.dependency_checks import DependencyChecks, levels, number_nodes
+from dagwright.core.validation.field_problems import read_nodes, read_plan_fields
+from dagwright.core.validation.inputs import schema_of, wrong_defaults, wrong_types
+from dagwright.core.validation.node_checks import NodeChecks
+from dagwright.core.validation.node_references import NodeReferences, read_references
+from dagwright.features.lookups.kinds import LookupKinds
+from dagwright.features.lookups.lookups import MOST_LOOKUPS
+
+MAX_DEPTH = 8
+"""Sub-plans inside of sub-plans; deeper is a mistake and would end in the stack."""
+
+WRITE_SUB_PLAN = "write the sub-plan itself into the node (plan: {nodes: […]})"
+"""What a program that sends a plan does instead of naming a file."""
+
+
+def check_document(
+    document: Document,
+    *,
+    tools: Mapping[str, ToolDeclaration],
+    any_tool: bool = False,
+    most_compared: int = HINT_BUDGET,
+) -> Checked:
+    """Returns the plan that a document holds.
+
+    Args:
+        document: what a dialect made of a document.
+        tools: name -> declaration of every tool that is there.
+        any_tool: take tools and agents that are not there on trust.
+        most_compared: budget of all hints (see `NameHints`).
+
+    Raises:
+        PlanInvalid: with all problems, in document order, those of the dialect first.
+    """
+    checked, problems = inspect_document(document, tools=tools, any_tool=any_tool, most_compared=most_compared)
+    if checked is None or problems:
+        raise PlanInvalid(problems)
+    return checked
+
+
+def inspect_document(
+    document: Document,
+    *,
+    tools: Mapping[str, ToolDeclaration],
+    any_tool: bool = False,
+    most_compared: int = HINT_BUDGET,
+) -> tuple[Checked | None, list[Problem]]:
+    """Return what could be read of a plan, and its problems; `None` if there is no list of nodes.
+
+    With problems, invalid fields of nodes are left out, so such a plan must not run.
+
+    Args:
+        as for `check_document`.
+
+    Raises:
+        PlanInvalid: there are more problems than are reported.
+    """
+    problems = ProblemList(document.problems)
+    report = CheckReport(document, problems=problems, hints=NameHints(most_compared))
+    # Inline agents are added as they are found.
+    checked = _Checker(document, report, tools=dict(tools), any_tool=any_tool).check()
+    if checked is not None and (count := len(checked.lookups)) > MOST_LOOKUPS:
+        message = f"the plan looks up {count:,} parties; at most {MOST_LOOKUPS:,} can be looked up for one run"
+        problems.append(Problem("too_large", message, hint="split the plan"))
+    return checked, problems
+
+
+class _Checker:
+    """Checks one plan object; sub-plans get checkers of their own."""
+
+    def __init__(
+        self,
+        document: Document,
+        report: CheckReport,
+        *,
+        tools: dict[str, ToolDeclaration],
+        any_tool: bool,
+        path: str = "",
+    ) -> None:
+        """Begins with a plan.
+
+        Args:
+            tools: those of all plans, which grow by the agents that stand in nodes.
+            path: ids of the nodes that lead to a sub-plan, each with a `/` behind it.
+        """
+        self.path = path
+        self.document = document
+        self.report = report
+        self.hints = report.hints
+        self.raw = document.plan
+        self.tools = tools
+        self.any_tool = any_tool
+        self.sub_plans: dict[int, Checked] = {}
+        # The references that the dialect found itself, by node.
+        self.extra: dict[int, dict[str, Reference | Lookup]] = {}
+        for (number, key), reference in document.holes.items():
+            self.extra.setdefault(number, {})[key] = reference
+
+    def check(self) -> Checked | None:
+        plan, plan_problems = read_plan_fields(self.raw)
+        raw_nodes = self.raw.get("nodes")
+        if not isinstance(raw_nodes, list):
+            for problem in plan_problems:
+                if problem.pointer != "/nodes":
+                    self.report.add(problem)
+            has_nodes = "nodes" in self.raw
+            message = f"'nodes' must be a list, not {describe_type(raw_nodes)}" if has_nodes else "'nodes' is missing"
+            hint = "write a list of nodes, such as nodes: [{id: a, tool: NAME}]"
+            self.report.report_problem("invalid_field", message, ("nodes",) if has_nodes else (), node=None, hint=hint)
+            return None
+        read = read_nodes(raw_nodes)
+        for problem in [*plan_problems, *read.problems]:
+            self.report.add(problem)
+        if not raw_nodes and not self.document.problems:
+            self.report.report_problem("empty_plan", "the plan has no nodes", ("nodes",), node=None)
+        nodes = {index: self._with_agent_inside(index, node) for index, node in read.nodes.items()}
+        numbers = number_nodes(nodes, raw_nodes if read.problems else (), self.report)
+        references = self._read_references(nodes, numbers, unread=read.unread)
+        output_holes = self._read_output(plan, numbers)
+        dependency_checks = DependencyChecks(self.document, self.report, extra=self.extra)
+        dependencies = dependency_checks.edges(nodes, references, numbers, count=len(raw_nodes))
+        level_of = levels(dependencies, nodes, self.report)
+        inputs = self._inputs(plan, references, output_holes)
+        return Checked(
+            plan=plan,
+            dialect=self.document.dialect,
+            nodes=list(nodes.values()),
+            references=[references[index] for index in nodes],
+            dependencies=dependencies,
+            level_of=level_of,
+            output_holes=output_holes,
+            inputs=inputs,
+            sub_plans=self.sub_plans,
+            notes=self.document.notes,
+            document=self.report.root,
+            base=self.report.base,
+            tools=self.tools,
+            workers=self.document.workers,
+            written=self.raw,
+        )
+
+    def _with_agent_inside(self, index: int, node: Node) -> Node:
+        """Returns a node that names its agent, which is known from then on if it stands in the node itself."""
+        if not isinstance(node.agent, InlineAgent):
+            return node
+        if "{{" in node.agent.prompt:
+            message = "a prompt holds no references: they are read in the objective"
+            self.report.report_problem("invalid_field", message, ("nodes", index, "agent", "prompt"), node=node.id)
+        card = node.agent.card(name := self.path + node.id)
+        count = 1
+        while AGENT_PREFIX + card.name in self.tools:
+            # Ids hold slashes: a node `a/b` and the node `b` of a sub-plan `a` have agents of their own.
+            count += 1
+            card = node.agent.card(f"{name}#{count}")
+        declared = agent_declaration(card)
+        self.tools[declared.name] = declared
+        return node.model_copy(update={"agent": card.name})
+
+    def _read_references(
+        self, nodes: Mapping[int, Node], numbers: Mapping[str, int], *, unread: Mapping[int, frozenset[str]]
+    ) -> dict[int, NodeReferences]:
+        kinds = LookupKinds(nodes, self.extra, self.tools, reads_ids=self.document.dialect == "intents")
+        for index, key, message, advice in kinds.problems():
+            at = ("nodes", index, "arguments", key, "entity_type")
+            self.report.report_problem("invalid_arguments", message, at, node=nodes[index].id, hint=advice)
+        made_by = {
+            node.id: self.tools[node.tool]
+            for node in nodes.values()
+            if node.tool in self.tools and node.for_each is None
+        }
+        checks = NodeChecks(self.document, self.report, tools=self.tools, any_tool=self.any_tool, made_by=made_by)
+        found: dict[int, NodeReferences] = {}
+        for index, node in nodes.items():
+            found[index] = self._read_node(index, node, numbers, kinds)
+            checks.check(index, node, found[index], unread=unread.get(index, frozenset()))
+            if node.plan is not None:
+                self._check_sub_plan(index, node, found[index])
+        return found
+
+    def _read_node(self, index: int, node: Node, numbers: Mapping[str, int], kinds: LookupKinds) -> NodeReferences:
+        references = read_references(node, numbers, extra=kinds.parts_of(index, node))
+        for problem in references.problems:
+            hint = problem.hint or self.hints.near(problem.unknown, numbers, but=node.id)
+            self.report.report_problem(
+                problem.code, problem.message, ("nodes", index, *problem.at), node=node.id, hint=hint
+            )
+        return references
+
+    def _check_sub_plan(self, index: int, node: Node, references: NodeReferences) -> None:
+        at = ("nodes", index, "plan")
+        if not isinstance(node.plan, Mapping):
+            self.report.report_problem(
+                "unreadable",
+                f"the sub-plan {node.plan!r:.200} is given by name, and no file is read for a caller: {WRITE_SUB_PLAN}",
+                at,
+                node=node.id,
+            )
+            return
+        if len(self.report.base) >= 3 * MAX_DEPTH:
+            self.report.report_problem("too_large", f"sub-plans are nested deeper than {MAX_DEPTH}", at, node=node.id)
+            return
+        document = self.document.sub_documents.get(index, Document(node.plan))
+        if not document.is_read:
+            return
+        before = len(self.report.problems)
+        inner = self.report.child(*at)
+        checked = _Checker(
+            document, inner, tools=self.tools, any_tool=self.any_tool, path=f"{self.path}{node.id}/"
+        ).check()
+        if checked is None:
+            return
+        self.sub_plans[index] = checked
+        for name, declared in checked.inputs.items():
+            if name not in node.arguments and "default" not in declared:
+                message = f"the sub-plan needs the input {name!r}"
+                self.report.report_problem("missing_input", message, ("nodes", index, "arguments"), node=node.id)
+        holes = references.argument_holes
+        schema = schema_of(checked.inputs if len(self.report.problems) == before else {})
+        for path, message, advice in schema.problems_of(node.arguments, holes):
+            at_value = ("nodes", index, "arguments", *path)
+            self.report.report_problem(
+                "invalid_arguments", f"the sub-plan's input {message}", at_value, node=node.id, hint=advice
+            )
+        written = document.plan.get("inputs")
+        for name in node.arguments:
+            if name not in checked.inputs and (written is None or (isinstance(written, dict) and name not in written)):
+                hint = self.hints.near(name, checked.inputs)
+                where = ("nodes", index, "arguments", name)
+                self.report.report_problem(
+                    "invalid_arguments", f"the sub-plan has no input {name!r}", where, node=node.id, hint=hint
+                )
+
+    def _read_output(self, plan: Plan, numbers: Mapping[str, int]) -> list[Hole]:
+        holes: list[Hole] = []
+        for path, message in reference_keys(plan.output, numbers):
+            self.report.report_problem("invalid_reference", message, ("output", *path), node=None, hint=KEY_HINT)
+        for path, text in walk_texts(plan.output):
+            try:
+                template = parse_template(text, numbers)
+            except BadReferences as error:
+                for bad in error.found:
+                    hint = bad.hint or self.hints.near(bad.unknown, numbers)
+                    message = f"Invalid reference: {bad.text}: {bad.message}"
+                    self.report.report_problem("invalid_reference", message, ("output", *path), node=None, hint=hint)
+                continue
+            if any(not isinstance(part, str | ResultOf | Placeholder) for part in template):
+                message = f"Invalid reference: {text!r:.80}: output can name results and placeholders only"
+                self.report.report_problem("invalid_reference", message, ("output", *path), node=None)
+            holes.append((path, template))
+        return holes
+
+    def _inputs(
+        self, plan: Plan, references: Mapping[int, NodeReferences], output_holes: Sequence[Hole]
+    ) -> dict[str, dict[str, Any]]:
+        inputs = {name: value.model_dump(mode="json", exclude_none=True) for name, value in plan.inputs.items()}
+        for name, schema in inputs.items():
+            wrong = [*wrong_types(schema)]
+            for path, message, hint in wrong:
+                label = ".".join(map(str, ("inputs", name, *path)))
+                self.report.report_problem(
+                    "invalid_field", f"{label}: {message}", ("inputs", name, *path), node=None, hint=hint
+                )
+            if wrong:
+                inputs[name] = {}
+                continue
+            try:
+                for problem in wrong_defaults({name: schema}):
+                    self.report.report_problem("invalid_field", problem.message, ("inputs", name, "default"), node=None)
+            except ValueError as error:
+                self.report.report_problem("invalid_field", f"input {name!r}: {error}", ("inputs", name), node=None)
+        found = [name for node in references.values() for name in node.placeholders]
+        found += [part.name for _, template in output_holes for part in template if isinstance(part, Placeholder)]
+        for name in found:
+            inputs.setdefault(name, {})
+        return inputs

@@ -1,0 +1,281 @@
+"""Workers among the tools: what a set of them has to be, and what has to be there before one of them is called."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dagwright.core.expressions.references import ResultOf, suggestion
+from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.model.compiled import CompiledNode, Hole, HolePath
+from dagwright.core.model.plan import Node
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import ToolDeclaration, parameter_name
+from dagwright.core.model.worker_cards import SUB_GOAL, WorkerCard
+from dagwright.core.model.worker_results import sub_goal_id_of
+
+PRECONDITION_MISSING = "precondition_missing"
+"""Code of a worker that was not called, because a slot that it requires is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A tool that is a worker."""
+
+    tool: ToolDeclaration
+    card: WorkerCard
+
+
+class WorkersRefused(ValueError):
+    """A set of workers with which no planner could work; the message says all that is wrong with it."""
+
+
+class PreconditionMissing(MissingData):
+    """A slot that a worker requires is not there."""
+
+
+def workers_among(tools: Mapping[str, ToolDeclaration]) -> dict[str, Worker]:
+    """Returns the workers among some tools, by name, in their order."""
+    return {name: Worker(tool, tool.worker) for name, tool in tools.items() if tool.worker is not None}
+
+
+def check_workers(workers: Mapping[str, Worker]) -> None:
+    """Checks a set of workers as a whole; none at all is fine.
+
+    Raises:
+        WorkersRefused: with everything that is wrong.
+    """
+    problems = [*_set_problems({name: worker.card for name, worker in workers.items()})]
+    if problems:
+        raise WorkersRefused("; ".join(problems))
+
+
+def _set_problems(workers: Mapping[str, WorkerCard]) -> Iterator[str]:
+    by_name: dict[str, str] = {}
+    puts_out: dict[str, str] = {}
+    for name, card in workers.items():
+        first = by_name.setdefault(name.casefold().replace("-", "_"), name)
+        if first != name:
+            yield f"the workers {first!r} and {name!r} have names that cannot be told apart"
+        for slot in card.outputs:
+            owner = puts_out.setdefault(slot, name)
+            if owner != name:
+                yield f"the workers {owner!r} and {name!r} both put out {slot!r}; a slot is put out by one worker"
+    stood_for = {other for card in workers.values() for other in card.same_as.values()}
+    for name, card in workers.items():
+        for slot in card.requires:
+            if slot not in puts_out and slot not in stood_for:
+                near = suggestion(slot, list(puts_out))
+                yield f"the worker {name!r} requires {slot!r}, which no worker puts out" + (f"; {near}" if near else "")
+    if workers and not any(card.goal_type == "deliverable" for card in workers.values()):
+        named = ", ".join(map(repr, workers))
+        yield f"none of the workers makes a deliverable ({named}), so no question could be answered"
+
+
+# What a plan says of workers, before it runs.
+
+WorkerProblem = tuple[str, Sequence[str | int], str, str | None]
+"""Code, where in the node, what is wrong, and a hint."""
+
+
+def problems_of_worker(
+    node: Node,
+    worker: Worker,
+    holes: Sequence[Hole],
+    *,
+    made_by: Mapping[str, ToolDeclaration],
+    is_sub_goal: bool,
+) -> Iterator[WorkerProblem]:
+    """Yields what is wrong with a node that calls a worker, beside its arguments.
+
+    Args:
+        holes: the references in its arguments.
+        made_by: id of a node -> the tool that makes its result.
+        is_sub_goal: it was written as a sub-goal, which says what its worker puts out.
+    """
+    card, tool_name = worker.card, worker.tool.name
+    properties = (worker.tool.input_schema or {}).get("properties", {})
+    written = {parameter_name(key, properties): key for key in node.arguments}
+    for slot in slots_not_given(card, node.arguments):
+        key = written.get(slot)
+        hint = _maker_told(slot, made_by)
+        message = f"{tool_name!r} requires the slot {slot!r}, which it is not given"
+        yield PRECONDITION_MISSING, ("arguments", key) if key is not None else (), message, hint
+    yield from _unknown_slots(holes, made_by)
+    yield from _other_slots(holes, worker, made_by)
+    if is_sub_goal:
+        yield from _wrong_card(node, tool_name, card)
+
+
+def _unknown_slots(holes: Sequence[Hole], made_by: Mapping[str, ToolDeclaration]) -> Iterator[WorkerProblem]:
+    """Yields each reference to a slot that its worker does not put out."""
+    for path, template in holes:
+        for part in template:
+            if not isinstance(part, ResultOf) or part.field != "result" or not part.path or isinstance(part.path, str):
+                continue
+            maker = made_by.get(part.node)
+            slot = part.path[0]
+            if maker is not None and maker.worker is not None and slot not in maker.worker.outputs:
+                message = (
+                    f"Invalid reference: {part}: {maker.name!r} does not put out {slot!r}; it puts out "
+                    f"{', '.join(maker.worker.outputs)}"
+                )
+                hint = suggestion(str(slot), maker.worker.outputs)
+                yield "invalid_reference", ("arguments", *path), message, hint
+
+
+def _other_slots(
+    holes: Sequence[Hole], worker: Worker, made_by: Mapping[str, ToolDeclaration]
+) -> Iterator[WorkerProblem]:
+    """Yields each reference to another slot than the one that is required."""
+    properties = (worker.tool.input_schema or {}).get("properties", {})
+    for path, template in holes:
+        part = template[0] if len(template) == 1 and len(path) <= 2 else None
+        if not isinstance(part, ResultOf) or part.field != "result" or isinstance(part.path, str):
+            continue
+        if len(part.path) != 1:
+            continue
+        maker, name = made_by.get(part.node), parameter_name(str(path[0]), properties)
+        if maker is not None and maker.worker is not None and part.path[0] in maker.worker.outputs:
+            message = other_slot(worker, name, maker.worker, str(part.path[0]))
+            if message is not None:
+                yield "invalid_reference", ("arguments", *path), message, _maker_told(name, made_by)
+
+
+def _maker_told(slot: str, made_by: Mapping[str, ToolDeclaration]) -> str:
+    makers = [name for name, tool in made_by.items() if tool.worker and slot in tool.worker.outputs]
+    return f"{makers[0]!r} puts it out" if makers else f"no node before it puts out {slot!r}"
+
+
+def other_slot(worker: Worker, name: str, maker: WorkerCard, slot: str) -> str | None:
+    """Returns why a slot cannot stand where another one is required; `None` if it can, or if none is required there.
+
+    Args:
+        name: of the argument.
+        maker: card of the worker that puts the slot out.
+    """
+    if name not in worker.card.requires or maker.fills(slot, name):
+        return None
+    return f"{worker.tool.name!r} requires {name!r}, and {slot!r} is another slot"
+
+
+def _wrong_card(node: Node, name: str, card: WorkerCard) -> Iterator[WorkerProblem]:
+    """Yields where a sub-goal says something else of its worker than the worker itself."""
+    outputs, goal_type = node.metadata.get("outputs", []), node.metadata.get("goal_type")
+    strange = [slot for slot in outputs if slot not in card.outputs]
+    if strange:
+        message = f"{name!r} does not put out {', '.join(map(repr, strange))}; it puts out {', '.join(card.outputs)}"
+        yield "invalid_field", ("metadata", "outputs"), message, suggestion(str(strange[0]), card.outputs)
+    if goal_type is not None and goal_type != card.goal_type:
+        message = f"the goal_type of {name!r} is {card.goal_type!r}, not {goal_type!r:.50}"
+        yield "invalid_field", ("metadata", "goal_type"), message, None
+
+
+# What a run does about it.
+
+
+def slots_not_given(card: WorkerCard, arguments: Mapping[str, Any]) -> list[str]:
+    """Returns the slots that a worker requires for which nothing is given, or null.
+
+    Args:
+        arguments: of a call, however they are told: written out, wired, or with their values.
+    """
+    given = [key for key, value in arguments.items() if value is not None]
+    return [slot for slot in card.requires if not any(_is_of((key,), slot) for key in given)]
+
+
+def refusal_of_slots(task_id: str, result: Any, declared: ToolDeclaration) -> str | None:
+    """Returns why a result that a person gives is none of a worker: it has to have exactly its slots.
+
+    Args:
+        declared: the tool of the node; what is no worker may have any result.
+    """
+    if declared.worker is None:
+        return None
+    slots = ", ".join(declared.worker.outputs)
+    if not isinstance(result, Mapping):
+        return f"the result of {task_id!r} is an object of the slots that {declared.name!r} puts out: {slots}"
+    problem = declared.worker.slots_problem([*result], is_partial=False)
+    return problem and f"the result of {task_id!r} has exactly the slots {slots}, of which some may be null; {problem}"
+
+
+def missing_slots(
+    card: WorkerCard, arguments: Mapping[str, Any], holes: Sequence[Hole] = ()
+) -> list[tuple[str, str | None]]:
+    """Returns the slots that a call of a worker requires and does not have, each with the reference that gave nothing.
+
+    A slot that is null is not there, and a list of slots is not if one of them is null.
+
+    Args:
+        arguments: of the call, with their values.
+        holes: the references in them.
+    """
+    found: list[tuple[str, str | None]] = []
+    not_given = slots_not_given(card, arguments)
+    for slot in card.requires:
+        wired = [hole for hole in holes if _is_of(hole[0], slot)]
+        empty = next((template for path, template in wired if _at(arguments, path) is None), None)
+        if empty is not None:
+            found.append((slot, "".join(map(str, empty))))
+        elif slot in not_given:
+            found.append((slot, None))
+    return found
+
+
+def prepared_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
+    """Returns a task that may be started: that of a worker has all that it requires, and is told its sub-goal.
+
+    Raises:
+        PreconditionMissing: a slot that the worker requires is not there.
+    """
+    declared = tools.get(task.node.tool)
+    if declared is None or declared.worker is None or task.chunk is not None:
+        return task
+    card = declared.worker
+    if missing := missing_slots(card, task.arguments, task.node.holes):
+        named = ", ".join(f"{slot!r}" + (f" ({text} is null)" if text else "") for slot, text in missing)
+        raise PreconditionMissing(f"{declared.name!r} was not called: it requires {named}")
+    if not card.takes_sub_goal:
+        return task
+    return replace(task, arguments={**task.arguments, SUB_GOAL: _sub_goal_told(task.node, declared.name, card)})
+
+
+def _sub_goal_told(node: CompiledNode, worker: str, card: WorkerCard) -> dict[str, Any]:
+    return {
+        "id": sub_goal_id_of(node.id),
+        "worker": worker,
+        "description": node.title or "",
+        "inputs": _inputs_told(node.holes),
+        "outputs": list(card.outputs),
+        "goal_type": card.goal_type,
+    }
+
+
+def _inputs_told(holes: Sequence[Hole]) -> dict[str, Any]:
+    """Returns the slots of others among the arguments, as planners wire them; a list of them is one input."""
+    found: dict[str, Any] = {}
+    for path, template in holes:
+        part = template[0] if len(template) == 1 else None
+        if not isinstance(part, ResultOf) or part.field != "result" or isinstance(part.path, str):
+            continue
+        if len(part.path) != 1 or len(path) > 2:
+            continue
+        ref = {"from_sub_goal": sub_goal_id_of(part.node), "slot": part.path[0]}
+        name = str(path[0])
+        found[name] = ref if len(path) == 1 else [*found.get(name, ()), ref]
+    return found
+
+
+def _is_of(path: HolePath, slot: str) -> bool:
+    """Tells whether a place in the arguments is that of a slot, which may be written with `-` for `_`."""
+    return bool(path) and (path[0] == slot or str(path[0]).replace("-", "_") == slot)
+
+
+def _at(value: Any, path: HolePath) -> Any:
+    """Returns what stands at a path; what lies in the store is taken to be there."""
+    for step in path:
+        is_key = isinstance(value, Mapping) and step in value
+        is_index = isinstance(value, list) and isinstance(step, int) and step < len(value)
+        if not (is_key or is_index):
+            break
+        value = value[step]
+    return value

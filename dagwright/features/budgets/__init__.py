@@ -1,0 +1,1 @@
+"""Budgets of a run: reservations for running calls, and admission of the calls that wait."""

@@ -1,0 +1,1 @@
+"""Commands to a running plan: pause, stop, retry, override a result, add nodes."""

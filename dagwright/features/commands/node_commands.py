@@ -1,0 +1,297 @@
+"""What people do to nodes of a running plan: cancel, try again, give a result, add new ones."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork, WorkBudget
+from dagwright.core.model.actor import NOBODY, By
+from dagwright.core.model.answers import size_of
+from dagwright.core.model.argument_checks import problem_of_call
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.states import NodeStatus, Phase, Record
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.extension_checks import (
+    refusal_of_extension,
+    refusal_of_other_arguments,
+    refusal_of_own_ids,
+    with_other_arguments,
+)
+from dagwright.core.scheduler.item_book import Place
+from dagwright.core.scheduler.rebuild import Remade
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.validation.workers import refusal_of_slots
+from dagwright.features.commands.edit_checks import growth_of
+from dagwright.features.commands.steering import UNDOING, Written, place_or_refusal, refusal_of_run
+from dagwright.features.feedback.answer_reading import RUN_ANSWERS_BYTES, SHORT_BYTES
+
+_BEGUN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelNode:
+    """Stops a node or an item: what has not started never does, what runs is told and waited for.
+
+    Args:
+        node: its id; of a node with `for_each`, all its items that have not ended.
+        branch: its dependents, and theirs, are cancelled too, as far as they need it.
+        grace_s: how long what runs is waited for.
+    """
+
+    node: str
+    branch: bool = False
+    grace_s: float = 30.0
+    by: By = NOBODY
+
+    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+        """Returns why it cannot be done now."""
+        place = place_or_refusal(scheduler, self.node)
+        if isinstance(place, str):
+            return place
+        status = scheduler.record_at(place).status
+        if status.is_final:
+            return f"{self.node!r} has ended: {status.value}"
+        if self.branch and place[1] >= 0:
+            return f"nothing waits for an item alone: cancel {scheduler.plan.nodes[place[0]].id!r} with its branch"
+        if all(scheduler.id_of(each) in scheduler.cancelling for each in _open_tasks(scheduler, place)):
+            return f"{self.node!r} is being stopped already"
+        return None
+
+    def do(self, scheduler: Scheduler, *, at: float) -> None:
+        """Does it."""
+        place = scheduler.find(self.node)
+        assert place is not None
+        reason = self.by.words("cancelled")
+        scheduler.hand_of(self.node).steps.append(self.by.step("cancel_node", at))
+        ends: list[Place] = []
+        for each in _open_tasks(scheduler, place):
+            scheduler.record_at(each).reason = reason
+            if scheduler.record_at(each).status is NodeStatus.RUNNING:
+                scheduler.cancelling.setdefault(scheduler.id_of(each), at + self.grace_s)
+            else:
+                ends.append(each)
+        if self.branch:
+            for number in _needing(scheduler, place[0]):
+                record = scheduler.records[number]
+                record.reason, record.blocked_by = f"the branch of {self.node!r} was {reason}", (self.node,)
+                ends.append((number, -1))
+        scheduler.end_by_hand(ends, NodeStatus.CANCELLED, at=at)
+
+
+def _open_tasks(scheduler: Scheduler, place: Place) -> list[Place]:
+    """Returns what has not ended of a node or item: the item, the node, or the items that it has."""
+    number, item = place
+    record = scheduler.records[number]
+    if item >= 0 or not record.items:
+        return [place]
+    return [(number, index) for index, each in enumerate(record.items) if each.record.status in _BEGUN]
+
+
+def _needing(scheduler: Scheduler, number: int) -> list[int]:
+    """Returns the nodes that cannot run without one and have not ended, in the order in which they are found."""
+    found: dict[int, None] = {}
+    waiting = [number]
+    while waiting:
+        for dependent in scheduler.dependents_of(waiting.pop()):
+            node, status = scheduler.plan.nodes[dependent], scheduler.records[dependent].status
+            is_needing = node.join[0] == "all" and status is NodeStatus.PENDING and node.kind != "region"
+            if is_needing and dependent not in found:
+                found[dependent] = None
+                waiting.append(dependent)
+    return list(found)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryNode:
+    """Has a node or item tried again that failed or was cancelled; what was blocked behind it goes on.
+
+    Args:
+        node: its id; of a node with `for_each`, all its items that failed or were cancelled.
+        arguments: others than before, which makes it a new node that takes the place of the old one; `None` leaves them
+            and its idempotency key.
+    """
+
+    node: str
+    arguments: Mapping[str, Any] | None = None
+    by: By = NOBODY
+
+    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+        """Returns why it cannot be done now."""
+        place = place_or_refusal(scheduler, self.node)
+        if isinstance(place, str):
+            return place
+        record, node = scheduler.record_at(place), scheduler.plan.nodes[place[0]]
+        if not _can_be_tried(scheduler, place):
+            return f"{self.node!r} is {record.status.value}; what failed or was cancelled can be tried again"
+        if scheduler.is_inside_detached(place[0]):
+            return f"{self.node!r} is one of very many pure nodes that run together; it cannot be tried again alone"
+        if any(item.chunk is not None for item in scheduler.records[place[0]].items):
+            return f"the items of {node.id!r} are in runs of their own; they cannot be tried again"
+        if self.arguments is not None:
+            refusal = refusal_of_other_arguments(scheduler, place) or _refusal_of_call(scheduler, node, self.arguments)
+            return refusal or _refusal_of_size(scheduler, self.arguments, "arguments")
+        return scheduler.refusal_of_remaking()
+
+    def do(self, scheduler: Scheduler, *, at: float) -> None:
+        """Does it."""
+        place = scheduler.find(self.node)
+        assert place is not None
+        record = scheduler.record_at(place)
+        attempts, error = record.attempts, record.error
+        if self.arguments is not None:
+            scheduler.requests.kept_bytes += size_of(self.arguments)
+            scheduler.grow_by_hand(with_other_arguments(scheduler, place[0], self.arguments), self.by, at=at)
+            return
+        remade = Remade(scheduler, at)
+        for each in _failed_parts(scheduler, place):
+            remade.begin_again(each)
+        remade.reopen(place[0])
+        remade.go_on()
+        hand = scheduler.hand_of(self.node)
+        told = {"attempts": attempts, "error": error.to_json() if error is not None else None}
+        hand.steps.append(self.by.step("retry_node", at, **told))
+
+
+def _refusal_of_size(scheduler: Scheduler, sent: Any, what: str) -> str | None:
+    """Returns why a run cannot keep so much more of what people send than it has: it stands in its own state."""
+    size, kept = size_of(sent), scheduler.requests.kept_bytes
+    if size <= SHORT_BYTES or kept + size <= RUN_ANSWERS_BYTES:
+        return None
+    return (
+        f"{what} of {size:,} bytes are too much: all that people send to a run may have "
+        f"{RUN_ANSWERS_BYTES:,} bytes, and {kept:,} are there; up to {SHORT_BYTES:,} are "
+        "always taken, such as the name of a file"
+    )
+
+
+def _refusal_of_call(scheduler: Scheduler, node: CompiledNode, arguments: Mapping[str, Any]) -> str | None:
+    """Returns why the tool of a node does not take arguments, as far as the run knows."""
+    tool = scheduler.plan.tools.get(node.tool)
+    return problem_of_call(tool, arguments) if tool is not None else None
+
+
+def _can_be_tried(scheduler: Scheduler, place: Place) -> bool:
+    record = scheduler.record_at(place)
+    if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
+        return True
+    request = scheduler.requests.of_task(scheduler.id_of(place))
+    return request is not None and request.purpose == "error"
+
+
+def _failed_parts(scheduler: Scheduler, place: Place) -> list[Place]:
+    """Returns what has to be done again of a node or item."""
+    number, item = place
+    items = scheduler.records[number].items
+    if item >= 0 or not items:
+        return [place]
+    failed = (NodeStatus.FAILED, NodeStatus.CANCELLED)
+    return [(number, index) for index, each in enumerate(items) if each.record.status in failed] or [place]
+
+
+@dataclass(frozen=True, slots=True)
+class SetResult:
+    """Gives a node or item that does not run its result by hand; what hangs on it goes on."""
+
+    node: str
+    result: Any
+    by: By = NOBODY
+
+    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+        """Returns why it cannot be done now."""
+        place = place_or_refusal(scheduler, self.node)
+        if isinstance(place, str):
+            return place
+        record = scheduler.record_at(place)
+        if record.status is NodeStatus.COMPLETED:
+            return f"{self.node!r} has completed, and others may have used its result"
+        if record.status is NodeStatus.RUNNING:
+            return f"{self.node!r} is running; cancel it first"
+        if any(item.chunk is not None for item in scheduler.records[place[0]].items):
+            return f"the items of {scheduler.plan.nodes[place[0]].id!r} are in runs of their own"
+        pursuit = scheduler.pursuit
+        if pursuit is not None and (refusal := pursuit.refusal_of_result(self.node, self.result)) is not None:
+            return refusal
+        declared = scheduler.plan.tools.get(scheduler.plan.nodes[place[0]].tool)
+        if declared is not None and (refusal := refusal_of_slots(self.node, self.result, declared)) is not None:
+            return refusal
+        return scheduler.refusal_of_remaking() or _refusal_of_size(scheduler, self.result, "results")
+
+    def do(self, scheduler: Scheduler, *, at: float) -> None:
+        """Does it."""
+        place = scheduler.find(self.node)
+        assert place is not None
+        before = scheduler.record_at(place)
+        remade = Remade(scheduler, at)
+        scheduler.requests.kept_bytes += size_of(self.result)
+        if before.status.is_final:
+            remade.reopen(place[0])
+        error = before.error.to_json() if before.error is not None else None
+        result = Record(NodeStatus.COMPLETED, self.result, attempts=before.attempts, ended_at=at)
+        remade.put(place, result)
+        remade.go_on()
+        scheduler.hand_of(self.node).steps.append(self.by.step("set_result", at, error=error))
+
+
+# The plan.
+
+
+def _refusal_of_growth(scheduler: Scheduler) -> str | None:
+    return refusal_of_run(scheduler) or (UNDOING if scheduler.phase is Phase.UNDOING else None)
+
+
+@dataclass(frozen=True, slots=True)
+class AppendNodes:
+    """Adds nodes to the plan.
+
+    Args:
+        kept_bytes: what counts of them towards all that people may send to the run.
+    """
+
+    extension: Extension
+    by: By = NOBODY
+    kept_bytes: int = 0
+
+    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+        """Returns why it cannot be done now."""
+        refusal = _refusal_of_growth(scheduler) or refusal_of_extension(scheduler, self.extension)
+        return refusal or refusal_of_own_ids(scheduler, self.extension)
+
+    def do(self, scheduler: Scheduler, *, at: float) -> None:
+        """Does it."""
+        scheduler.grow_by_hand(self.extension, self.by, at=at)
+        scheduler.requests.kept_bytes += self.kept_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AppendWritten(Written):
+    """Adds nodes to the plan, as they were written.
+
+    Args:
+        nodes: as in a plan.
+        tools: declarations of those that they name, as far as the plan may not have them.
+    """
+
+    nodes: Sequence[Any]
+    tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
+    by: By = NOBODY
+
+    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:
+        """Returns why it cannot be done now."""
+        act = self._read(scheduler, at, budget=scheduler.requests.looking)
+        return act if isinstance(act, str) else None
+
+    def read(self, scheduler: Scheduler, *, at: float) -> AppendNodes | str:
+        """Returns the act that it is, or why it is refused."""
+        return self._read(scheduler, at, budget=scheduler.requests.judging)
+
+    def _read(self, scheduler: Scheduler, at: float, *, budget: WorkBudget) -> AppendNodes | str:
+        refusal = _refusal_of_growth(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")
+        if refusal is not None:
+            return refusal
+        budget.start(at)
+        try:
+            extension = growth_of(self.nodes, scheduler, tools=self.tools, budget=budget)
+        except TooMuchWork:
+            return TOO_MUCH_AT_ONCE
+        return extension if isinstance(extension, str) else AppendNodes(extension, self.by, size_of(self.nodes))

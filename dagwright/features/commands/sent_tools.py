@@ -1,0 +1,127 @@
+"""Declarations of tools as they travel beside nodes that are sent to a run, or with a plan that may grow by answers."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from dagwright.core.model.agent_cards import AgentCard, card_from_json
+from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.model_tools import AGENT_PREFIX
+from dagwright.core.model.tools import TOLD_FIELDS, Effects, ToolDeclaration, problem_of_rule, with_undoing
+from dagwright.core.model.worker_cards import WorkerCard, worker_card_from_json
+
+MAX_TIMEOUT_S = 365 * 86_400.0
+_MODEL_FIELDS: Mapping[str, type] = {"description": str, "input_schema": dict}
+"""What a model reads of a tool that it may call."""
+_TYPES = {**TOLD_FIELDS, **_MODEL_FIELDS}
+
+
+def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
+    """Returns what a run is told of some tools, of what undoes their effects, and of those that agents among them call.
+
+    Args:
+        names: those that are not among `tools` are left out.
+    """
+    sent = {name: tool_to_json(tools[name]) for name in with_undoing(names, tools) if name in tools}
+    for name in [*sent]:
+        card = tools[name].agent
+        if card is not None and card.type == "llm":
+            sent[name]["agent"] = card.to_json()
+            for each in with_undoing(card.tools, tools):
+                if each in tools:
+                    sent[each] = tool_to_json(tools[each]) | _told_to_model(tools[each])
+    return sent
+
+
+def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
+    """Returns what a run is told of a tool: all but what only the check before it needs."""
+    encoded: dict[str, Any] = {"effects": tool.effects.value, "timeout_s": tool.timeout_s}
+    for name in TOLD_FIELDS:
+        if getattr(tool, name) is not None:
+            encoded[name] = getattr(tool, name)
+    if tool.worker is not None:
+        encoded["worker"] = tool.worker.to_json()
+    return encoded
+
+
+def _told_to_model(tool: ToolDeclaration) -> dict[str, Any]:
+    return {name: getattr(tool, name) for name in _MODEL_FIELDS if getattr(tool, name)}
+
+
+def with_tools_for_answers(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
+    """Return a plan that also declares what nodes may name that come with an answer to a GUIDANCE in it.
+
+    An answer by a signal, such as in the Temporal UI, has no declarations, and a run knows no registry. So the
+    plan carries them; only those of plans that can grow in this way do. Agents are left out: their cards are large.
+
+    Args:
+        tools: all that the workers of the run have.
+
+    Complexity: linear in the nodes and the tools.
+    """
+    if any(node.sub_plan is not None for node in plan.nodes):
+        plan = replace(plan, nodes=tuple(_with_tools_below(node, tools) for node in plan.nodes))
+    if not any(map(_takes_nodes, plan.nodes)):
+        return plan
+    more = {name: tool for name, tool in tools.items() if tool.agent is None and name not in plan.tools}
+    return replace(plan, tools={**plan.tools, **{name: more[name] for name in sorted(more)}})
+
+
+def _with_tools_below(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> CompiledNode:
+    below = node.sub_plan
+    return node if below is None else replace(node, sub_plan=with_tools_for_answers(below, tools))
+
+
+def _takes_nodes(node: CompiledNode) -> bool:
+    return node.kind == "human" and node.arguments.get("type") == "GUIDANCE"
+
+
+def tools_from_json(encoded: Any) -> dict[str, ToolDeclaration]:
+    """Returns the declarations of `{name: …}`, each as `tool_to_json` tells it; none of null.
+
+    Raises:
+        ValueError: they are none.
+    """
+    if encoded is not None and not isinstance(encoded, Mapping):
+        raise ValueError("'tools' must be an object of declarations by name")
+    return {str(name): _tool_from_json(str(name), each) for name, each in (encoded or {}).items()}
+
+
+def _tool_from_json(name: str, encoded: Any) -> ToolDeclaration:
+    if not isinstance(encoded, Mapping):
+        raise ValueError(f"the tool {name!r} must be an object")
+    if encoded.get("agent") is not None:
+        return agent_declaration(_card_from_json(name, encoded["agent"]))
+    timeout_s = encoded.get("timeout_s", 60.0)
+    values = {field: encoded[field] for field in _TYPES if encoded.get(field) is not None}
+    wrong = [field for field, value in values.items() if type(value) is not _TYPES[field]]
+    if wrong or type(timeout_s) not in (int, float) or not 0 <= timeout_s <= MAX_TIMEOUT_S:
+        raise ValueError(f"the tool {name!r} has a wrong {wrong[0] if wrong else 'timeout_s'!r}")
+    if any(values.get(field, 1) < 1 for field in ("max_parallel", "max_attempts")):
+        raise ValueError(f"the limits of the tool {name!r} must be at least 1")
+    if "effects_by" in values and (problem := problem_of_rule(values["effects_by"])) is not None:
+        raise ValueError(f"the tool {name!r}: effects_by: {problem}")
+    try:
+        effects = Effects(encoded.get("effects", "write"))
+    except ValueError:
+        raise ValueError(f"the effects of the tool {name!r} must be pure, read, idempotent or write") from None
+    worker = None if encoded.get("worker") is None else _worker_from_json(name, encoded["worker"])
+    return ToolDeclaration(name, effects, timeout_s=timeout_s, worker=worker, **values)
+
+
+def _worker_from_json(name: str, encoded: Any) -> WorkerCard:
+    try:
+        return worker_card_from_json(encoded)
+    except ValueError as error:
+        raise ValueError(f"the card of the worker {name!r} is none: {error}") from None
+
+
+def _card_from_json(name: str, encoded: Any) -> AgentCard:
+    try:
+        card = card_from_json(encoded)
+    except ValueError as error:
+        raise ValueError(f"the card of the agent {name!r} is none: {error}") from None
+    if name != AGENT_PREFIX + card.name or card.type != "llm":
+        raise ValueError(f"{name!r} has the card of another agent, {card.name!r} of type {card.type}")
+    return card

@@ -1,0 +1,259 @@
+"""What people do to a running plan: pause it, stop it, change what it asks about, and the same to its nodes.
+
+Each act is a record with two functions of the scheduler, so that the workflow, the feed and the property tests do the
+very same: `refusal_of` says why the act cannot be done and changes nothing, `do` does one that was not refused. The
+acts on nodes are in `dagwright.features.commands.node_commands`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.actor import NOBODY, By
+from dagwright.core.model.budget_limits import Kind, Limit
+from dagwright.core.model.policy import Policy
+from dagwright.core.model.states import NodeStatus, Phase
+from dagwright.core.scheduler.item_book import Place
+from dagwright.core.scheduler.run_state import Paused
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.compensation.compensation import UNDONE, told_of_undoing
+from dagwright.features.explain.reasons import missing_values
+
+STOPPED = "the run is being stopped"
+_ENDED = "the run has ended"
+UNDOING = "the run takes back what it did, and does nothing else any more"
+_NOT_BEGUN = "the run has not begun: answer {!r} first"
+_NAMES_COMPARED = 1_000
+_SKIPPED_READ = 200
+"""Skipped nodes whose conditions are read again for notes: a run may have skipped 100,000."""
+_MISSING_TOLD = 20
+_VALUES_TOLD = 3
+
+
+class Act(Protocol):
+    """Something that a person does to a run."""
+
+    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:
+        """Returns why it cannot be done now, and changes nothing."""
+
+    def do(self, scheduler: Scheduler, *, at: float) -> None:
+        """Does it.
+
+        Raises:
+            TooMuchWork: too much is done at this moment; nothing has changed.
+        """
+
+
+class Written(ABC):
+    """Something that a person wrote, and that takes long to read: whoever does it reads it once, as an act."""
+
+    @abstractmethod
+    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:
+        """Returns why it cannot be done now, and changes nothing."""
+
+    @abstractmethod
+    def read(self, scheduler: Scheduler, *, at: float) -> Act | str:
+        """Returns the act that it is, or why it is refused; the work of reading is taken off a budget."""
+
+
+def take(sent: Act | Written, scheduler: Scheduler, *, at: float) -> str | None:
+    """Does an act, or returns why it is refused."""
+    act = sent.read(scheduler, at=at) if isinstance(sent, Written) else sent
+    if isinstance(act, str):
+        return act
+    if (refusal := act.refusal_of(scheduler, at=at)) is not None:
+        return refusal
+    try:
+        act.do(scheduler, at=at)
+    except TooMuchWork:
+        return TOO_MUCH_AT_ONCE
+    return None
+
+
+# Pause.
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Lets nothing new start; what runs runs to its end."""
+
+    by: By = NOBODY
+
+    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+        """Returns why it cannot be done now."""
+        if scheduler.is_stopped or scheduler.is_finished:
+            return STOPPED if scheduler.is_stopped else _ENDED
+        if scheduler.paused is None:
+            return None
+        by_whom = f", {_who_paused(scheduler.paused)}" if scheduler.paused.by or scheduler.paused.reason else ""
+        return f"the run is paused already{by_whom}"
+
+    def do(self, scheduler: Scheduler, *, at: float) -> None:
+        """Does it."""
+        scheduler.paused = Paused(at, self.by.name, self.by.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Lets what is ready start again."""
+
+    by: By = NOBODY
+
+    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+        """Returns why it cannot be done now."""
+        return "the run is not paused" if scheduler.paused is None else None
+
+    def do(self, scheduler: Scheduler, *, at: float) -> None:  # noqa: ARG002 - an act
+        """Does it."""
+        scheduler.paused = None
+
+
+# The whole run.
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stops the run: nothing new starts, and whoever drives it stops what runs."""
+
+    by: By = NOBODY
+
+    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+        """Returns why it cannot be done now."""
+        if scheduler.is_stopped:
+            return f"{STOPPED} already"
+        return _ENDED if scheduler.is_finished else None
+
+    def do(self, scheduler: Scheduler, *, at: float) -> None:
+        """Does it."""
+        scheduler.cancel(at, reason=self.by.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class SetPolicy:
+    """Changes which calls people are asked about; what waits for an approval no more goes on."""
+
+    policy: Policy
+    by: By = NOBODY
+
+    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+        """Returns why it cannot be done now."""
+        return STOPPED if scheduler.is_stopped else None
+
+    def do(self, scheduler: Scheduler, *, at: float) -> None:
+        """Does it."""
+        scheduler.set_policy(self.policy, at, by=self.by.name or "")
+
+
+@dataclass(frozen=True, slots=True)
+class SetLimits:
+    """Changes how much of a run runs at once, or how long it may take.
+
+    Args:
+        max_in_flight: tasks at once; `None` leaves it as it is.
+        deadline_s: seconds from the start of the run; infinite is none any more, `None` leaves it as it is.
+        budget: limits in the place of those that there are; null is none any more.
+    """
+
+    max_in_flight: int | None = None
+    deadline_s: float | None = None
+    budget: Mapping[Kind, Limit | None] | None = None
+    by: By = NOBODY
+
+    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:
+        """Returns why it cannot be done now."""
+        if scheduler.is_stopped or scheduler.is_finished:
+            return STOPPED if scheduler.is_stopped else _ENDED
+        gone_s = at - scheduler.deadline.began_at
+        if self.deadline_s is not None and self.deadline_s <= gone_s:
+            return f"a deadline counts from the start of the run, which was {gone_s:.0f} s ago: give more than that"
+        if self.budget is not None and scheduler.budget is None:
+            return "the run has no budget that could be changed; give it one when it starts"
+        if self.budget is not None and scheduler.budget is not None and scheduler.budget.is_below:
+            return "the run shares the budget of the run above; change it there"
+        return None
+
+    def do(self, scheduler: Scheduler, *, at: float) -> None:
+        """Does it.
+
+        Raises:
+            TooMuchWork: too much is done at this moment; nothing has changed.
+        """
+        if self.max_in_flight is not None:
+            scheduler.set_max_in_flight(self.max_in_flight, at)
+        if self.deadline_s is not None:
+            scheduler.set_deadline(self.deadline_s, by=self.by.name)
+        if self.budget is not None:
+            scheduler.set_budget(self.budget, at)
+
+
+def standing_notes(scheduler: Scheduler | None) -> list[dict[str, Any]]:
+    """Returns what is worth saying of a run as long as it is so: who paused it, or that it leaves out the rest.
+
+    Why somebody paused it stands in the note of the act.
+    """
+    if scheduler is None:
+        return []
+    notes: list[dict[str, Any]] = []
+    if scheduler.phase.is_given_up and scheduler.is_finished:
+        undone, standing = told_of_undoing(scheduler)
+        notes.append({"code": UNDONE, "node": None, "message": undone})
+        notes += [note.to_json() for note in standing]
+    elif scheduler.phase is Phase.UNDOING and not scheduler.changes.is_below:
+        message = "the run takes back what it did; cancel it once more to leave the rest as it is"
+        notes.append({"code": UNDONE, "node": None, "message": message})
+    if scheduler.budget is not None and (words := scheduler.budget.finishing) is not None:
+        message = f"the run finishes with what there is, as its budget is used up ({words})"
+        notes.append({"code": "budget", "node": None, "message": message})
+    if scheduler.paused is not None and not scheduler.is_finished:
+        message = f"nothing new starts: {By(scheduler.paused.by).words('paused')}"
+        notes.append({"code": "paused", "node": None, "message": message})
+    return [*notes, *islice(missing_value_notes(scheduler), _MISSING_TOLD)]
+
+
+def missing_value_notes(scheduler: Scheduler) -> Iterator[dict[str, Any]]:
+    """Yield a note for each skipped node whose condition reads a path that a result does not have."""
+    skipped = (node for node, record in scheduler.shown() if record.status is NodeStatus.SKIPPED and node.when)
+    for node in islice(skipped, _SKIPPED_READ):
+        missing = [words for words in missing_values(scheduler, node) if words.endswith(" is missing")]
+        if missing:
+            message = f"skipped, as its condition needs what is not there: {'; '.join(missing[:_VALUES_TOLD])}"
+            yield {"code": "missing_value", "node": node.id, "message": message}
+
+
+def _who_paused(paused: Paused) -> str:
+    return By(paused.by, paused.reason).words("paused")
+
+
+def refusal_of_run(scheduler: Scheduler) -> str | None:
+    """Returns why nothing can be done now to any node of a run.
+
+    Before the plan was approved nothing of it may move, as it would if its records were changed.
+    """
+    if scheduler.is_stopped:
+        return STOPPED
+    first = scheduler.requests.of_task("")
+    return _NOT_BEGUN.format(first.id) if first is not None else None
+
+
+def place_or_refusal(scheduler: Scheduler, task_id: str) -> Place | str:
+    """Returns what an id stands for, or why nothing can be done to it."""
+    if (refusal := refusal_of_run(scheduler)) is not None:
+        return refusal
+    place = scheduler.find(task_id)
+    if place is None:
+        known = [node.id for node, _ in scheduler.shown()][:_NAMES_COMPARED]
+        hint = suggestion(task_id, known)
+        return f"the run has no node {task_id[:200]!r}{f'; {hint}' if hint else ''}"
+    if scheduler.phase is Phase.UNDOING and scheduler.plan.nodes[place[0]].undoes is None:
+        return UNDOING
+    record = scheduler.record_at(place)
+    if record.status is NodeStatus.SUPERSEDED:
+        newest = scheduler.newest_id(task_id)
+        if newest == task_id:
+            return f"nothing takes the place of {task_id!r}: {record.reason or 'it was superseded'}"
+        return f"{task_id!r} was superseded by {newest!r}: name that one"
+    return place

@@ -1,0 +1,1 @@
+"""Saga compensation: undo the effects of a failed run, newest first."""

@@ -1,0 +1,419 @@
+"""Why a node or item is where it is: one step back, from what a scheduler knows.
+
+What has not ended waits for something exact: nodes, a person, a worker, a slot, the next attempt. What has ended came
+from something: its own failure, other nodes, people, inputs. `dagwright.features.explain.why` follows these steps to
+the root.
+It changes nothing.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from dagwright.core.expressions.condition_parser import Read
+from dagwright.core.expressions.conditions import missing_reads, read_condition
+from dagwright.core.expressions.projection import PREVIEW_CHARACTERS
+from dagwright.core.expressions.references import Placeholder
+from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
+from dagwright.core.model.actor import By
+from dagwright.core.model.compiled import CompiledNode, tool_of
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.requests import Closing
+from dagwright.core.model.states import NodeStatus, Record, planned_version
+from dagwright.core.model.times import format_time
+from dagwright.core.model.worker_results import status_shown
+from dagwright.core.scheduler.map_batches import is_cut
+from dagwright.core.scheduler.ready_queue import can_be_parked, most_of_tool
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.lookups.lookups import bound_for
+
+Kind = Literal[
+    "dependency", "items", "person", "waiting", "retry", "running", "run", "group", "paused", "limit", "ready",
+    "completed", "failed", "blocked", "skipped", "cancelled", "superseded",
+]  # fmt: skip
+"""What keeps a node from ending; of one that has ended, how it did. A `run` is done by a run of its own, a `group` of
+pure nodes by one call."""
+
+ITEMS_TOLD = 20
+_NAMES_TOLD = 5
+_OPEN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
+
+
+class Call(Protocol):
+    """What the server says of a call in flight, as `dagwright.history.pending_activities.PendingCall` has it."""
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first."""
+
+    @property
+    def state(self) -> str:
+        """`backing_off` while it waits for the next attempt, `scheduled` while no worker has it."""
+
+    @property
+    def last_failure(self) -> str | None:
+        """Message of the last failed attempt."""
+
+    @property
+    def next_attempt_at(self) -> float | None:
+        """Seconds since the epoch, while it backs off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why one node or item is where it is; times are seconds since the epoch.
+
+    Args:
+        message: what follows its name in a sentence, such as `waits for check`.
+        detail: what else there is to say, such as what a person is asked or why a node failed.
+        since: since when it is so; of what has ended, when it did.
+        until: when that ends by itself: the next attempt, or the deadline of a request.
+        because: nodes and items that it is so because of.
+        facts: what is known beside this, as JSON.
+    """
+
+    node: str
+    status: NodeStatus
+    kind: Kind
+    message: str
+    detail: str = ""
+    since: float | None = None
+    until: float | None = None
+    because: Sequence[str] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the reason as documents have it."""
+        return {
+            "node": self.node,
+            "status": self.status.value,
+            "why": self.kind,
+            "message": f"{self.message}: {self.detail}" if self.detail else self.message,
+            "since": None if self.since is None else format_time(self.since),
+            "until": None if self.until is None else format_time(self.until),
+            "because": list(self.because),
+            **self.facts,
+        }
+
+
+def reason_of(scheduler: Scheduler, task_id: str, *, call: Call | None = None) -> Reason:
+    """Returns why a node (`id`) or an item (`id[key]`) is where it is.
+
+    Args:
+        call: what is known of its call in flight.
+
+    Raises:
+        KeyError: there is no such node or item.
+    """
+    node, record = scheduler.node_of(task_id), scheduler.record_of(task_id)
+    assert record is not None
+    if record.status.is_final:
+        return _Ended(scheduler, task_id, node, record).reason()
+    if record.status is NodeStatus.PENDING:
+        return _pending(scheduler, node, task_id)
+    if record.status is NodeStatus.WAITING:
+        return _waiting(scheduler, task_id, record)
+    if record.items:
+        return _with_items(node, record)
+    if record.status is NodeStatus.READY:
+        return _ready(scheduler, task_id, node, record)
+    return _running(scheduler, task_id, record, call=call)
+
+
+def holders(record: Record, node: CompiledNode) -> Iterator[str]:
+    """Yields what of a node has begun and not ended: itself, or its items."""
+    for item in record.items:
+        if item.record.status in _OPEN:
+            yield f"{node.id}[{item.key}]"
+    if record.status in _OPEN and not record.items:
+        yield node.id
+
+
+def listed(names: Sequence[str], *, last: str = "and") -> str:
+    """Returns names in a sentence: `a`, `a and b`, `a, b and 3 more`."""
+    shown, left = names[:_NAMES_TOLD], len(names) - _NAMES_TOLD
+    parts = [*shown, f"{left:,} more"] if left > 0 else shown
+    return f" {last} ".join(filter(None, [", ".join(parts[:-1]), parts[-1]])) if parts else ""
+
+
+# What has not ended.
+
+
+def _pending(scheduler: Scheduler, node: CompiledNode, task_id: str) -> Reason:
+    needed = [scheduler.plan.nodes[number].id for number in node.dependencies]
+    open_ones = [name for name in needed if not _status_of(scheduler, name).is_final]
+    kind, wanted = node.join
+    told = listed(open_ones, last="or" if kind == "any" else "and")
+    if kind == "any":
+        message = f"waits for {'one of ' if len(open_ones) > 1 else ''}{told}"
+    elif kind == "at_least":
+        message = f"waits for {wanted} of {len(needed)} nodes to be done, still for {told}"
+    else:
+        message = f"waits for {told}"
+    return Reason(task_id, NodeStatus.PENDING, "dependency", message, because=open_ones)
+
+
+def _status_of(scheduler: Scheduler, task_id: str) -> NodeStatus:
+    record = scheduler.record_of(task_id)
+    return NodeStatus.PENDING if record is None else record.status
+
+
+def _waiting(scheduler: Scheduler, task_id: str, record: Record) -> Reason:
+    request = scheduler.requests.of_task(task_id)
+    if request is None:
+        return Reason(task_id, record.status, "waiting", "waits", record.reason or "")
+    facts: dict[str, Any] = {"request": request.id, "assignee": request.assignee}
+    since = request.opened_at
+    if request.escalations:
+        document = request.to_json("")
+        facts |= {"requested_from": request.requested_from, "requested_at": document["opened_at"]}
+        facts["escalations"] = document["escalations"]
+        since = request.escalations[-1]["at"]
+    return Reason(
+        task_id,
+        record.status,
+        "person",
+        f"waits for {request.assignee or 'anyone'}",
+        request.prompt,
+        since=since,
+        until=request.deadline_at,
+        facts=facts,
+    )
+
+
+def _with_items(node: CompiledNode, record: Record) -> Reason:
+    open_ones = [*holders(record, node)]
+    what = "the runs of its items" if is_cut(record) else "its items"
+    message = f"waits for {len(open_ones):,} of {what}"
+    because = open_ones[:ITEMS_TOLD]
+    return Reason(node.id, record.status, "items", message, since=record.started_at, because=because)
+
+
+def _ready(scheduler: Scheduler, task_id: str, node: CompiledNode, record: Record) -> Reason:
+    if node.kind == "reported":
+        return Reason(task_id, record.status, "group", "runs with other pure nodes in one call")
+    if (paused := scheduler.paused) is not None:
+        message = f"is ready, and the run is {By(paused.by).words('paused')}"
+        return Reason(task_id, record.status, "paused", message, paused.reason or "", since=paused.at)
+    if (limit := _limit(scheduler, node)) is not None:
+        return Reason(task_id, record.status, "limit", "waits for a free slot", limit)
+    return Reason(task_id, record.status, "ready", "is about to start")
+
+
+def _limit(scheduler: Scheduler, node: CompiledNode) -> str | None:
+    """Returns which limit a ready task waits at."""
+    running: Counter[str] = Counter()
+    of_tools: Counter[str] = Counter()
+    total = 0
+    for other, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):
+        each = [item.record for item in record.items] or [record]
+        count = sum(one.status is NodeStatus.RUNNING for one in each)
+        running[other.id] = count
+        total += count
+        of_tools[other.tool] += count if other.kind != "region" else 0
+    tools = scheduler.plan.tools
+    tool, of_tool = tools.get(node.tool), of_tools[node.tool]
+    if node.max_parallel is not None and running[node.id] >= node.max_parallel:
+        return f"{running[node.id]} items of {node.id} run, and its `max_parallel` is {node.max_parallel}"
+    if tool is not None and tool.max_parallel is not None and of_tool >= tool.max_parallel:
+        return f"{of_tool} calls of {node.tool} run, and its `max_parallel` is {tool.max_parallel}"
+    parkable = {name: count for name, count in of_tools.items() if name and can_be_parked(tools.get(name))}
+    others = sum(parkable.values()) - parkable.get(node.tool, 0)
+    if node.tool in parkable and of_tool >= most_of_tool(others):
+        told = f", beside {others} of others" if others else ""
+        return f"{of_tool} calls of {node.tool} run{told}: slots are kept free for calls of other tools"
+    if total >= scheduler.max_in_flight:
+        return f"{total} steps of the run run, and its `max_parallel` is {scheduler.max_in_flight}"
+    return None
+
+
+def _running(scheduler: Scheduler, task_id: str, record: Record, *, call: Call | None) -> Reason:
+    node, chunk = scheduler.node_of(task_id), scheduler.chunk_of(task_id)
+    if node.kind == "plan" or (chunk is not None and chunk.count):
+        return Reason(task_id, record.status, "run", "runs as a run of its own", since=record.started_at)
+    if call is not None and call.state == "backing_off":
+        failure = f"attempt {call.attempt - 1} failed: {call.last_failure or 'it did not say why'}"
+        message = f"waits for attempt {call.attempt}"
+        return Reason(task_id, record.status, "retry", message, failure, until=call.next_attempt_at)
+    if call is not None and call.state == "scheduled" and call.attempt > 1:
+        failure = f"attempt {call.attempt - 1} failed: {call.last_failure or 'it did not say why'}"
+        return Reason(task_id, record.status, "retry", f"waits for a worker to take attempt {call.attempt}", failure)
+    attempt = f" in attempt {call.attempt}" if call is not None and call.attempt > 1 else ""
+    last = f"the last one failed: {call.last_failure}" if call is not None and call.last_failure else ""
+    return Reason(task_id, record.status, "running", f"runs{attempt}", last, since=record.started_at)
+
+
+# What has ended.
+
+
+def _error_words(error: NodeError) -> str:
+    """Return the code and message of an error, the code once."""
+    is_named = error.message.startswith(f"{error.code.replace('_', ' ')}:")
+    return error.message if is_named else f"{error.code}: {error.message}"
+
+
+class _Ended:
+    """Why a node or item ended as it did."""
+
+    def __init__(self, scheduler: Scheduler, task_id: str, node: CompiledNode, record: Record) -> None:
+        self._scheduler = scheduler
+        self._id = task_id
+        self._node = node
+        self._record = record
+
+    def reason(self) -> Reason:
+        match self._record.status:
+            case NodeStatus.COMPLETED:
+                return self._completed()
+            case NodeStatus.FAILED:
+                return self._failed()
+            case NodeStatus.BLOCKED:
+                blockers = [*self._record.blocked_by]
+                return self._made("blocked", f"is blocked by {listed(blockers)}", because=blockers)
+            case NodeStatus.SKIPPED:
+                return self._skipped()
+            case NodeStatus.CANCELLED:
+                because = [*self._record.blocked_by]
+                return self._made("cancelled", "was cancelled", self._record.reason or "", because=because)
+            case _:
+                error = self._record.error
+                if status_shown(self._record) is NodeStatus.FAILED and error is not None:
+                    words = f"failed, and {self._record.reason}"
+                    return self._made("superseded", words, _error_words(error))
+                newest = self._scheduler.newest_id(self._id)
+                by = "" if newest == self._id else f" by {newest}"
+                return self._made("superseded", f"was superseded{by}", self._record.reason or "")
+
+    def _made(self, kind: Kind, message: str, detail: str = "", *, because: Sequence[str] = ()) -> Reason:
+        status, ended_at = self._record.status, self._record.ended_at
+        return Reason(self._id, status, kind, message, detail, since=ended_at, because=because, facts=self._facts())
+
+    def _completed(self) -> Reason:
+        needed = [self._scheduler.plan.nodes[number].id for number in self._scheduler.needed_by(self._node)]
+        message = "completed"
+        if any(closing.what == "value" for _, closing in self._closings(self._id)):
+            message = "failed and was given a value by hand"
+        elif self._record.error is not None:
+            message = "failed and went on with the value that the plan gives"
+        elif any(step.get("what") == "set_result" for step in self._steps()):
+            # It came of no other node, whatever became of those that it would have needed.
+            message, needed = "was given its result by hand", []
+        elif (made := self._record.reused or self._record.cached) is not None:
+            message = f"took the result that {made['node']!r} of the run {made['workflow_id']!r} made"
+        detail = self._record.error.message if self._record.error else ""
+        return self._made("completed", message, detail, because=needed)
+
+    def _failed(self) -> Reason:
+        error = self._record.error
+        failed = [item for item in self._record.items if item.record.status is NodeStatus.FAILED]
+        because = [f"{self._node.id}[{item.key}]" for item in failed[:ITEMS_TOLD]]
+        return self._made("failed", "failed", _error_words(error) if error else "", because=because)
+
+    def _skipped(self) -> Reason:
+        node = self._node
+        if self._id == node.id:
+            behind = [name for name in self._needed() if self._passes_skip(name)]
+            if behind and node.join[0] in ("all", "any", "at_least"):
+                return self._made("skipped", f"was skipped because of {listed(behind)}", because=behind)
+        if any(closing.what == "skip" for _, closing in self._closings(self._id)):
+            return self._made("skipped", "was skipped by hand")
+        if node.when is not None:
+            because = [name for name in self._read_by_condition() if self._scheduler.record_of(name) is not None]
+            lacks = "; ".join(missing_values(self._scheduler, node))
+            detail = f"its condition is false: {node.when}{f' ({lacks})' if lacks else ''}"
+            return self._made("skipped", "was skipped", detail, because=because)
+        return self._made("skipped", "was skipped", "its for_each is null" if node.for_each else "")
+
+    def _needed(self) -> list[str]:
+        return [self._scheduler.plan.nodes[number].id for number in self._node.dependencies]
+
+    def _passes_skip(self, name: str) -> bool:
+        node, status = self._scheduler.node_of(name), _status_of(self._scheduler, name)
+        return status is NodeStatus.SKIPPED or (status is NodeStatus.FAILED and node.on_error == "skip")
+
+    def _read_by_condition(self) -> Sequence[str]:
+        try:
+            return read_condition(self._node.when or "", lambda name: self._scheduler.number_of(name) is not None).nodes
+        except ValueError:
+            return ()
+
+    # Facts.
+
+    def _facts(self) -> dict[str, Any]:
+        record, tool = self._record, self._scheduler.plan.tools.get(self._node.tool)
+        facts = {
+            "tool": self._node.tool or None,
+            "tool_version": record.tool_version or None,
+            "planned_tool_version": planned_version(record, tool),
+            "effects": tool_of(self._node, self._scheduler.plan.tools).effects.value if tool else None,
+            "attempts": record.attempts or None,
+            "started_at": None if record.started_at is None else format_time(record.started_at),
+            "inputs": self._inputs(),
+            "lookups": self._lookups(),
+            "answers": self._answers(self._id),
+            "steps": self._steps(),
+            "cached": dict(record.cached) if record.cached is not None else None,
+            "reused": dict(record.reused) if record.reused is not None else None,
+            "result": _preview(record.result) if record.status is NodeStatus.COMPLETED else None,
+        }
+        return {name: fact for name, fact in facts.items() if fact not in (None, [], {})}
+
+    def _inputs(self) -> dict[str, Any]:
+        """Returns the inputs of the run that the node reads, as short texts."""
+        node = self._node
+        templates = [template for _, template in (*node.holes, *node.item_holes, *node.approval_holes)]
+        templates += [each for each in (node.for_each, node.key) if isinstance(each, tuple)]
+        names = [part.name for template in templates for part in template if isinstance(part, Placeholder)]
+        known = self._scheduler.inputs
+        return {name: _preview(known[name]) for name in dict.fromkeys(names) if name in known}
+
+    def _lookups(self) -> list[dict[str, Any]]:
+        """Returns what was looked up for it: text, party, why that one, and what people answered."""
+        scheduler = self._scheduler
+        return [
+            {"argument": argument, **bound, "answers": self._answers(find_id)}
+            for argument, find_id, bound in bound_for(self._node, scheduler.plan, scheduler.records)
+        ]
+
+    def _answers(self, task_id: str) -> list[dict[str, Any]]:
+        return [{"request": name, **closing.to_json()} for name, closing in self._closings(task_id)]
+
+    def _closings(self, task_id: str) -> list[tuple[str, Closing]]:
+        """Returns what people were asked for a node or item, and how that ended."""
+        book = self._scheduler.requests
+        count = book.counts.get(task_id, 0)
+        names = [task_id, *(f"{task_id}#{number}" for number in range(2, count + 1))] if count else []
+        return [(name, book.closed[name]) for name in names if name in book.closed]
+
+    def _steps(self) -> list[dict[str, Any]]:
+        hand = self._scheduler.by_hand.get(self._id)
+        return [] if hand is None else [{**step, "at": format_time(step["at"])} for step in hand.steps]
+
+
+def _preview(value: Any) -> Any:
+    """Returns a value that is short, or the beginning of its text."""
+    shown = with_shown(value, shown_in_arguments)
+    text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, default=str)
+    return shown if len(text) <= PREVIEW_CHARACTERS else f"{text[:PREVIEW_CHARACTERS]}…"
+
+
+def missing_values(scheduler: Scheduler, node: CompiledNode) -> list[str]:
+    """Return the places that the condition of a node reads and that are missing or null, in words."""
+
+    def start_of(read: Read) -> Any:
+        if read.source == "inputs":
+            return scheduler.inputs
+        record = scheduler.record_of(scheduler.newest_id(read.node))
+        if record is None:
+            return {}
+        result = record.result if record.status is NodeStatus.COMPLETED else None
+        error = record.error.to_json() if record.error is not None else None
+        return {"result": result, "status": record.status.value, "error": error}
+
+    try:
+        condition = read_condition(node.when or "", lambda name: scheduler.number_of(name) is not None)
+    except ValueError:
+        return []
+    return missing_reads(condition, start_of)

@@ -1,0 +1,129 @@
+"""Follows the reasons of nodes to their roots: what holds a run back, or what is behind a result.
+
+Pure: whoever looks at a run hands over the projected scheduler, and what the server says of calls in flight.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.times import seconds_of
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.explain.reasons import Call, Reason, holders, reason_of
+from dagwright.features.lookups.lookups import UNBOUND
+
+REASONS_TOLD = 200
+"""Nodes and items that one answer names: a wide plan may have 100,000 behind one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Reasons, each node once, those that were asked for first and what is behind each of them after it.
+
+    Args:
+        left_out: count of those known to be behind them that are not told.
+    """
+
+    reasons: Sequence[Reason]
+    left_out: int = 0
+
+    def starts(self) -> Iterator[Reason]:
+        """Yields the reasons that are not behind another one."""
+        behind = {name for reason in self.reasons for name in reason.because}
+        return (reason for reason in self.reasons if reason.node not in behind)
+
+
+def why(scheduler: Scheduler, task_id: str, *, calls: Mapping[str, Call]) -> Chain:
+    """Returns why a node or item is where it is, back to the roots.
+
+    Args:
+        calls: task id -> its call in flight.
+
+    Raises:
+        KeyError: there is no such node or item.
+    """
+    scheduler.node_of(task_id)
+    return _chain_from(scheduler, [task_id], calls=calls)
+
+
+def what_holds(scheduler: Scheduler, *, calls: Mapping[str, Call]) -> Chain:
+    """Returns what has begun and not ended; of a run that has ended, what failed or was cancelled by itself.
+
+    How many nodes hang on a failure stands in its facts as `blocks`.
+    """
+    tasks = [*(_roots_of_end(scheduler) if scheduler.is_finished else _open_tasks(scheduler))]
+    blocks = Counter(name for record in scheduler.records for name in record.blocked_by)
+    told = [reason_of(scheduler, task_id, call=calls.get(task_id)) for task_id in tasks[:REASONS_TOLD]]
+    reasons = [
+        replace(each, facts={**each.facts, "blocks": blocks[each.node]}) if blocks[each.node] else each for each in told
+    ]
+    return Chain(reasons, max(0, len(tasks) - REASONS_TOLD))
+
+
+def sentence(chain: Chain, start: Reason, *, clock: Callable[[float], str]) -> str:
+    """Returns a reason with the first one behind it, and so on: `publish waits for check, which waits for ann`.
+
+    Args:
+        clock: returns a time in words.
+    """
+    known = {reason.node: reason for reason in chain.reasons}
+    words = [f"{start.node} {_clause(start, clock)}"]
+    seen = {start.node}
+    while (following := _first_behind(start, known, seen)) is not None and following.kind != "completed":
+        seen.add(following.node)
+        which = "which" if len(start.because) == 1 else following.node
+        words.append(f"{which} {_clause(following, clock)}")
+        start = following
+    return ", ".join(words)
+
+
+def _first_behind(start: Reason, known: Mapping[str, Reason], seen: set[str]) -> Reason | None:
+    return next((known[name] for name in start.because if name in known and name not in seen), None)
+
+
+def _clause(reason: Reason, clock: Callable[[float], str]) -> str:
+    words = reason.message
+    if reason.since is not None:
+        words += f" {'at' if reason.status.is_final else 'since'} {clock(reason.since)}"
+    if reason.until is not None:
+        words += f" until {clock(reason.until)}"
+    if "escalations" in reason.facts:
+        words += f", {_escalation_words(reason.facts, clock)}"
+    return f"{words} ({reason.detail})" if reason.detail else words
+
+
+def _escalation_words(facts: Mapping[str, Any], clock: Callable[[float], str]) -> str:
+    """Format who was requested before, and when: `requested from ann at …, escalated to boss at …`."""
+    first = f"requested from {facts['requested_from'] or 'anyone'} at {clock(seconds_of(facts['requested_at']))}"
+    steps = (f"escalated to {each['to']} at {clock(seconds_of(each['at']))}" for each in facts["escalations"])
+    return ", ".join([first, *steps])
+
+
+def _chain_from(scheduler: Scheduler, starts: Iterable[str], *, calls: Mapping[str, Call]) -> Chain:
+    waiting = deque(starts)
+    known = set(waiting)
+    reasons: list[Reason] = []
+    while waiting and len(reasons) < REASONS_TOLD:
+        task_id = waiting.popleft()
+        reason = reason_of(scheduler, task_id, call=calls.get(task_id))
+        reasons.append(reason)
+        behind = [name for name in reason.because if name not in known and scheduler.record_of(name) is not None]
+        known.update(behind)
+        waiting.extend(behind)
+    return Chain(reasons, len(waiting))
+
+
+def _open_tasks(scheduler: Scheduler) -> Iterator[str]:
+    for node, record in scheduler.shown():
+        yield from holders(record, node)
+
+
+def _roots_of_end(scheduler: Scheduler) -> Iterator[str]:
+    """Yields the nodes that ended badly by themselves, and not because of another one."""
+    for node, record in scheduler.shown():
+        # What could not be bound is the error of the run.
+        by_itself = not record.blocked_by and record.reason != UNBOUND
+        if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED) and by_itself:
+            yield node.id

@@ -1,0 +1,310 @@
+"""Whether an answer can be taken, and what it is the answer to.
+
+It changes nothing, so that an answer can be refused before it is in history; what an answer that is taken does
+stands in `dagwright.features.feedback.answering`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any
+
+from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork, WorkBudget
+from dagwright.core.expressions.questions import BadQuestion, request_of
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.answers import BadAnswer, grows, normal_form, question_key, size_of, size_problem
+from dagwright.core.model.argument_checks import problem_of_call
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request
+from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.extension_checks import refusal_of_other_arguments, with_other_arguments
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.validation.inputs import schema_of_missing
+from dagwright.features.commands.edit_checks import growth_of
+from dagwright.features.commands.sent_tools import tools_from_json
+
+EARLY_ANSWERS = 1_000
+EARLY_BYTES = 64 * 1024
+RUN_ANSWERS_BYTES = 8 * 1024 * 1024
+"""Of all that people send to a run, be it answers, results, arguments or nodes, which stand in its own state: half of
+what it can hand on to its next execution."""
+SHORT_BYTES = 1024
+"""Answers that are taken in any case, or nobody could end what waits."""
+_NAMES_COMPARED = 100
+_NAME_COMPARED = 200
+"""Characters of a name that is compared: those of the longest id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An open request and the answer to it.
+
+    Args:
+        answer: in its normal form; of nodes that come with it, their ids.
+        growth: the nodes by which the plan grows.
+    """
+
+    request: Request
+    answer: Any
+    growth: Extension | None = None
+
+
+class AnswerReader(RunState):
+    """The part of a scheduler that judges answers."""
+
+    def refusal_of(self, feedback: Feedback, at: float) -> str | None:
+        """Returns why an answer would be refused now, or `None` if it would be taken; changes nothing."""
+        try:
+            read = self._read(feedback, at, judging=self.requests.looking)
+        except TooMuchWork:
+            return TOO_MUCH_AT_ONCE
+        return read if isinstance(read, str) else None
+
+    def _read(self, feedback: Feedback, at: float, *, judging: WorkBudget | None = None) -> list[Taken] | str | None:
+        """Returns what an answer is the answer to; why it is refused; or `None` if it is early and can be kept.
+
+        Args:
+            judging: the budget for nodes that come with it; that for what is taken if there is no other.
+
+        Raises:
+            TooMuchWork: it has too little left for them.
+        """
+        name, book = feedback.request, self.requests
+        judging = judging or book.judging
+        judging.start(at)
+        if (problem := size_problem([feedback.answer, feedback.by, feedback.note])) is not None:
+            return problem
+        if (request := book.open.get(name)) is not None:
+            return self._read_all([request], feedback, at, judging=judging)
+        if (closing := book.closed.get(name)) is not None:
+            return closing.told(name)
+        number = self._numbers.get(name)
+        if number is not None and self.plan.nodes[number].for_each is not None:
+            asked = self._asked_by_items(number)
+            if not asked:
+                return f"no item of {name!r} asks anything now"
+            return self._read_all(asked, feedback, at, judging=judging)
+        return self._problem_of_early(feedback, judging)
+
+    def meant_by(self, name: str) -> int:
+        """Returns how many open requests an id stands for: of a node with `for_each` those of all its items."""
+        if name in self.requests.open:
+            return 1
+        number = self._numbers.get(name)
+        return 0 if number is None else len(self._asked_by_items(number))
+
+    def _asked_by_items(self, number: int) -> list[Request]:
+        name = self.plan.nodes[number].id
+        places = [f"{name}[{item.key}]" for item in self.records[number].items]
+        return [found for place in places if (found := self.requests.of_task(place)) is not None]
+
+    def _problem_of_sum(self, feedback: Feedback, count: int) -> str | None:
+        """Returns why the run cannot keep so much more than it has; short answers it always takes."""
+        size, kept = size_of(feedback.answer), self.requests.kept_bytes
+        if size <= SHORT_BYTES or kept + size * count <= RUN_ANSWERS_BYTES:
+            return None
+        to = f" to {count:,} requests" if count > 1 else ""
+        return (
+            f"an answer of {size:,} bytes{to} is too much: all that people send to a run may have "
+            f"{RUN_ANSWERS_BYTES:,} bytes, and {kept:,} are there; "
+            f"at most {SHORT_BYTES:,} are always taken: answer with the name of a file"
+        )
+
+    def _read_all(
+        self, requests: list[Request], feedback: Feedback, at: float, *, judging: WorkBudget | None = None
+    ) -> list[Taken] | str:
+        judging = judging or self.requests.judging
+        judging.start(at)
+        taken: list[Taken] = []
+        found: dict[bytes, Any] = {}
+        for request in requests:
+            if request.deadline_at is not None and request.deadline_at <= at and request.escalates_to is None:
+                return Closing("expired", request.deadline_at).told(request.id)
+            if (rejection := request.rejects(feedback)) is not None:
+                return rejection
+            # The items of a map ask the same as a rule, and an answer may be large.
+            key = question_key(request)
+            try:
+                if key not in found:
+                    found[key] = normal_form(request, feedback.answer)
+                    self._look_at_arguments(request, found[key])
+                if grows(request, found[key]):
+                    too_much = self._problem_of_sum(feedback, 1)
+                    return too_much or self._read_growth(request, found[key], among=len(requests), judging=judging)
+            except BadAnswer as error:
+                return f"{request.id!r}: {error}"
+            taken.append(Taken(request, found[key]))
+        return self._problem_of_sum(feedback, len(taken)) or taken
+
+    def _read_growth(
+        self, request: Request, answer: Mapping[str, Any], *, among: int, judging: WorkBudget
+    ) -> list[Taken]:
+        """Returns an answer with the nodes by which the plan grows.
+
+        Args:
+            among: how many requests it is the answer to.
+
+        Raises:
+            BadAnswer: the plan cannot grow so.
+        """
+        if request.purpose == "error":
+            return [Taken(request, answer, self._growth_by_arguments(request, answer["arguments"]))]
+        if among > 1:
+            raise BadAnswer(f"its nodes are added once, and {among:,} items ask; answer one alone, with its own id")
+        growth = self._growth_by_nodes(answer, judging)
+        ids = [node.id for node in growth.nodes]
+        return [Taken(request, {"text": answer["text"], "nodes": ids}, growth)]
+
+    def _growth_by_arguments(self, request: Request, arguments: Mapping[str, Any]) -> Extension:
+        place = self._items.place(request.task)
+        if (refusal := refusal_of_other_arguments(self, place)) is not None:
+            raise BadAnswer(refusal)
+        return with_other_arguments(self, place[0], arguments)
+
+    def _growth_by_nodes(self, answer: Mapping[str, Any], judging: WorkBudget) -> Extension:
+        """Returns what the nodes of an answer are in the plan as it is now.
+
+        Raises:
+            BadAnswer: they do not fit in.
+            TooMuchWork: too much was judged at this moment.
+        """
+        try:
+            tools = tools_from_json(answer.get("tools"))
+        except ValueError as error:
+            raise BadAnswer(str(error)) from None
+        growth = growth_of(answer["nodes"], self, tools=tools, budget=judging)
+        if isinstance(growth, str):
+            raise BadAnswer(growth)
+        return growth
+
+    def _look_at_arguments(self, request: Request, answer: Any) -> None:
+        """Looks at the arguments that somebody gave with an approval, or to try again with.
+
+        Raises:
+            BadAnswer: no call may have them.
+        """
+        if request.purpose not in ("approval", "error") or "arguments" not in answer:
+            return
+        node = self.node_of(request.task)
+        tool = self.plan.tools.get(node.tool) or ToolDeclaration(node.tool)
+        if node.kind == "tool" and (problem := problem_of_call(tool, answer["arguments"])) is not None:
+            raise BadAnswer(problem)
+        if request.purpose == "error":
+            return
+        is_asked = node.kind == "tool" and node.approval == "policy"
+        given = effects_of_call(tool, answer["arguments"]) if isinstance(answer["arguments"], Mapping) else tool.effects
+        if is_asked and self.policy.verdict(replace(tool, effects=given), lambda: answer["arguments"]) == "refuse":
+            raise BadAnswer(refused_words(node.tool))
+
+    def _problem_of_early(self, feedback: Feedback, judging: WorkBudget) -> str | None:
+        """Returns why an answer to a request that is not there cannot be kept for it."""
+        name, book = feedback.request, self.requests
+        if name == INPUTS and self._will_ask_for_inputs():
+            return self._problem_of_keeping(feedback) or self._problem_of_sum(feedback, 1)
+        place = self._place_of_request(name)
+        if place is None:
+            # Only some names are looked at: a run may have 100,000 of them.
+            known = [*islice(chain(book.open, self._numbers), _NAMES_COMPARED)]
+            can_look = book.hints.left > 0 and len(name) <= _NAME_COMPARED
+            near = suggestion(name, known) if can_look else None
+            return f"there is no request {name!r:.200}" + (f"; {near}" if near else "")
+        record = self._record(*place)
+        if record.status.is_final or self.is_finished:
+            return f"{name!r} asks nothing: it is {record.status.value}"
+        if self.plan.nodes[place[0]].kind == "lookup" and name != self.id_of(place):
+            # Any question may be the next one, so nothing could be held against it.
+            now = book.of_task(self.id_of(place))
+            there = f"; {now.id!r} is open" if now is not None else ""
+            return f"{name!r} is not asked: what a lookup asks depends on the answers before it{there}"
+        if (reason := self._never_asks(self.plan.nodes[place[0]])) is not None:
+            return f"{name!r} never asks: {reason}"
+        if (misfit := _misfit(self.plan.nodes[place[0]], feedback)) is not None:
+            return misfit
+        refusal = self._problem_of_keeping(feedback) or self._problem_of_sum(feedback, 1)
+        return refusal or self._problem_of_nodes(feedback, judging)
+
+    def _will_ask_for_inputs(self) -> bool:
+        """Tells whether the run asks for inputs as soon as somebody lets its plan run."""
+        first = self.requests.of_task("")
+        is_asked_later = first is not None and first.purpose == "plan"
+        return is_asked_later and schema_of_missing(self.plan.inputs, self.inputs) is not None
+
+    def _problem_of_keeping(self, feedback: Feedback) -> str | None:
+        name, book = feedback.request, self.requests
+        if not isinstance(feedback.answer, Mapping):
+            return f'{name!r} has not asked yet, and no answer is kept that is no object such as {{"text": "…"}}'
+        if name in book.early:
+            by = book.early[name].by or "somebody"
+            return f"{name!r} has not asked yet, and the answer of {by} is kept for it already"
+        if len(book.early) >= EARLY_ANSWERS:
+            return f"{name!r} has not asked yet, and no more than {EARLY_ANSWERS:,} early answers are kept"
+        return size_problem([feedback.answer, feedback.by, feedback.note], EARLY_BYTES)
+
+    def _problem_of_nodes(self, feedback: Feedback, judging: WorkBudget) -> str | None:
+        """Returns what is wrong with the nodes of an early answer, as far as it can be known now."""
+        answer = feedback.answer
+        if not isinstance(answer, Mapping) or not isinstance(answer.get("nodes"), list) or not answer["nodes"]:
+            return None
+        try:
+            self._growth_by_nodes(answer, judging)
+        except BadAnswer as error:
+            return f"{feedback.request!r}: {error}"
+        return None
+
+    def _never_asks(self, node: CompiledNode) -> str | None:
+        """Returns why nothing can make a node ask, whatever the policy is or becomes."""
+        tool = self.plan.tools.get(node.tool)
+        if node.on_error == "ask" or node.approval not in ("policy", "never"):
+            return None
+        if node.kind == "plan":
+            return f"name what asks in its sub-plan, as {node.id}/check"
+        return "it calls a `pure` tool" if tool is not None and tool.effects is Effects.PURE else None
+
+    def _place_of_request(self, name: str) -> tuple[int, int] | None:
+        """Returns the node or item that may ask under an id; of an item that is not there yet, its node."""
+        for task_id in dict.fromkeys((name, without_number(name))):
+            if (place := self._items.find(task_id)) is not None:
+                return None if self.plan.nodes[place[0]].kind == "region" else place
+            start = task_id.find("[")
+            while task_id.endswith("]") and start > 0:
+                number = self._numbers.get(task_id[:start])
+                if number is not None and self.plan.nodes[number].for_each is not None:
+                    return (number, -1) if not self.records[number].items else None
+                start = task_id.find("[", start + 1)
+        return None
+
+
+def without_number(name: str) -> str:
+    """Returns the id of the task that a later request of it names (`check#2` -> `check`)."""
+    task_id, _, number = name.rpartition("#")
+    return task_id if number.isdecimal() and number.isascii() else name
+
+
+def refused_words(tool: str) -> str:
+    """Returns why a call is not made, whoever asks for it."""
+    return f"the policy of the run does not let {tool!r} be called so"
+
+
+_DECIDING = ("type", "options", "multiple", "takes_text", "schema", "channel")
+"""Fields of a question that decide which answers fit."""
+
+
+def _misfit(node: CompiledNode, feedback: Feedback) -> str | None:
+    """Returns why an early answer cannot fit what a node will ask, as far as that stands in the plan already.
+
+    One that is kept would keep its place from the right one until the node asks.
+    """
+    if node.kind != "human" or any(path[0] in _DECIDING for path, _ in node.holes):
+        return None
+    question = {name: node.arguments[name] for name in _DECIDING if name in node.arguments}
+    try:
+        request = request_of({**question, "prompt": "…"}, feedback.request, task=node.id, purpose="answer", at=0.0)
+        if (rejection := request.rejects(feedback)) is not None:
+            return rejection
+        normal_form(request, feedback.answer)
+    except BadQuestion:
+        return None
+    except BadAnswer as error:
+        return f"{feedback.request!r} has not asked yet, and will not take this: {error}"
+    return None

@@ -1,0 +1,320 @@
+"""What a fork of a run takes over of it, and what it will do: worked out before it starts, with the pure scheduler.
+
+A fork has results of the other run as long as their content is the same, keeps the idempotency keys of what had not
+ended there, and does the rest. What may have changed the world without anybody knowing is never done again unasked.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.core.expressions.compute_budget import TooMuchWork
+from dagwright.core.expressions.references import Placeholder, Template, references_in
+from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, node_to_json, tool_of
+from dagwright.core.model.graph import dependents_of
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.tools import Effects
+from dagwright.core.scheduler.map_batches import is_chunk, is_cut
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.compensation.compensation import taken_back
+from dagwright.features.forks.fingerprint import changes_the_world, content_of, content_of_map
+from dagwright.features.forks.reuse import Kept, KeptBook, is_result
+
+_NO_CONTENT = frozenset({"dependencies", "wanted", "kind", "title", "priority", "supersedes"})
+"""Fields of a node that say nothing of what it does; its kind changes with the region that it is in."""
+_BEGUN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The run that is forked.
+
+    Args:
+        scope: of its idempotency keys.
+        is_open: it goes on beside the fork.
+    """
+
+    workflow_id: str
+    scope: str
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a fork has that is not as in the run before.
+
+    Args:
+        inputs: names of the inputs that have other values.
+        rerun: nodes and items that are to be done again, with new keys.
+    """
+
+    inputs: Collection[str] = ()
+    rerun: Collection[str] = ()
+
+    def names(self, node_id: str, task_id: str = "") -> bool:
+        """Tells whether a node or item is to be done again."""
+        return node_id in self.rerun or task_id in self.rerun
+
+    def below(self, task_id: str) -> list[str]:
+        """Returns what of the sub-plan of a task is to be done again, as it is called there."""
+        path = f"{task_id}/"
+        return [name.removeprefix(path) for name in self.rerun if name.startswith(path)]
+
+
+@dataclass(slots=True)
+class Takeover:
+    """What can be taken over, and what speaks against the fork.
+
+    Args:
+        problems: what may have happened already and would happen again, in sentences.
+        changed: ids of nodes whose definition is another one.
+        undone: nodes and items that the run has taken back: they are done again, with new keys.
+    """
+
+    book: KeptBook = field(default_factory=KeptBook)
+    problems: list[str] = field(default_factory=list)
+    changed: set[str] = field(default_factory=set)
+    undone: frozenset[str] = frozenset()
+
+
+def takeover(old: Scheduler, plan: CompiledPlan, *, source: Source, change: Change) -> Takeover:
+    """Returns what a fork with a plan can take over of a run.
+
+    Args:
+        old: of the run, as far as it is known.
+        plan: of the fork.
+    """
+    return _Taker(old, plan, source, change).take()
+
+
+class _Taker:
+    def __init__(self, old: Scheduler, plan: CompiledPlan, source: Source, change: Change) -> None:
+        self._old = old
+        self._plan = plan
+        self._source = source
+        self._change = change
+        self._new = {node.id: node for node in plan.nodes[: plan.step_count]}
+        self._found = Takeover()
+
+    def take(self) -> Takeover:
+        old_ids = {node.id: node for node, _ in self._old.steps()}
+        for node_id, node in self._new.items():
+            before = old_ids.get(node_id)
+            if before is not None and _definition(before, self._old.plan) != _definition(node, self._plan):
+                self._found.changed.add(node_id)
+        self._found.undone, unclear = taken_back(self._old)
+        for task_id in unclear:
+            if not self._change.names(task_id.partition("[")[0], task_id):
+                advice = f"look, and name it with --rerun {task_id} if it is to be done again"
+                self._found.problems.append(f"nobody knows whether {task_id!r} was taken back: {advice}")
+        untouched = self._untouched(old_ids) if self._source.is_open else frozenset()
+        for number, (node, record) in enumerate(self._old.steps()):
+            # What a node inside of a large region does is not known here.
+            is_known = node.id in self._new and not self._old.is_inside_detached(number)
+            if is_known and not self._change.names(node.id):
+                self._take_node(number, node, record, is_untouched=node.id in untouched)
+        return self._found
+
+    def _untouched(self, old_ids: Mapping[str, CompiledNode]) -> frozenset[str]:
+        """Returns the nodes that no change reaches, whatever comes of those before them."""
+        nodes = self._plan.nodes[: self._plan.step_count]
+        touched = {
+            number
+            for number, node in enumerate(nodes)
+            if node.id not in old_ids or node.id in self._found.changed or self._is_changed_by_hand(node)
+        }
+        dependents = dependents_of([node.dependencies for node in self._plan.nodes])
+        waiting = [*touched]
+        while waiting:
+            for dependent in dependents[waiting.pop()]:
+                if dependent not in touched:
+                    touched.add(dependent)
+                    waiting.append(dependent)
+        return frozenset(node.id for number, node in enumerate(nodes) if number not in touched)
+
+    def _is_changed_by_hand(self, node: CompiledNode) -> bool:
+        """Tells whether a node is to be done again or reads an input that has another value."""
+        if any(name == node.id or name.startswith(f"{node.id}[") for name in self._change.rerun):
+            return True
+        if not self._change.inputs:
+            return False
+        read = {part.name for part in references_in(_templates(node)) if isinstance(part, Placeholder)}
+        return node.when is not None or not read.isdisjoint(self._change.inputs)
+
+    def _take_node(self, number: int, node: CompiledNode, record: Record, *, is_untouched: bool) -> None:
+        if is_cut(record):
+            self._take_map(number, node, record)
+        elif record.items:
+            for position, item in enumerate(record.items):
+                task_id = f"{node.id}[{item.key}]"
+                if not self._change.names(node.id, task_id):
+                    self._take_task(number, position, task_id, item.record)
+        elif node.for_each is None and (_has_begun(record) or is_result(record)):
+            self._take_task(number, -1, node.id, record)
+        elif is_untouched and record.status is NodeStatus.PENDING:
+            self._found.book.tasks[node.id] = Kept(scope=self._scope_of(node.id, node.id, ""))
+
+    def _take_map(self, number: int, node: CompiledNode, record: Record) -> None:
+        """Takes the results of a large map over as a whole."""
+        if any(f"{node.id}[{item.key}]" in self._found.undone for item in record.items):
+            return
+        # The last task joins results. It stays pending where they are small, or were joined by the run itself.
+        chunks = [item.record for item in record.items if is_chunk(item)]
+        is_whole = is_result(record) and all(is_result(chunk) for chunk in chunks)
+        if is_whole:
+            self._put(node.id, record, lambda version: content_of_map(self._old, number, version=version))
+        if not is_whole and changes_the_world(self._new[node.id], self._plan.tools):
+            advice = f"name it with --rerun {node.id} to do all of them again"
+            if self._source.is_open and not record.status.is_final:
+                advice = f"let them end first, or {advice}"
+            self._found.problems.append(
+                f"the items of {node.id!r} run in runs of their own, and some have changed the world already: {advice}"
+            )
+
+    def _take_task(self, number: int, item: int, task_id: str, record: Record) -> None:
+        if task_id in self._found.undone:
+            return
+        node = self._old.plan.nodes[number]
+        is_left = node.kind == "plan" and (record.partial or bool(self._change.below(task_id)))
+        is_done = is_result(record) and not is_left
+        if is_done:
+            self._put(task_id, record, lambda version: content_of(self._old, number, item, version=version))
+            return
+        if (problem := self._problem(node, task_id, record)) is not None:
+            self._found.problems.append(problem)
+        if _has_begun(record):
+            try:
+                content = content_of(self._old, number, item)
+            except (MissingData, TooMuchWork):
+                return
+            self._found.book.tasks[task_id] = Kept(content, self._scope_of(task_id, node.id, content))
+
+    def _put(self, task_id: str, record: Record, content: Any) -> None:
+        try:
+            found = content(record.tool_version or None)
+        except (MissingData, TooMuchWork):
+            return
+        self._found.book.tasks[task_id] = Kept(
+            content=found,
+            has_result=True,
+            result=record.result,
+            partial=record.partial,
+            message=record.message,
+            tool_version=record.tool_version,
+            made=record.reused or {"workflow_id": self._source.workflow_id, "node": task_id},
+        )
+
+    def _problem(self, node: CompiledNode, task_id: str, record: Record) -> str | None:
+        """Returns why a task must not be done again without being named, if that is so."""
+        tool = tool_of(node, self._plan.tools)
+        if node.kind != "tool" or tool.effects is not Effects.WRITE:
+            return None
+        advice = f"name it with --rerun {task_id} if it is to be done again"
+        if record.status is NodeStatus.RUNNING and self._source.is_open:
+            return f"{task_id!r} changes the world right now in {self._source.workflow_id!r}: let it end, or {advice}"
+        is_unknown = record.error is not None and record.error.code == "outcome_unknown"
+        if is_unknown or (record.status is NodeStatus.CANCELLED and record.attempts):
+            return f"nobody knows whether {task_id!r} has made its change of the world: look, and {advice}"
+        return None
+
+    def _scope_of(self, task_id: str, node_id: str, content: str) -> str:
+        """Returns the scope of the idempotency key of a task in the run that is forked, which may be a fork too."""
+        kept = self._old.kept.key_of(task_id, node_id) if self._old.kept is not None else None
+        if kept is None or kept.scope is None or (kept.content and kept.content != content):
+            return self._source.scope
+        return kept.scope
+
+
+def _has_begun(record: Record) -> bool:
+    return record.status in _BEGUN or record.attempts > 0 or record.started_at is not None
+
+
+def _templates(node: CompiledNode) -> Iterator[Template]:
+    for _, template in (*node.holes, *node.item_holes, *node.approval_holes):
+        yield template
+    for each in (node.for_each, node.key):
+        if isinstance(each, tuple):
+            yield each
+
+
+def _definition(node: CompiledNode, plan: CompiledPlan) -> dict[str, Any]:
+    """Returns what a plan says of a node."""
+    encoded = {name: value for name, value in node_to_json(node).items() if name not in _NO_CONTENT}
+    return {**encoded, "needs": [plan.nodes[number].id for number in node.dependencies]}
+
+
+# What a fork will do.
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is known of a fork before it starts.
+
+    Args:
+        reused: nodes and items whose results it takes over at once.
+        runs: node or item that it does at once -> why.
+        undecided: nodes whose results are taken over if what they read comes out as before.
+        later: nodes that it does, or leaves out, when others have ended.
+    """
+
+    reused: list[str]
+    runs: dict[str, str]
+    undecided: list[str]
+    later: list[str]
+
+
+def outlook(scheduler: Scheduler, old: Scheduler, taken: Takeover, *, change: Change) -> Outlook:
+    """Returns what a fork will do, from a scheduler of it that has not begun; it is of no other use afterwards."""
+    scheduler.changes.kept = taken.book
+    scheduler.begin(0.0)
+    while scheduler.next_task(0.0) is not None:
+        pass
+    found = Outlook([], {}, [], [])
+    for node, record in scheduler.shown():
+        each = [(f"{node.id}[{item.key}]", item.record) for item in record.items] or [(node.id, record)]
+        if node.for_each is not None and record.reused is not None:
+            each = [(node.id, record)]
+        for task_id, one in each:
+            kept = taken.book.tasks.get(task_id)
+            if one.reused is not None:
+                found.reused.append(task_id)
+            elif one.status is NodeStatus.PENDING:
+                is_kept = (kept is not None and kept.has_result) or _has_kept_items(taken.book, node)
+                (found.undecided if is_kept else found.later).append(task_id)
+            elif one.status is not NodeStatus.SKIPPED:
+                declared = scheduler.plan.tools.get(node.tool)
+                version = declared.version if declared is not None else ""
+                found.runs[task_id] = _why(node, task_id, old, taken, change, version=version)
+    return found
+
+
+def _has_kept_items(book: KeptBook, node: CompiledNode) -> bool:
+    return node.for_each is not None and any(
+        name.startswith(f"{node.id}[") and kept.has_result for name, kept in book.tasks.items()
+    )
+
+
+def _why(node: CompiledNode, task_id: str, old: Scheduler, taken: Takeover, change: Change, *, version: str) -> str:
+    record = old.record_of(task_id)
+    if change.names(node.id, task_id) or change.below(task_id):
+        return "is to be done again"
+    number = old.number_of(node.id)
+    if record is None or number is None:
+        return "is new"
+    if task_id in taken.undone:
+        return "was taken back"
+    if old.is_inside_detached(number):
+        return "is one of very many pure nodes that run together"
+    if record.status is NodeStatus.FAILED or record.error is not None:
+        return "had failed"
+    if not is_result(record):
+        return f"was {record.status.value}" if record.status.is_final else "had not ended"
+    if node.id in taken.changed:
+        return "is another one in the plan"
+    if record.partial:
+        return "had failed in part"
+    kept = taken.book.tasks.get(task_id)
+    if kept is not None and kept.tool_version and kept.tool_version != version:
+        return "has another version of its tool"
+    return "reads something that has changed"

@@ -1,0 +1,1 @@
+"""Lookups: nodes that resolve the parties a plan names before any other node runs."""

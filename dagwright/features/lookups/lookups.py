@@ -1,0 +1,373 @@
+"""Lookups as nodes: what finds each party that a plan looks up, and what binds them before anything else runs.
+
+When a plan is compiled, each distinct lookup becomes a node that calls `find_party`, which may ask a person, and one
+node more, `bind_parties`, which waits for all of them. Every node of the plan waits for that one. They stand behind
+those that were written and are never shown, but for the run they are nodes as any others: so what they ask, their
+results, retries, new executions, forks and histories need nothing of their own.
+
+A plan that grows brings the nodes of its lookups along under the same ids, so what the run has looked up already is
+not looked up again.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dagwright.core.expressions.paths import MissingValue, get_value
+from dagwright.core.expressions.references import BY_ID, Lookup, Placeholder, Reference, ResultOf
+from dagwright.core.expressions.stored_values import Path, StoredValue
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, RetryRule
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.features.lookups.entity_types import kinds_of, slug_of
+
+FIND_PARTY, BIND_PARTIES = "find_party", "bind_parties"
+UNDO = "onboarding.undo"
+"""Takes back what a call of a verb did, or the parties that `bind_parties` created, in a run of all or nothing."""
+LOOKUP_TOOLS: Mapping[str, ToolDeclaration] = {
+    FIND_PARTY: ToolDeclaration(FIND_PARTY, Effects.READ),
+    BIND_PARTIES: ToolDeclaration(BIND_PARTIES, Effects.IDEMPOTENT, undo=UNDO),
+}
+"""Tools of the run's own, which no plan can name."""
+_UNDOING = {UNDO: ToolDeclaration(UNDO, Effects.IDEMPOTENT)}
+MOST_LOOKUPS = 1_000
+"""Distinct ones of a plan: `bind_parties` is given what was found of all of them at once."""
+
+UNBOUND = "not all that is looked up could be bound"
+"""Reason of the nodes of a run that ends for its lookups."""
+KNOWN_BEFORE = "known before"
+"""Why a party is meant that was looked up before the run."""
+KNOWN_AS = "known_as"
+"""Argument of a node of `find_party` whose party is not searched for, and key of what `bind_parties` is told of it."""
+_CALLED = "called"
+"""Argument beside it: its name, which people are told."""
+_FOUND = "found"
+"""Argument of `bind_parties`: a list of what each `find_party` found."""
+_PATIENT = RetryRule(max_attempts=1_000, max_delay_s=60.0)
+"""A database that does not answer holds the run up; it must not end it."""
+_WORDS_BYTES = 100
+"""Of the text that is looked up, how much stands in the id of its node."""
+_WORDS_IN_TITLE = 200
+_ERROR_CHARACTERS = 4_000
+_NO_CODE = "lookup_failed"
+
+
+# Making the nodes.
+
+
+def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup]) -> CompiledPlan:
+    """Returns a compiled plan with the nodes that look up what it and its sub-plans name.
+
+    Args:
+        plan: without regions; a lookup stands in it as its input.
+        lookups: distinct, in order of their first mention.
+    """
+    if not lookups:
+        return plan
+    finds = _finds(lookups, [node.id for node in plan.nodes])
+    bind = _bind([*finds], first=len(plan.nodes))
+    number = {find_id: place for place, find_id in enumerate(finds)}
+    bound: dict[str, Reference] = {
+        lookup.input: ResultOf(bind.id, "result", (number[find_id], "party", "id"))
+        for find_id, each in finds.items()
+        for lookup in each
+    }
+    at = len(plan.nodes) + len(finds)
+    nodes = [_behind(node, at, bound) for node in plan.nodes]
+    found = [_find(find_id, each[0]) for find_id, each in finds.items()]
+    return replace(plan, nodes=(*nodes, *found, bind), tools={**_UNDOING, **plan.tools, **LOOKUP_TOOLS})
+
+
+def _finds(lookups: Sequence[Lookup], taken: Sequence[str]) -> dict[str, list[Lookup]]:
+    """Returns the id of each node that finds a party -> the lookups that mean the same one."""
+    prefix = "lookup"
+    while any(node_id.startswith(prefix) for node_id in taken):
+        prefix = "_" + prefix
+    finds: dict[str, list[Lookup]] = {}
+    for lookup in lookups:
+        words = _words_of(lookup.search_text)
+        parts = [prefix, lookup.known_as or "", slug_of(lookup.entity_type), words, lookup.jurisdiction or ""]
+        finds.setdefault(":".join(filter(None, parts)), []).append(lookup)
+    return finds
+
+
+def _words_of(text: str) -> str:
+    """Returns a text as an id shows it: on one line, and with a digest behind it if it is long."""
+    words = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    if len(words.encode(errors="replace")) <= _WORDS_BYTES:
+        return words
+    cut = words.encode(errors="replace")[:_WORDS_BYTES].decode(errors="ignore")
+    return f"{cut}…{hashlib.sha256(words.encode(errors='replace')).hexdigest()[:8]}"
+
+
+def _find(node_id: str, lookup: Lookup) -> CompiledNode:
+    title = f"looking up {lookup.search_text[:_WORDS_IN_TITLE]!r} ({lookup.entity_type})"
+    return CompiledNode(node_id, "lookup", title, FIND_PARTY, _arguments_of(lookup), retry=_PATIENT)
+
+
+def _arguments_of(lookup: Lookup) -> dict[str, Any]:
+    given = {"search_text": lookup.search_text, "entity_type": lookup.entity_type}
+    more = {"jurisdiction": lookup.jurisdiction, KNOWN_AS: lookup.known_as, _CALLED: lookup.called or None}
+    return {**given, **{key: value for key, value in more.items() if value is not None}}
+
+
+def _bind(finds: Sequence[str], *, first: int) -> CompiledNode:
+    """Returns the node that binds what others find.
+
+    Args:
+        finds: ids of these.
+        first: number of the first of them.
+    """
+    prefix = finds[0].partition(":")[0]
+    digest = hashlib.sha256("\0".join(finds).encode(errors="replace")).hexdigest()[:8]
+    holes = tuple(((_FOUND, place), (ResultOf(find_id, "result"),)) for place, find_id in enumerate(finds))
+    return CompiledNode(
+        # The same for the same lookups, also of a plan that grows.
+        f"{prefix}s:{digest}",
+        "lookup",
+        "binding what was looked up",
+        BIND_PARTIES,
+        {_FOUND: [None] * len(finds)},
+        holes,
+        tuple(range(first, first + len(finds))),
+        retry=_PATIENT,
+        wanted=tuple(((place,), "whole") for place in range(len(finds))),
+    )
+
+
+def _behind(node: CompiledNode, bind: int, bound: Mapping[str, Reference]) -> CompiledNode:
+    """Returns a node that waits until all is bound, and reads what was."""
+    holes = [
+        (path, (bound[template[0].name],))
+        if isinstance(template[0], Placeholder) and template[0].name in bound
+        else (path, template)
+        for path, template in node.holes
+    ]
+    # One with another join waits for something that waits already, and would start too early with an edge more.
+    is_waiting = not node.dependencies or node.join[0] == "all"
+    needed = (*node.dependencies, bind) if is_waiting else node.dependencies
+    return replace(node, holes=tuple(holes), dependencies=needed)
+
+
+def handed_down(arguments: Any, holes: Sequence[Hole], lookups: Sequence[Lookup]) -> tuple[Any, tuple[Hole, ...]]:
+    """Returns the arguments of a sub-plan with what it looks up, which the run above binds for it."""
+    given = {lookup.input: None for lookup in lookups}
+    more: list[Hole] = [((lookup.input,), (Placeholder(lookup.input),)) for lookup in lookups]
+    return {**arguments, **given}, (*holes, *more)
+
+
+# What came of them.
+
+
+def bound_to_json(bound: Mapping[Lookup, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns lookups that are known before, each with its party, as JSON, in the form of `bindings`."""
+    return [{**_arguments_of(lookup), "party": dict(party)} for lookup, party in bound.items()]
+
+
+def bound_from_json(encoded: Any) -> dict[Lookup, dict[str, Any]]:
+    """Returns what `bound_to_json` told; whatever else stands in an entry does not count.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is nothing of that kind.
+    """
+    found: dict[Lookup, dict[str, Any]] = {}
+    for entry in encoded:
+        lookup = Lookup(str(entry["search_text"]), str(entry["entity_type"]), entry.get("jurisdiction"))
+        party = dict(entry["party"])
+        if not isinstance(party.get("id"), str):
+            raise ValueError(f"what {lookup.search_text!r:.80} is bound to has no id")
+        found[lookup] = party
+    return found
+
+
+def lookup_of(node: CompiledNode) -> Lookup:
+    """Returns what a node of `find_party` looks up."""
+    given = node.arguments
+    return Lookup(given["search_text"], given["entity_type"], given.get("jurisdiction"))
+
+
+def found_before(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Returns what a node of `find_party` finds without a call: what the plan knows, or what was bound before the run.
+
+    What has become of it since is seen when all is bound.
+
+    Args:
+        bound: lookups that are known before, with the party of each.
+    """
+    given = node.arguments
+    if (known_as := given.get(KNOWN_AS)) is not None:
+        kinds = [*(kinds_of(given["entity_type"]) or ())]
+        return {"party": {"id": given["search_text"]}, "reason": known_as, KNOWN_AS: known_as, "kinds": kinds}
+    lookup = lookup_of(node)
+    known = bound.get(lookup) or _known_of_more_kinds(lookup, bound)
+    return None if known is None else {"party": dict(known), "reason": KNOWN_BEFORE}
+
+
+def _known_of_more_kinds(wanted: Lookup, bound: Mapping[Lookup, Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Returns the party that was bound to the same text where all of the wanted kinds were searched, and others."""
+    for lookup, party in bound.items():
+        if (lookup.search_text, lookup.jurisdiction) == (wanted.search_text, wanted.jurisdiction):
+            kinds, searched = kinds_of(wanted.entity_type), kinds_of(lookup.entity_type)
+            is_wider = searched is None or (kinds is not None and set(kinds) <= set(searched))
+            if is_wider and kinds is not None and party.get("kind") in kinds:
+                return party
+    return None
+
+
+# What people are told of it.
+
+
+def words_of_bound(plan: CompiledPlan, part: Reference) -> str | None:
+    """Returns what is looked up for a part of an argument, in words; `None` for any other reference."""
+    if not isinstance(part, ResultOf):
+        return None
+    hidden = {node.id: node for node in plan.nodes[plan.written_count :] if node.kind == "lookup"}
+    find_id = finder_of(hidden.get(part.node), part.path)
+    if find_id is None:
+        return None
+    given = hidden[find_id].arguments
+    text, known_as = str(given["search_text"])[:_WORDS_IN_TITLE], given.get(KNOWN_AS)
+    if known_as is None:
+        return f"{text} ({given['entity_type']})"
+    called = f"{given[_CALLED]}, " if _CALLED in given else ""
+    return text if known_as == BY_ID else f"{known_as} ({called}{text})"
+
+
+def parties_of_call(node: CompiledNode, arguments: Any, *, record_of: Callable[[str], Record | None]) -> dict[str, str]:
+    """Returns the parties in the arguments of a call whose names the run knows: id -> name and kind.
+
+    Args:
+        arguments: with every hole filled.
+        record_of: returns what became of a node.
+    """
+    found: dict[str, str] = {}
+    for path, template in node.holes:
+        part = template[0]
+        if len(path) != 1 or len(template) != 1 or not isinstance(part, ResultOf):
+            continue
+        record = record_of(part.node)
+        base = part.path[:-1] if part.path[-1:] == ("id",) else part.path
+        party_id, name, kind = (
+            _text_at(record.result if record is not None else None, (*base, key)) for key in ("id", "name", "kind")
+        )
+        if party_id and name and isinstance(arguments, Mapping) and arguments.get(path[0]) == party_id:
+            found[party_id] = f"{name} ({kind})" if kind else name
+    return found
+
+
+def _text_at(result: Any, path: Path) -> str | None:
+    try:
+        value = get_value(result, path, start="")
+    except MissingValue:
+        return None
+    return value[:_WORDS_IN_TITLE] if isinstance(value, str) else None
+
+
+def is_settled(result: Any) -> bool:
+    """Tells whether a node of a lookup came to a party, or to one that is to be created."""
+    return not (isinstance(result, Mapping) and "problem" in result)
+
+
+def why_unbound(result: Any) -> NodeError | None:
+    """Returns why not all could be bound, if that is so.
+
+    Args:
+        result: of `bind_parties`.
+    """
+    problems = [entry["problem"] for entry in _entries(result) if "problem" in entry]
+    if not problems:
+        return None
+    told = " ".join(str(problem.get("message")) for problem in problems)
+    return NodeError(str(problems[0].get("code") or _NO_CODE), told[:_ERROR_CHARACTERS])
+
+
+def has_created(result: Any) -> bool:
+    """Tells whether a call of `bind_parties` has created a party."""
+    entries = _entries(result)
+    return not any("problem" in entry for entry in entries) and any(entry.get("created", True) for entry in entries)
+
+
+def bindings(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
+    """Yields what a run has bound: each lookup once, in order, with its party, why that one, and whether it is new."""
+    told: set[str] = set()
+    for node, record, entry in _told_entries(plan, records):
+        if record.status is NodeStatus.COMPLETED and node.id not in told and KNOWN_AS not in node.arguments:
+            told.add(node.id)
+            yield {**node.arguments, **entry}
+
+
+def bound_for(
+    node: CompiledNode, plan: CompiledPlan, records: Sequence[Record]
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yields each argument of a node that was looked up: its name, what found it, and what it is bound to."""
+    bound = {
+        find.id: {**find.arguments, **entry}
+        for find, record, entry in _told_entries(plan, records)
+        if record.status is NodeStatus.COMPLETED and "party" in entry
+    }
+    binds = {each.id: each for each in plan.nodes[plan.written_count : plan.step_count]} if bound else {}
+    for path, template in node.holes:
+        part = template[0]
+        find_id = finder_of(binds.get(part.node), part.path) if isinstance(part, ResultOf) else None
+        if find_id in bound:
+            yield str(path[0]), find_id, bound[find_id]
+
+
+def problems(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the lookups that could not be bound: the id of the node of each, and what is wrong with it."""
+    told: set[str] = set()
+    for node, record, entry in _told_entries(plan, records):
+        if record.status is NodeStatus.FAILED and "problem" in entry and node.id not in told:
+            told.add(node.id)
+            yield node.id, entry["problem"]
+
+
+def _told_entries(
+    plan: CompiledPlan, records: Sequence[Record]
+) -> Iterator[tuple[CompiledNode, Record, dict[str, Any]]]:
+    """Yields each node of `find_party` with the record of what binds it, and what that says of it."""
+    for number in range(plan.written_count, plan.step_count):
+        bind, record = plan.nodes[number], records[number]
+        if bind.tool == BIND_PARTIES and record.result is not None:
+            for needed, entry in zip(_finds_of(bind, plan), _entries(record.result), strict=False):
+                yield needed, record, entry
+
+
+def finder_of(bind: CompiledNode | None, path: Any) -> str | None:
+    """Returns the id of the node that found what stands at a place of a result; `None` if nothing was looked up.
+
+    Args:
+        bind: the node whose result it is.
+        path: leads into it.
+    """
+    if bind is None or bind.tool != BIND_PARTIES or not isinstance(path, tuple) or not path:
+        return None
+    for hole, template in bind.holes:
+        if hole == (_FOUND, path[0]) and isinstance(template[0], ResultOf):
+            return template[0].node
+    return None
+
+
+def _finds_of(bind: CompiledNode, plan: CompiledPlan) -> list[CompiledNode]:
+    """Returns the nodes whose results are bound, in the order of these."""
+    nodes = {plan.nodes[number].id: plan.nodes[number] for number in bind.dependencies}
+    names = [template[0].node for _, template in bind.holes if isinstance(template[0], ResultOf)]
+    return [nodes[name] for name in names if name in nodes]
+
+
+def _entries(result: Any) -> list[dict[str, Any]]:
+    """Returns what `bind_parties` says of each lookup, as far as the run knows it; a long result lies in the store."""
+    if isinstance(result, StoredValue) and result.shape is not None:
+        return [_entry_at(result, place) for place in range(result.shape.length)]
+    entries = result if isinstance(result, list) else []
+    return [entry if isinstance(entry, dict) else {} for entry in entries]
+
+
+def _entry_at(result: StoredValue, place: int) -> dict[str, Any]:
+    try:
+        entry = get_value(result, (place,), start="")
+    except MissingValue:
+        return {}
+    return entry if isinstance(entry, dict) else {}

@@ -1,0 +1,73 @@
+"""What a lookup is for, in words: whoever is asked which John is meant has to know as what, and where. Pure."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from dagwright.core.expressions.references import Reference, ResultOf
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.features.lookups.lookups import finder_of, words_of_bound
+
+_USES_TOLD = 3
+_NODES_LOOKED_AT = 2_000
+"""Each question looks: of a plan with very many nodes those behind are not told."""
+_FACTS_TOLD = 6
+_CHARACTERS = 60
+
+
+def for_what(plan: CompiledPlan, find_id: str) -> str:
+    """Returns what the party of a lookup is needed for, as a sentence; nothing if that is not known.
+
+    Args:
+        find_id: id of the node that looks it up.
+    """
+    binds = {node.id: node for node in plan.nodes[plan.written_count : plan.step_count]}
+    uses = [*islice(_uses(plan, find_id, binds), _USES_TOLD + 1)]
+    if not uses:
+        return ""
+    more = " And for more." if len(uses) > _USES_TOLD else ""
+    return f"It is for {'; '.join(uses[:_USES_TOLD])}.{more}"
+
+
+def _uses(plan: CompiledPlan, find_id: str, binds: dict[str, CompiledNode]) -> Iterator[str]:
+    for node in plan.nodes[: min(plan.written_count, _NODES_LOOKED_AT)]:
+        parts = [(path, template[0]) for path, template in node.holes if path]
+        looked_up = [
+            str(path[0])
+            for path, part in parts
+            if isinstance(part, ResultOf) and finder_of(binds.get(part.node), part.path) == find_id
+        ]
+        if looked_up:
+            yield _words_of(plan, node, looked_up)
+
+
+def _words_of(plan: CompiledPlan, node: CompiledNode, looked_up: list[str]) -> str:
+    """Returns a call with what else it is given: `entity-id of @result_2 (cbu.assign-role, role DIRECTOR)`."""
+    if node.kind == "plan":
+        # The names of what it is given are made up.
+        return " ".join(filter(None, [node.id, node.title and f"({_short(node.title)})"]))
+    others = {str(path[0]): template for path, template in node.holes if len(path) == 1 and len(template) == 1}
+    facts = [node.tool or node.kind]
+    for name, value in node.arguments.items():
+        if name in looked_up:
+            continue
+        if isinstance(value, str | int | float):
+            facts.append(f"{name} {_short(str(value))}")
+        elif name in others and (told := _words_of_other(plan, others[name][0])) is not None:
+            facts.append(f"{name} {told}")
+    return f"{' and '.join(looked_up)} of {node.id} ({', '.join(facts[:_FACTS_TOLD])})"
+
+
+def _words_of_other(plan: CompiledPlan, part: Reference | str) -> str | None:
+    """Returns what a reference is to: what another node makes, with its name, or what is looked up."""
+    if not isinstance(part, ResultOf):
+        return None
+    if (bound := words_of_bound(plan, part)) is not None:
+        return _short(bound)
+    made_by = next((node for node in plan.nodes[:_NODES_LOOKED_AT] if node.id == part.node), None)
+    name = made_by.arguments.get("name") if made_by is not None else None
+    return f"{part.node} {_short(name)!r}" if isinstance(name, str) else part.node
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _CHARACTERS else f"{line[:_CHARACTERS]}…"

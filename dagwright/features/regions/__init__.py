@@ -1,0 +1,1 @@
+"""Region batches: what one activity execution of a region receives and returns."""

@@ -1,0 +1,216 @@
+"""Which calls of a run wait for a worker, and how to start one.
+
+A queue that nobody serves makes no event and no error: the server keeps the call until somebody asks for it. The
+server tells when each worker asked last, and lists a worker that is gone for five minutes more, with the time at
+which its connection ended. A worker that is there and has room takes a call at once. So a call that has been there
+for some seconds, and since when nobody asked, waits for a worker. A worker whose slots are all taken does not ask
+either; where the run itself has a call running on the queue, the queue counts as served.
+"""
+
+import asyncio
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from dagwright.core.boundary import wire
+from dagwright.core.model.model_tools import AGENT_PREFIX
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.tools.queues import is_queue_of, worker_options
+
+NO_WORKER_AFTER_S = 3.0
+"""A call that nobody took for so long waits for a worker, not for its turn; a worker needs about 1 s to start."""
+
+NOTES_OF_WAITING = ("no_worker", "tool_missing", "tool_parked", "call_paused")
+"""Codes of the notes that say what to do about calls that wait."""
+
+_RPC_TIMEOUT = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A task queue as the server knows it: one of workflows and one of activities may have the same name."""
+
+    name: str
+    kind: TaskQueueType.ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """Something that the server holds for a run until it is done.
+
+    Args:
+        queue: whose workers do it.
+        is_taken: a worker has it.
+        scheduled_at: seconds since the epoch since when it may be taken; `None` if it may not be yet, or was.
+        task: id of the plan's task; `None` for what the run does for itself.
+        tool: what is called.
+        is_foreign: the tool is served by a worker that is not Dagwright's.
+        held: why the server does not give it to any worker: its tool is parked, or somebody has paused it.
+    """
+
+    queue: Queue
+    is_taken: bool
+    scheduled_at: float | None = None
+    task: str | None = None
+    tool: str | None = None
+    is_foreign: bool = False
+    held: str | None = None
+
+
+async def unserved(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
+    """Returns the calls that wait for a worker, in the order given; none if the server does not tell.
+
+    Costs nothing but a look at the clock while every call is taken within seconds, else a request for each queue.
+    """
+    newest: dict[Queue, float] = {}
+    for call in calls:
+        if call.scheduled_at is not None and is_overdue(call.scheduled_at):
+            newest[call.queue] = max(call.scheduled_at, newest.get(call.queue, 0.0))
+    served = {call.queue for call in calls if call.is_taken}
+    suspects = [queue for queue in newest if queue not in served]
+    polls = await asyncio.gather(*(_last_poll(client, queue) for queue in suspects))
+    dead = {queue for queue, poll in zip(suspects, polls, strict=True) if poll < newest[queue]}
+    return [call for call in calls if call.queue in dead and call.scheduled_at is not None]
+
+
+def is_overdue(scheduled_at: float) -> bool:
+    """Tells whether a call that may be taken since then has been there for longer than a worker with room needs."""
+    return time.time() - scheduled_at > NO_WORKER_AFTER_S
+
+
+async def _last_poll(client: Client, queue: Queue) -> float:
+    """Returns when a worker last asked the queue for work, 0 if none did; far in the future if that is not known."""
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=queue.name), task_queue_type=queue.kind
+    )
+    try:
+        described = await client.workflow_service.describe_task_queue(request, timeout=_RPC_TIMEOUT)
+    except RPCError:
+        return float("inf")
+    return max((poller.last_access_time.ToNanoseconds() / 1e9 for poller in described.pollers), default=0.0)
+
+
+# What to say of it.
+
+
+def reason_of(call: OpenCall) -> str:
+    """Returns what a node waits for."""
+    return call.held or f"no worker for {call.tool}"
+
+
+def notes_of(
+    waiting: Sequence[OpenCall], *, workflow_id: str, tools: Sequence[str], own_queue: str | None = None
+) -> list[dict[str, object]]:
+    """Returns a note for each queue that nobody serves, with the command that starts a worker.
+
+    Args:
+        workflow_id: the run to watch.
+        tools: tools and agents that the run was started with, as its memo has them.
+        own_queue: task queue of the run itself.
+    """
+    by_queue: dict[Queue, list[OpenCall]] = {}
+    for call in waiting:
+        by_queue.setdefault(call.queue, []).append(call)
+    notes: list[dict[str, object]] = []
+    for queue, calls in by_queue.items():
+        names = ", ".join(dict.fromkeys(call.tool for call in calls if call.task is not None and call.tool))
+        what = f"no worker serves the queue {queue.name!r}" + (f" of {names}" if names else ", so the run cannot go on")
+        if all(call.is_foreign for call in calls):
+            hint = "start the worker of your own that serves it"
+        else:
+            hint = f"start one with {_commands(queue, tools, workflow_id=workflow_id, own_queue=own_queue)}"
+        tasks = [call.task for call in calls]
+        notes.append({"code": "no_worker", "node": tasks[0] if len(tasks) == 1 else None, "message": f"{what}; {hint}"})
+    return notes
+
+
+def held_notes(held: Sequence[OpenCall]) -> list[dict[str, object]]:
+    """Returns a note for each tool whose calls the server holds back, and what lets them go."""
+    notes: list[dict[str, object]] = []
+    for tool, why in dict.fromkeys((call.tool or "", call.held) for call in held):
+        tasks = [call.task for call in held if (call.tool, call.held) == (tool, why) and call.task is not None]
+        how_many = f"{len(tasks):,} calls wait" if len(tasks) > 1 else "its call waits"
+        code, what_helps = _help_for(tool, why or "", is_one=len(tasks) <= 1)
+        message = f"{tool}: {why}; {how_many}; {what_helps}"
+        notes.append({"code": code, "node": tasks[0] if len(tasks) == 1 else None, "message": message})
+    return notes
+
+
+def _help_for(tool: str, why: str, *, is_one: bool) -> tuple[str, str]:
+    """Return the code of a note about held calls of a tool, and what lets the calls go.
+
+    Args:
+        why: reason for which the server holds them.
+    """
+    if why.startswith(wire.PAUSED_AS_MISSING):
+        fix = "add the agent to the file again"
+        if not tool.startswith(AGENT_PREFIX):
+            fix = f"add the tool to the file again, or name it in the tool that replaces it (`aliases=[{tool!r}]`)"
+        goes = "the call continues by itself" if is_one else "the calls continue by themselves"
+        return wire.ERROR_TOOL_MISSING, f"{fix}, and start the worker again: {goes}"
+    is_parked = why.startswith(wire.PAUSED_AS_PARKED)
+    command = shlex.join(["dagwright", "unpark", tool] if is_parked else ["temporal", "activity", "unpause"])
+    return "tool_parked" if is_parked else "call_paused", f"`{command}` lets {'it' if is_one else 'them'} go"
+
+
+def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, own_queue: str | None) -> str:
+    is_of_run = queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW or queue.name == own_queue
+    options = worker_options(queue.name, tools, is_of_run=is_of_run)
+    worker = f"`{shlex.join(['python', 'worker.py', *options])}`"
+    # `watch` serves the queues of the tools that the run was started with, and no others.
+    if is_of_run or is_queue_of(queue.name, tools):
+        return f"`dagwright watch {shlex.quote(workflow_id)}` or {worker}"
+    return worker if tools else f"{worker}, where FILE is the file or module of the tool"
+
+
+# Where it is shown.
+
+
+class WaitMarks:
+    """Shows in a projected scheduler which running tasks wait for a worker.
+
+    The scheduler itself knows running tasks alone, so the marks are taken off before it is told the next event.
+    """
+
+    def __init__(self) -> None:
+        self._marked: list[tuple[Record, NodeStatus]] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Tells whether nothing is marked."""
+        return not self._marked
+
+    def put(self, scheduler: Scheduler, reasons: Mapping[str, str]) -> None:
+        """Makes tasks waiting that run or are ready: task id -> what for; a node waits if all items that it runs do."""
+        self.clear()
+        parents: dict[str, str] = {}
+        for task_id, reason in reasons.items():
+            record = scheduler.record_of(task_id)
+            if record is not None and record.status in (NodeStatus.RUNNING, NodeStatus.READY):
+                self._mark(record, reason)
+                node = scheduler.node_of(task_id).id
+                if node != task_id:
+                    parents[node] = reason
+        for node, reason in parents.items():
+            record = scheduler.record_of(node)
+            if record is not None and all(item.record.status is not NodeStatus.RUNNING for item in record.items):
+                self._mark(record, reason)
+
+    def clear(self) -> None:
+        """Makes every marked task again what it was."""
+        for record, status in self._marked:
+            record.status, record.reason = status, None
+        self._marked.clear()
+
+    def _mark(self, record: Record, reason: str) -> None:
+        self._marked.append((record, record.status))
+        record.status, record.reason = NodeStatus.WAITING, reason

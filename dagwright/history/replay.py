@@ -1,0 +1,546 @@
+"""From the history of a run to the states of its nodes, with no worker and no query.
+
+The pure scheduler is fed the run's input and its events, in the order in which the workflow took them: events
+come to a workflow in batches, one for each workflow task, signals first. A task counts as running from the event
+that scheduled it; how its attempts fare is in no event, and `describe` knows it, which is the feed's part. When
+the run has ended, what it wrote of itself stands above what was worked out here.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.converter import DataConverter
+
+from dagwright.core.boundary import limits, wire
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.requests import Through
+from dagwright.core.model.states import STILL_OUTSIDE, NodeStatus
+from dagwright.core.scheduler.scheduler import NO_ATTEMPT, ONE_ATTEMPT, Scheduler
+from dagwright.history.call_events import FailedCall, error_of_call, read_argument
+from dagwright.history.closing_event import CLOSED_AS, TaskFailure, closing_error, end_nodes, task_failure
+from dagwright.history.result_document import closing_document, recorded_document
+from dagwright.history.start_events import LOAD_PLAN, PREPARING, Beginning
+from dagwright.history.sub_plan_events import sub_plan_end_of
+from dagwright.history.task_batches import Batch, Batches
+from dagwright.protocol import budgets
+from dagwright.protocol.budgets import BudgetNews
+from dagwright.protocol.command_handler import ActTaker, Read, defect, is_awaited, is_signal, refuse_unknown, report_of
+from dagwright.protocol.commands import is_act
+from dagwright.protocol.history_limits import HistoryUse, Marks
+from dagwright.protocol.map_batch_runs import begin_chunk
+from dagwright.protocol.messages import MessageInvalid, RunInput, SubPlanEnd, read_message
+from dagwright.protocol.notes import Notes
+from dagwright.protocol.notifications import NOTE, failure_note
+from dagwright.protocol.outcomes import (
+    found_ends,
+    needs_loading,
+    next_call,
+    take_failure,
+    take_loading_failure,
+    take_result,
+    take_sub_plan_end,
+    wait_for_store,
+)
+from dagwright.protocol.run_snapshot import RunCarry, state_from_text
+from dagwright.protocol.run_start import begin_fork, begin_run
+from dagwright.protocol.scheduler_snapshot import restore, tasks_in_flight
+
+_OF_UPDATES = frozenset(
+    {
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
+    }
+)
+
+
+class Projection:
+    """What the events so far say of a run.
+
+    Args:
+        workflow_id: id of the run, for the ids of its sub-plans.
+        converter: decodes failures.
+    """
+
+    def __init__(self, workflow_id: str, converter: DataConverter) -> None:
+        self._workflow_id = workflow_id
+        self._converter = converter
+        self.scheduler: Scheduler | None = None
+        self.started_at: float | None = None
+        self.ended_at: float | None = None
+        self.closed_as: str | None = None
+        self.document: dict[str, Any] | None = None
+        """The document that the run itself wrote at its end."""
+        self._recorded: dict[str, Any] | None = None
+        """The document that a cancelled run recorded before its end."""
+        self.error: NodeError | None = None
+        self._notes = Notes()
+        self.task_failure: TaskFailure | None = None
+        """Why the last workflow task failed; `None` once one has been done."""
+        self.continued_as: str | None = None
+        """Run id of the execution in which the run goes on."""
+        self.last_event = 0
+        """Id of the last event that was taken."""
+        self.changes = 0
+        """Rises with every batch that was taken."""
+        self._beginning = Beginning()
+        self._early_ends: list[SubPlanEnd] = []
+        """Reports of sub-plans that came before the run had started."""
+        self._early_news: list[BudgetNews] = []
+        """What runs above and below told of the budget before."""
+        self._told_above: set[int] = set()
+        """Events by which the run above was told of the budget."""
+        self._acts = ActTaker(self._notes)
+        self._batches = Batches()
+        self._held: Batch | None = None
+        """The last batch, as long as updates may still belong to it."""
+        self._now = 0.0
+        """When the workflow task began whose commands come next; it is the workflow's own clock."""
+        self._use = HistoryUse(0, 0)
+        self._marks: Marks | None = None
+        self._scheduled: dict[int, str] = {}
+        self._timers: dict[str, str] = {}
+        """Id of a timer -> its summary."""
+        self._tasks: dict[str, str] = {}
+        self._loads: dict[str, str] = {}
+        """Activity id -> the task whose arguments it loads."""
+        self._children: dict[str, str] = {}
+        """Workflow id of a sub-plan -> id of the call that started it."""
+
+    @property
+    def run_input(self) -> RunInput | None:
+        """The input of the run; `None` if it cannot be read."""
+        return self._beginning.run_input
+
+    @property
+    def title(self) -> str | None:
+        """The title of its plan, once that is there."""
+        return self._beginning.plan.title if self._beginning.plan is not None else None
+
+    @property
+    def notes(self) -> list[dict[str, Any]]:
+        """What there was worth saying so far."""
+        return self._notes.to_json()
+
+    @property
+    def is_closed(self) -> bool:
+        """Tells whether the run has ended."""
+        return self.ended_at is not None
+
+    def task_of(self, activity: str) -> str | None:
+        """Returns the id of the task that an activity id stands for; none if it was given up and made again."""
+        task_id = self._tasks.get(activity) or self._loads.get(activity)
+        if self.scheduler is None or task_id not in self.scheduler.by_hand:
+            return task_id
+        call = self.scheduler.call_of_task(task_id)
+        return (
+            task_id
+            if activity in (limits.activity_id(call), limits.load_id(call), limits.store_wait_id(call))
+            else None
+        )
+
+    def sub_plan_of(self, workflow_id: str) -> str | None:
+        """Returns the id of the task whose sub-plan runs under a workflow id."""
+        call = self._children.get(workflow_id)
+        return self.scheduler.task_of_call(call) if self.scheduler is not None and call is not None else None
+
+    def acts_to_come(self) -> list[tuple[float, str, Read]]:
+        """Returns the signals of people that no workflow task has taken: when, its name, and what reads it."""
+        signals = [
+            (event.event_time.ToNanoseconds() / 1e9, event.workflow_execution_signaled_event_attributes)
+            for event in self._batches.signals
+        ]
+        return [
+            (at, signal.signal_name, partial(read_argument, signal.input.payloads))
+            for at, signal in signals
+            if is_signal(signal.signal_name)
+        ]
+
+    async def take(self, event: HistoryEvent) -> None:
+        """Takes the next event of the history."""
+        if event.event_type not in _OF_UPDATES:
+            await self.take_held()
+        self.last_event = event.event_id
+        at = event.event_time.ToNanoseconds() / 1e9
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+                self.started_at = at
+                self._read_input(event)
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
+                self._batches.begin(event, at)
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+                self.task_failure = task_failure(event)
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                self.task_failure = None
+                self._held = self._batches.complete(event, at)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+                going_on = event.workflow_execution_continued_as_new_event_attributes
+                self.continued_as = going_on.new_execution_run_id
+            case update if update in _OF_UPDATES:
+                await self._take_update(event)
+            case closing if closing in CLOSED_AS:
+                await self._close(event, at)
+            case _:
+                self._take_command(event)
+
+    async def _take_update(self, event: HistoryEvent) -> None:
+        if event.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+            return
+        self._batches.count_update()
+        if self._held is not None:
+            self._held.updates.append(event)
+        else:
+            # Somebody has looked in between.
+            await self._take_event(event, self._now)
+
+    def _take_command(self, event: HistoryEvent) -> None:
+        """Takes what the workflow does; everything else it will see in its next workflow task."""
+        match event.event_type:
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+                self._take_scheduled(event)
+            case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
+                initiated = event.start_child_workflow_execution_initiated_event_attributes
+                self._start(self.sub_plan_of, initiated.workflow_id)
+            case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED:
+                told = event.signal_external_workflow_execution_initiated_event_attributes
+                if told.signal_name == wire.SIGNAL_BUDGET_TOLD:
+                    self._told_above.add(event.event_id)
+            case EventType.EVENT_TYPE_TIMER_STARTED:
+                self._note_timer(event)
+            case EventType.EVENT_TYPE_MARKER_RECORDED:
+                self._recorded = recorded_document(event) or self._recorded
+            case _:
+                self._batches.add(event)
+
+    def _take_scheduled(self, event: HistoryEvent) -> None:
+        scheduled = event.activity_task_scheduled_event_attributes
+        self._scheduled[event.event_id] = scheduled.activity_id
+        preparing = PREPARING.get(scheduled.activity_type.name)
+        if preparing is not None and self.scheduler is None:
+            # No node has been started yet; later a node may have any of these names.
+            self._scheduled[event.event_id] = preparing
+            if preparing == LOAD_PLAN:
+                self._beginning.expect_page(event.event_id)
+        elif not scheduled.activity_id.startswith(wire.OWN_ID_MARK):
+            self._start(self._tasks.get, scheduled.activity_id)
+        elif scheduled.activity_id.startswith(wire.ID_LOAD_VALUES):
+            self._start(self._loads.get, scheduled.activity_id)
+
+    # The beginning.
+
+    def _read_input(self, event: HistoryEvent) -> None:
+        try:
+            self._beginning.read_input(event.workflow_execution_started_event_attributes.input.payloads)
+        except MessageInvalid as error:
+            self.error = NodeError(error.code, str(error))
+            return
+        if (carry := self._beginning.carry) is not None:
+            self._notes.go_on_from(carry.notes, carry.notes_left_out)
+            self._go_on(carry)
+
+    def _begin(self, run_input: RunInput, at: float) -> None:
+        self.scheduler = self._beginning.new_scheduler(began_at=self.started_at or 0.0)
+        begin_run(self.scheduler, run_input, at=at)
+        self._notes.go_on_from(run_input.notes, 0)
+        if self._beginning.chunk is not None:
+            begin_chunk(self.scheduler, self._beginning.chunk, at=at)
+
+    def _go_on(self, carry: RunCarry) -> None:
+        """Begins where the execution before this one ended, if all that it handed on is there."""
+        state = self._beginning.state
+        if state is None or not self._beginning.has_plan:
+            return
+        self.started_at = self.started_at if carry.origin else carry.began_at
+        scheduler = self._beginning.new_scheduler(began_at=self.started_at or 0.0)
+        try:
+            restore(scheduler, state_from_text(state))
+        except ValueError as error:
+            self.error = NodeError("invalid", str(error))
+            return
+        self.scheduler = scheduler
+        # Calls end before a run goes on in a new execution; sub-plans are runs of their own.
+        for call in map(scheduler.call_of_task, tasks_in_flight(scheduler)):
+            self._children[limits.child_workflow_id(self._workflow_id, call)] = call
+
+    # Batches.
+
+    async def take_held(self) -> None:
+        """Takes the last batch; what updates come for it after that are taken as they come."""
+        held, self._held = self._held, None
+        if held is not None:
+            await self._take_batch(held)
+
+    async def _take_batch(self, batch: Batch) -> None:
+        """Takes the events that the workflow saw in one workflow task, in its order."""
+        self._settle()
+        if self.scheduler is not None and self.scheduler.is_finished:
+            self._acts.end()
+        self._now = batch.at
+        self._use = replace(batch.use, signals=batch.use.signals + len(batch.updates))
+        has_started = self.scheduler is not None
+        messages, others = batch.in_order
+        if self.scheduler is not None and self._marks is not None and (messages or others):
+            self.scheduler.advance(self._now)
+        for event in messages:
+            await self._take_event(event, self._now)
+        known = set(self._given_out()) if batch.is_stopped and has_started else set()
+        if messages:
+            # The workflow reacts to the messages before it is given the rest.
+            self._settle()
+        for event in others:
+            await self._take_event(event, self._now)
+        if self.scheduler is None and self.run_input is not None and self._beginning.is_whole:
+            self._begin(self.run_input, self._now)
+        if self.scheduler is not None and self._marks is None:
+            begin_fork(self.scheduler, self.run_input, at=self._now)
+            self._marks = Marks(begun=self._use)
+            for end in self._early_ends:
+                self._take_report(self.scheduler, end, self._now)
+            for news in self._early_news:
+                budgets.take_news(self.scheduler, news, at=self._now)
+            self._acts.begin(self.scheduler, at=self._now)
+        if batch.is_stopped:
+            self._take_stop(self._now, has_started=has_started, known=known)
+        self.changes += 1
+
+    def _given_out(self) -> list[str]:
+        """Return the tasks that were given out so far."""
+        return [*self._tasks.values(), *self._sub_plan_tasks()]
+
+    def _take_stop(self, at: float, *, has_started: bool, known: Collection[str]) -> None:
+        """Takes Temporal's own cancel, which a workflow hears of after all that came with it.
+
+        Args:
+            has_started: the run started in an earlier workflow task; else its first tasks were scheduled and withdrawn.
+            known: tasks that were given out before this workflow task; a call of the others leaves no event.
+        """
+        if self.scheduler is None:
+            return
+        if not has_started:
+            self._settle()
+        new = [task_id for task_id in self._given_out() if task_id not in known]
+        for task_id in new:
+            record = self.scheduler.record_of(task_id)
+            if record is not None and record.status is NodeStatus.READY:
+                record.status = NodeStatus.RUNNING
+        self.scheduler.close(at, reason=wire.REASON_TEMPORAL_CANCEL)
+        calls = set(self._tasks.values())
+        for task_id in new:
+            if task_id in calls:
+                self.scheduler.task_cancelled(task_id, at=at)
+
+    async def settle(self) -> None:
+        """Takes the last batch, and does what it left no event of.
+
+        To be called when all events that are there have been taken, before anybody looks.
+        """
+        await self.take_held()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Does what the last workflow task did and left no event of: tasks that cannot be sent have failed."""
+        if self.scheduler is None or self._marks is None or self.is_closed:
+            return
+        while not self.scheduler.is_stopped and self._marks.has_room(self._use, self.scheduler):
+            if not self._give_next():
+                break
+        for refusal in self.scheduler.requests.take_refusals():
+            self._notes.add("refused", refusal)
+        # The run tells them, or nobody does.
+        self.scheduler.requests.notices.clear()
+        if self.scheduler.budget is not None:
+            self.scheduler.budget.take_up()
+            self.scheduler.budget.take_down()
+
+    def _give_next(self) -> bool:
+        """Takes the next task from the scheduler, as the workflow does; it is `ready` until its event comes."""
+        assert self.scheduler is not None
+        ready = next_call(self.scheduler, self._now)
+        if ready is None:
+            return False
+        task = ready.task
+        record = self.scheduler.record_of(task.id)
+        assert record is not None
+        record.status, record.started_at = NodeStatus.READY, None
+        if task.is_run:
+            self._children[limits.child_workflow_id(self._workflow_id, task.call_id)] = task.call_id
+        else:
+            self._tasks[limits.activity_id(task.call_id)] = task.id
+            if needs_loading(self.scheduler, ready):
+                self._loads[limits.load_id(task.call_id)] = task.id
+        return True
+
+    def _sub_plan_tasks(self) -> list[str]:
+        return [task_id for name in self._children if (task_id := self.sub_plan_of(name)) is not None]
+
+    def _start(self, task_of: Callable[[str], str | None], name: str) -> None:
+        """Takes the event that a task was scheduled: the workflow has given out all those before it too.
+
+        Args:
+            task_of: returns the task that was given out under an id on the wire.
+            name: id on the wire.
+        """
+        if self.scheduler is None:
+            return
+        while task_of(name) is None and self._give_next():
+            pass
+        # Another version of the workflow may have chosen in another order: what history says is what runs.
+        record = self.scheduler.record_of(task_of(name) or name)
+        if record is not None and record.status is NodeStatus.READY:
+            record.status, record.started_at = NodeStatus.RUNNING, self._now
+
+    async def _take_event(self, event: HistoryEvent, at: float) -> None:
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+                self._take_signal(event, at)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+                request = event.workflow_execution_update_accepted_event_attributes.accepted_request
+                if is_act(request.input.name):
+                    self._take_act(request.input.name, request.input.args.payloads, at, through="update")
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+                done = event.activity_task_completed_event_attributes
+                self._take_result(done.scheduled_event_id, done.result.payloads, at)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
+                failed = event.activity_task_failed_event_attributes
+                await self._take_failure(failed, at)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+                timed_out = event.activity_task_timed_out_event_attributes
+                await self._take_failure(timed_out, at)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
+                cancelled = event.activity_task_canceled_event_attributes
+                name = self._scheduled.pop(cancelled.scheduled_event_id, "")
+                if self.scheduler is not None and (task_id := self.task_of(name)) is not None:
+                    attempt = ONE_ATTEMPT if name in self._tasks else NO_ATTEMPT
+                    self.scheduler.task_cancelled(task_id, at=at, attempt=attempt)
+            case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED:
+                lost = event.signal_external_workflow_execution_failed_event_attributes
+                if lost.initiated_event_id in self._told_above:
+                    self._take_budget(budgets.ABOVE_LOST, at)
+            case EventType.EVENT_TYPE_TIMER_FIRED:
+                self._take_timer(event.timer_fired_event_attributes.timer_id, at)
+            case _:
+                await self._take_child(event, at)
+
+    @property
+    def _running(self) -> Scheduler | None:
+        """The scheduler of a run that has started; earlier messages are stored until then."""
+        return self.scheduler if self._marks is not None else None
+
+    def _take_signal(self, event: HistoryEvent, at: float) -> None:
+        signal = event.workflow_execution_signaled_event_attributes
+        name, payloads = signal.signal_name, signal.input.payloads
+        if is_signal(name):
+            self._take_act(name, payloads, at, through="signal")
+        elif name in budgets.SIGNALS:
+            self._take_budget(budgets.news_of(name, partial(read_argument, payloads), self._notes), at)
+        elif name != wire.SIGNAL_SUB_PLAN_ENDED:
+            refuse_unknown(name, self._notes)
+        elif (end := report_of(partial(read_argument, payloads), self._notes)) is not None:
+            if self._running is None:
+                self._early_ends.append(end)
+            else:
+                self._take_report(self._running, end, at)
+
+    def _take_budget(self, news: BudgetNews | None, at: float) -> None:
+        if news is not None and self._running is None:
+            self._early_news.append(news)
+        elif news is not None and self._running is not None:
+            budgets.take_news(self._running, news, at=at)
+
+    def _take_report(self, scheduler: Scheduler, end: SubPlanEnd, at: float) -> None:
+        if not is_awaited(end, scheduler, self._notes):
+            return
+        try:
+            take_sub_plan_end(scheduler, end, at=at)
+        # The process edge: the run itself ends by it and says so, and every look at it goes on.
+        except Exception as error:
+            self._notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, defect(error))
+
+    def _take_act(self, name: str, payloads: Sequence[Payload], at: float, *, through: Through) -> None:
+        """Does what a person asks for, as soon as the run has its plan."""
+        self._acts.take(name, partial(read_argument, payloads), through=through, scheduler=self._running, at=at)
+
+    def _take_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
+        name = self._scheduled.pop(scheduled_id, "")
+        payload = payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"})
+        if self.scheduler is None and self._beginning.take(name, scheduled_id, payload):
+            if (carry := self._beginning.carry) is not None:
+                self._go_on(carry)
+        elif name == wire.ID_FIND_ENDED and self.scheduler is not None:
+            for end in found_ends(payload, self._children):
+                take_sub_plan_end(self.scheduler, end, at=at)
+        elif self.scheduler is not None and (task_id := self.task_of(name)) is not None:
+            if name in self._tasks:
+                take_result(self.scheduler, task_id, payload, at=at)
+            elif task_id in self.scheduler.cancelling:
+                # Its arguments have been loaded, and it is not called.
+                self.scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
+
+    async def _take_failure(self, ended: FailedCall, at: float) -> None:
+        name = self._scheduled.pop(ended.scheduled_event_id, "")
+        error = await error_of_call(ended, name, converter=self._converter)
+        if name.startswith(wire.ID_NOTIFY):
+            self._notes.add(NOTE, failure_note(error))
+        if self.scheduler is not None and (task_id := self.task_of(name)) is not None:
+            if name in self._tasks and wait_for_store(self.scheduler, task_id, error, at=at) is not None:
+                self._await_store(task_id, at)
+                return
+            take = take_failure if name in self._tasks else take_loading_failure
+            take(self.scheduler, task_id, error, at=at)
+
+    def _await_store(self, task_id: str, at: float) -> None:
+        """Takes note that a call waits for the payload store; its node runs on."""
+        assert self.scheduler is not None
+        if self.scheduler.is_stopped or task_id in self.scheduler.cancelling:
+            self.scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
+            return
+        self._loads[limits.store_wait_id(self.scheduler.call_of_task(task_id))] = task_id
+
+    async def _take_child(self, event: HistoryEvent, at: float) -> None:
+        """Takes the end of a sub-plan that sent no report before it."""
+        if self.scheduler is None:
+            return
+        end = await sub_plan_end_of(event, self._children, scheduler=self.scheduler, converter=self._converter)
+        if end is not None:
+            take_sub_plan_end(self.scheduler, end, at=at)
+
+    # Timers.
+
+    def _note_timer(self, event: HistoryEvent) -> None:
+        summary = event.user_metadata.summary
+        text = read_message(summary) if summary.data else None
+        self._timers[event.timer_started_event_attributes.timer_id] = str(text)
+
+    def _take_timer(self, timer_id: str, at: float) -> None:
+        text = self._timers.pop(timer_id, None)
+        if self.scheduler is None:
+            return
+        if text == wire.TIMER_DEADLINE:
+            self.scheduler.expire(at)
+        elif text == wire.TIMER_DRAIN and self._marks is not None:
+            self._marks.give_up_drain()
+        elif text == wire.TIMER_GRACE:
+            for task_id in dict.fromkeys([*self._tasks.values(), *self._sub_plan_tasks()]):
+                self.scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)
+
+    # The end.
+
+    async def _close(self, event: HistoryEvent, at: float) -> None:
+        # What the last workflow task left no event of may be all that tells why nodes have failed.
+        await self.settle()
+        for pending in self._batches.take_rest():
+            await self._take_event(pending, at)
+        self.ended_at = at
+        self.closed_as = CLOSED_AS[event.event_type]
+        self.document = closing_document(event) or (self._recorded if self.closed_as == "cancelled" else None)
+        self.error = await closing_error(event, self._converter, has_document=self.document is not None) or self.error
+        if self.document is not None and not self.document["nodes"] and "nodes_ref" not in self.document:
+            # The run was refused before it began.
+            self.scheduler = None
+        if self.scheduler is not None:
+            end_nodes(self.scheduler, self.document, error=self.error, at=at)
+        self.changes += 1

@@ -1,0 +1,4 @@
+"""Command line, HTTP API, MCP server and web console: thin adapters over `dagwright.client`.
+
+Nothing in Dagwright imports this package.
+"""

@@ -1,0 +1,156 @@
+"""`feedback`: gives a run what it asks of people."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from dagwright.client.answering import Given, Meant, asked_again, give, meant_by, named_in, told_of
+from dagwright.client.feedback import Answer, OpenRequest, People, Place
+from dagwright.client.runs import open_runs
+from dagwright.client.steering import Steering
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.interfaces.cli.account import account_name
+from dagwright.interfaces.cli.answers import answer_of, options_for
+from dagwright.interfaces.cli.appending import nodes_in, tell_invalid
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.connecting import command_settings
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.forms import ask_answer
+from dagwright.interfaces.cli.output import Output, acted
+from dagwright.interfaces.cli.request_words import answer_words, asking_line, field_lines, lines_behind, listed
+from dagwright.interfaces.cli.requests import AnswerRequest
+from dagwright.server import Connection, open_connection
+from dagwright.toolset.tool_directory import tell_cards
+from dagwright.toolset.toolset import load_toolset
+
+_LISTED = 20
+
+
+def feedback(request: AnswerRequest, output: Output) -> int:
+    """Answers what a run asks and says what became of the answer.
+
+    Returns:
+        0 if the answer counts; 2 if it was refused, or the run has ended.
+
+    Raises:
+        CommandRefused: the options give no answer, or it is not clear to what.
+    """
+    if request.nodes is None:
+        return _feedback(request, [], output)
+    try:
+        return _feedback(request, nodes_in(request.nodes), output)
+    except PlanInvalid as invalid:
+        return tell_invalid(request.nodes, invalid, output)
+
+
+def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> int:
+    # What is wrong with the options is told before a server is looked for.
+    content = answer_of(request)
+    settings = command_settings()
+    asked: list[OpenRequest] = []
+    meant: list[Meant] = []
+
+    async def look(_: Farewell) -> int:
+        async with open_connection(settings) as connection:
+            asked.extend(await People(connection).requests_of(request.workflow_id))
+        return ExitCode.COMPLETED
+
+    async def send(_: Farewell) -> int:
+        async with open_connection(settings) as connection:
+            answer = Answer(content, _name(request), request.note)
+            more = partial(_nodes_for, connection, request.workflow_id, nodes)
+            people = People(connection)
+            given = await give(people, meant[0], answer, more=more)
+            again = await asked_again(people, given, meant[0])
+        return _tell(given, request, output, again=again)
+
+    if content is None or request.request is None or request.is_for_all:
+        if (code := run_async(look, output)) != ExitCode.COMPLETED:
+            return code
+        chosen = _meant(request, asked)
+        if nodes and len(chosen) > 1:
+            names_of_all = listed([one.document for one in chosen], most=_LISTED)
+            raise CommandRefused(f"nodes are added once; answer one of {names_of_all} with --nodes")
+        meant.append(meant_by(request.workflow_id, chosen))
+        # Outside of the event loop, whose Ctrl-C would wait for the end of the form.
+        content = content or _from_form(chosen, output)
+    else:
+        meant.append(Meant(request.workflow_id, request.request))
+    return run_async(send, output)
+
+
+async def _nodes_for(connection: Connection, workflow_id: str, nodes: Sequence[Any], place: Place) -> Mapping[str, Any]:
+    if not nodes:
+        return {}
+    settings = command_settings()
+    references = await open_runs(connection, settings).tools_of(workflow_id)
+    toolset = load_toolset(settings, references)
+    await tell_cards(toolset.store, toolset.agents)
+    tools = toolset.declarations()
+    return await Steering(connection).nodes_of_answer(place, nodes, tools=tools)
+
+
+def _tell(
+    given: Sequence[Given], request: AnswerRequest, output: Output, *, again: Mapping[str, Any] | None
+) -> ExitCode:
+    is_taken = all(each.is_taken for each in given)
+    told = told_of(given)
+    if again is not None:
+        told += f"; something is asked again: {asking_line(again)}"
+    if any(each.is_unclear for each in given):
+        told += "; `--all` answers all of them"
+    if output.is_json:
+        output.document(acted(request.workflow_id, told, ok=is_taken))
+    elif is_taken:
+        output.say(told)
+        for line in [*lines_behind(again), answer_words(again)] if again is not None else ():
+            output.say(f"  {line}")
+    if not is_taken:
+        output.tell(told)
+    return ExitCode.COMPLETED if is_taken else ExitCode.REFUSED
+
+
+def _meant(request: AnswerRequest, asked: Sequence[OpenRequest]) -> Sequence[OpenRequest]:
+    """Returns the open requests that the answer is for: one, or all of one node.
+
+    Raises:
+        CommandRefused: none is named, and not exactly one is open; or what is named is not open.
+    """
+    run = f"the run {request.workflow_id!r:.200}"
+    if request.request is not None:
+        meant = named_in(asked, request.request, of_all=request.is_for_all)
+        if not meant:
+            raise CommandRefused(
+                f"{run} does not ask {request.request!r:.200} now; to answer before it asks, give --approve, --reject, "
+                "--select, --text or --data, and not --all",
+                status="not_found",
+            )
+        return meant
+    if not asked:
+        raise CommandRefused(f"{run} asks nothing of anyone now", status="not_found")
+    if request.is_for_all and len({one.full_node for one in asked}) == 1:
+        return asked
+    if len(asked) > 1:
+        names = listed([one.document for one in asked], most=_LISTED)
+        raise CommandRefused(f"{run} asks {len(asked):,} things; say which: {names}")
+    return asked
+
+
+def _from_form(meant: Sequence[OpenRequest], output: Output) -> dict[str, Any]:
+    """Returns what the person at the terminal answers.
+
+    Raises:
+        CommandRefused: there is nobody.
+    """
+    first = meant[0].document
+    if not output.can_ask:
+        fields = "; ".join(field_lines(first))
+        told = f"; its fields: {fields}" if fields else ""
+        raise CommandRefused(f"{asking_line(first)} (give {options_for(first['type'])}{told})")
+    if len(meant) > 1:
+        output.say(f"one answer for {listed([one.document for one in meant], most=_LISTED)}")
+    return ask_answer(first)
+
+
+def _name(request: AnswerRequest) -> str | None:
+    return request.by if request.by is not None else account_name()

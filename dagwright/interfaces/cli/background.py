@@ -1,0 +1,155 @@
+"""Workers and the gateway in the background: started for `--detach` and `up`, ended by `down`."""
+
+import asyncio
+import hashlib
+import importlib.util
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+
+from dagwright.interfaces.cli.background_settings import (
+    GATEWAY,
+    keep_settings,
+    refuse_other_settings,
+    turn_of_background,
+)
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.server import Daemon, LocalServer
+from dagwright.settings import Settings
+from dagwright.store.private_files import make_private_folder, write_private
+from dagwright.tools.references import options_of_references
+from dagwright.toolset.toolset import Toolset
+
+STARTING_S = 60.0
+"""A worker needs some seconds until it polls, on a busy machine up to a minute."""
+GATEWAY_S = 60.0
+"""How long it may take until it answers."""
+
+
+async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bool]:
+    """Starts a worker with these tools in the background; returns it and whether it is a new one.
+
+    It reads the same environment as this process, holds the server, and stays until `LocalServer.stop`.
+
+    Raises:
+        CommandRefused: what serves runs here already has other settings.
+    """
+    daemon = LocalServer(settings).worker(_name(toolset))
+    command = [sys.executable, _file_of("worker"), "--task-queue", settings.task_queue, *options_of(toolset)]
+    async with turn_of_background(settings):
+        return daemon, await _start(daemon, command, settings=settings)
+
+
+async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | None) -> tuple[str, bool]:
+    """Starts the gateway of this folder in the background; returns its address and whether it is a new one.
+
+    It reads the same environment as this process, leaves the runs to the workers, and stays until `LocalServer.stop`.
+
+    Args:
+        port: as `opened_socket` takes it.
+
+    Raises:
+        CommandRefused: it does not start, or what serves runs here already has other settings.
+    """
+    daemon = LocalServer(settings).worker(GATEWAY)
+    told = settings.state_dir / "workers" / f"{GATEWAY}.json"
+    command = [sys.executable, _file_of("starter"), "serve", "--no-worker", "--told", str(told), *options_of(toolset)]
+    command += [] if port is None else ["--port", str(port)]
+    command += [] if settings.plans is None else ["--plans", str(settings.plans)]
+    async with turn_of_background(settings):
+        if not daemon.is_running():
+            told.unlink(missing_ok=True)
+            make_private_folder(settings.state_dir / "workers")
+            write_private(_plans_path(settings), _plans_of(settings))
+        is_new = await _start(daemon, command, settings=settings)
+    give_up_at = time.monotonic() + GATEWAY_S
+    while daemon.is_running() and time.monotonic() < give_up_at:
+        if (address := await _answering(told)) is not None:
+            if not is_new:
+                refuse_other_gateway(settings, address, port=port)
+            return address, is_new
+        await asyncio.sleep(0.05)
+    words = f"the gateway does not start ({daemon.last_words()}): see {daemon.log_path}"
+    raise CommandRefused(words, status="no_gateway", code=ExitCode.FAILED)
+
+
+def refuse_other_gateway(settings: Settings, address: str, *, port: int | None) -> None:
+    """Refuse a port or a folder of plans that the running gateway does not have.
+
+    Raises:
+        CommandRefused: the gateway has another one.
+    """
+    others = [] if not port or httpx.URL(address).port == port else [f"--port {port}"]
+    path = _plans_path(settings)
+    if settings.plans is not None and path.exists() and path.read_text(encoding="utf-8") != _plans_of(settings):
+        others.append(f"--plans {settings.plans}")
+    if others:
+        words = f"the gateway runs already at {address}, without {' and '.join(others)}"
+        raise CommandRefused(f"{words}: end it with `dagwright down` first", status="other_settings")
+
+
+def _plans_path(settings: Settings) -> Path:
+    return settings.state_dir / "workers" / f"{GATEWAY}.plans"
+
+
+def _plans_of(settings: Settings) -> str:
+    return "" if settings.plans is None else str(settings.plans.resolve())
+
+
+async def _start(daemon: Daemon, command: Sequence[str], *, settings: Settings) -> bool:
+    """Starts a process unless it runs, and tells whether it is a new one; it has to be this command's turn."""
+    refuse_other_settings(settings)
+    if daemon.is_running():
+        return False
+    keep_settings(daemon, settings)
+    await daemon.start(command)
+    return True
+
+
+async def _answering(told: Path) -> str | None:
+    """Returns the address that a gateway has told, once it answers there."""
+    try:
+        address = told.read_text(encoding="utf-8").strip()
+        async with httpx.AsyncClient(trust_env=False) as client:
+            (await client.get(f"{address}/readyz", timeout=2)).raise_for_status()
+    except (OSError, httpx.HTTPError, httpx.InvalidURL):
+        return None
+    return address
+
+
+STARTING_WORDS = "the worker in the background is starting"
+
+
+def is_worker_starting(settings: Settings) -> bool:
+    """Return whether a worker in the background of this folder was started less than `STARTING_S` ago."""
+    daemons = LocalServer(settings).workers()
+    ages = [daemon.age_s() for daemon in daemons if daemon.name != GATEWAY]
+    return any(age is not None and age < STARTING_S for age in ages)
+
+
+def will_start_worker(settings: Settings, toolset: Toolset) -> bool:
+    """Tells whether `start_worker` would start one, which then has the environment of this process."""
+    return not LocalServer(settings).worker(_name(toolset)).is_running()
+
+
+def _name(toolset: Toolset) -> str:
+    """Returns a name that is the same for the same tools, so that two runs share a worker."""
+    if not toolset.references:
+        return "worker"
+    return f"worker-{hashlib.sha256(repr(toolset.references).encode()).hexdigest()[:12]}"
+
+
+def options_of(toolset: Toolset) -> list[str]:
+    """Returns the options that have another process load the same tools."""
+    return options_of_references(toolset.references)
+
+
+def _file_of(program: str) -> str:
+    # By its file: `python -m worker` would take a worker.py of the user's folder.
+    found = importlib.util.find_spec(program)
+    assert found is not None
+    assert found.origin is not None
+    return found.origin

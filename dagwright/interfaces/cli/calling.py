@@ -1,0 +1,24 @@
+"""How the options of a command get to the module that does its work.
+
+The import inside of `call` is the one exception to "imports at the top": `check` needs no Temporal, and `run` has 1.5 s
+from the shell to its first node.
+"""
+
+import importlib
+
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.requests import refuse_half_characters
+
+
+def call(module: str, function: str, request: object, output: Output) -> int:
+    """Loads the module of a command and calls the function in it, which returns the exit code.
+
+    Raises:
+        CommandRefused: a text of the request is no UTF-8.
+    """
+    refuse_half_characters(request)
+    # Tools are loaded and run in this process, and may print.
+    with output.alone():
+        command = getattr(importlib.import_module(f"dagwright.interfaces.cli.{module}"), function)
+        code: int = command(request, output)
+    return code

@@ -1,0 +1,122 @@
+"""Where a chat gets its messages from: a person at a terminal, or the lines of a pipe or a file."""
+
+import asyncio
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+from dagwright.store.private_files import make_private_folder
+
+_PROMPT = "> "
+_NEXT_LINE = "  "
+
+
+class Interrupted(Exception):
+    """The person pressed Ctrl-C where something was to be typed."""
+
+
+class Messages(Protocol):
+    """What is said in a chat, one message after the other."""
+
+    async def next(self) -> str | None:
+        """Returns the next message; `None` at the end of the input.
+
+        Raises:
+            Interrupted: the person pressed Ctrl-C.
+        """
+
+    async def line(self, question: str) -> str:
+        """Returns what the person answers to a question, on one line.
+
+        Raises:
+            Interrupted: the person pressed Ctrl-C.
+            EOFError: the input has ended.
+        """
+
+
+class TypedMessages:
+    """A person types: Enter sends, Alt-Enter begins a new line, and what is pasted keeps its lines.
+
+    Args:
+        history: file in which what was typed stays for the next chat.
+    """
+
+    def __init__(self, history: Path) -> None:
+        self._messages: PromptSession[str] = PromptSession(
+            history=_history(history),
+            multiline=True,
+            key_bindings=_keys(),
+            prompt_continuation=_NEXT_LINE,
+            interrupt_exception=Interrupted,
+        )
+        self._lines: PromptSession[str] = PromptSession(interrupt_exception=Interrupted)
+
+    async def next(self) -> str | None:
+        """Returns the next message; see `Messages`."""
+        try:
+            # The command has its own handler for SIGINT; Ctrl-C is a key here.
+            return await self._messages.prompt_async(_PROMPT, handle_sigint=False)
+        except EOFError:
+            return None
+
+    async def line(self, question: str) -> str:
+        """Returns what the person answers; see `Messages`."""
+        return await self._lines.prompt_async(question, handle_sigint=False)
+
+
+class PipedMessages:
+    """Each line of the input is a message; nobody can be asked."""
+
+    def __init__(self) -> None:
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        # Any file can be the input, and a loop can wait for few of them. The thread ends with the process.
+        threading.Thread(target=self._read, daemon=True).start()
+
+    async def next(self) -> str | None:
+        """Returns the next message; see `Messages`."""
+        return await self._lines.get()
+
+    async def line(self, question: str) -> str:  # noqa: ARG002 - whoever could be asked is not there
+        """Returns nothing: what is asked stays open."""
+        raise EOFError
+
+    def _read(self) -> None:
+        # The loop may have ended meanwhile.
+        with suppress(RuntimeError):
+            for line in sys.stdin.buffer:
+                self._put(line.decode(errors="surrogateescape").rstrip("\r\n"))
+            self._put(None)
+
+    def _put(self, line: str | None) -> None:
+        self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+
+
+def _history(file: Path) -> History:
+    try:
+        make_private_folder(file.parent)
+        # What people type is nobody else's business.
+        file.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(file))
+
+
+def _keys() -> KeyBindings:
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys

@@ -1,0 +1,437 @@
+"""`chat`: a conversation on a terminal, or from a pipe. Each message is a turn of a session, whose run it follows.
+
+The command serves the session and its runs, as `ask` does; what it does not do any more, another command goes on with.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+from uuid import uuid4
+
+from temporalio.service import RPCError
+
+from dagwright.client.feedback import Answer, AnswerRefused
+from dagwright.client.runs import Runs, made_id, open_runs
+from dagwright.client.sessions import SessionNotFound, Sessions, TurnNotTaken
+from dagwright.client.steering import Steering
+from dagwright.client.turns import SessionStart, start_turn
+from dagwright.history.run_reader import RunClosed, RunView
+from dagwright.interfaces.cli.account import account_name
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.background import options_of
+from dagwright.interfaces.cli.chat_input import Interrupted, Messages, PipedMessages, TypedMessages
+from dagwright.interfaces.cli.chat_words import (
+    TURNS_LISTED,
+    TURNS_SHOWN,
+    Typed,
+    asking_options,
+    command_hint,
+    going_on,
+    help_lines,
+    status_line,
+    typed,
+    unknown_command,
+)
+from dagwright.interfaces.cli.connecting import command_settings
+from dagwright.interfaces.cli.endings import done_lines, tell_answer, tell_end_of_answer
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
+from dagwright.interfaces.cli.following import Following
+from dagwright.interfaces.cli.forms import ask_answer
+from dagwright.interfaces.cli.goals import prepare_request
+from dagwright.interfaces.cli.hosting import connected_to_run, served
+from dagwright.interfaces.cli.leaving import leave_at_once
+from dagwright.interfaces.cli.model_needed import refuse_without_model
+from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.request_words import Request, answer_words
+from dagwright.interfaces.cli.requests import AskRequest, ChatRequest, refuse_half_characters
+from dagwright.interfaces.cli.round_words import round_lines
+from dagwright.interfaces.cli.running import stays
+from dagwright.interfaces.cli.session_turns import at_work, refusal_of
+from dagwright.interfaces.cli.sessions import turn_lines
+from dagwright.planning.plan_and_execute.goals import PROFILES, Profile
+from dagwright.protocol.sessions import SessionNameInvalid, Turn, session_name
+from dagwright.server import NO_ANSWER, Connection, NoServer, open_connection
+from dagwright.settings import Settings
+from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+
+T = TypeVar("T")
+
+RETRY_S = 1.0
+"""Between two attempts to reach a server that is gone."""
+LOOK_S = 3.0
+"""How long is looked for what goes on in a session that the person has left with Ctrl-C."""
+
+_HISTORY = "chat-history"
+_PROFILES: Sequence[Profile | Literal["rounds"]] = (*PROFILES, "rounds")
+_QUIT = ("/quit", "/exit", "/bye")
+
+
+def chat(request: ChatRequest, output: Output) -> int:
+    """Answers messages until there are no more, and returns the exit code.
+
+    Raises:
+        CommandRefused: nothing could come of any message.
+        SessionNameInvalid: no session can have that name.
+    """
+    settings = command_settings()
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    name = session_name(request.session) if request.session is not None else _made_name()
+    asking = request.asking()
+    # Before there is a server: what is wrong with the options is wrong with every message.
+    prepare_request(replace(asking, words="Hello."), toolset, output)
+    refuse_without_model(request.model, settings, toolset, is_detached=False)
+
+    async def work(farewell: Farewell) -> int:
+        async with connected_to_run(settings, toolset) as connection, AsyncExitStack() as stack:
+            # A session is served as its runs are: without a worker it takes no turn.
+            await stack.enter_async_context(served(connection.client, toolset, settings=settings))
+            desk = Desk(connection, settings, toolset, stack)
+            messages = TypedMessages(settings.state_dir / _HISTORY) if output.can_ask else PipedMessages()
+            talk = Chat(desk, messages, asking, output=output, farewell=farewell)
+            code = await talk.go_on(name, is_new=request.session is None)
+            # What does not end is left behind: its run stays.
+            farewell.way_out.open(code)
+            if code == ExitCode.INTERRUPTED:
+                # That was the second one already.
+                farewell.instead = leave_at_once
+                words = "steps in flight get 10 s to end; Ctrl-C again leaves at once"
+                asyncio.get_running_loop().call_later(1.0, output.tell, words)
+            return code
+
+    return run_async(work, output)
+
+
+def _made_name() -> str:
+    return f"chat-{datetime.now().astimezone():%Y-%m-%d}-{uuid4().hex[:6]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What a chat works with.
+
+    Args:
+        connection: to the server of the session.
+        holds: what is let go of at the end of the chat, such as a server that was started again.
+    """
+
+    connection: Connection
+    settings: Settings
+    toolset: Toolset
+    holds: AsyncExitStack
+
+    @property
+    def runs(self) -> Runs:
+        """The runs of the turns."""
+        return open_runs(self.connection, self.settings)
+
+    @property
+    def sessions(self) -> Sessions:
+        """The sessions beside this one, too."""
+        return Sessions(self.connection, self.runs, task_queue=self.settings.task_queue)
+
+    async def reach(self) -> None:
+        """Waits until the server answers again; one that an earlier command has started here is started again."""
+        while True:
+            try:
+                await self.holds.enter_async_context(open_connection(self.settings))
+                return
+            except NoServer:
+                await asyncio.sleep(RETRY_S)
+
+
+class Chat:
+    """One conversation, which may go through several sessions.
+
+    Args:
+        desk: what it works with.
+        messages: what is said.
+        asking: how each message is answered.
+        output, farewell: of the command.
+    """
+
+    def __init__(
+        self, desk: Desk, messages: Messages, asking: AskRequest, *, output: Output, farewell: Farewell
+    ) -> None:
+        self._desk = desk
+        self._messages = messages
+        self._asking = asking
+        self._first = asking
+        self._output = output
+        self._farewell = farewell
+        self._name = ""
+
+    async def go_on(self, name: str, *, is_new: bool) -> int:
+        """Answers message after message; returns the exit code: of a pipe that of the first turn that has one."""
+        first_code = int(ExitCode.COMPLETED)
+        is_leaving = not await self._undisturbed(self._begin(name, is_new=is_new))
+        while True:
+            try:
+                line = await self._messages.next()
+            except Interrupted:
+                if is_leaving:
+                    return ExitCode.INTERRUPTED
+                is_leaving = True
+                self._output.say("Ctrl-C again ends the chat, and so does Ctrl-D")
+                continue
+            said = Typed("/quit", "") if line is None else typed(line)
+            if said.command in _QUIT:
+                break
+            if said.command is not None:
+                is_leaving = not await self._undisturbed(self._obey(said))
+            elif self._output.can_ask and (hint := command_hint(said.text)) is not None:
+                self._output.say(hint)
+            elif said.text:
+                codes: list[int] = []
+                is_leaving = not await self._undisturbed(self._answer(said.text, codes))
+                first_code = next(filter(None, [first_code, *codes]), first_code)
+        self._output.say(self._going_on())
+        return ExitCode.COMPLETED if self._output.can_ask else first_code
+
+    async def _undisturbed(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Does something; returns false if the person has left it with Ctrl-C."""
+        doing = asyncio.create_task(work)
+        if self._output.can_ask:
+            self._farewell.instead = doing.cancel
+        try:
+            await doing
+        except Interrupted:
+            return await self._left()
+        except asyncio.CancelledError:
+            own = asyncio.current_task()
+            if own is not None and own.cancelling():
+                raise
+            return await self._left()
+        except (CommandRefused, SessionNotFound, SessionNameInvalid) as refused:
+            self._output.tell(str(refused))
+        finally:
+            self._farewell.instead = None
+        return True
+
+    async def _left(self) -> bool:
+        """Says how a turn is gone on with that the person has left."""
+        if self._output.can_ask:
+            # What is looked for may not come, and whoever presses Ctrl-C again has no patience.
+            self._farewell.instead = leave_at_once
+        try:
+            async with asyncio.timeout(LOOK_S):
+                turn = await self._running()
+        except (TimeoutError, RPCError) as error:
+            if isinstance(error, RPCError) and error.status not in NO_ANSWER:
+                raise
+            self._output.say(
+                "the Temporal server does not answer; a run that was started stays as it is; Ctrl-C again ends the chat"
+            )
+            return False
+        if turn is None:
+            self._output.say("no run goes on here now")
+        else:
+            run = one_line(turn.run)
+            self._output.say(
+                f"the run {run} goes on, and the next message waits for it; /cancel stops it, `dagwright watch {run}` "
+                "shows it elsewhere; Ctrl-C again ends the chat"
+            )
+        return False
+
+    async def _running(self) -> Turn | None:
+        return (await self._desk.sessions.read(self._name)).session.running
+
+    # Sessions.
+
+    def _going_on(self) -> str:
+        return going_on(self._name, [*asking_options(self._asking), *options_of(self._desk.toolset)])
+
+    async def _begin(self, name: str, *, is_new: bool) -> None:
+        """Begins a session, or goes on with one: shows its last turns, and the run that goes on."""
+        self._name = name
+        session = (await self._patiently(lambda: self._desk.sessions.read(name))).session
+        session = await self._desk.sessions.whole(session)
+        if is_new:
+            self._output.say(f"session {one_line(name)}; {self._going_on()}")
+            self._output.say("/help says what can be typed here")
+            return
+        self._output.say(status_line(session, profile=self._asking.profile))
+        for turn in [turn for turn in session.turns if turn.ended_at is not None][-TURNS_SHOWN:]:
+            self._output.say(f"\n> {turn.request or '(a plan)'}")
+            if turn.answer is None:
+                self._output.say(turn_lines([turn])[1].strip())
+            else:
+                self._output.answer(turn.answer)
+        if session.running is not None and self._output.can_ask:
+            await self._patiently(lambda: self._finish(str(session.running and session.running.run), None))
+
+    async def _obey(self, said: Typed) -> None:
+        """Does what a command says."""
+        match said.command:
+            case "/help":
+                for line in help_lines():
+                    self._output.say(line)
+            case "/status":
+                view = await self._patiently(lambda: self._desk.sessions.read(self._name))
+                self._output.say(status_line(view.session, profile=self._asking.profile))
+            case "/turns":
+                view = await self._patiently(lambda: self._desk.sessions.read(self._name))
+                for line in turn_lines(view.session.turns[-TURNS_LISTED:]) or ["nothing was asked yet"]:
+                    self._output.say(line)
+            case "/profile":
+                self._choose_profile(said.text)
+            case "/cancel":
+                await self._cancel()
+            case "/new":
+                name = session_name(said.text) if said.text else _made_name()
+                await self._begin(name, is_new=not said.text)
+            case _:
+                raise CommandRefused(unknown_command(str(said.command)))
+
+    def _choose_profile(self, name: str) -> None:
+        found = next((profile for profile in _PROFILES if profile == name), None)
+        if name and found is None:
+            raise CommandRefused(f"there is no profile {one_line(name)}; choose {', '.join(_PROFILES)}")
+        if found is not None:
+            # These options apply to rounds only.
+            first = self._first if found == "rounds" else AskRequest(words="")
+            changed = replace(
+                self._asking,
+                profile=found,
+                rounds=first.rounds,
+                worker_timeout=first.worker_timeout,
+                synthesis=first.synthesis,
+            )
+            prepare_request(replace(changed, words="Hello."), self._desk.toolset, self._output)
+            self._asking = changed
+        self._output.say(f"the next messages are answered by the profile {self._asking.profile}")
+
+    async def _cancel(self) -> None:
+        turn = await self._running()
+        if turn is None:
+            raise CommandRefused("no run goes on here now")
+        message = {"reason": None, "by": account_name()}
+        try:
+            self._output.say(await Steering(self._desk.connection).cancel(turn.run, message=message))
+        except (AnswerRefused, RunClosed) as refused:
+            self._output.tell(one_line(str(refused)))
+        await self._patiently(lambda: self._finish(turn.run, None))
+
+    # Turns.
+
+    async def _answer(self, words: str, codes: list[int]) -> None:
+        """Answers one message; puts the exit code into `codes`, if it comes to one."""
+        run = made_id()
+        self._farewell.text = stays(run)
+        try:
+            # Sent twice it is one turn, so whatever is lost in between is done again.
+            codes.append(await self._patiently(lambda: self._turn(run, words)))
+        except CommandRefused as refused:
+            codes.append(refused.code)
+            if self._output.is_json:
+                told = {"session": self._name, "request": words, "status": refused.status, "message": str(refused)}
+                self._output.document(told, is_line=True)
+            raise
+
+    async def _turn(self, run: str, words: str) -> int:
+        desk = self._desk
+        asking = replace(self._asking, words=words, workflow_id=run, session=self._name)
+        refuse_half_characters(asking)
+        start = SessionStart(
+            self._name, words, lambda session: prepare_request(asking, desk.toolset, self._output, session)
+        )
+        while True:
+            try:
+                await start_turn(start, desk.runs, desk.sessions, tools=desk.toolset.references, run=run)
+                break
+            except TurnNotTaken as refused:
+                if refused.code != "session_busy":
+                    raise refusal_of(refused) from None
+                # It may have ended since.
+                if (other := await self._running()) is not None:
+                    self._output.tell(f"{at_work(self._name, other)}; this message waits until that has ended")
+                    await self._finish(other.run, None)
+        return await self._finish(run, words)
+
+    async def _finish(self, run: str, words: str | None) -> int:
+        """Shows a run to its end and tells its answer; returns its exit code.
+
+        Args:
+            words: the message that it answers; `None` if that is another one than the last.
+        """
+        runs = self._desk.runs
+        view = await self._shown_to_end(run)
+        document = await runs.document(view)
+        await self._desk.sessions.settled(self._name, run)
+        if not self._output.is_json:
+            self._tell(view, document)
+        elif words is not None:
+            self._output.document({"session": self._name, "request": words, **document}, is_line=True)
+        return exit_code_of(view.status)
+
+    async def _shown_to_end(self, run: str) -> RunView:
+        """Shows a run until it has ended; asks the person meanwhile what it asks."""
+        following = Following(self._desk.runs, self._desk.connection.client, run, output=self._output)
+        asked: set[tuple[str, str]] = set()
+
+        def to_ask() -> Request | None:
+            return next((each for each in following.requests if _key_of(each) not in asked), None)
+
+        try:
+            while True:
+                view = await following.until(lambda _: self._output.can_ask and to_ask() is not None)
+                request = to_ask()
+                if view.is_closed or request is None:
+                    return view
+                asked.add(_key_of(request))
+                await self._ask(request)
+        finally:
+            await following.close()
+
+    async def _ask(self, request: Request) -> None:
+        """Has the person answer what a run asks; what is not answered stays open."""
+        people, loop = self._desk.runs.people, asyncio.get_running_loop()
+
+        def read(question: str) -> str:
+            return asyncio.run_coroutine_threadsafe(self._messages.line(question), loop).result()
+
+        try:
+            # In a thread, so that tools go on being served.
+            content = await asyncio.to_thread(ask_answer, request, read=read)
+            place = await people.place_of(request["workflow_id"], request["id"])
+            self._output.say(await people.answer(place, Answer(content, account_name())))
+        except CommandRefused as refused:
+            self._output.tell(f"{refused}: {answer_words(request)}")
+        except (AnswerRefused, RunClosed) as refused:
+            self._output.tell(one_line(str(refused)))
+
+    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Does something as often as it takes until the server answers."""
+        is_told = False
+        while True:
+            try:
+                return await work()
+            except RPCError as error:
+                if error.status not in NO_ANSWER:
+                    raise
+            if not is_told:
+                self._output.tell("the Temporal server does not answer; this goes on as soon as it does")
+                is_told = True
+            await self._desk.reach()
+
+    # What is shown.
+
+    def _tell(self, view: RunView, document: Mapping[str, Any]) -> None:
+        answer = document["output"]
+        if isinstance(answer, str) and next(done_lines(document), None) is None:
+            if self._output.is_terminal:
+                # The picture of a run that has ended leaves them out; elsewhere each was told when it came.
+                for line in round_lines(document):
+                    self._output.say(line)
+                self._output.say("")
+            self._output.answer(answer)
+            tell_end_of_answer(view, document, self._output)
+        else:
+            tell_answer(view, document, self._output)
+
+
+def _key_of(request: Request) -> tuple[str, str]:
+    """Returns what tells a request from one of the same name that was asked before."""
+    return str(request["id"]), str(request["opened_at"])

@@ -1,0 +1,309 @@
+"""What a person is told of a run that ended, or of one that still goes on."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dagwright.core.model.states import NodeStatus
+from dagwright.features.compensation.compensation import undo_counts, undone_to_be_sure
+from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text
+from dagwright.interfaces.cli.plans import value_as_text
+from dagwright.interfaces.cli.progress import format_duration
+from dagwright.interfaces.cli.round_words import round_lines
+from dagwright.interfaces.cli.wording import counts_shown, is_excused, node_words, usage_lines
+from dagwright.planning.plan_and_execute.goals import APPROVE, LOW_CONFIDENCE, PLAN, PLAN_INVALID, READ, is_own, own_id
+from dagwright.planning.plan_and_execute.replans import PLANNING_AGAIN
+from dagwright.planning.rounds.rounds import MAX_ROUNDS_LIMIT, MAX_ROUNDS_REACHED
+from dagwright.protocol.documents import OUTPUT_LEFT_OUT
+from dagwright.protocol.failures import NODE_FAILED
+
+Write = Callable[[str], None]
+OUTPUT_CHARACTERS = 4_000
+"""Of an output that is shown after a run; `result` shows all of it."""
+FAILURES_SHOWN = 20
+DONE_SHOWN = 40
+"""Of what intents have made."""
+MENDS_SHOWN = 5
+"""Of what was mended in the plan of a model."""
+
+_INTENT = "@result_"
+"""What the names of nodes begin with that intents became."""
+
+_DONE = frozenset({NodeStatus.COMPLETED, NodeStatus.SUPERSEDED})
+"""States of the nodes of a run whose cancel found nothing to stop."""
+_NOT_WHOLE = frozenset({OUTPUT_LEFT_OUT, INSIDE_UNREADABLE})
+"""Notes that say what is missing in what is shown."""
+
+
+def tell_end(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Says how a run ended, what failed and why, and what it made."""
+    output.say(summary_line(view, document))
+    _tell_failures(document, output)
+    _tell_made(document, output)
+    _tell_missing(document, output)
+    for line in usage_lines(document):
+        output.say(line)
+
+
+def tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Says what the answer to a request is, and then how its run ended."""
+    _tell_made(document, output, write=output.answer)
+    tell_end_of_answer(view, document, output)
+
+
+def tell_end_of_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Says how the run of a request ended whose answer has been told."""
+    output.say(summary_line(view, document))
+    _tell_failures(document, output)
+    for line in replan_lines(document):
+        output.say(line)
+    for line in mend_lines(document):
+        output.say(line)
+    _tell_missing(document, output)
+    for line in usage_lines(document):
+        output.say(line)
+
+
+def _tell_made(document: Mapping[str, Any], output: Output, *, write: Write | None = None) -> None:
+    """Says what a run gives out, and before that what each round of a question has brought.
+
+    Of intents, which have no answer, it says what the model says of them, and what each made.
+
+    Args:
+        write: writes a text that the run gives out; `None` for as it stands.
+    """
+    rounds = [*round_lines(document)]
+    for line in rounds:
+        output.say(line)
+    if rounds and output.is_terminal:
+        output.say("")
+    done = [*done_lines(document)]
+    for line in done:
+        output.say(line)
+    if not done:
+        for line in _intent_lines(document):
+            output.say(line)
+        _tell_output(document, output, limit=OUTPUT_CHARACTERS, write=write)
+
+
+def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what the model says of its intents, and what came of each; nothing of another run."""
+    found: Mapping[str, Any] = {}
+    for node_id, node in document["nodes"].items():
+        result = node["result"]
+        if own_id(node_id) in (READ, APPROVE) and isinstance(result, Mapping) and "explanation" in result:
+            found = result
+    if not found:
+        return
+    confidence, explanation = found.get("confidence"), one_line(str(found["explanation"]), limit=1_000)
+    sure = f"{confidence:.0%} sure" if isinstance(confidence, int | float) else "not sure"
+    yield f"{explanation or 'the model explains nothing'} ({sure})"
+    yield from bound_lines(document.get("lookups", []))
+    done = [(name, node) for name, node in document["nodes"].items() if not is_own(name)]
+    yield from _made_lines([(name, node) for name, node in done if node["status"] == "completed"], document)
+
+
+def _made_lines(made: Sequence[tuple[str, Mapping[str, Any]]], document: Mapping[str, Any]) -> Iterator[str]:
+    for name, node in made[:DONE_SHOWN]:
+        yield f"{one_line(name)} {one_line(str(node['tool']))}: {one_line(value_as_text(node['result']), limit=200)}"
+    if (left := len(made) - DONE_SHOWN) > 0:
+        yield f"and {left:,} more; all of it: dagwright result {document['workflow_id']}"
+
+
+def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yields who is meant by each text that was looked up, and why.
+
+    Args:
+        lookups: as the document of a run has them.
+    """
+    for each in lookups[:DONE_SHOWN]:
+        party = each["party"]
+        told_apart = ", ".join(filter(None, [party.get("kind"), party.get("jurisdiction"), party.get("id")]))
+        yield one_line(f"{each['search_text']!r} is {party.get('name')} ({told_apart}): {each.get('reason')}")
+    if (left := len(lookups) - DONE_SHOWN) > 0:
+        yield f"and {left:,} more that were looked up"
+
+
+def _intent_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields who was bound, and what intents made that the output of the run leaves out, as others go on with it."""
+    yield from bound_lines(document.get("lookups", []))
+    output = document["output"]
+    if not isinstance(output, Mapping) or not all(str(name).startswith(_INTENT) for name in output):
+        return
+    nodes = document["nodes"].items()
+    made = [(name, node) for name, node in nodes if name.startswith(_INTENT) and name not in output]
+    yield from _made_lines([(name, node) for name, node in made if node["status"] == "completed"], document)
+
+
+def replan_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields how often a request was planned again, and why each time."""
+    for node_id, node in document["nodes"].items():
+        if own_id(node_id) == PLAN and (node["title"] or "").startswith(PLANNING_AGAIN):
+            came = "" if node["status"] == "completed" else f" ({node['status']})"
+            yield f"{one_line(node_id)}: {one_line(node['title'], limit=400)}{came}"
+
+
+def mend_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what was mended to read the plan that a model wrote, and what of it does not count."""
+    name, notes = "", list[Any]()
+    for node_id, node in document["nodes"].items():
+        found = node["result"]
+        if own_id(node_id) in (READ, APPROVE) and isinstance(found, Mapping) and found.get("valid") is True:
+            name, notes = node_id, found.get("notes") or []
+    lines = [*dict.fromkeys(map(_mend_line, notes))]
+    yield from lines[:MENDS_SHOWN]
+    if (left := len(lines) - MENDS_SHOWN) > 0:
+        yield f"and {left:,} more; all of it: dagwright node {document['workflow_id']} {name}"
+
+
+def _mend_line(note: Mapping[str, Any]) -> str:
+    node = f" ({one_line(note['node'])})" if note["node"] else ""
+    return f"{one_line(note['message'], limit=300)}{node}"
+
+
+def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Shows all of what a run made."""
+    if not view.is_closed:
+        output.tell(f"the run is still {view.status}; this is what it has made so far")
+    if document["status"] != "completed":
+        output.say(summary_line(view, document))
+        _tell_failures(document, output)
+    _tell_output(document, output, limit=None)
+    _tell_missing(document, output)
+    for line in usage_lines(document):
+        # Not where the output is read from.
+        output.tell(line)
+
+
+def _tell_missing(document: Mapping[str, Any], output: Output) -> None:
+    for note in document["notes"]:
+        if note["code"] in _NOT_WHOLE:
+            node = f"{note['node']}: " if note.get("node") else ""
+            output.say(f"note: {one_line(node + note['message'], limit=1_000)}")
+
+
+def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
+    counts = counts_shown(view.scheduler) if view.scheduler else Counter[NodeStatus]()
+    undos = undo_counts(view.scheduler) if view.scheduler else Counter[NodeStatus]()
+    took = late = ""
+    if view.started_at is not None and view.ended_at is not None:
+        took = f" in {format_duration(view.ended_at - view.started_at)}"
+    title = f" ({one_line(document['title'], limit=80)})" if document["title"] else ""
+    state = document["status"].replace("_", " ")
+    if document["status"] == "cancelled" and not undos and {each for each, count in counts.items() if count} <= _DONE:
+        # What ran came to its end before it heard of that.
+        late = ", when all of it was done already"
+    to_be_sure = undone_to_be_sure(view.scheduler) if view.scheduler and undos else 0
+    sure = f" ({to_be_sure:,} of them to be sure: what failed may have done something)" if to_be_sure else ""
+    told = (("nodes", _counts_words(counts - undos)), ("taking back", f"{_counts_words(undos)}{sure}"))
+    words = "".join(f"; {what}: {each}" for what, each in told if each)
+    return f"{view.workflow_id}{title}: {state}{took}{late}{words}"
+
+
+def _counts_words(counts: Mapping[NodeStatus, int]) -> str:
+    return ", ".join(f"{count:,} {status.value}" for status, count in counts.items())
+
+
+def _tell_failures(document: Mapping[str, Any], output: Output) -> None:
+    for line in failure_lines(document):
+        output.say(line)
+
+
+def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what is wrong with a run, which nodes failed and why, and which they block."""
+    failed = [(name, node) for name, node in document["nodes"].items() if node["status"] == "failed"]
+    if not any(_is_same(document["error"], node["error"]) for _, node in failed[:FAILURES_SHOWN]):
+        yield from _run_error_lines(document)
+    for name, node in failed[:FAILURES_SHOWN]:
+        yield f"failed: {one_line(name)}: {one_line(node_words(node), limit=1_000)}"
+    if len(failed) > FAILURES_SHOWN:
+        yield f"and {len(failed) - FAILURES_SHOWN:,} more failures"
+    went_on = [(name, node) for name, node in document["nodes"].items() if is_excused(node)]
+    for name, node in went_on[:FAILURES_SHOWN]:
+        yield f"{one_line(name)}: {one_line(node_words(node), limit=1_000)}"
+    if len(went_on) > FAILURES_SHOWN:
+        yield f"and {len(went_on) - FAILURES_SHOWN:,} more that failed and went on with the given value"
+    blocked = [one_line(name) for name, node in document["nodes"].items() if node["status"] == "blocked"]
+    if blocked:
+        more = f" and {len(blocked) - FAILURES_SHOWN:,} more" if len(blocked) > FAILURES_SHOWN else ""
+        yield f"blocked by failures: {', '.join(blocked[:FAILURES_SHOWN])}{more}"
+
+
+def _is_same(error: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+    """Tells whether a run failed with what one of its nodes failed with."""
+    if not error or not other:
+        return False
+    return all(error.get(key) == other.get(key) for key in ("code", "message"))
+
+
+def tell_run_error(document: Mapping[str, Any], output: Output) -> None:
+    for line in _run_error_lines(document):
+        output.say(line)
+
+
+def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    error = document["error"]
+    if not error or error.get("code") == NODE_FAILED:
+        # What nodes failed of stands with the nodes.
+        return
+    # What is wrong one by one says all that the error of the run says.
+    problems = error.get("errors") or [error]
+    for problem in problems[:FAILURES_SHOWN]:
+        yield _problem_line(problem)
+    if len(problems) > FAILURES_SHOWN:
+        yield f"and {len(problems) - FAILURES_SHOWN:,} more errors"
+    if error.get("code") == PLAN_INVALID:
+        yield "what the model wrote last, and all that is wrong with it: " + _commands_of_last_plan(
+            document, PLAN, READ
+        )
+    if error.get("code") == LOW_CONFIDENCE:
+        yield f"the intents: {_commands_of_last_plan(document, READ)}"
+    if error.get("code") == MAX_ROUNDS_REACHED:
+        yield from _more_rounds(document)
+
+
+def _more_rounds(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields how a question has more rounds, if it can; the run itself does not know of commands."""
+    most = (document.get("rounds") or {}).get("max_rounds")
+    if isinstance(most, int) and most < MAX_ROUNDS_LIMIT:
+        yield f"more rounds: --rounds N, at most {MAX_ROUNDS_LIMIT}"
+
+
+def _commands_of_last_plan(document: Mapping[str, Any], *names: str) -> str:
+    number = max(
+        (node.partition("#")[2] for node in document["nodes"] if own_id(node) == PLAN),
+        key=_number,
+        default="",
+    )
+    ends = [f"{node}#{number}" if number else node for node in names]
+    return ", ".join(f"dagwright node {document['workflow_id']} {end}" for end in ends)
+
+
+def _number(text: str) -> int:
+    return int(text or 1)
+
+
+def _problem_line(problem: Mapping[str, Any]) -> str:
+    place = problem.get("pointer") or problem.get("node")
+    at = f" at {one_line(str(place))}" if place else ""
+    hint = f" ({one_line(str(problem['hint']))})" if problem.get("hint") else ""
+    message = one_line(str(problem.get("message", "")), limit=2_000)
+    return f"error: {problem.get('code', 'failed')}{at}: {message}{hint}"
+
+
+def _tell_output(document: Mapping[str, Any], output: Output, *, limit: int | None, write: Write | None = None) -> None:
+    value = document["output"]
+    if (document["error"] or {}).get("code") == PLAN_INVALID:
+        # What the reader of the last plan found is no answer.
+        return
+    if value is None or value == {}:
+        return
+    text, write = (
+        terminal_text(value_text(value)),
+        write if write is not None and isinstance(value, str) else output.say,
+    )
+    write(text[:limit])
+    if limit is not None and len(text) > limit:
+        output.say(f"… all of it: dagwright result {document['workflow_id']}")

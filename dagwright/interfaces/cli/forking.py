@@ -1,0 +1,129 @@
+"""`fork`: a new run from another one, with a changed plan, input or tool, that does only what the change reaches."""
+
+from collections.abc import Iterator, Sequence
+
+from dagwright.client.fork_runs import ForkWish, draft_of, start_fork
+from dagwright.client.forks import Draft, ForkRefused, Forks
+from dagwright.client.runs import Started, open_runs
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.background_settings import FILES_ROOT, refuse_other_settings
+from dagwright.interfaces.cli.connecting import command_settings
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.plans import PlanSource, read_pairs, read_plan, refusal, refusal_lines, typed_inputs
+from dagwright.interfaces.cli.requests import ForkRequest
+from dagwright.server import open_connection
+from dagwright.server.store_notes import check_store
+from dagwright.store import open_store
+from dagwright.toolset.toolset import load_toolset
+
+_NODES_SHOWN = 20
+
+
+def fork(request: ForkRequest, output: Output) -> int:
+    """Shows what a fork would do, and starts it if that is wanted; it returns at once.
+
+    Returns:
+        2 if nothing was started.
+
+    Raises:
+        CommandRefused: the run cannot be forked so, nobody said yes, or something else that serves
+            runs of the folder has other settings.
+    """
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        async with open_connection(settings) as connection:
+            runs = open_runs(connection, settings)
+            tools = await runs.tools_of(request.workflow_id)
+            store = open_store(settings.payload_store, state_dir=settings.state_dir)
+            await check_store(connection.client, store, task_queue=settings.task_queue)
+            forks = Forks(runs.feed, store)
+            try:
+                toolset = load_toolset(settings, tools)
+                draft = await draft_of(request.workflow_id, _wish(request), runs=runs, forks=forks, toolset=toolset)
+                if not _is_wanted(draft, request, output):
+                    return ExitCode.REFUSED
+                # A fork takes no work itself: the folder it is started in says nothing about the files of the run.
+                refuse_other_settings(settings, ignored=frozenset({FILES_ROOT}))
+                started = await start_fork(draft, runs=runs, forks=forks, tools=tools)
+            except PlanInvalid as invalid:
+                _refuse(request, invalid, output)
+                return ExitCode.REFUSED
+            except ForkRefused as refused:
+                raise CommandRefused(str(refused), status="refused") from None
+        _tell(draft, started, output)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def _wish(request: ForkRequest) -> ForkWish:
+    texts = read_pairs(request.inputs, option="--input")
+    plans = () if request.plan is None else (read_plan(request.plan),)
+    return ForkWish(plans, texts, request.rerun, typed_inputs)
+
+
+def _is_wanted(draft: Draft, request: ForkRequest, output: Output) -> bool:
+    """Shows what a fork would do, and tells whether it is wanted.
+
+    Raises:
+        CommandRefused: there is nobody to say yes.
+    """
+    for line in _difference_lines(draft):
+        output.say(one_line(line, limit=1_000))
+    if request.is_yes:
+        return True
+    if output.can_ask:
+        return input("Start it? [y/N] ").strip().lower() in ("y", "yes")
+    if output.is_json:
+        message = "nothing was started; --yes starts it"
+        document = {"workflow_id": draft.origin, "ok": False, "message": message, "difference": draft.to_json()}
+        output.document(document)
+        output.tell(message)
+        return False
+    raise CommandRefused("nothing was started yet: add --yes to start it", status="not_confirmed")
+
+
+def _difference_lines(draft: Draft) -> Iterator[str]:
+    seen = draft.outlook
+    yield f"{draft.origin} -> {draft.workflow_id}"
+    if seen.reused:
+        yield f"reused: {_names(seen.reused, most=_NODES_SHOWN)}"
+    for task_id, why in [*seen.runs.items()][:_NODES_SHOWN]:
+        effects = draft.effects.get(task_id)
+        yield f"runs: {task_id}{f' ({effects})' if effects else ''}: it {why}"
+    if (left := len(seen.runs) - _NODES_SHOWN) > 0:
+        yield f"runs: and {left:,} more"
+    if seen.undecided:
+        yield f"reused if what they read comes out as before: {_names(seen.undecided, most=_NODES_SHOWN)}"
+    if seen.later:
+        yield f"later: {_names(seen.later, most=_NODES_SHOWN)}"
+    if draft.left_out:
+        instead = _names(draft.left_out, most=_NODES_SHOWN)
+        yield f"planned anew by a model: what follows from there, instead of {instead}"
+
+
+def _names(names: Sequence[str], *, most: int) -> str:
+    """Returns names: `a, b and 3 more`."""
+    shown = ", ".join(one_line(name, limit=80) for name in names[:most])
+    return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
+
+
+def _tell(draft: Draft, started: Started, output: Output) -> None:
+    how = "was forked" if started.is_new else "was forked so already; that run is there"
+    message = f"{how} as {started.workflow_id}; `dagwright watch {started.workflow_id}` serves and follows it"
+    if output.is_json:
+        document = {"workflow_id": draft.origin, "ok": True, "message": message, "fork": started.workflow_id}
+        output.document({**document, "difference": draft.to_json()})
+    else:
+        output.say(f"{draft.origin} {message}")
+
+
+def _refuse(request: ForkRequest, invalid: PlanInvalid, output: Output) -> None:
+    source = PlanSource(request.plan or request.workflow_id, None, invalid)
+    if output.is_json:
+        output.document(refusal(source, invalid))
+    for line in refusal_lines(source, invalid):
+        output.tell(line)

@@ -1,0 +1,120 @@
+"""What commands that start runs share: the connection, whoever serves the runs, and what is left to the background."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from temporalio.client import Client
+
+from dagwright.interfaces.cli.background import start_worker
+from dagwright.interfaces.cli.background_settings import OtherSettings, refuse_other_settings, serving_beside
+from dagwright.plans.templates import TemplateFolder, open_templates
+from dagwright.server import Connection, LocalServer, open_connection
+from dagwright.server.retained import claim_store
+from dagwright.server.store_notes import check_store
+from dagwright.settings import Settings
+from dagwright.toolset.file_protection import record_protected
+from dagwright.toolset.tool_directory import tell_cards
+from dagwright.toolset.toolset import Toolset
+from worker import serving
+
+
+@asynccontextmanager
+async def connected_to_run(
+    settings: Settings, toolset: Toolset, *, is_comparing: bool = True
+) -> AsyncIterator[Connection]:
+    """Connects for a command that starts runs with these tools.
+
+    What could not be served is told before a run is there: one that nobody can serve would wait for ever. So is
+    something else that serves runs of the folder with other settings.
+
+    Args:
+        is_comparing: whether the command takes a part of the work, so that its settings have to be those of the others.
+
+    Raises:
+        OtherSettings: another process that serves runs of the folder has other settings.
+        PricesUnreadable: the prices of models cannot be read, which every worker needs.
+        NoServer: none could be had.
+        OtherStore: the workers use another payload store.
+        StoreUnavailable: large values can not be kept.
+    """
+    toolset.models.prices()
+    if is_comparing:
+        refuse_other_settings(settings)
+    record_protected(settings, toolset.environment.protected)
+    async with open_connection(settings) as connection:
+        await check_store(connection.client, toolset.store, task_queue=settings.task_queue)
+        await claim_store(toolset.store, connection.client)
+        # A worker in the background may have been started with other cards.
+        await tell_cards(toolset.store, toolset.agents)
+        yield connection
+
+
+@asynccontextmanager
+async def served(client: Client, toolset: Toolset | None, *, settings: Settings) -> AsyncIterator[None]:
+    """Serves runs for as long as the block lasts.
+
+    Args:
+        toolset: tools to serve with; `None` leaves the work to others.
+
+    Raises:
+        CommandRefused: something else that serves runs of the folder has other settings.
+    """
+    if toolset is None:
+        yield
+        return
+    async with serving_beside(settings), serving(client, toolset, task_queue=settings.task_queue):
+        yield
+
+
+@asynccontextmanager
+async def served_here_or_elsewhere(
+    client: Client, toolset: Toolset, *, settings: Settings, report: Callable[[str], None]
+) -> AsyncIterator[bool]:
+    """Serve runs inside the block, unless another process serves them with other settings; yield whether it does.
+
+    Args:
+        report: takes the sentence that says why this process starts no worker.
+
+    Raises:
+        OtherSettings: the other process serves another server, namespace or queue, so the work would not be done.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(serving_beside(settings))
+        except OtherSettings as other:
+            if other.is_elsewhere:
+                raise
+            report(f"starting without a worker, the other process does the work: {other.difference}")
+            yield False
+            return
+        await stack.enter_async_context(serving(client, toolset, task_queue=settings.task_queue))
+        yield True
+
+
+async def leave_to_background(settings: Settings, toolset: Toolset) -> None:
+    """Leaves the server, and a worker with these tools, in the background until `down`.
+
+    Only for a run that is not refused: a worker that nobody knows of would take calls with the environment of a command
+    that has come to nothing, and to end it is no way back, as another command may rely on it by then.
+
+    Raises:
+        CommandRefused: what serves runs here already has other settings.
+    """
+    await start_worker(settings, toolset)
+    # Behind the worker, which may be refused: then nothing stays.
+    LocalServer(settings).keep()
+
+
+def settings_with_plans(settings: Settings, plans: str | None) -> Settings:
+    """Returns settings with the folder of `--plans`, if it is given."""
+    return settings if plans is None else settings.model_copy(update={"plans": Path(plans).expanduser().absolute()})
+
+
+def templates_of(settings: Settings, toolset: Toolset) -> TemplateFolder | None:
+    """Return the folder of published plans, `None` if none is set; an error is logged for each unusable file.
+
+    Raises:
+        TemplatesUnreadable: the folder cannot be read or has no plan.
+    """
+    return None if settings.plans is None else open_templates(settings.plans, toolset.declarations())

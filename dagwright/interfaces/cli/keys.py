@@ -1,0 +1,109 @@
+"""`keys add | list | remove`: the keys of the API. Needs no server."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.keys import KeyFile, KeyRefused, KeysUnreadable
+from dagwright.server import LocalServer, NoServer
+from dagwright.settings import load_settings
+
+_LOOK = "look"
+"""What `--scope` says of a key that lets do nothing else."""
+
+
+def add(request: tuple[str, Sequence[str]], output: Output) -> int:
+    """Adds a key and shows it, this once.
+
+    Raises:
+        CommandRefused: the owner or a scope is none.
+    """
+    owner, names = request
+    with _told():
+        key, text = _keys().add(owner, _scopes(names))
+    problem = _close_ui()
+    if output.is_json:
+        output.document({"status": "added", "key": text, **key.to_json()})
+    else:
+        output.say(text)
+        output.tell(f"this is the key of {owner}; it is shown this once, for only its hash is kept")
+    if problem is not None:
+        output.tell(f"the key is valid, but the Temporal UI, which does not check keys, could not be closed: {problem}")
+    return ExitCode.COMPLETED
+
+
+def list_keys(_: None, output: Output) -> int:
+    """Lists the keys, without their secrets."""
+    with _told():
+        kept = _keys()
+        found, are_needed = list(kept.keys().values()), kept.are_needed()
+    if output.is_json:
+        output.document([key.to_json() for key in found])
+    elif not found:
+        what = "nobody can call the API" if are_needed else "the API asks for none"
+        output.say(f"there are no keys, so {what}; `dagwright keys add OWNER` makes one")
+    else:
+        table = Table(box=None, pad_edge=False)
+        for name in ("ID", "OWNER", "SCOPES", "CREATED"):
+            table.add_column(name)
+        for key in found:
+            table.add_row(*(Text(text) for text in (key.id, key.owner, ", ".join(key.scopes) or _LOOK, key.created_at)))
+        output.show(table)
+    return ExitCode.COMPLETED
+
+
+def remove(id: str, output: Output) -> int:
+    """Removes a key; gateways that run take it no more.
+
+    Raises:
+        CommandRefused: there is none of that id.
+    """
+    with _told():
+        key = _keys().remove(id)
+    if output.is_json:
+        output.document({"status": "removed", **key.to_json()})
+    else:
+        output.say(f"the key {id} of {key.owner} is removed")
+    return ExitCode.COMPLETED
+
+
+def _close_ui() -> str | None:
+    """Turn off the Temporal UI of the state folder's server, which does not check keys.
+
+    Returns:
+        Why the server could not be restarted without it; the next command that needs the server tries again.
+    """
+    try:
+        asyncio.run(LocalServer(load_settings()).close_ui())
+    except NoServer as error:
+        return str(error)
+    return None
+
+
+def _keys() -> KeyFile:
+    return KeyFile(load_settings().api_keys)
+
+
+def _scopes(names: Sequence[str]) -> list[Scope]:
+    if list(names) == [_LOOK]:
+        return []
+    try:
+        return [Scope(name) for name in names] or list(Scope)
+    except ValueError:
+        raise CommandRefused(f"--scope is one of {', '.join(Scope)}, or {_LOOK} alone") from None
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except KeyRefused as error:
+        raise CommandRefused(str(error)) from None
+    except KeysUnreadable as error:
+        raise CommandRefused(str(error), status="unreadable") from None

@@ -1,0 +1,152 @@
+"""Plain lines for where there is no terminal: one for each change of state."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dagwright.core.model.requests import Closing
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.times import seconds_of
+from dagwright.core.model.worker_results import status_shown
+from dagwright.core.scheduler.map_batches import shown_items
+from dagwright.history.pending_activities import PendingCall
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.output import one_line
+from dagwright.interfaces.cli.progress import LOST, LOST_FOR_GOOD, format_duration, lost_words
+from dagwright.interfaces.cli.request_words import Request, answer_words, asking_line, option_lines
+from dagwright.interfaces.cli.round_words import new_lines, rounds_of, times_of
+from dagwright.interfaces.cli.wording import closing_words, failure_words, local_time, record_words, what_words
+
+_SILENT = (NodeStatus.PENDING, NodeStatus.READY)
+"""States in which nothing has happened to a node yet."""
+
+_LATER = {"running": 1, "asked": 2, "option": 2, "answer": 2, "escalated": 2, "answered": 2}
+"""What follows from what has ended or was said in the same moment."""
+
+
+class LineWriter:
+    """Writes what changed since it was last shown a run.
+
+    Args:
+        write: takes one line.
+    """
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._lines: list[tuple[float, int, str]] = []
+        self._seen: dict[str, tuple[NodeStatus, int]] = {}
+        self._told: set[str] = set()
+        self._lost: set[tuple[str, int]] = set()
+        self._asked: set[str] = set()
+        self._said: set[str] = set()
+        self._escalated: set[tuple[str, int]] = set()
+        self._answered: set[str] = set()
+
+    def show(self, view: RunView, requests: Sequence[Request] = ()) -> None:
+        """Writes a line for every node and item whose state or attempt is another than before, the oldest first.
+
+        Args:
+            requests: what is asked of people now; of each that is new a line says how to answer it.
+        """
+        if view.scheduler is not None:
+            for node, record in view.scheduler.shown():
+                for item in shown_items(record):
+                    self._show(view, f"{node.id}[{item.key}]", item.record)
+                self._show(view, node.id, record, what=what_words(node.tool, node.title, kind=node.kind))
+        times = times_of(view)
+        for word, text in new_lines(rounds_of(view), self._said):
+            self._line(times.get(word), word, text)
+        for note in view.notes:
+            message = str(note.get("message", ""))
+            # The one that counts says the same with every try.
+            key = str(note["code"]) if note.get("code") == "workflow_task_failing" else message
+            if key not in self._told:
+                self._told.add(key)
+                self._line(time.time(), "note", one_line(message))
+
+        for request in requests:
+            if request["id"] not in self._asked:
+                self._asked.add(request["id"])
+                at = seconds_of(request["opened_at"])
+                self._line(at, "asked", asking_line(request))
+                for line in option_lines(request):
+                    self._line(at, "option", line)
+                self._line(at, "answer", answer_words(request))
+            self._show_escalations(request["id"], request.get("escalations") or ())
+        if view.scheduler is not None:
+            self._show_answers(view.scheduler.requests.closed)
+        # What is told together happened in another order than that of the plan.
+        lines, self._lines = sorted(self._lines, key=lambda line: line[:2]), []
+        for _, _, line in lines:
+            self._write(line)
+
+    def _show_escalations(self, request_id: str, escalations: Sequence[Mapping[str, Any]]) -> None:
+        """Write a line for each escalation that has not been written."""
+        for number, each in enumerate(escalations):
+            if (request_id, number) not in self._escalated:
+                self._escalated.add((request_id, number))
+                words = f"{one_line(request_id)} from {each['from'] or 'anyone'} to {each['to']}"
+                self._line(seconds_of(each["at"]), "escalated", one_line(words))
+
+    def _show_answers(self, closed: Mapping[str, Closing]) -> None:
+        """Write the answers to requests that named an assignee, and which of them expired."""
+        for request_id, closing in closed.items():
+            is_named = closing.requested_from is not None or closing.escalations
+            if is_named and closing.how != "closed" and request_id not in self._answered:
+                self._answered.add(request_id)
+                document = closing.to_json()
+                self._show_escalations(request_id, document["escalations"])
+                words = closing_words(document)
+                word = "answered" if closing.how == "answered" else "expired"
+                self._line(closing.at, word, one_line(f"{request_id}: {words}", limit=300))
+
+    def _show(self, view: RunView, task_id: str, record: Record, *, what: str = "") -> None:
+        pending = view.pending.get(task_id)
+        before = self._seen.get(task_id, (NodeStatus.PENDING, 1))
+        # A call that has just ended is known to the server no more, so what was seen before counts too.
+        attempt = max(record.attempts, pending.attempt if pending else 1, before[1])
+        status = status_shown(record)
+        if before != (status, attempt) and status not in _SILENT:
+            self._show_change(task_id, record, pending, attempt=attempt, what=what)
+        if record.status is NodeStatus.RUNNING and pending is not None:
+            self._show_loss(task_id, pending)
+
+    def _show_change(
+        self, task_id: str, record: Record, pending: PendingCall | None, *, attempt: int, what: str
+    ) -> None:
+        before, status = self._seen.get(task_id), status_shown(record)
+        told = "" if before or not what else f"  {one_line(what, limit=120)}"
+        self._seen[task_id] = (status, attempt)
+        if record.status is NodeStatus.RUNNING:
+            why = f": {one_line(failure_words(pending.last_failure))}" if pending and pending.last_failure else ""
+            again = f" (attempt {attempt}{why})" if attempt > 1 else ""
+            # What is known is when the first attempt started; a later one has just begun.
+            self._line(record.started_at if attempt == 1 else None, "running", f"{one_line(task_id)}{again}{told}")
+        elif before is None or status is not before[0]:
+            # When a node was replaced is not known, only when it had ended.
+            is_replaced = status is NodeStatus.SUPERSEDED and before is not None
+            at = None if is_replaced else record.ended_at
+            self._line(at, status.value, f"{one_line(task_id)}{told}{_ending(record)}")
+
+    def _show_loss(self, task_id: str, call: PendingCall) -> None:
+        if call.state not in (LOST, LOST_FOR_GOOD) or (task_id, call.attempt) in self._lost:
+            return
+        self._lost.add((task_id, call.attempt))
+        now = time.time()
+        words = f"was running when its worker died; {lost_words(call, now=now)}"
+        self._line(now, "waiting", f"{one_line(task_id)} {words}")
+
+    def _line(self, at: float | None, word: str, text: str) -> None:
+        at = at or time.time()
+        self._lines.append((at, _LATER.get(word, 0), f"{local_time(at)}  {word:<9}  {text}"))
+
+
+def _ending(record: Record) -> str:
+    told = []
+    if record.started_at is not None and record.ended_at is not None:
+        told.append(format_duration(max(0.0, record.ended_at - record.started_at)))
+    if record.attempts > 1:
+        told.append(f"attempt {record.attempts}")
+    facts = f"  {', '.join(told)}" if told else ""
+    why = one_line(record_words(record))
+    return f"{facts}  {why}" if why else facts

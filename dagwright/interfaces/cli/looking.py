@@ -1,0 +1,388 @@
+"""`list`, `status`, `result`, `graph`, `node`: look at runs, from their history, with no worker."""
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.client.graph import GraphListing
+from dagwright.client.node_view import look_at_node
+from dagwright.client.run_lists import RunFilter, RunSummary
+from dagwright.client.runs import Runs, open_runs
+from dagwright.core.model.durations import parse_duration
+from dagwright.core.model.times import seconds_of
+from dagwright.history.explaining import NodeUnknown
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.background import STARTING_WORDS, is_worker_starting
+from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
+from dagwright.interfaces.cli.drawing import mermaid, svg
+from dagwright.interfaces.cli.endings import bound_lines, summary_line, tell_result, tell_run_error
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
+from dagwright.interfaces.cli.folding import is_folded, picture_of
+from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text, with_link
+from dagwright.interfaces.cli.parking import parked_line
+from dagwright.interfaces.cli.plans import read_tags
+from dagwright.interfaces.cli.progress import call_words, format_duration
+from dagwright.interfaces.cli.rendering import MARKS, RUN_STYLES
+from dagwright.interfaces.cli.request_words import answer_words, asking_line, deadline_words, lines_behind
+from dagwright.interfaces.cli.requests import ListRequest, LookRequest
+from dagwright.interfaces.cli.round_words import phase_line, reason_lines
+from dagwright.interfaces.cli.status_rows import status_rows
+from dagwright.interfaces.cli.streaming import Elements
+from dagwright.interfaces.cli.wording import (
+    closing_words,
+    failed_items_words,
+    hand_words,
+    item_words,
+    local_date,
+    local_time,
+    node_status,
+    node_words,
+    seen_words,
+    step_words,
+    usage_lines,
+    usage_words,
+    what_words,
+    zone_at,
+)
+from dagwright.server import Server
+from dagwright.settings import load_settings
+
+Document = Mapping[str, Any]
+
+_REQUESTS_SHOWN = 20
+_NO_WORKER = "no_worker"
+"""Code of the note that no worker serves a queue of the run."""
+
+
+def list_runs(request: ListRequest, output: Output) -> int:
+    """List the newest runs that match the options; always 0.
+
+    Raises:
+        CommandRefused: an option is invalid.
+    """
+    tags, since = read_tags(request.tags), _since(request.since)
+    wanted = RunFilter(status=request.state, text=request.title, since=since, tags=tags)
+
+    async def look(runs: Runs, server: Server) -> int:
+        found = await runs.list_runs(limit=request.limit, wanted=wanted)
+        if output.is_json:
+            output.document([run.to_json() for run in found])
+        elif found:
+            output.show(_table(found))
+            for parked in await runs.parked():
+                output.say(parked_line(parked))
+            if url := server.runs_url():
+                output.say(f"Temporal UI: {url}")
+        else:
+            output.say("there are no runs here yet" if wanted == RunFilter() else "no run matches")
+        return ExitCode.COMPLETED
+
+    return _look(look, output)
+
+
+def _since(text: str | None) -> float | None:
+    """Return a time in seconds since the epoch: that of a duration ago, or that of a local or RFC 3339 time."""
+    if text is None:
+        return None
+    with suppress(ValueError):
+        return time.time() - parse_duration(text).total_seconds()
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        hint = "a duration such as 2h or 7d, or a time such as 2026-11-23 or 2026-11-23T08:00:00Z"
+        raise CommandRefused(f"--since takes {hint}, not {text!r:.80}") from None
+
+
+def status(request: LookRequest, output: Output) -> int:
+    """Shows how a run is doing; the exit code is that of the run, 0 while it goes on."""
+
+    def show(view: RunView, document: Document, server: Server) -> int:
+        if output.is_json:
+            output.document(document)
+        else:
+            url = server.run_url(view.workflow_id, run_id=view.run_id)
+            _tell_status(view, document, output, url=url, is_all=request.is_all)
+        return exit_code_of(view.status)
+
+    return _read(request, output, show)
+
+
+def result(request: LookRequest, output: Output) -> int:
+    """Shows what a run made; the exit code is that of the run, 0 while it goes on."""
+    if request.is_full and output.is_json:
+        return _stream_result(request, output)
+
+    def show(view: RunView, document: Document, _: Server) -> int:
+        if output.is_json:
+            output.document(document)
+        else:
+            tell_result(view, document, output)
+        return exit_code_of(view.status)
+
+    return _read(request, output, show)
+
+
+def _stream_result(request: LookRequest, output: Output) -> int:
+    """Writes the document with every node and every value, which may be too large for the memory."""
+
+    async def look(runs: Runs, _: Server) -> int:
+        view = await runs.feed(request.workflow_id).read()
+        await output.stream(runs.full_document(view))
+        return exit_code_of(view.status)
+
+    return _look(look, output)
+
+
+def graph(request: LookRequest, output: Output) -> int:
+    """Draws the graph of a run with its states; 0 whatever became of the run."""
+
+    async def look(runs: Runs, _: Server) -> int:
+        view = await runs.feed(request.workflow_id).read()
+        if request.format == "json":
+            await output.stream(_graph_parts(runs.graph(view)))
+        else:
+            _draw(view, request.format, output)
+        return ExitCode.COMPLETED
+
+    return _look(look, output)
+
+
+async def _graph_parts(listing: GraphListing) -> AsyncIterator[tuple[str, Any]]:
+    yield "nodes", Elements(listing.nodes())
+    yield "edges", Elements(listing.edges())
+    if listing.notes:
+        yield "notes", listing.notes
+
+
+def _draw(view: RunView, drawing: str, output: Output) -> None:
+    """Writes a picture of a run: of one with many nodes, boxes that stand for several."""
+    picture = picture_of(view.scheduler) if view.scheduler else view.graph()
+    output.say((svg if drawing == "svg" else mermaid)(picture))
+    if is_folded(picture) and view.scheduler:
+        total, run = view.scheduler.counts().total(), one_line(view.workflow_id)
+        boxes = f"{len(picture['nodes']):,} box{'es' if len(picture['nodes']) > 1 else ''}"
+        output.tell(
+            f"{total:,} nodes are drawn as {boxes}; `dagwright graph {run} --format json` lists every node and edge, "
+            f"`dagwright node {run} NODE` tells all of one"
+        )
+
+
+def node(request: LookRequest, output: Output) -> int:
+    """Shows one node or item, wherever it runs; 0 whatever became of it.
+
+    Raises:
+        CommandRefused: the run has no such node, or does not know it yet.
+    """
+
+    async def look(runs: Runs, _: Server) -> int:
+        try:
+            found = await look_at_node(runs, request.workflow_id, request.node, full=request.is_full)
+        except NodeUnknown as unknown:
+            raise CommandRefused(str(unknown), status="not_found") from None
+        if output.is_json:
+            output.document(found.document)
+        else:
+            _tell_node(str(found.document["id"]), found.document, found.notes, output)
+        return ExitCode.COMPLETED
+
+    return _look(look, output)
+
+
+def _read(request: LookRequest, output: Output, show: Callable[[RunView, Document, Server], int]) -> int:
+    """Looks at a run with its values, those of the payload store too."""
+
+    async def look(runs: Runs, server: Server) -> int:
+        view = await runs.feed(request.workflow_id).read()
+        document: Document = await runs.document(view, full=request.is_full)
+        if any(note["code"] == _NO_WORKER for note in document["notes"]) and is_worker_starting(load_settings()):
+            document = without_early_alarm(document)
+        return show(view, document, server)
+
+    return _look(look, output)
+
+
+def without_early_alarm(document: Document) -> Document:
+    """Return a document that reports a missing worker as one that is starting."""
+    notes = [note for note in document["notes"] if note["code"] != _NO_WORKER]
+    words = STARTING_WORDS
+    nodes = {
+        name: {**node, "reason": words} if (node["reason"] or "").startswith("no worker for ") else node
+        for name, node in document["nodes"].items()
+    }
+    starting = {"code": "worker_starting", "node": None, "message": words}
+    return {**document, "nodes": nodes, "notes": [*notes, starting]}
+
+
+def _look(look: Callable[[Runs, Server], Awaitable[int]], output: Output) -> int:
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        async with connected_to_read(settings, output) as connection:
+            return await look(open_runs(connection, settings), connection.server)
+
+    return run_async(work, output)
+
+
+def _table(runs: Sequence[RunSummary]) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    has_sessions = any(run.session is not None for run in runs)
+    for name in ("run", "state", "title", "started", "took", "nodes", *(("session",) if has_sessions else ())):
+        table.add_column(name, overflow="fold")
+    for run in runs:
+        took = (run.ended_at or 0.0) - (run.started_at or 0.0)
+        table.add_row(
+            Text(run.workflow_id),
+            Text(run.status.replace("_", " "), style=RUN_STYLES.get(run.status, "red")),
+            Text(one_line(run.title or "", limit=60)),
+            local_date(run.started_at) if run.started_at is not None else "",
+            format_duration(took) if run.ended_at else "",
+            f"{run.nodes_done:,}/{run.nodes_total:,}",
+            *((Text(one_line(run.session or "", limit=60)),) if has_sessions else ()),
+        )
+    return table
+
+
+def _tell_status(view: RunView, document: Document, output: Output, *, url: str | None, is_all: bool = False) -> None:
+    """Shows a run as a table of its nodes."""
+    output.say(with_link(summary_line(view, document), url))
+    for line in filter(None, [phase_line(document, is_closed=view.is_closed), *reason_lines(document)]):
+        output.say(line)
+    _tell_nodes(view, document, output, is_all=is_all)
+    for request in document["waiting_for"][:_REQUESTS_SHOWN]:
+        until = deadline_words(request, now=time.time())
+        output.say(f"{asking_line(request)}{f' ({until})' if until else ''}")
+        for line in lines_behind(request):
+            output.say(f"  {line}")
+        output.say(f"  {answer_words(request)}")
+    if (left := len(document["waiting_for"]) - _REQUESTS_SHOWN) > 0:
+        output.say(f"and {left:,} more requests; `dagwright inbox` has all")
+    for line in bound_lines(document.get("lookups", [])):
+        output.say(line)
+    if view.is_closed:
+        _tell_answers(view, output)
+    for line in usage_lines(document):
+        output.say(line)
+    tell_run_error(document, output)
+    for note in document["notes"]:
+        output.say(f"note: {one_line(note['message'], limit=1_000)}")
+
+
+def _tell_nodes(view: RunView, document: Document, output: Output, *, is_all: bool) -> None:
+    """Show the nodes of a run as a table; of large maps what `status_rows` chooses."""
+    table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("", "node", "tool", "attempts", f"time ({zone_at(time.time())})", ""):
+        table.add_column(name, overflow="fold")
+    rows = status_rows(document["nodes"], lambda name: _node_of(view, name), is_all=is_all)
+    for line in rows.counts:
+        output.say(line)
+    for name in rows.names:
+        node = document["nodes"][name]
+        status = node_status(node)
+        mark, style = MARKS[status]
+        call = view.pending.get(name) if node["status"] == "running" else None
+        in_flight = call_words(call, now=time.time()) if call is not None else ""
+        table.add_row(
+            Text(f"{mark} {status.value}", style=style),
+            Text(one_line(name)),
+            Text(one_line(what_words(node["tool"] or "", node["title"], kind=_kind_of(view, name)))),
+            str(max(node["attempts"], call.attempt if call is not None else 0) or ""),
+            _clock(node),
+            Text(one_line("; ".join(filter(None, [in_flight, node_words(node), hand_words(node)])))),
+        )
+    if document["nodes"]:
+        output.show(table)
+    if rows.left_out:
+        command = f"dagwright status {one_line(view.workflow_id)} --all"
+        output.say(f"{rows.left_out:,} items are not listed; `{command}` lists them")
+
+
+def _tell_answers(view: RunView, output: Output) -> None:
+    """Says who answered what a run asked; what nobody was asked any more is left out."""
+    closed = view.scheduler.requests.closed.items() if view.scheduler is not None else ()
+    told = [(name, closing) for name, closing in closed if closing.how != "closed"]
+    for name, closing in told[:_REQUESTS_SHOWN]:
+        output.say(f"{one_line(name)}: {one_line(closing_words(closing.to_json()), limit=300)}")
+    if len(told) > _REQUESTS_SHOWN:
+        output.say(
+            f"and {len(told) - _REQUESTS_SHOWN:,} more answers; `dagwright why {one_line(view.workflow_id)}"
+            " --node N` tells those of a node"
+        )
+
+
+def _node_of(view: RunView, name: str) -> str:
+    """Return the ID of the node that a name of the document belongs to."""
+    if view.scheduler is None or view.scheduler.record_of(name) is None:
+        return name
+    return view.scheduler.node_of(name).id
+
+
+def _kind_of(view: RunView, task_id: str) -> str:
+    """Returns the kind of a node or item; those that the run itself does not hold call tools."""
+    known = view.scheduler is not None and view.scheduler.record_of(task_id) is not None
+    return view.scheduler.node_of(task_id).kind if known and view.scheduler is not None else "tool"
+
+
+def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[str, Any]], output: Output) -> None:
+    """Shows all that is known of a node, a line for each thing, its result last."""
+    title = f" ({one_line(node['title'])})" if node["title"] else ""
+    output.say(f"{one_line(node_id)}{title}: {node_status(node).value}")
+    error, cached, reused = node["error"] or {}, node["lineage"].get("cached"), node["lineage"].get("reused")
+    facts = {
+        "run": node.get("workflow_id"),
+        "tool": node["tool"],
+        "agent": node["lineage"].get("agent"),
+        "attempts": node["attempts"] or None,
+        "items": item_words(node),
+        "started": node["started_at"] and local_date(seconds_of(node["started_at"])),
+        "ended": node["ended_at"] and local_date(seconds_of(node["ended_at"])),
+        "from the cache": cached and _cached_words(cached),
+        "reused from": reused and f"{reused['node']} of the run {reused['workflow_id']}",
+        "needs": ", ".join(node["lineage"]["inputs"]),
+        "by hand": "; ".join(map(step_words, node["lineage"].get("by_hand", ()))),
+        "decided": "; ".join(map(closing_words, node["lineage"].get("answers", ()))),
+        "waits for" if node["status"] == "waiting" else "because": (node["reason"] or "").removeprefix("waits for "),
+        "error": f"{error['code']}: {node_words(node)}" if error and "traceback" not in error else None,
+        "blocked by": ", ".join(node["blocked_by"]),
+        "partial": "yes" if node["partial"] else None,
+        "message": node.get("message"),
+        **seen_words(node["lineage"]),
+        "used": usage_words(node["usage"]) if "usage" in node else None,
+    }
+    for name, fact in facts.items():
+        if fact:
+            output.say(f"{name}: {one_line(str(fact), limit=10_000)}")
+    if "traceback" in error:
+        # Too long for a line, and its lines are its own.
+        output.say(terminal_text(f"error: {error['code']}: {error['message']}\n{error['traceback']}".rstrip()))
+    for failure in node.get("failed_items", ()):
+        output.say(one_line(failed_items_words(failure), limit=10_000))
+    for note in notes:
+        output.say(f"note: {one_line(note['message'], limit=1_000)}")
+    if node["status"] == "completed":
+        output.say(terminal_text(_result_text(node["result"])))
+
+
+def _result_text(result: Any) -> str:
+    """Returns a result for people; of an object with texts of several lines each field by itself, texts as they are."""
+    if not isinstance(result, Mapping) or not any(isinstance(each, str) and "\n" in each for each in result.values()):
+        return value_text(result)
+    texts = [(name, value_text(value)) for name, value in result.items()]
+    return "\n".join(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}" for name, text in texts)
+
+
+def _cached_words(cached: Mapping[str, Any]) -> str:
+    made = local_date(seconds_of(cached["made_at"]))
+    return f"made {made} by {cached['node']} of the run {cached['workflow_id']}"
+
+
+def _clock(node: Mapping[str, Any]) -> str:
+    if node["started_at"] is None:
+        return ""
+    started = local_time(seconds_of(node["started_at"]))
+    return f"{started} – {local_time(seconds_of(node['ended_at']))}" if node["ended_at"] else started

@@ -1,0 +1,102 @@
+"""Calls whose worker died: told at once, although the server notices only when the next heartbeat stays away.
+
+A worker's identity names its process and its machine. Where that machine is this one, the kernel knows whether the
+process lives; of workers on other machines nothing is said.
+"""
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from dagwright.core.boundary.limits import activity_id
+from dagwright.core.boundary.usage import USAGE_PLACE, started_attempt
+from dagwright.core.model.tools import Effects
+from dagwright.history.pending_activities import PendingCall
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.progress import LOST, LOST_FOR_GOOD
+from dagwright.protocol.messages import MessageInvalid, read_message
+from dagwright.server.pollers import is_dead_here
+
+LOOK_PAUSE_S = 2.0
+"""Rest between two looks; each costs the server a `describe`."""
+
+_STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+
+
+class LostCalls:
+    """Watches one run for calls whose worker died."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._looked_at = 0.0
+        self._lost: Mapping[str, PendingCall] = {}
+
+    async def marked(self, view: RunView) -> RunView:
+        """Returns the view with its lost calls marked as such."""
+        is_any_running = any(call.state == "started" for call in view.pending.values())
+        if is_any_running and time.monotonic() - self._looked_at > LOOK_PAUSE_S:
+            self._looked_at = time.monotonic()
+            self._lost = await self._look(view)
+        pending = {task_id: self._marked(task_id, call) for task_id, call in view.pending.items()}
+        return replace(view, pending=pending) if self._lost else view
+
+    def _marked(self, task_id: str, call: PendingCall) -> PendingCall:
+        lost = self._lost.get(task_id)
+        is_same = lost is not None and (call.state, call.attempt) == ("started", lost.attempt)
+        return lost if lost is not None and is_same else call
+
+    async def _look(self, view: RunView) -> Mapping[str, PendingCall]:
+        handle = self._client.get_workflow_handle(view.workflow_id, run_id=view.run_id)
+        try:
+            description = await handle.describe()
+        except RPCError:
+            # What the feed waits patiently for is no news here.
+            return self._lost
+        calls = {call.activity_id: call for call in description.raw_description.pending_activities}
+        call_of = view.scheduler.call_of_task if view.scheduler is not None else str
+        names = {task_id: activity_id(call_of(task_id)) for task_id in view.pending}
+        return {
+            task_id: _lost_call(calls[name], view)
+            for task_id, name in names.items()
+            if name in calls and _is_lost(calls[name])
+        }
+
+
+def _is_lost(call: PendingActivityInfo) -> bool:
+    return call.state == _STARTED and is_dead_here(call.last_worker_identity)
+
+
+def _lost_call(call: PendingActivityInfo, view: RunView) -> PendingCall:
+    tools = view.scheduler.plan.tools if view.scheduler else {}
+    tool = tools.get(call.activity_type.name)
+    is_last = call.maximum_attempts != 0 and call.attempt >= call.maximum_attempts
+    is_write = tool is not None and tool.effects is Effects.WRITE
+    is_final = is_last or (tool is not None and is_write and (tool.is_foreign or _was_called(call)))
+    return PendingCall(
+        attempt=call.attempt,
+        state=LOST_FOR_GOOD if is_final else LOST,
+        next_attempt_at=_noticed_at(call),
+    )
+
+
+def _was_called(call: PendingActivityInfo) -> bool:
+    """Return whether the worker recorded that it calls the tool of a `write`."""
+    details = call.heartbeat_details.payloads
+    with suppress(MessageInvalid):
+        return started_attempt([read_message(each) for each in details[: USAGE_PLACE + 1]]) is not None
+    return True
+
+
+def _noticed_at(call: PendingActivityInfo) -> float | None:
+    """Returns when the server gives the attempt up, in seconds since the epoch, if it says how it decides that."""
+    patience_s = call.activity_options.heartbeat_timeout.ToNanoseconds() / 1e9
+    if not patience_s:
+        return None
+    last = max(call.last_heartbeat_time.ToNanoseconds(), call.last_started_time.ToNanoseconds()) / 1e9
+    return last + patience_s

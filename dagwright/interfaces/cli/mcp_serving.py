@@ -1,0 +1,81 @@
+"""`mcp`: serves clients of the Model Context Protocol, by standard input and output or by HTTP."""
+
+import socket
+from contextlib import AsyncExitStack
+
+from dagwright.client.runs import open_runs
+from dagwright.client.sessions import Sessions
+from dagwright.client.steering import Steering
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.connecting import command_settings
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.hosting import (
+    connected_to_run,
+    served_here_or_elsewhere,
+    settings_with_plans,
+    templates_of,
+)
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.requests import McpRequest
+from dagwright.interfaces.mcp import PATH, Wire, create_server, serve_http, serve_stdio
+from dagwright.toolset.toolset import load_toolset, references_of
+from dagwright.worker.listening import PortTaken, address_of, is_of_this_machine, opened_socket
+
+
+def mcp(request: McpRequest, output: Output) -> int:
+    """Serves until the client goes, or until SIGINT or SIGTERM; runs go on by other workers then.
+
+    Raises:
+        CommandRefused: nobody can listen there.
+        TemplatesUnreadable: the folder of plans cannot be read or has no plan.
+    """
+    # Before tools are imported, which may print.
+    wire = None if request.is_http else Wire()
+    settings = settings_with_plans(command_settings(), request.plans)
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    plans = templates_of(settings, toolset)
+    listener = _listener(request) if request.is_http else None
+
+    async def work(farewell: Farewell) -> int:
+        async with connected_to_run(settings, toolset, is_comparing=False) as connection, AsyncExitStack() as stack:
+            is_serving = request.is_serving
+            if is_serving:
+                worker = served_here_or_elsewhere(connection.client, toolset, settings=settings, report=output.tell)
+                is_serving = await stack.enter_async_context(worker)
+            runs = open_runs(connection, settings)
+            server = create_server(
+                runs=runs,
+                sessions=Sessions(connection, runs, task_queue=settings.task_queue),
+                steering=Steering(connection),
+                toolset=toolset,
+                templates=plans if plans is not None else {},
+                is_serving=is_serving,
+            )
+            if wire is not None:
+                await serve_stdio(server, wire)
+            elif listener is not None:
+                output.tell(f"MCP server at {address_of(listener)}{PATH}; Ctrl-C ends it")
+                await serve_http(server, listener, host=request.host)
+            farewell.way_out.open(ExitCode.COMPLETED)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def _listener(request: McpRequest) -> socket.socket:
+    """Returns where it listens: only to this machine, unless somebody says that others may.
+
+    Raises:
+        CommandRefused: it cannot, or others could do all.
+    """
+    try:
+        listener = opened_socket(request.host, request.port)
+    except PortTaken as error:
+        raise CommandRefused(str(error)) from None
+    if request.needs_keys and not is_of_this_machine(listener):
+        listener.close()
+        raise CommandRefused(
+            f"whoever reaches {request.host} could do all, for the MCP server has no keys: say --no-keys if something "
+            "before it asks who calls"
+        )
+    return listener

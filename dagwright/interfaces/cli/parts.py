@@ -1,0 +1,75 @@
+"""`up` and `down`: the server, a worker and the gateway in the background; `down` ends a search server too."""
+
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.background import start_gateway, start_worker
+from dagwright.interfaces.cli.background_settings import refuse_other_settings
+from dagwright.interfaces.cli.connecting import command_settings
+from dagwright.interfaces.cli.exits import ExitCode
+from dagwright.interfaces.cli.hosting import settings_with_plans, templates_of
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.requests import UpRequest
+from dagwright.search.server import LocalSearch
+from dagwright.server import LocalServer, open_connection
+from dagwright.server.retained import claim_store
+from dagwright.server.store_notes import check_store
+from dagwright.toolset.toolset import load_toolset, references_of
+
+
+def up(request: UpRequest, output: Output) -> int:
+    """Starts server, worker and gateway, or finds them; they run until `down`, and a second time changes nothing.
+
+    Raises:
+        CommandRefused: the gateway does not start, or what runs there has other settings.
+        TemplatesUnreadable: the folder of plans cannot be read or has no plan.
+    """
+    settings = settings_with_plans(command_settings(), request.plans)
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    # Before anything starts: the gateway reports problems in its log only.
+    templates_of(settings, toolset)
+    refuse_other_settings(settings)
+
+    async def work(_: Farewell) -> int:
+        async with open_connection(settings) as connection:
+            await check_store(connection.client, toolset.store, task_queue=settings.task_queue)
+            await claim_store(toolset.store, connection.client)
+            worker, is_new = await start_worker(settings, toolset)
+            LocalServer(settings).keep()
+            program = LocalServer(settings).program() if connection.server.pid is not None else None
+            gateway, is_new_gateway = await start_gateway(settings, toolset, port=request.port)
+        server = connection.server
+        if output.is_json:
+            document: dict[str, str | None] = {"status": "up", "address": server.address, "namespace": server.namespace}
+            document |= {"url": f"{gateway}/v1"}
+            document |= {"ui_url": server.ui_url, "worker_log": str(worker.log_path), "temporal": program}
+            output.document(document)
+        else:
+            output.say(f"server at {server.address}, namespace {server.namespace}")
+            if program is not None:
+                output.say(f"temporal program: {program}")
+            output.say(f"worker {'started' if is_new else 'runs already'}; its log: {worker.log_path}")
+            output.say(f"API at {gateway}/v1{'' if is_new_gateway else ', which runs already'}")
+            output.say(f"console at {gateway}/console/")
+            if server.ui_url:
+                output.say(f"Temporal UI: {server.ui_url}")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def down(_: None, output: Output) -> int:
+    """Ends the workers, the gateway, the server and the search server of this folder; 0 too if there were none."""
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        ended = await LocalServer(settings).stop()
+        # Behind the workers: a worker that ends in good order may still ask it.
+        if await LocalSearch.of(settings).stop():
+            ended.append("search")
+        message = f"ended: {', '.join(ended)}" if ended else "nothing was running here"
+        if output.is_json:
+            output.document({"status": "down", "ended": ended, "message": message})
+        else:
+            output.say(message)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)

@@ -1,0 +1,249 @@
+"""What of a run is shown: rows of a tree, groups for what does not fit, counts and time to go. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.graph import levels_of
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.worker_results import status_shown
+from dagwright.core.scheduler.map_batches import items_done, shown_items
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.history.pending_activities import PendingCall
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.wording import counts_shown, failure_words, record_words, what_words
+
+MAX_INDENT = 8
+"""Deeper trees are shown flat from there on: a chain of 50 would leave no room for words."""
+
+LOST = "lost"
+"""State of a call whose worker died, which the server does not know yet; it will be tried again."""
+LOST_FOR_GOOD = "lost_for_good"
+"""The same of one that will not be tried again: a `write`, or the last attempt of a call."""
+
+_IMPORTANCE = (
+    NodeStatus.FAILED,
+    NodeStatus.RUNNING,
+    NodeStatus.WAITING,
+    NodeStatus.READY,
+    NodeStatus.CANCELLED,
+    NodeStatus.BLOCKED,
+    NodeStatus.COMPLETED,
+    NodeStatus.PENDING,
+    NodeStatus.SKIPPED,
+    NodeStatus.SUPERSEDED,
+)
+"""Which rows are kept when not all fit, the most wanted first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A node, an item of one, or a group of those that do not fit.
+
+    Args:
+        indent: depth in the tree.
+        name: id of the node or item, or how many a group holds.
+        what: its tool and what it is for.
+        elapsed_s: seconds it took, or has taken so far.
+        detail: progress, error, or what it waits for.
+        order: place in the tree.
+    """
+
+    status: NodeStatus
+    indent: int
+    name: str
+    what: str = ""
+    attempts: int = 0
+    elapsed_s: float | None = None
+    detail: str = ""
+    done: int | None = None
+    total: int | None = None
+    eta_s: float | None = None
+    order: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """A whole run at one moment: rows in the order of the tree, counts of all nodes by state."""
+
+    rows: Sequence[Row]
+    groups: Sequence[Row]
+    counts: Mapping[NodeStatus, int]
+    done: int
+    total: int
+    eta_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TreePlace:
+    """Where a node stands in the tree."""
+
+    number: int
+    indent: int
+
+
+def tree_of(plan: CompiledPlan) -> list[TreePlace]:
+    """Returns all nodes as a tree: each under the last of its dependencies by level, roots in plan order."""
+    count = plan.written_count
+    dependencies = [[number for number in node.dependencies if number < count] for node in plan.nodes[:count]]
+    levels = levels_of(dependencies) or [0] * len(dependencies)
+    children: dict[int, list[int]] = {}
+    for number, needed in enumerate(dependencies):
+        parent = max(needed, key=lambda other: (levels[other], -other), default=-1)
+        children.setdefault(parent, []).append(number)
+    places = []
+    stack = [(number, 0) for number in reversed(children.get(-1, []))]
+    while stack:
+        number, depth = stack.pop()
+        places.append(TreePlace(number, min(depth, MAX_INDENT)))
+        stack += [(child, depth + 1) for child in reversed(children.get(number, []))]
+    return places
+
+
+def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: int) -> RunProgress:
+    """Returns what to show of a run.
+
+    Args:
+        view: the run, whose plan is known.
+        tree: `tree_of` its plan.
+        now: seconds since the epoch.
+        room: rows that fit, groups included.
+    """
+    scheduler = view.scheduler
+    assert scheduler is not None
+    counts = counts_shown(scheduler)
+    rows = _chosen_nodes(scheduler, tree, room=max(room, 4))
+    shown = [_node_row(view, place, order=order, now=now) for order, place in rows]
+    left = counts - Counter(row.status for row in shown)
+    groups = [Row(status, 0, f"{left[status]:,} more", detail=status.value) for status in _IMPORTANCE if left[status]]
+    items = _item_rows(view, rows, now=now, room=room - len(shown) - len(groups))
+    done = sum(count for status, count in counts.items() if _is_done(status))
+    return RunProgress(
+        rows=sorted([*shown, *items], key=lambda row: row.order),
+        groups=groups,
+        counts=counts,
+        done=done,
+        total=counts.total(),
+        eta_s=None if view.is_closed else _eta_s(view.started_at, now, done=done, total=counts.total()),
+    )
+
+
+def _chosen_nodes(scheduler: Scheduler, tree: Sequence[TreePlace], *, room: int) -> list[tuple[int, TreePlace]]:
+    """Returns the places to show with their order; all if they fit, else the most wanted and room for groups."""
+    places = list(enumerate(tree))
+    if len(places) <= room:
+        return places
+    rank = {status: number for number, status in enumerate(_IMPORTANCE)}
+    kept = max(1, room - len(_IMPORTANCE) // 2)
+
+    def wanted(entry: tuple[int, TreePlace]) -> tuple[int, float, int]:
+        record = scheduler.records[entry[1].number]
+        # Of what is finished the newest, of what has not begun the next.
+        return rank[status_shown(record)], -(record.ended_at or 0.0), entry[0]
+
+    return sorted(sorted(places, key=wanted)[:kept])
+
+
+def _node_row(view: RunView, place: TreePlace, *, order: int, now: float) -> Row:
+    scheduler = view.scheduler
+    assert scheduler is not None
+    node, record = scheduler.plan.nodes[place.number], scheduler.records[place.number]
+    row = Row(
+        status=status_shown(record),
+        indent=place.indent,
+        name=node.id,
+        what=what_words(node.tool, node.title, kind=node.kind),
+        attempts=record.attempts,
+        elapsed_s=_elapsed_s(record, now),
+        detail=_detail(record, view.pending.get(node.id), now=now),
+        order=order * 1_000_000,
+    )
+    if not record.items:
+        pending = view.pending.get(node.id)
+        return replace(row, attempts=max(row.attempts, pending.attempt)) if pending else row
+    done, total = items_done(record)
+    eta = None if record.status.is_final else _eta_s(record.started_at, now, done=done, total=total)
+    return replace(row, done=done, total=total, eta_s=eta)
+
+
+def _item_rows(view: RunView, rows: Sequence[tuple[int, TreePlace]], *, now: float, room: int) -> list[Row]:
+    """Returns rows of items that failed or run, as far as there is room."""
+    scheduler = view.scheduler
+    assert scheduler is not None
+    found: list[Row] = []
+    for order, place in rows:
+        node, record = scheduler.plan.nodes[place.number], scheduler.records[place.number]
+        for index, item in enumerate(shown_items(record)):
+            if item.record.status not in (NodeStatus.FAILED, NodeStatus.RUNNING, NodeStatus.WAITING):
+                continue
+            task_id = f"{node.id}[{item.key}]"
+            pending = view.pending.get(task_id)
+            found.append(
+                Row(
+                    status=item.record.status,
+                    indent=min(place.indent + 1, MAX_INDENT),
+                    name=task_id,
+                    attempts=max(item.record.attempts, pending.attempt if pending else 0),
+                    elapsed_s=_elapsed_s(item.record, now),
+                    detail=_detail(item.record, pending, now=now),
+                    order=order * 1_000_000 + index + 1,
+                )
+            )
+    found.sort(key=lambda row: (row.status is not NodeStatus.FAILED, row.order))
+    return found[: max(room, 0)]
+
+
+def _is_done(status: NodeStatus) -> bool:
+    """Tells whether a node came to an end of its own: one that was cancelled did not."""
+    return status.is_final and status is not NodeStatus.CANCELLED
+
+
+def _detail(record: Record, pending: PendingCall | None, *, now: float) -> str:
+    if record.status is NodeStatus.RUNNING and pending is not None:
+        return call_words(pending, now=now)
+    return record_words(record)
+
+
+def call_words(call: PendingCall, *, now: float) -> str:
+    """Returns what the server says of a call in flight: why it failed before and when it is tried again, or nothing."""
+    if call.state == "backing_off":
+        wait_s = max(0.0, (call.next_attempt_at or now) - now)
+        return f"again in {format_duration(wait_s)}: {failure_words(call.last_failure or 'it failed')}"
+    if call.state in (LOST, LOST_FOR_GOOD):
+        return f"was running when its worker died; {lost_words(call, now=now)}"
+    if call.state == "cancelling":
+        return "stopping"
+    return failure_words(call.last_failure or "")
+
+
+def lost_words(call: PendingCall, *, now: float) -> str:
+    """Returns what becomes of a call whose worker died: the server notices when the next heartbeat stays away."""
+    what = "it is tried again" if call.state == LOST else "it fails"
+    if call.next_attempt_at is None:
+        return f"{what} when the server notices"
+    return f"{what} at the latest in {format_duration(max(0.0, call.next_attempt_at - now))}"
+
+
+def _elapsed_s(record: Record, now: float) -> float | None:
+    if record.started_at is None:
+        return None
+    return max(0.0, (record.ended_at if record.ended_at is not None else now) - record.started_at)
+
+
+def _eta_s(started_at: float | None, now: float, *, done: int, total: int) -> float | None:
+    """Returns seconds to go at the pace so far; nothing is said before a tenth of many is done."""
+    if started_at is None or total < 10 or done * 10 < total or done == total:
+        return None
+    return (now - started_at) / done * (total - done)
+
+
+def format_duration(seconds: float) -> str:
+    """Returns seconds as `320 ms`, `3.2 s`, `4 min 5 s` or `2 h 5 min`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"

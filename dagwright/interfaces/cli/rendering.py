@@ -1,0 +1,271 @@
+"""The picture of a run on a terminal: a header, a tree of nodes with states and times, counts and time to go."""
+
+import time
+from collections.abc import Sequence
+from textwrap import wrap
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.states import NodeStatus
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.output import one_line, terminal_text
+from dagwright.interfaces.cli.progress import Row, RunProgress, TreePlace, format_duration, progress_of, tree_of
+from dagwright.interfaces.cli.request_words import Request, answer_words, asking_line, deadline_words, option_lines
+from dagwright.interfaces.cli.round_picture import rounds_table
+from dagwright.interfaces.cli.round_words import calls_of, rounds_of
+
+MARKS = {
+    NodeStatus.PENDING: ("·", "dim"),
+    NodeStatus.READY: ("○", "cyan"),
+    NodeStatus.RUNNING: ("●", "bold cyan"),
+    NodeStatus.WAITING: ("◔", "yellow"),
+    NodeStatus.COMPLETED: ("✓", "green"),
+    NodeStatus.FAILED: ("✗", "bold red"),
+    NodeStatus.SKIPPED: ("↷", "dim"),
+    NodeStatus.BLOCKED: ("⊘", "magenta"),
+    NodeStatus.CANCELLED: ("⊗", "yellow"),
+    NodeStatus.SUPERSEDED: ("↺", "dim"),
+}
+"""State of a node -> its sign and style; the state is told by the sign too, so that no colour is needed."""
+
+RUN_STYLES = {"completed": "green", "running": "cyan", "cancelled": "yellow", "waiting": "yellow"}
+_FRAME_ROWS = 6
+_BAR_CELLS = 20
+_NOTES_SHOWN = 2
+_REQUESTS_SHOWN = 3
+_ANSWER_ROWS = 2
+"""Lines that the command takes that answers a request, which may not be cut."""
+_QUESTION_ROWS = 4
+"""Lines that a question may take: what comes near a name, or tells two of one name apart, stands at its end."""
+_ROWS_OF_OPTION = 2
+_INDENT = "  "
+_LEAST_WIDTH = 20
+_LEAST_OPTIONS = 2
+"""Lines that the options of one request may take however little room there is."""
+_SHARE_OF_ANSWER = 3
+"""Of the lines of a terminal a third is for an answer that is being written."""
+_NOTE_ROWS = 3
+"""Lines that a note takes on a terminal: what is wrong and the command that mends it, which may not be cut."""
+
+
+class Picture:
+    """Draws one run again and again; the shape of its tree is worked out once."""
+
+    def __init__(self) -> None:
+        self._tree: tuple[CompiledPlan, Sequence[TreePlace]] | None = None
+
+    def draw(
+        self,
+        view: RunView,
+        requests: Sequence[Request] = (),
+        *,
+        now: float,
+        height: int,
+        width: int = 80,
+        written: Sequence[Text] = (),
+    ) -> RenderableType:
+        """Returns the picture of a run.
+
+        Args:
+            requests: what is asked of people now; the oldest are shown with the commands that answer them.
+            written: the last lines of the answer, as far as a model has written it; whoever asked is told all of it
+                when the run has ended.
+            now: seconds since the epoch.
+            height, width: lines and columns of the terminal.
+        """
+        if view.scheduler is None:
+            sent = view.run_input
+            # Only a large plan, and one that was sent as written, has to be read before anything starts.
+            is_read = sent is not None and (sent.plan is not None or bool(sent.pages))
+            return Group(_header(view, now=now), Text("reading the plan" if is_read else "starting", style="dim"))
+        notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
+        asked = requests[:_REQUESTS_SHOWN]
+        # A half of the terminal is for all that is asked.
+        share = height // 2 // max(1, len(asked))
+        words = [_question_rows(request, now=now, width=width, most=share - _ANSWER_ROWS) for request in asked]
+        options = [
+            _option_rows(request, width=width, most=share - _ANSWER_ROWS - len(rows))
+            for request, rows in zip(asked, words, strict=True)
+        ]
+        questions = _questions(requests, words, options)
+        asked_rows = sum(map(len, words)) + sum(map(len, options)) + _ANSWER_ROWS * len(asked)
+        lines = () if view.is_closed else written
+        room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - asked_rows - len(lines)
+        if (rounds := rounds_of(view)) is not None:
+            # Of a run that has ended they are told whole below the picture.
+            shown = () if view.is_closed else (rounds_table(rounds, room=room, calls=calls_of(view, now=now)),)
+            return Group(_header(view, now=now), *shown, *questions, *notes, *lines)
+        if self._tree is None or self._tree[0] is not view.scheduler.plan:
+            self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
+        progress = progress_of(view, self._tree[1], now=now, room=room)
+        return Group(_header(view, now=now), _table(progress), _footer(progress), *questions, *notes, *lines)
+
+
+def _header(view: RunView, *, now: float) -> Table:
+    """Returns the first line: of a title that is too long the end is left out, never state and time."""
+    header = Table.grid(padding=(0, 2, 0, 0))
+    header.add_column()
+    header.add_column(no_wrap=True)
+    elapsed_s = (view.ended_at or now) - view.started_at if view.started_at is not None else None
+    header.add_row(
+        _cut(one_line(view.title or view.workflow_id), style="bold"),
+        Text.assemble(
+            (view.status.replace("_", " "), RUN_STYLES.get(view.status, "red")),
+            ("" if elapsed_s is None else f"  {format_duration(max(0.0, elapsed_s))}", "dim"),
+        ),
+    )
+    return header
+
+
+def _table(progress: RunProgress) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), expand=False)
+    # Where there is not enough room, rich narrows the widest of the columns that may wrap, and leaves the others alone:
+    # sign and time stay whole. The texts of the rest may not wrap for their part, so they are cut.
+    table.add_column(width=1, no_wrap=True)
+    table.add_column(max_width=44)
+    table.add_column(max_width=40)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    for row in [*progress.rows, *progress.groups]:
+        mark, style = MARKS[row.status]
+        table.add_row(
+            Text(mark, style=style),
+            _cut("  " * row.indent + one_line(row.name), style=style if row.status is NodeStatus.FAILED else ""),
+            _cut(one_line(row.what), style="dim"),
+            Text("" if row.elapsed_s is None else format_duration(row.elapsed_s), style="dim"),
+            _cut(_words(row), style="red" if row.status is NodeStatus.FAILED else "dim"),
+        )
+    return table
+
+
+def _cut(text: str, *, style: str) -> Text:
+    """Returns a text that ends in `…` where its column is too narrow."""
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _words(row: Row) -> str:
+    words = []
+    if row.total is not None and row.done is not None:
+        words.append(f"{_bar(row.done, row.total)} {row.done:,}/{row.total:,}")
+    if row.eta_s is not None:
+        words.append(f"about {format_duration(row.eta_s)} to go")
+    if row.attempts > 1:
+        words.append(f"attempt {row.attempts}")
+    if row.detail:
+        words.append(one_line(row.detail))
+    return "  ".join(words)
+
+
+def _bar(done: int, total: int) -> str:
+    filled = _BAR_CELLS * done // total if total else _BAR_CELLS
+    return "█" * filled + "░" * (_BAR_CELLS - filled)
+
+
+def _footer(progress: RunProgress) -> Text:
+    words = [f"{progress.done:,} of {progress.total:,} nodes"]
+    words += [f"{count:,} {status.value}" for status, count in progress.counts.items() if count]
+    if progress.eta_s is not None:
+        words.append(f"about {format_duration(progress.eta_s)} to go")
+    return Text("  ".join([words[0], *sorted(words[1:], reverse=True)]), style="dim", no_wrap=True)
+
+
+def _question_rows(request: Request, *, now: float, width: int, most: int) -> list[str]:
+    """Returns who is asked what, on a few lines; `most` of them, but one at least."""
+    until = deadline_words(request, now=now)
+    words = f"{asking_line(request)}  {until}" if until else asking_line(request)
+    return _wrapped(words, width=width, most=max(1, min(_QUESTION_ROWS, most)))
+
+
+def _option_rows(request: Request, *, width: int, most: int) -> list[str]:
+    """Returns the options of a request that need words, as many as there is room for beside the other requests.
+
+    Args:
+        most: lines that they may take, but for the first ones.
+    """
+    options = [
+        _wrapped(line, width=width - len(_INDENT), most=_ROWS_OF_OPTION if most > _LEAST_OPTIONS else 1)
+        for line in option_lines(request)
+    ]
+    rows = [row for option in options for row in option]
+    most = max(_LEAST_OPTIONS, most)
+    if len(rows) <= most:
+        return rows
+    shown: list[str] = []
+    left = len(options)
+    for option in options:
+        if len(shown) + len(option) >= most:
+            break
+        shown += option
+        left -= 1
+    return [*shown, f"and {left:,} more: dagwright inbox"]
+
+
+def _wrapped(text: str, *, width: int, most: int) -> list[str]:
+    """Returns a text on lines of a width, with `…` where it is cut."""
+    rows = wrap(text, max(width, _LEAST_WIDTH), break_on_hyphens=False)
+    return rows if len(rows) <= most else [*rows[: most - 1], " ".join(rows[most - 1 : most + 1])]
+
+
+def _questions(
+    requests: Sequence[Request], words: Sequence[Sequence[str]], options: Sequence[Sequence[str]]
+) -> list[RenderableType]:
+    """Returns what is asked of people, each with the command that answers it, which may not be cut.
+
+    Args:
+        words, options: of each request that is shown, lines for the question and for what can be selected.
+    """
+    shown: list[RenderableType] = []
+    for request, question, lines in zip(requests, words, options, strict=False):
+        asked = [_cut(line, style="yellow") for line in question]
+        choices = [_cut(f"{_INDENT}{line}", style="") for line in lines]
+        shown.append(Group(*asked, *choices, Text(f"{_INDENT}{answer_words(request)}", style="bold")))
+    if len(requests) > _REQUESTS_SHOWN:
+        left = len(requests) - _REQUESTS_SHOWN
+        shown.append(Text(f"and {left:,} more requests: dagwright inbox", style="yellow"))
+    return shown
+
+
+class LivePicture:
+    """Shows a picture on a terminal and keeps it up to date; log lines go above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._picture = Picture()
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop", transient=False)
+        self._shown: tuple[RunView, Sequence[Request]] | None = None
+        self._written = ""
+
+    def __enter__(self) -> "LivePicture":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, view: RunView, requests: Sequence[Request] = ()) -> None:
+        """Draws the run as it is now, with what it asks of people."""
+        self._shown = view, requests
+        picture = self._picture.draw(
+            view,
+            requests,
+            now=time.time(),
+            height=self._console.height,
+            width=self._console.width,
+            written=self._last_lines(),
+        )
+        self._live.update(picture, refresh=True)
+
+    def write(self, text: str) -> None:
+        """Draws the run with the end of its answer, as far as that is written."""
+        self._written = text
+        if self._shown is not None:
+            self.show(*self._shown)
+
+    def _last_lines(self) -> Sequence[Text]:
+        width, rows = self._console.width, self._console.height // _SHARE_OF_ANSWER
+        end = terminal_text(self._written[-width * rows :])
+        return [*Text(end).wrap(self._console, width)][-rows:] if end else ()

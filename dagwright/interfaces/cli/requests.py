@@ -1,0 +1,306 @@
+"""What a command was asked to do, as its module gets it from the command line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Literal
+
+from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.output import one_line
+from dagwright.planning.plan_and_execute.goals import Profile
+from dagwright.planning.rounds.rounds import Synthesis
+
+_FILES = frozenset({"plan", "file", "nodes", "plans", "inputs_file", "policy_file", "tools", "agents", "told"})
+"""Fields that name files: on Linux any bytes can be a name, and one that is not there is told as such."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """Arguments of `check`."""
+
+    plans: Sequence[str]
+    tools: Sequence[str]
+    dialect: str | None
+    context: Sequence[str]
+    any_tool: bool
+    is_mending: bool = False
+    agents: Sequence[str] = ()
+    policy_file: str | None = None
+    is_all_or_nothing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Arguments of `run`; `timeout` is a duration as written."""
+
+    plan: str
+    inputs: Sequence[str] = ()
+    inputs_file: str | None = None
+    context: Sequence[str] = ()
+    tools: Sequence[str] = ()
+    agents: Sequence[str] = ()
+    dialect: str | None = None
+    workflow_id: str | None = None
+    timeout: str | None = None
+    policy_file: str | None = None
+    budget: str | None = None
+    model: str | None = None
+    session: str | None = None
+    tags: Sequence[str] = ()
+    is_by_model: bool = False
+    is_all_or_nothing: bool = False
+    is_mending: bool = False
+    is_asking: bool = True
+    is_detached: bool = False
+    is_keeping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """Arguments of `list`; `since` is a duration or a time as written."""
+
+    limit: int
+    state: str | None = None
+    title: str | None = None
+    since: str | None = None
+    tags: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AskRequest:
+    """Arguments of `ask`; `timeout` and `worker_timeout` are durations as written."""
+
+    words: str
+    model: str | None = None
+    tools: Sequence[str] = ()
+    agents: Sequence[str] = ()
+    workflow_id: str | None = None
+    timeout: str | None = None
+    policy_file: str | None = None
+    budget: str | None = None
+    max_repairs: int | None = None
+    max_replans: int | None = None
+    profile: Profile | Literal["rounds"] = "plan"
+    rounds: int | None = None
+    worker_timeout: str | None = None
+    synthesis: Synthesis | None = None
+    context: Sequence[str] = ()
+    confidence: float | None = None
+    session: str | None = None
+    tags: Sequence[str] = ()
+    is_plan_only: bool = False
+    asks_first: bool = False
+    is_all_or_nothing: bool = False
+    is_asking: bool = True
+    is_detached: bool = False
+    is_keeping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """Arguments of `chat`; `timeout` and `worker_timeout` are durations as written, the first for each turn."""
+
+    session: str | None = None
+    profile: Profile | Literal["rounds"] = "plan"
+    rounds: int | None = None
+    worker_timeout: str | None = None
+    synthesis: Synthesis | None = None
+    model: str | None = None
+    tools: Sequence[str] = ()
+    agents: Sequence[str] = ()
+    timeout: str | None = None
+    policy_file: str | None = None
+    budget: str | None = None
+
+    def asking(self) -> AskRequest:
+        """Returns how each message is asked; its words are still missing."""
+        return AskRequest(
+            words="",
+            model=self.model,
+            timeout=self.timeout,
+            policy_file=self.policy_file,
+            budget=self.budget,
+            profile=self.profile,
+            rounds=self.rounds,
+            worker_timeout=self.worker_timeout,
+            synthesis=self.synthesis,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UpRequest:
+    """Arguments of `up`; `plans` and `port` as `serve` has them."""
+
+    tools: Sequence[str]
+    agents: Sequence[str]
+    plans: str | None = None
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServeRequest:
+    """Arguments of `serve`.
+
+    Args:
+        port: 0 for any free one; `None` for the usual one.
+        plans: folder of templates.
+        is_serving: whether a worker is in the same process.
+        needs_keys: whether there must be keys where others than this machine can reach it.
+        told: file to which its address is written, for the command that started it.
+    """
+
+    host: str
+    port: int | None
+    tools: Sequence[str] = ()
+    agents: Sequence[str] = ()
+    plans: str | None = None
+    is_serving: bool = True
+    needs_keys: bool = True
+    told: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LookRequest:
+    """Arguments of the commands that look at one run."""
+
+    workflow_id: str
+    is_full: bool = False
+    is_serving: bool = True
+    format: str = "mermaid"
+    node: str = ""
+    is_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequest:
+    """Arguments of `cancel`, `pause` and `resume`."""
+
+    workflow_id: str
+    reason: str | None
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TermsRequest:
+    """Arguments of `limits` and `policy`; `deadline` is a duration as written, or `none`; `budget` is as written."""
+
+    workflow_id: str
+    max_parallel: int | None = None
+    deadline: str | None = None
+    budget: str | None = None
+    policy_file: str | None = None
+    reason: str | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequest:
+    """Arguments of the commands that steer one node, as written; `arguments` and `result` are JSON texts."""
+
+    workflow_id: str
+    node: str
+    arguments: str | None = None
+    result: str | None = None
+    is_branch: bool = False
+    reason: str | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRequest:
+    """Arguments of `append`."""
+
+    workflow_id: str
+    file: str
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParkRequest:
+    """Arguments of `park` and `unpark`; without a tool `park` tells which are parked.
+
+    Args:
+        tools: values of `--tools`, where a tool of the user's own is looked up.
+        over: how long the release takes, as a duration.
+    """
+
+    tool: str | None
+    by: str | None = None
+    reason: str | None = None
+    tools: Sequence[str] = ()
+    over: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRequest:
+    """Arguments of `feedback`, as written; `data` and `arguments` are JSON texts, `nodes` is a file."""
+
+    workflow_id: str
+    request: str | None = None
+    is_for_all: bool = False
+    is_approved: bool = False
+    is_rejected: bool = False
+    is_remembered: bool = False
+    reason: str | None = None
+    selected: Sequence[str] = ()
+    text: str | None = None
+    nodes: str | None = None
+    data: str | None = None
+    arguments: str | None = None
+    by: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForkRequest:
+    """Arguments of `fork`."""
+
+    workflow_id: str
+    plan: str | None = None
+    inputs: Sequence[str] = ()
+    rerun: Sequence[str] = ()
+    is_yes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """Arguments of `session`; without a name it lists all of them."""
+
+    name: str | None
+    is_ending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRequest:
+    """Arguments of `inbox`; `older_than` is a duration as written."""
+
+    assignee: str | None = None
+    type: str | None = None
+    older_than: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class McpRequest:
+    """Arguments of `mcp`; `plans` is the folder of templates, and `needs_keys` as that of `serve`."""
+
+    tools: Sequence[str]
+    agents: Sequence[str]
+    plans: str | None
+    host: str
+    port: int
+    is_http: bool = False
+    is_serving: bool = True
+    needs_keys: bool = True
+
+
+def refuse_half_characters(request: object) -> None:
+    """Refuses a request with a text that is no UTF-8: no plan, no id and no history could hold it.
+
+    Raises:
+        CommandRefused: there is one.
+    """
+    for field in fields(request) if is_dataclass(request) else ():
+        value = getattr(request, field.name)
+        texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+        wrong = next((text for text in texts if any("\ud800" <= sign <= "\udfff" for sign in text)), None)
+        if wrong is not None and field.name not in _FILES:
+            raise CommandRefused(f"'{one_line(wrong, limit=60)}' is no UTF-8", status="invalid_field")

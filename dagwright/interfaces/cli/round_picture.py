@@ -1,0 +1,73 @@
+"""The live picture of a question that is answered in rounds: what is meant, each round, and its sub-goals."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.interfaces.cli.output import one_line
+from dagwright.interfaces.cli.round_words import LEFT_OUT, NO_CALLS, WORDS, RoundLine, lines_of, phase_words
+from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN
+
+_MARKS = {
+    "pending": ("·", "dim"),
+    "running": ("●", "bold cyan"),
+    "success": ("✓", "green"),
+    "partial": ("◐", "yellow"),
+    "failed": ("✗", "bold red"),
+    LEFT_OUT: ("…", "dim"),
+}
+"""State of a sub-goal -> its sign and style."""
+
+
+def rounds_table(told: Mapping[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> Table:
+    """Returns the rounds of a run, as many of the newest lines as there is room for.
+
+    Args:
+        told: the part `rounds` of a document.
+        room: lines that fit.
+        calls: of `calls_of`.
+    """
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    rows = [*_rows(told, calls)]
+    most = max(room, 4)
+    if len(rows) > most:
+        table.add_row("", _text(f"{len(rows) - most + 1:,} lines before", style="dim"))
+        rows = rows[1 - most :]
+    for mark, words in rows:
+        table.add_row(mark, words)
+    return table
+
+
+def _rows(told: Mapping[str, Any], calls: Mapping[str, str]) -> Iterator[tuple[Text, Text]]:
+    for line in lines_of(told):
+        if line.status:
+            yield _row(line, calls.get(line.key, "") if line.status == "running" else "")
+        elif line.action:
+            of = f"{line.name} of {told['max_rounds']}"
+            yield Text(""), _text(f"{of}: {line.words}" if line.is_taken else f"{of}, not taken: {line.words}", "bold")
+        else:
+            yield Text(""), _text(f"{line.name}: {line.words}")
+    # Of a run whose planner could not be read there is only that.
+    text = _text(phase_words(told), "dim")
+    # One of these at most is called at a time.
+    if call := next(filter(None, map(calls.get, (INTENTION, PLAN, ANSWER))), ""):
+        text.append(f"  {call}", style="yellow")
+    yield Text(""), text
+
+
+def _row(line: RoundLine, call: str) -> tuple[Text, Text]:
+    mark, style = _MARKS.get(line.status, ("?", ""))
+    text = _text(f"{line.name}: {line.about}" if line.about else line.name)
+    if line.words:
+        text.append(f"  {line.words}", style="red" if line.status == "failed" else "dim")
+    if call:
+        text.append(f"  {call}", style="yellow")
+    return Text(mark, style=style), text
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(one_line(text, limit=WORDS), style=style, no_wrap=True, overflow="ellipsis")

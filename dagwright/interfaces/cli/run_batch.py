@@ -1,0 +1,242 @@
+"""`run` of a `.jsonl` file: one run for each line, started together and followed in the order of the lines.
+
+Every line is prepared before the first run starts, so an invalid line starts nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dagwright.client.runs import IdInUse, IdInvalid, Origin, Runs, Started, open_runs
+from dagwright.client.turns import PreparedRun
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.compiled import first_of_model
+from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.connecting import command_settings
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.hosting import connected_to_run, leave_to_background, served
+from dagwright.interfaces.cli.model_needed import refuse_without_model
+from dagwright.interfaces.cli.output import Output, acted, one_line
+from dagwright.interfaces.cli.plans import (
+    PlanSource,
+    read_inputs_file,
+    read_pairs,
+    read_sources,
+    refusal,
+    refusal_lines,
+)
+from dagwright.interfaces.cli.preparing import prepare_run
+from dagwright.interfaces.cli.requests import RunRequest
+from dagwright.interfaces.cli.running import Followed, Showing, follow_to_end, tell_run
+from dagwright.interfaces.cli.running import run as run_one
+from dagwright.interfaces.cli.wording import counted
+from dagwright.server import Connection, LocalServer
+from dagwright.settings import Settings
+from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+
+_FAILURES_BY_SEVERITY = (ExitCode.REFUSED, ExitCode.FAILED, ExitCode.CANCELLED)
+"""The exit code of a batch is the first of these that any of its runs has."""
+
+
+def is_batch(request: RunRequest) -> bool:
+    """Return whether a request names a file with a plan on each line."""
+    return request.plan.lower().endswith(".jsonl") and not request.is_mending
+
+
+def refuse_batch(request: RunRequest) -> None:
+    """Refuse a batch where only one run can be.
+
+    Raises:
+        CommandRefused: the plan is a batch.
+    """
+    if is_batch(request):
+        raise CommandRefused("--session: a .jsonl file is a run for each line, and a turn is one run; leave it out")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of the file that can be started.
+
+    Args:
+        number: from 1.
+        workflow_id: chosen for its run; `None` lets one be made.
+    """
+
+    number: int
+    workflow_id: str | None
+    run: PreparedRun
+
+
+def run(request: RunRequest, output: Output) -> int:
+    """Run a plan, or the plan of each line of a `.jsonl` file, and return the exit code."""
+    return run_batch(request, output) if is_batch(request) else run_one(request, output)
+
+
+def run_batch(request: RunRequest, output: Output) -> int:
+    """Start a run for each line of a file, follow all to their ends, and return the exit code."""
+    settings = command_settings()
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    sources = [*read_sources([request.plan])]
+    if not sources:
+        empty = PlanInvalid([Problem("empty_plan", "the file holds no plan: every line is empty")])
+        sources = [PlanSource(request.plan, None, empty)]
+    lines, is_valid = [], True
+    for source in sources:
+        try:
+            lines.append(_prepared(source, request, toolset, output))
+        except PlanInvalid as invalid:
+            is_valid = False
+            _tell_refused(source, invalid, output)
+    if is_valid:
+        is_valid = _tell_unused_inputs(request, lines, output)
+    if not is_valid:
+        output.tell("no run was started")
+        return ExitCode.REFUSED
+    for line in lines:
+        if (asking := first_of_model(line.run.plan)) is not None:
+            refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
+    return run_async(lambda farewell: _run(lines, request, settings, toolset, output, farewell=farewell), output)
+
+
+def _tell_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Output) -> bool:
+    """Report inputs that no plan of the batch has; return whether it can start, as it can if a file gives them."""
+    used = {name for line in lines for name in line.run.inputs}
+    known = list(dict.fromkeys(name for line in lines for name in line.run.plan.inputs))
+    for name in read_inputs_file(request.inputs_file):
+        if name not in used:
+            output.tell(f"--inputs: {request.inputs_file}: no plan of the batch has an input {name!r}; it is not used")
+    problems = [
+        Problem(
+            "invalid_field",
+            f"no plan of the batch has an input {name!r}",
+            pointer("inputs", name),
+            hint=suggestion(name, known) or (f"they have {', '.join(known)}" if known else "they have none"),
+        )
+        for name in read_pairs(request.inputs, option="--input")
+        if name not in used
+    ]
+    if problems:
+        _tell_refused(PlanSource(request.plan, None, None), PlanInvalid(problems), output)
+    return not problems
+
+
+def _prepared(source: PlanSource, request: RunRequest, toolset: Toolset, output: Output) -> _Line:
+    if isinstance(source.plan, PlanInvalid) and source.line is None:
+        raise source.plan
+    number = source.line or 0
+    workflow_id = None if request.workflow_id is None else f"{request.workflow_id}-{number}"
+    return _Line(number, workflow_id, prepare_run(request, toolset, output, source=source))
+
+
+def _tell_refused(source: PlanSource, invalid: PlanInvalid, output: Output) -> None:
+    if output.is_json:
+        output.document(refusal(source, invalid), is_line=True)
+    for line in refusal_lines(source, invalid):
+        output.tell(one_line(line, limit=2_000))
+
+
+async def _run(
+    lines: Sequence[_Line],
+    request: RunRequest,
+    settings: Settings,
+    toolset: Toolset,
+    output: Output,
+    *,
+    farewell: Farewell,
+) -> int:
+    async with connected_to_run(settings, toolset) as connection:
+        runs = open_runs(connection, settings)
+        farewell.text = "the runs that were started stay where they are; `dagwright list` shows them"
+        started, codes = [], list[int]()
+        for line in lines:
+            try:
+                started.append((line, await _start(line, runs, request=request, toolset=toolset)))
+            except (IdInUse, IdInvalid) as error:
+                codes.append(ExitCode.REFUSED)
+                _tell_not_started(line, error, output)
+        if request.is_detached:
+            await leave_to_background(settings, toolset)
+            for line, each in started:
+                _tell_left(line, each, output)
+            return worst_code(codes)
+        if request.is_keeping:
+            LocalServer(settings).keep()
+        codes += await _followed(started, connection, settings, toolset=toolset, output=output)
+        output.say(_summary(codes))
+        return worst_code(codes)
+
+
+async def _start(line: _Line, runs: Runs, *, request: RunRequest, toolset: Toolset) -> Started:
+    return await runs.start(
+        line.run.plan,
+        line.run.inputs,
+        workflow_id=line.workflow_id,
+        origin=Origin(line.run.source, f"{Path(request.plan).name}, line {line.number}"),
+        tools=toolset.references,
+        terms=line.run.terms,
+    )
+
+
+async def _followed(
+    started: Sequence[tuple[_Line, Started]],
+    connection: Connection,
+    settings: Settings,
+    *,
+    toolset: Toolset,
+    output: Output,
+) -> Sequence[int]:
+    """Serve all runs until they have ended, show them one after the other, and return their exit codes."""
+    codes = []
+    async with served(connection.client, toolset, settings=settings):
+        for line, each in started:
+            output.say(f"line {line.number}:")
+            followed = Followed(each.workflow_id, "" if each.is_new else " is there already; continuing", each.is_new)
+            showing = Showing(_tell_line(line.number), output)
+            codes.append(await follow_to_end(followed, connection, settings, toolset=None, showing=showing))
+    return codes
+
+
+def _tell_line(number: int) -> Any:
+    """Make a function that shows the end of a run; its document is one line, with the number of the line."""
+
+    def tell(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+        if output.is_json:
+            output.document({"line": number, **document}, is_line=True)
+        else:
+            tell_run(view, document, output)
+
+    return tell
+
+
+def _tell_not_started(line: _Line, error: Exception, output: Output) -> None:
+    status = "id_in_use" if isinstance(error, IdInUse) else "bad_usage"
+    if output.is_json:
+        output.document({"line": line.number, "status": status, "message": str(error)}, is_line=True)
+    output.tell(f"line {line.number}: {error}")
+
+
+def _tell_left(line: _Line, started: Started, output: Output) -> None:
+    message = f"runs in the background; `dagwright watch {started.workflow_id}` shows it"
+    if output.is_json:
+        output.document({"line": line.number, **acted(started.workflow_id, message)}, is_line=True)
+    else:
+        output.say(f"line {line.number}: {started.workflow_id} {message}")
+
+
+def worst_code(codes: Sequence[int]) -> int:
+    """Return the exit code of a batch whose runs have these."""
+    return next((code for code in _FAILURES_BY_SEVERITY if code in codes), ExitCode.COMPLETED)
+
+
+def _summary(codes: Sequence[int]) -> str:
+    words = {
+        ExitCode.COMPLETED: "completed",
+        ExitCode.FAILED: "failed",
+        ExitCode.CANCELLED: "cancelled",
+        ExitCode.REFUSED: "not started",
+    }
+    counts = [f"{codes.count(code)} {word}" for code, word in words.items() if code in codes]
+    return f"{counted(len(codes), 'run')}: {', '.join(counts)}"

@@ -1,0 +1,278 @@
+"""`run` and `watch`: start a run or find it, serve it, and follow it to its end."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from dagwright.client.runs import IdInUse, Origin, Runs, Started, open_runs
+from dagwright.client.turns import PreparedRun
+from dagwright.core.model.compiled import first_of_model
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.validation.inputs import schema_of_missing
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.connecting import command_settings, lasting_server
+from dagwright.interfaces.cli.endings import tell_end
+from dagwright.interfaces.cli.exits import ExitCode, exit_code_of
+from dagwright.interfaces.cli.following import Following
+from dagwright.interfaces.cli.hosting import connected_to_run, leave_to_background, served
+from dagwright.interfaces.cli.leaving import WayOut
+from dagwright.interfaces.cli.model_needed import refuse_without_model
+from dagwright.interfaces.cli.output import Output, acted, with_link
+from dagwright.interfaces.cli.plans import STANDARD_INPUT, PlanSource, refusal, refusal_lines
+from dagwright.interfaces.cli.preparing import prepare_run
+from dagwright.interfaces.cli.request_words import command_for_inputs
+from dagwright.interfaces.cli.requests import LookRequest, RunRequest
+from dagwright.server import Connection, LocalServer, open_connection
+from dagwright.settings import Settings
+from dagwright.tools import ToolsUnreadable
+from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+
+_MISSING_TOOLS = ("unknown_tool", "unknown_agent")
+"""Problems of a plan whose tools were renamed or removed after a run of it started."""
+
+
+def run(request: RunRequest, output: Output) -> int:
+    """Runs a plan to its end, or leaves it to the background, and returns the exit code."""
+    settings = command_settings()
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    try:
+        prepared = prepare_run(request, toolset, output)
+    except PlanInvalid as invalid:
+        return _continue_run_of_missing_tools(request, toolset, invalid, output=output, settings=settings)
+    if (asking := first_of_model(prepared.plan)) is not None:
+        refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
+    showing = Showing(tell_run, output)
+    return run_prepared(prepared, request, toolset, showing=showing, settings=settings, name=name_of_plan(request))
+
+
+def _continue_run_of_missing_tools(
+    request: RunRequest, toolset: Toolset, invalid: PlanInvalid, *, output: Output, settings: Settings
+) -> int:
+    """Follow the existing run of a plan whose tools have since been renamed or removed; otherwise refuse the plan."""
+    if request.workflow_id is None or any(problem.code not in _MISSING_TOOLS for problem in invalid.problems):
+        tell_refused(request, invalid, output)
+        return ExitCode.REFUSED
+    name = name_of_plan(request)
+    try:
+        prepared = prepare_run(replace(request, is_asking=False), toolset, output, any_tool=True)
+
+        async def find(runs: Runs) -> Started:
+            found = await runs.find(
+                prepared.plan,
+                prepared.inputs,
+                workflow_id=str(request.workflow_id),
+                origin=Origin(prepared.source, name),
+                terms=prepared.terms,
+            )
+            if found is None:
+                raise invalid
+            return found
+
+        showing = Showing(tell_run, output)
+        return run_prepared(prepared, request, toolset, showing=showing, settings=settings, name=name, begin=find)
+    except (PlanInvalid, IdInUse):
+        tell_refused(request, invalid, output)
+        return ExitCode.REFUSED
+
+
+def name_of_plan(request: RunRequest) -> str | None:
+    """Returns what a plan is called that has no title."""
+    return None if request.plan == STANDARD_INPUT else Path(request.plan).name
+
+
+class Start(Protocol):
+    """What starting a run needs of the request for it."""
+
+    @property
+    def workflow_id(self) -> str | None:
+        """Id of the run, if one was chosen."""
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether it is left to the background."""
+
+    @property
+    def is_keeping(self) -> bool:
+        """Whether the server stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """How a run is shown to whoever started it.
+
+    Args:
+        tell: says how it ended, or writes its document.
+        output: of the command.
+        meanwhile: what is done before it is followed, while it is served.
+        way_out: opened when the run has ended and been shown, for steps of others that do not end.
+    """
+
+    tell: Callable[[RunView, Mapping[str, Any], Output], None]
+    output: Output
+    meanwhile: Callable[[Runs, str, Output], Awaitable[None]] | None = None
+    way_out: WayOut | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A run that a command follows to its end.
+
+    Args:
+        words: what is said of it behind its id, while it goes on.
+        is_new: it has been started just now; a worker in the background may have ended it since.
+    """
+
+    workflow_id: str
+    words: str = ""
+    is_new: bool = False
+
+    def greeting(self, *, has_ended: bool) -> str:
+        """Returns what is said of the run first."""
+        words = " has ended already" if has_ended and not self.is_new else self.words
+        return f"run {self.workflow_id}{words}"
+
+
+def run_prepared(
+    prepared: PreparedRun,
+    start: Start,
+    toolset: Toolset,
+    *,
+    showing: Showing,
+    settings: Settings,
+    name: str | None = None,
+    begin: Callable[[Runs], Awaitable[Started]] | None = None,
+) -> int:
+    """Starts a run and follows it to its end, or leaves it to the background; returns the exit code.
+
+    Args:
+        name: what lists call the run if its plan has no title.
+        begin: starts or finds the run; `None` starts one of `prepared`.
+    """
+    output = showing.output
+
+    async def start_prepared(runs: Runs) -> Started:
+        return await runs.start(
+            prepared.plan,
+            prepared.inputs,
+            workflow_id=start.workflow_id,
+            origin=Origin(prepared.source, name),
+            tools=toolset.references,
+            terms=prepared.terms,
+        )
+
+    async def work(farewell: Farewell) -> int:
+        async with connected_to_run(settings, toolset) as connection:
+            started = await (begin or start_prepared)(open_runs(connection, settings))
+            if start.is_detached:
+                await leave_to_background(settings, toolset)
+                return tell_left(started, prepared, connection, output=output)
+            if start.is_keeping:
+                LocalServer(settings).keep()
+            farewell.text = stays(started.workflow_id)
+            words = "" if started.is_new else " is there already with the same plan; going on with it"
+            followed = Followed(started.workflow_id, words, started.is_new)
+            shown = replace(showing, way_out=farewell.way_out)
+            return await follow_to_end(followed, connection, settings, toolset=toolset, showing=shown)
+
+    return run_async(work, output)
+
+
+def watch(request: LookRequest, output: Output) -> int:
+    """Follows a run to its end, serving it unless told not to, and returns its exit code."""
+    settings = command_settings()
+
+    async def work(farewell: Farewell) -> int:
+        async with open_connection(settings) as connection:
+            runs = open_runs(connection, settings)
+            references = await runs.tools_of(request.workflow_id)
+            farewell.text = stays(request.workflow_id)
+            toolset = _toolset_of_run(settings, references, output) if request.is_serving else None
+            showing = Showing(tell_run, output, way_out=farewell.way_out)
+            followed = Followed(request.workflow_id)
+            return await follow_to_end(followed, connection, settings, toolset=toolset, showing=showing)
+
+    return run_async(work, output)
+
+
+async def follow_to_end(
+    followed: Followed,
+    connection: Connection,
+    settings: Settings,
+    *,
+    toolset: Toolset | None,
+    showing: Showing,
+) -> int:
+    """Serves a run and shows it until it has ended, then says how, and returns the exit code.
+
+    Args:
+        toolset: tools to serve it with; `None` leaves the work to others.
+    """
+    runs, output, workflow_id = open_runs(connection, settings), showing.output, followed.workflow_id
+    view = await runs.feed(workflow_id).read()
+    server = lasting_server(connection, settings) if view.is_closed else connection.server
+    url = server.run_url(workflow_id, run_id=view.run_id)
+    output.say(with_link(followed.greeting(has_ended=view.is_closed), url))
+    if not view.is_closed:
+        async with served(connection.client, toolset, settings=settings):
+            if showing.meanwhile is not None:
+                await showing.meanwhile(runs, workflow_id, output)
+            view = await Following(runs, connection.client, workflow_id, output=output).until()
+            await _show_end(runs, view, showing)
+            # Told before the steps in flight are waited for: one that does not end keeps nobody from the result.
+            if showing.way_out is not None:
+                showing.way_out.open(exit_code_of(view.status))
+            return exit_code_of(view.status)
+    await _show_end(runs, view, showing)
+    return exit_code_of(view.status)
+
+
+async def _show_end(runs: Runs, view: RunView, showing: Showing) -> None:
+    showing.tell(view, await runs.document(view), showing.output)
+
+
+def tell_run(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Says how a run ended, or writes its document."""
+    if output.is_json:
+        output.document(document)
+    else:
+        tell_end(view, document, output)
+
+
+def tell_left(started: Started, prepared: PreparedRun, connection: Connection, *, output: Output) -> int:
+    """Says that a run goes on in the background, and returns the exit code."""
+    message = f"runs in the background; `dagwright watch {started.workflow_id}` shows it, `dagwright down` ends it all"
+    if (schema := schema_of_missing(prepared.plan.inputs, prepared.inputs)) is not None:
+        message += f"; it asks for its inputs first: `{command_for_inputs(started.workflow_id, schema)}`"
+    if output.is_json:
+        output.document(acted(started.workflow_id, message))
+    else:
+        url = connection.server.run_url(started.workflow_id, run_id=started.run_id)
+        output.say(with_link(f"{started.workflow_id} {message}", url))
+    return ExitCode.COMPLETED
+
+
+def _toolset_of_run(settings: Settings, references: Sequence[str], output: Output) -> Toolset:
+    try:
+        return load_toolset(settings, references)
+    except ToolsUnreadable as error:
+        output.tell(f"the tools of this run cannot be served from here: {error}")
+        return load_toolset(settings)
+
+
+def tell_refused(request: RunRequest, invalid: PlanInvalid, output: Output) -> None:
+    """Says what is wrong with the plan of a request."""
+    source = PlanSource(request.plan, None, invalid)
+    if output.is_json:
+        output.document(refusal(source, invalid))
+    for line in refusal_lines(source, invalid):
+        output.tell(line)
+
+
+def stays(workflow_id: str) -> str:
+    """Returns what is said when a command is interrupted that follows a run."""
+    return (
+        f"the run {workflow_id} stays where it is; go on with `dagwright watch {workflow_id}` "
+        "(steps in flight get 10 s to end; Ctrl-C again leaves at once)"
+    )

@@ -1,0 +1,118 @@
+"""`serve`: the gateway, with a worker in the same process unless others serve the runs."""
+
+import socket
+from contextlib import closing
+from pathlib import Path
+
+from dagwright.interfaces.cli.connecting import command_settings
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.hosting import connected_to_run, served, settings_with_plans, templates_of
+from dagwright.interfaces.cli.leaving import WayOut, stop_signal
+from dagwright.interfaces.cli.output import Output, with_link
+from dagwright.interfaces.cli.requests import ServeRequest
+from dagwright.interfaces.http import create_app, open_desk
+from dagwright.interfaces.http.console import ROOT as CONSOLE
+from dagwright.interfaces.http.hosts import ALL, listed
+from dagwright.interfaces.http.keys import KeyFile, KeysUnreadable
+from dagwright.plans.templates import TemplateFolder
+from dagwright.settings import Settings
+from dagwright.store.private_files import write_private
+from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+from dagwright.worker import event_loop
+from dagwright.worker.listening import PortTaken, address_of, is_of_this_machine, listening, opened_socket
+
+
+def serve(request: ServeRequest, output: Output) -> int:
+    """Serves the API until SIGINT or SIGTERM; says where as soon as it does.
+
+    Raises:
+        CommandRefused: nobody can listen there.
+        TemplatesUnreadable: the folder of plans cannot be read or has no plan.
+    """
+    settings = settings_with_plans(command_settings(), request.plans)
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    plans = templates_of(settings, toolset)
+    return event_loop.run(_serve(request, settings, toolset, plans, output=output))
+
+
+def _refuse_missing(settings: Settings) -> None:
+    """Refuses a file of keys that somebody named and that is not there: nobody would be asked for a key.
+
+    Raises:
+        CommandRefused: so it is.
+    """
+    if "api_keys" in settings.model_fields_set and not settings.api_keys.exists():
+        words = "make a key with `dagwright keys add OWNER`, or unset DAGWRIGHT_API_KEYS"
+        raise CommandRefused(f"there is no file of keys {settings.api_keys}: {words}", status="unreadable")
+
+
+def _refuse_open(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) -> None:
+    """Refuses to listen where others reach what asks nobody who they are.
+
+    Raises:
+        CommandRefused: there are no keys, or they cannot be read.
+    """
+    try:
+        are_needed = keys.are_needed()
+    except KeysUnreadable as error:
+        raise CommandRefused(str(error), status="unreadable") from None
+    if needs_keys and not are_needed and not is_of_this_machine(listener):
+        raise CommandRefused(
+            f"whoever reaches {listener.getsockname()[0]} could do all: make a key with `dagwright keys add OWNER`, or "
+            "say --no-keys if something before the API asks who calls"
+        )
+
+
+def _refuse_all_pages(settings: Settings, keys: KeyFile, *, needs_keys: bool) -> None:
+    """Refuses to serve pages of all sites where nobody is asked for a key: any page could do all.
+
+    Raises:
+        CommandRefused: so it is.
+    """
+    if needs_keys and ALL in listed(settings.api_origins) and not keys.are_needed():
+        raise CommandRefused(
+            "DAGWRIGHT_API_ORIGINS is *, so a page of any site could do all: name the origins of your pages, make a "
+            "key with `dagwright keys add OWNER`, or say --no-keys if something before the API asks who calls"
+        )
+
+
+async def _serve(
+    request: ServeRequest, settings: Settings, toolset: Toolset, plans: TemplateFolder | None, *, output: Output
+) -> int:
+    stopped = stop_signal()
+    try:
+        listener = opened_socket(request.host, request.port)
+    except PortTaken as error:
+        raise CommandRefused(str(error)) from None
+    with listener, closing(WayOut()) as way_out:
+        _refuse_missing(settings)
+        keys = KeyFile(settings.api_keys)
+        _refuse_open(listener, keys, needs_keys=request.needs_keys)
+        _refuse_all_pages(settings, keys, needs_keys=request.needs_keys)
+        own = toolset if request.is_serving else None
+        async with (
+            connected_to_run(settings, toolset, is_comparing=request.is_serving) as connection,
+            open_desk(settings, connection, toolset, plans=plans) as desk,
+            listening(
+                create_app(desk, host=request.host),
+                listener,
+                leaving=desk.leaving,
+                proxies=settings.api_proxies,
+            ),
+            # Inside: while the worker drains, the gateway reports it.
+            served(connection.client, own, settings=settings),
+        ):
+            address = address_of(listener)
+            if request.told is not None:
+                write_private(Path(request.told), address)
+            if output.is_json:
+                server = connection.server
+                document = {"status": "serving", "url": f"{address}/v1", "address": server.address}
+                output.document({**document, "ui_url": server.ui_url}, is_line=True)
+            else:
+                output.say(with_link(f"API at {address}/v1", connection.server.runs_url()))
+                output.say(f"console at {address}{CONSOLE}/")
+            await stopped.wait()
+            desk.leaving.set()
+            way_out.open(ExitCode.COMPLETED)
+    return ExitCode.COMPLETED

@@ -1,0 +1,129 @@
+"""`ask --session` and `run --session`: a turn of a session, which waits for the one before it and is then followed."""
+
+from dataclasses import replace
+from functools import partial
+
+from dagwright.client.runs import Runs, Started, open_runs
+from dagwright.client.sessions import Sessions, TurnNotTaken
+from dagwright.client.turns import PreparedRun, SessionStart, start_turn
+from dagwright.core.model.compiled import first_of_model
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.connecting import command_settings
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.hosting import connected_to_run, leave_to_background, served
+from dagwright.interfaces.cli.model_needed import refuse_without_model
+from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.preparing import prepare_run
+from dagwright.interfaces.cli.requests import RunRequest
+from dagwright.interfaces.cli.run_batch import refuse_batch
+from dagwright.interfaces.cli.running import (
+    Followed,
+    Showing,
+    Start,
+    follow_to_end,
+    name_of_plan,
+    stays,
+    tell_left,
+    tell_refused,
+    tell_run,
+)
+from dagwright.protocol.sessions import Session, Turn, session_name
+from dagwright.server import LocalServer
+from dagwright.settings import Settings
+from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+
+
+def run_plan(request: RunRequest, output: Output) -> int:
+    """Runs a plan as a turn of a session, and returns the exit code.
+
+    Raises:
+        SessionNameInvalid: no session can have that name.
+    """
+    refuse_batch(request)
+    settings = command_settings()
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    name, title = session_name(request.session or ""), name_of_plan(request)
+
+    def prepare(session: Session) -> PreparedRun:
+        prepared = prepare_run(request, toolset, output, session)
+        if (asking := first_of_model(prepared.plan)) is not None:
+            refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
+        return prepared
+
+    turn = SessionStart(name, f"(the plan {title})" if title else "", prepare, title)
+    try:
+        return run_in_session(turn, request, toolset, showing=Showing(tell_run, output), settings=settings)
+    except PlanInvalid as invalid:
+        tell_refused(request, invalid, output)
+        return ExitCode.REFUSED
+
+
+def run_in_session(turn: SessionStart, start: Start, toolset: Toolset, *, showing: Showing, settings: Settings) -> int:
+    """Starts the run of a turn as soon as the session is free, follows it to its end, and returns the exit code."""
+    output = showing.output
+
+    async def work(farewell: Farewell) -> int:
+        async with connected_to_run(settings, toolset) as connection:
+            runs = open_runs(connection, settings)
+            # A session is served as its runs are: without a worker it takes no turn.
+            if start.is_detached:
+                serve = partial(leave_to_background, settings, toolset)
+                sessions = Sessions(connection, runs, task_queue=settings.task_queue, serve=serve)
+                started, prepared = await _started(turn, start, runs, sessions, toolset=toolset, output=output)
+                return tell_left(started, prepared, connection, output=output)
+            sessions = Sessions(connection, runs, task_queue=settings.task_queue)
+            async with served(connection.client, toolset, settings=settings):
+                started, _ = await _started(turn, start, runs, sessions, toolset=toolset, output=output)
+                if start.is_keeping:
+                    LocalServer(settings).keep()
+                farewell.text = stays(started.workflow_id)
+                words = f" in the session {one_line(turn.name)}"
+                followed = Followed(started.workflow_id, words, started.is_new)
+                shown = replace(showing, way_out=farewell.way_out)
+                code = await follow_to_end(followed, connection, settings, toolset=None, showing=shown)
+                await sessions.settled(turn.name, started.workflow_id)
+                return code
+
+    return run_async(work, output)
+
+
+async def _started(
+    turn: SessionStart, start: Start, runs: Runs, sessions: Sessions, *, toolset: Toolset, output: Output
+) -> tuple[Started, PreparedRun]:
+    """Starts the run of a turn; returns what it was prepared as, too.
+
+    Raises:
+        CommandRefused: the session does not take it.
+    """
+
+    def busy(other: Turn) -> None:
+        run = one_line(other.run)
+        output.tell(
+            f"{at_work(turn.name, other)}; this request waits until that has ended: `dagwright watch {run}` shows it, "
+            "`dagwright inbox` what it asks"
+        )
+
+    try:
+        return await start_turn(
+            turn,
+            runs,
+            sessions,
+            tools=toolset.references,
+            run=start.workflow_id,
+            busy=None if start.is_detached else busy,
+        )
+    except TurnNotTaken as refused:
+        raise refusal_of(refused) from None
+
+
+def at_work(name: str, turn: Turn) -> str:
+    """Returns what is said of a session that another turn is running in."""
+    what = f" ({one_line(turn.request, limit=60)})" if turn.request else ""
+    return f"the session {one_line(name)} is at work on the run {one_line(turn.run)}{what}"
+
+
+def refusal_of(refused: TurnNotTaken) -> CommandRefused:
+    """Returns how a command tells that a session does not take a turn."""
+    code = ExitCode.NO_SERVER if refused.code == "no_worker" else ExitCode.REFUSED
+    return CommandRefused(str(refused), status=refused.code, code=code)

@@ -1,0 +1,101 @@
+"""`session`: look at sessions and end them, with no worker."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.client.runs import open_runs
+from dagwright.client.sessions import Sessions, SessionView
+from dagwright.core.model.times import seconds_of
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output, acted, one_line, with_link
+from dagwright.interfaces.cli.requests import SessionRequest
+from dagwright.interfaces.cli.wording import local_date
+from dagwright.protocol.sessions import Turn, session_name
+from dagwright.server import Server
+
+_TURNS_SHOWN = 20
+
+
+def session(request: SessionRequest, output: Output) -> int:
+    """Shows a session, ends it, or lists the newest.
+
+    Raises:
+        CommandRefused: there is nothing to end.
+        SessionNameInvalid: no session can have that name.
+        SessionNotFound: there is none.
+    """
+    if request.is_ending and request.name is None:
+        raise CommandRefused("--end ends one session: say which")
+    name = session_name(request.name) if request.name is not None else None
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        async with connected_to_read(settings, output) as connection:
+            sessions = Sessions(connection, open_runs(connection, settings), task_queue=settings.task_queue)
+            if name is None:
+                _tell_all(await sessions.list(), output)
+            elif request.is_ending:
+                view = await sessions.look(name)
+                message = await sessions.end(name)
+                if output.is_json:
+                    output.document(acted(view.workflow_id, message))
+                output.say(f"the session {one_line(name)} {message}")
+            else:
+                view = await sessions.look(name)
+                _tell(replace(view, session=await sessions.whole(view.session)), output, connection.server)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def _tell_all(views: Sequence[SessionView], output: Output) -> None:
+    if output.is_json:
+        output.document([view.to_line() for view in views])
+        return
+    if not views:
+        output.say("there are no sessions here yet: `dagwright ask … --session NAME` begins one")
+        return
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("session", "state", "turns", "last request", "began"):
+        table.add_column(name, overflow="fold")
+    for line in (view.to_line() for view in views):
+        began = local_date(seconds_of(line["began_at"])) if line["began_at"] else ""
+        last = one_line(line["last_request"] or "", limit=60)
+        table.add_row(Text(one_line(line["session"])), line["status"], f"{line['turns']:,}", Text(last), began)
+    output.show(table)
+
+
+def _tell(view: SessionView, output: Output, server: Server) -> None:
+    document = view.to_json()
+    if output.is_json:
+        output.document(document)
+        return
+    url = server.run_url(view.workflow_id, run_id=view.run_id)
+    output.say(with_link(f"session {one_line(document['session'])}: {document['status']}", url))
+    for name, known in document["context"].items():
+        kind = f"{known['kind']}, " if known.get("kind") else ""
+        output.say(one_line(f"@{name}: {known.get('name') or known['id']} ({kind}{known['id']})"))
+    for found in document["lookups"]:
+        party = found["party"]
+        output.say(one_line(f"{found['search_text']!r} is {party.get('name') or party.get('id')} ({party.get('id')})"))
+    left_out = document["turns_left_out"] + max(0, len(document["turns"]) - _TURNS_SHOWN)
+    if left_out:
+        output.say(f"{left_out:,} older turns are not shown")
+    for line in turn_lines(view.session.turns[-_TURNS_SHOWN:]):
+        output.say(line)
+
+
+def turn_lines(turns: Sequence[Turn]) -> list[str]:
+    """Returns two lines for each turn: what was asked, and what came of it."""
+    lines = []
+    for turn in turns:
+        status = turn.status.replace("_", " ")
+        words = turn.outcome or turn.explanation
+        came = f"{status}: {words}" if words else status
+        lines += [one_line(f"{turn.number}. {turn.request or '(a plan)'}"), one_line(f"   {turn.run}: {came}")]
+    return lines

@@ -1,0 +1,63 @@
+"""Which nodes `status` lists: of large maps counts and failures first, and the rest only with `--all`."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.interfaces.cli.output import one_line
+
+ITEMS_LISTED = 20
+"""Items of a map that are listed whatever their states."""
+_FAILED = ("failed", "blocked", "cancelled")
+_OPEN = ("waiting", "running")
+_MOST_OF_A_KIND = 20
+"""Failed items, and items that run or wait, which are listed of a larger map."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRows:
+    """What `status` lists.
+
+    Args:
+        counts: a line for each map of which not all items are listed.
+        names: nodes and items, in the order of the document.
+        left_out: how many items are not listed.
+    """
+
+    counts: Sequence[str]
+    names: Sequence[str]
+    left_out: int
+
+
+def status_rows(nodes: Mapping[str, Mapping[str, Any]], node_of: Callable[[str], str], *, is_all: bool) -> StatusRows:
+    """Choose the nodes that `status` lists.
+
+    Args:
+        nodes: those of the document.
+        node_of: returns the node that a name belongs to: its map for an item, itself for a node.
+        is_all: list every item.
+    """
+    items_of: dict[str, list[str]] = {}
+    for name in () if is_all else nodes:
+        if (node := node_of(name)) != name:
+            items_of.setdefault(node, []).append(name)
+    large = {node: items for node, items in items_of.items() if len(items) > ITEMS_LISTED}
+    hidden: set[str] = set()
+    for items in large.values():
+        hidden |= {*items} - _listed(nodes, items)
+    counts = [_counts_line(node, Counter(str(nodes[item]["status"]) for item in large[node])) for node in large]
+    return StatusRows(counts, [name for name in nodes if name not in hidden], len(hidden))
+
+
+def _listed(nodes: Mapping[str, Mapping[str, Any]], items: Sequence[str]) -> set[str]:
+    failed = [item for item in items if nodes[item]["status"] in _FAILED]
+    is_open = [item for item in items if nodes[item]["status"] in _OPEN]
+    return {*failed[:_MOST_OF_A_KIND], *is_open[:_MOST_OF_A_KIND]}
+
+
+def _counts_line(node: str, counts: Mapping[str, int]) -> str:
+    # Failures first: they matter most.
+    states = sorted(counts, key=lambda state: (state not in _FAILED, state not in _OPEN, state))
+    summary = ", ".join(f"{counts[state]:,} {state}" for state in states)
+    return f"{one_line(node)}: {sum(counts.values()):,} items: {summary}"

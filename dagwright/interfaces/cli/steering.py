@@ -1,0 +1,108 @@
+"""`pause`, `resume`, `cancel`, `retry`, `set-result`: commands that steer a run that goes on."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+from dagwright.client.feedback import AnswerRefused
+from dagwright.client.steering import Steering
+from dagwright.core.boundary import wire
+from dagwright.history.run_reader import RunClosed
+from dagwright.interfaces.cli.account import account_name
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.connecting import command_settings
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.json_texts import json_of
+from dagwright.interfaces.cli.output import Output, acted
+from dagwright.interfaces.cli.requests import CancelRequest, NodeRequest
+from dagwright.server import Connection, open_connection
+
+
+def pause(request: CancelRequest, output: Output) -> int:
+    """Lets nothing new start in a run; 2 if it is refused."""
+    return act_on(request.workflow_id, output, partial(_steer_run, request, wire.PAUSE))
+
+
+def resume(request: CancelRequest, output: Output) -> int:
+    """Lets a paused run go on; 2 if it is refused."""
+    return act_on(request.workflow_id, output, partial(_steer_run, request, wire.RESUME))
+
+
+async def _steer_run(request: CancelRequest, name: str, steering: Steering, _: Connection) -> str:
+    return await steering.steer(request.workflow_id, name, message=_told(request))
+
+
+def cancel(request: CancelRequest, output: Output) -> int:
+    """Asks a run to stop and returns at once: its steps are told, and clean up in their own time; 2 if it is refused.
+
+    A run that has had so many messages that it takes no more is stopped as well.
+    """
+
+    async def act(steering: Steering, _: Connection) -> str:
+        return await steering.cancel(request.workflow_id, message=_told(request))
+
+    return act_on(request.workflow_id, output, act)
+
+
+def _told(request: CancelRequest) -> Mapping[str, Any]:
+    return {"reason": request.reason, "by": request.by or account_name()}
+
+
+def cancel_node(request: NodeRequest, output: Output) -> int:
+    """Stops a node, and with `--branch` what needs it; 2 if it is refused."""
+    return _steer(request, output, name=wire.CANCEL_NODE, more={"branch": request.is_branch, "reason": request.reason})
+
+
+def retry(request: NodeRequest, output: Output) -> int:
+    """Has a node tried again; 2 if it is refused.
+
+    Raises:
+        CommandRefused: the arguments are no JSON object.
+    """
+    arguments = None if request.arguments is None else json_of(request.arguments, option="--arguments")
+    if arguments is not None and not isinstance(arguments, dict):
+        raise CommandRefused("--arguments must be a JSON object")
+    return _steer(request, output, name=wire.RETRY_NODE, more={"arguments": arguments})
+
+
+def set_result(request: NodeRequest, output: Output) -> int:
+    """Gives a node its result; 2 if it is refused.
+
+    Raises:
+        CommandRefused: the result is no JSON.
+    """
+    result = json_of(request.result or "", option="set-result")
+    return _steer(request, output, name=wire.SET_RESULT, more={"result": result, "reason": request.reason})
+
+
+def _steer(request: NodeRequest, output: Output, *, name: str, more: Mapping[str, Any]) -> int:
+    async def act(steering: Steering, _: Connection) -> str:
+        message = {"node": request.node, "by": request.by or account_name(), **more}
+        try:
+            return await steering.steer(request.workflow_id, name, message=message)
+        except RunClosed as error:
+            raise RunClosed(f"{error}; `fork` makes a new run that takes over what is done") from None
+
+    return act_on(request.workflow_id, output, act)
+
+
+def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection], Awaitable[str]]) -> int:
+    """Does something to a run and tells it; what is refused is told with exit code 2."""
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        async with open_connection(settings) as connection:
+            try:
+                message = await act(Steering(connection), connection)
+            except (RunClosed, AnswerRefused) as error:
+                if output.is_json:
+                    output.document(acted(workflow_id, str(error), ok=False))
+                output.tell(str(error))
+                return ExitCode.REFUSED
+        if output.is_json:
+            output.document(acted(workflow_id, message))
+        else:
+            output.say(f"{workflow_id}: {message}")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)

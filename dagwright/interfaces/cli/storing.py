@@ -1,0 +1,192 @@
+"""`store show`, `store clean`, `store adopt`: what the payload store holds, what can be removed, and who uses it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.filesize import decimal
+from temporalio.client import Client
+
+from dagwright.core.model.times import format_time
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output
+from dagwright.server import NoServer
+from dagwright.server.retained import retained_of
+from dagwright.server.store_notes import PublishedStore, adopt_store, published_store
+from dagwright.settings import Settings
+from dagwright.store import PayloadStore, open_store
+from dagwright.store.clean_up import (
+    Amount,
+    Bound,
+    Holdings,
+    Memories,
+    NeedUnknown,
+    bound_of,
+    forget_expired,
+    remove,
+    survey,
+    survey_memories,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was found: `reason` says why not more can be removed, or why nothing is known of it."""
+
+    location: str
+    holdings: Holdings
+    memories: Memories
+    bound: Bound | None
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        bound, removable = self.bound, self.holdings.removable
+        return {
+            "store": self.location,
+            **_amount(self.holdings.all),
+            "oldest": _time(self.holdings.oldest),
+            "removable": None if removable is None else _amount(removable),
+            "renewed_before": None if bound is None else _time(bound.renewed_before),
+            "reason": self.reason,
+            "cached": {**_results(self.memories.all), "expired": _results(self.memories.expired)},
+        }
+
+
+def show(_: None, output: Output) -> int:
+    """Shows what the store holds and what of it could be removed; 0 whatever that is."""
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        look = await _look(settings, output)
+        if output.is_json:
+            output.document(look.to_json())
+        else:
+            _tell(look, output)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def clean(is_sure: bool, output: Output) -> int:
+    """Removes what no run can need any more, or without `is_sure` only says what that would be.
+
+    Raises:
+        CommandRefused: it is not known what runs need; nothing was removed.
+    """
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        look = await _look(settings, output)
+        if look.bound is None:
+            raise CommandRefused(f"nothing is removed: {look.reason}", status="need_unknown", code=ExitCode.FAILED)
+        store = open_store(settings.payload_store, state_dir=settings.state_dir)
+        removed = await remove(store, look.bound) if is_sure else Amount()
+        forgotten = await forget_expired(store, now=datetime.now(UTC)) if is_sure else Amount()
+        if output.is_json:
+            status = "cleaned" if is_sure else "dry_run"
+            output.document(
+                {"status": status, "removed": _amount(removed), "forgotten": _results(forgotten), **look.to_json()}
+            )
+        elif is_sure:
+            output.say(f"removed from {look.location}: {_text(removed)}")
+            if forgotten.count:
+                output.say(f"forgotten: {_results_text(forgotten)} that had expired")
+            output.say(_kept(look.bound))
+        else:
+            _tell(look, output)
+            if look.holdings.removable != Amount() or look.memories.expired.count:
+                output.say("nothing was removed yet; `dagwright store clean --yes` removes it")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def adopt(is_sure: bool, output: Output) -> int:
+    """Make the store of the settings the one that the workers of the task queue use; without `is_sure` only report."""
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        store = open_store(settings.payload_store, state_dir=settings.state_dir)
+        own_id = await store.identify()
+        async with connected_to_read(settings, output) as connection:
+            act = adopt_store if is_sure else _published
+            before = await act(connection.client, store, task_queue=settings.task_queue)
+        known = None if before is None else {"id": before.store_id, "store": before.location}
+        is_same = before is not None and before.store_id == own_id
+        if output.is_json:
+            status = "adopted" if is_sure else "dry_run"
+            document = {"status": status, "task_queue": settings.task_queue, "store": store.location, "id": own_id}
+            output.document({**document, "before": known})
+            return ExitCode.COMPLETED
+        other = "no store is published yet" if before is None else f"it was {before.location} (ID {before.store_id})"
+        if is_sure or is_same:
+            output.say(f"task queue {settings.task_queue} uses {store.location} (ID {own_id}); {other}")
+        else:
+            output.say(f"`--yes` makes task queue {settings.task_queue} use {store.location} (ID {own_id}); {other}")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+async def _published(client: Client, _: PayloadStore, *, task_queue: str) -> PublishedStore | None:
+    return await published_store(client, task_queue)
+
+
+async def _look(settings: Settings, output: Output) -> _Look:
+    store = open_store(settings.payload_store, state_dir=settings.state_dir)
+    bound = None
+    try:
+        async with connected_to_read(settings, output) as connection:
+            retained = await retained_of(connection.client)
+        bound = bound_of(retained, owners=await store.owners(), now=datetime.now(UTC))
+        reason = bound.reason
+    except (NeedUnknown, NoServer) as error:
+        reason = str(error)
+    memories = await survey_memories(store, now=datetime.now(UTC))
+    return _Look(settings.payload_store, await survey(store, bound), memories, bound, reason)
+
+
+def _tell(look: _Look, output: Output) -> None:
+    holdings = look.holdings
+    since = f", the oldest put or renewed last on {_day(holdings.oldest)}" if holdings.oldest else ""
+    output.say(f"{look.location}: {_text(holdings.all)}{since}")
+    if look.memories.all.count:
+        output.say(f"for later calls: {_results_text(look.memories.all)}; {look.memories.expired.count:,} expired")
+    if look.bound is None or holdings.removable is None:
+        output.say(f"what of it can be removed is not known: {look.reason}")
+        return
+    output.say(f"can be removed: {_text(holdings.removable)}")
+    output.say(_kept(look.bound))
+
+
+def _kept(bound: Bound) -> str:
+    return f"kept: everything that was put or renewed since {_day(bound.renewed_before)}, because {bound.reason}"
+
+
+def _amount(amount: Amount) -> Mapping[str, int]:
+    return {"payloads": amount.count, "bytes": amount.size_bytes}
+
+
+def _results(amount: Amount) -> Mapping[str, int]:
+    return {"results": amount.count, "bytes": amount.size_bytes}
+
+
+def _results_text(amount: Amount) -> str:
+    return f"{amount.count:,} cached result{'' if amount.count == 1 else 's'}, {decimal(amount.size_bytes)}"
+
+
+def _text(amount: Amount) -> str:
+    if amount.count == 0:
+        return "nothing"
+    return f"{amount.count:,} payload{'' if amount.count == 1 else 's'}, {decimal(amount.size_bytes)}"
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else format_time(moment.timestamp())
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

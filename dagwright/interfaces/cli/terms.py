@@ -1,0 +1,109 @@
+"""`limits`, `policy`: commands that show and change the terms on which a run goes on."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dagwright.client.steering import Steering
+from dagwright.core.boundary import wire
+from dagwright.core.model.durations import parse_duration
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.commands.terms import limits_to_json, policy_to_json
+from dagwright.history.run_reader import RunFeed
+from dagwright.interfaces.cli.account import account_name
+from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.budgets import read_new_limits
+from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output, value_text
+from dagwright.interfaces.cli.plans import read_policy
+from dagwright.interfaces.cli.requests import TermsRequest
+from dagwright.interfaces.cli.steering import act_on
+from dagwright.interfaces.cli.wording import local_date
+from dagwright.server import Connection
+
+_NO_DEADLINE = "none"
+
+
+def limits(request: TermsRequest, output: Output) -> int:
+    """Changes the limits of a run, 2 if they are refused; without one tells what they are.
+
+    Raises:
+        CommandRefused: the deadline is no duration, or the budget none.
+    """
+    message: dict[str, Any] = {"by": request.by or account_name(), "reason": request.reason}
+    if request.max_parallel is not None:
+        message["max_parallel"] = request.max_parallel
+    if request.deadline is not None:
+        message["deadline"] = _deadline(request.deadline)
+    if request.budget is not None:
+        message["budget"] = read_new_limits(request.budget)
+    if request.max_parallel is None and request.deadline is None and request.budget is None:
+        return _show(request, output, document=limits_to_json, words=_limits_words)
+    return _change(request, output, name=wire.SET_LIMITS, message=message)
+
+
+def policy(request: TermsRequest, output: Output) -> int:
+    """Changes which calls a run asks people about, 2 if that is refused; without a file tells which they are.
+
+    Raises:
+        CommandRefused: the file holds no policy.
+    """
+    if (given := read_policy(request.policy_file)) is None:
+        return _show(request, output, document=policy_to_json, words=_policy_words)
+    message = {"policy": given.to_json(), "by": request.by or account_name()}
+    return _change(request, output, name=wire.SET_POLICY, message=message)
+
+
+def _deadline(text: str) -> str | None:
+    if text == _NO_DEADLINE:
+        return None
+    try:
+        parse_duration(text)
+    except ValueError as error:
+        raise CommandRefused(f"--deadline must be a duration such as 4h, or {_NO_DEADLINE}: {error}") from None
+    return text
+
+
+def _change(request: TermsRequest, output: Output, *, name: str, message: Mapping[str, Any]) -> int:
+    async def act(steering: Steering, _: Connection) -> str:
+        return await steering.steer(request.workflow_id, name, message=message)
+
+    return act_on(request.workflow_id, output, act)
+
+
+def _show(
+    request: TermsRequest,
+    output: Output,
+    *,
+    document: Callable[[Scheduler], Mapping[str, Any]],
+    words: Callable[[Scheduler], str],
+) -> int:
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        async with connected_to_read(settings, output) as connection:
+            view = await RunFeed(connection.client, request.workflow_id).read()
+        if view.scheduler is None:
+            raise CommandRefused(f"the run {request.workflow_id!r} has no plan yet", status="not_found")
+        if output.is_json:
+            output.document({"workflow_id": request.workflow_id, **document(view.scheduler)})
+        output.say(words(view.scheduler))
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def _limits_words(scheduler: Scheduler) -> str:
+    until = scheduler.deadline.at
+    deadline = "no deadline" if until is None else f"deadline {local_date(until)}"
+    words = f"{scheduler.max_in_flight} steps at once; {deadline}"
+    if (budget := scheduler.budget) is None:
+        return words
+    if budget.is_below:
+        return f"{words}; the budget of the run above"
+    told = budget.words([*budget.limits], used=scheduler.usage.total, grown=scheduler.grown)
+    return f"{words}; budget {told or 'without a limit'}"
+
+
+def _policy_words(scheduler: Scheduler) -> str:
+    return value_text(scheduler.policy.to_json())

@@ -1,0 +1,65 @@
+"""Messages for request fields that pydantic refuses. Pure.
+
+A field that accepts several types has an error for each of them; they are reported as one.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from dagwright.core.expressions.references import cut_name, listed, suggestion
+
+_TYPES: Mapping[str, str] = {
+    "string_type": "a string",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "bool_type": "true or false",
+    "int_type": "an integer",
+    "float_type": "a number",
+}
+"""Type of an error of pydantic -> what the field accepts."""
+
+Problem = Mapping[str, Any]
+
+
+def describe(problems: Sequence[Problem], body: Any, known: Collection[str]) -> tuple[str, str]:
+    """Return the field and the message for the first field that is invalid; the field is empty for the body itself.
+
+    Args:
+        problems: errors of pydantic; the first part of each location is the part of the request, such as `body`.
+        known: fields of the body.
+    """
+    first = problems[0]
+    same = [each for each in problems if each["loc"][:2] == first["loc"][:2]]
+    places = [_place(each, body) for each in same]
+    # The most specific error: the others are about types that the value is not meant to have.
+    place = max(places, key=len)
+    found = [each for each, at in zip(same, places, strict=True) if at == place]
+    name = ".".join(cut_name(str(part)) for part in place)
+    if found[0]["type"] == "extra_forbidden":
+        return name, _unknown(name, known if len(place) == 1 else ())
+    accepted = list(dict.fromkeys(_TYPES[each["type"]] for each in found if each["type"] in _TYPES))
+    message = str(found[0]["msg"]).removeprefix("Value error, ")
+    if accepted:
+        message = f"must be {' or '.join(filter(None, (', '.join(accepted[:-1]), accepted[-1])))}"
+    return name, f"{name}: {message}" if name else message
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    if near := suggestion(name, known):
+        return f"unknown field {name!r} ({near})"
+    return f"unknown field {name!r}" + (f"; allowed are {listed(known, most=20)}" if known else "")
+
+
+def _place(problem: Problem, body: Any) -> tuple[str | int, ...]:
+    """Return the location of an error without the names of types that pydantic adds to it."""
+    start, *parts = problem["loc"]
+    if start != "body" or problem["type"] in ("missing", "extra_forbidden"):
+        return tuple(parts)
+    place: list[str | int] = []
+    for part in parts:
+        if body is problem["input"]:
+            break
+        if (isinstance(body, dict) and part in body) or (isinstance(body, list) and isinstance(part, int)):
+            body = body[part]
+            place.append(part)
+    return tuple(place) or tuple(parts)

@@ -1,0 +1,252 @@
+"""A request that a run answers, however it came: how the run starts or goes on, and what its client is told."""
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from fastapi import Request
+
+from dagwright.client.runs import IdInUse
+from dagwright.history.run_reader import RunNotFound
+from dagwright.interfaces.http.bodies import ChatBody, RoutingMode, Wishes
+from dagwright.interfaces.http.callers import Scope, known_as
+from dagwright.interfaces.http.conversation import Conversation
+from dagwright.interfaces.http.desk import Desk, refuse_without
+from dagwright.interfaces.http.disconnects import unless_gone
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.feedback_calls import is_call_of, may_call, refuse_undeclared
+from dagwright.interfaces.http.following import (
+    AnswerForm,
+    Moment,
+    Outcome,
+    give_answers,
+    headers_of_run,
+    last_moment,
+    outcome_of,
+)
+from dagwright.interfaces.http.jobs import Asking, config_of, id_of_key, job_of, start_job, starting_here
+from dagwright.interfaces.http.places import HEADER, Place, refuse_place_of_other
+from dagwright.interfaces.http.routing import decided, route_by_model, unknown_call
+from dagwright.interfaces.http.starts import Job
+from dagwright.interfaces.http.structured_output import OutputForm, output_form_of
+from dagwright.interfaces.http.targets import Target
+
+T = TypeVar("T")
+
+Beginning = asyncio.Task[set[tuple[str, str]]]
+"""The start of a run, or the answers that it is given; comes to which of its requests are answered."""
+
+START_S = 1.0
+"""How long a stream waits for what may wait for others, a turn of a session, an answer or a model, before it begins:
+what is refused until then has a status of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that a run answers.
+
+    Args:
+        model: as the client named it.
+        run: the run; that of the answers if it brings some.
+        job: starts it; `None` if it goes on.
+        session: whose turn it is.
+        called: how the client calls that session.
+        by: who answers questions.
+        seen: where the client goes on; `None` if it begins.
+        allows_calls: whether questions may be calls of `answer_feedback`.
+        output: what the answer must be; `None` for a text.
+    """
+
+    model: str
+    run: str
+    said: Conversation
+    wishes: Wishes
+    job: Job | None = None
+    session: str | None = None
+    called: str | None = None
+    by: str | None = None
+    seen: Place | None = None
+    allows_calls: bool = True
+    output: OutputForm | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Returns what the headers of the answer say."""
+        return {**headers_of_run(self.run, self.called), "X-Routing-Mode": RoutingMode.ORCHESTRATION.value}
+
+
+async def routed(desk: Desk, body: ChatBody, target: Target, said: Conversation, *, wishes: Wishes) -> RoutingMode:
+    """Returns who answers a request: `direct` or `orchestration`.
+
+    Raises:
+        ApiError: what it asks for does not go together, or its key does not let it ask a model.
+        ModelFailure: the model that should say it cannot be asked.
+    """
+    mode = decided(wishes.mode, target, said, has_functions=bool(body.tools))
+    if mode is not RoutingMode.AUTO:
+        return mode
+    # The model that says it is asked for the caller.
+    refuse_without(desk, Scope.RUN)
+    tools = list(desk.toolset.declarations().values())
+    return await route_by_model(desk.model, config_of(body, target, wishes), said, tools=tools)
+
+
+async def call_for(
+    desk: Desk, body: ChatBody, target: Target, said: Conversation, *, wishes: Wishes, seen: Place | None = None
+) -> Call:
+    """Prepare the call of a run, with the output form of the request; arguments and errors as `_call_for`."""
+    output = output_form_of(body)
+    call = await _call_for(desk, body, target, said, wishes=wishes, seen=seen)
+    return replace(call, allows_calls=may_call(body, is_structured=output is not None), output=output)
+
+
+async def _call_for(
+    desk: Desk, body: ChatBody, target: Target, said: Conversation, *, wishes: Wishes, seen: Place | None = None
+) -> Call:
+    """Returns what a run is to answer, once it is known that one can.
+
+    Args:
+        seen: where the client goes on: then its run is that one, and no other is started.
+
+    Raises:
+        ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: none can, or the key does not let it.
+        RunNotFound: the run whose questions are answered, or that is gone on with, is not there.
+    """
+    by = desk.caller.acts_as or body.user
+    if seen is not None:
+        if decided(wishes.mode, target, said, has_functions=bool(body.tools)) is RoutingMode.DIRECT:
+            words = f"{HEADER} is an id of the run {seen.run!r:.200}, and {target.id!r:.120} answers the request itself"
+            raise ApiError(400, words, param=HEADER, code="invalid_value")
+        _refuse_other(desk, said, wishes=wishes, seen=seen)
+    if wishes.cancels:
+        refuse_without(desk, Scope.OPERATE)
+    if said.answers:
+        refuse_undeclared(body)
+        runs = list(dict.fromkeys(answer.run for answer in said.answers))
+        if len(runs) > 1:
+            raise ApiError(400, "one request answers questions of one run alone", param="messages")
+        refuse_without(desk, Scope.ANSWER)
+        if not all(is_call_of(answer.call, run=answer.run) for answer in said.answers):
+            raise unknown_call()
+        session = await desk.runs.session_of(await desk.own(runs[0]))
+        called = known_as(desk.caller, session)
+        return Call(target.id, runs[0], said, wishes, session=session, called=called, by=by, seen=seen)
+    # One that waited for its session may not have started when its gateway died: its key starts it then.
+    if seen is not None and (wishes.key is None or await _is_there(desk, seen.run)):
+        return replace(await joined(desk, seen.run, target.id, wishes=wishes, seen=seen), by=by)
+    refuse_without(desk, Scope.RUN)
+    many = (body.model_extra or {}).get("n")
+    # True is 1 to Python.
+    if many not in (None, 1) or isinstance(many, bool):
+        raise ApiError(400, "n: a run gives one answer", param="n", code="unsupported_parameter")
+    asking = Asking(config_of(body, target, wishes), output_form_of(body))
+    job = job_of(desk, target, said, wishes=wishes, asking=asking)
+    called = known_as(desk.caller, job.session)
+    return Call(target.id, job.run, said, wishes, job, session=job.session, called=called, by=by, seen=seen)
+
+
+async def joined(desk: Desk, run: str, model: str, *, wishes: Wishes, seen: Place | None) -> Call:
+    """Returns what follows a run that is there, or waits here for its session, for whoever may look at it.
+
+    Raises:
+        RunNotFound: it is not.
+        IdInvalid: no run can have that id.
+    """
+    here = starting_here(desk, run)
+    job = here[0].job if here else None
+    session = job.session if job is not None else await desk.runs.session_of(await desk.own(run))
+    called = known_as(desk.caller, session)
+    return Call(model, run, Conversation(""), wishes, job, session=session, called=called, seen=seen)
+
+
+def _refuse_other(desk: Desk, said: Conversation, *, wishes: Wishes, seen: Place) -> None:
+    """Refuses to go on with one run for a request that means another one."""
+    meant = {answer.run for answer in said.answers}
+    if wishes.key is not None and not said.answers:
+        meant = {id_of_key(wishes.key, owner=desk.caller.owner)}
+    for run in meant:
+        refuse_place_of_other(seen, run)
+
+
+async def _is_there(desk: Desk, run: str) -> bool:
+    try:
+        return await desk.runs.is_there(await desk.own(run))
+    except RunNotFound:
+        return False
+
+
+async def begun(desk: Desk, call: Call) -> set[tuple[str, str]]:
+    """Starts the run of a request, or gives it its answers; returns which of its requests are answered."""
+    if call.job is not None:
+        await start_job(desk, call.job)
+        return set()
+    return await give_answers(desk, call.said.answers, by=call.by)
+
+
+async def answered_whole(desk: Desk, call: Call, request: Request) -> Outcome | None:
+    """Returns what a client is told when its run has ended or asks something; `None` if it leaves before.
+
+    What it has begun goes on without it, unless it asked for something else. Raises as `begun` and `outcome_of`.
+    """
+    beginning = desk.keep_doing(begun(desk, call))
+
+    async def work() -> Outcome:
+        answered = await asyncio.shield(beginning)
+        return await end_of(desk, call, await last_moment(desk, call.run, answered=answered))
+
+    outcome = await unless_gone(work(), request)
+    if outcome is None:
+        left(desk, call, beginning)
+    return outcome
+
+
+def left(desk: Desk, call: Call, beginning: Beginning) -> None:
+    """Stops what a client has begun that has left, if it asked for that: also what has not started yet."""
+    if not call.wishes.cancels:
+        return
+    if call.job is not None:
+        call.job.unwanted.set()
+    desk.keep_doing(_cancel(desk, call, beginning))
+
+
+async def _cancel(desk: Desk, call: Call, beginning: Beginning) -> None:
+    # A start that was sent counts, though nobody has heard of it yet: until then there may be nothing to cancel.
+    await asyncio.wait({beginning})
+    refused = beginning.exception()
+    # A run with the key of another request is not this client's, nor one that did not take its answer.
+    if not (isinstance(refused, IdInUse) or (call.job is None and refused is not None)):
+        await desk.steering.cancel(call.run, message={"reason": "the client left", "by": call.by})
+
+
+async def end_of(desk: Desk, call: Call, moment: Moment) -> Outcome:
+    """Returns what the client is told of the last moment of a run; raises as `outcome_of`."""
+    form = AnswerForm(call.allows_calls, call.output)
+    return await outcome_of(desk, moment, session=call.session, form=form)
+
+
+async def beginning_of(desk: Desk, call: Call) -> Beginning:
+    """Returns the start of a run for a stream, which may still be under way; raises what it has met until then."""
+    beginning = desk.keep_doing(begun(desk, call))
+    is_soon_known = call.job is not None and call.job.session is None
+    await asyncio.wait({beginning}, timeout=None if is_soon_known else START_S)
+    if beginning.done():
+        await beginning
+    return beginning
+
+
+async def begun_in_background(desk: Desk, call: Call) -> None:
+    """Returns when the run of a request goes on without its client: it has started, or waits for its session.
+
+    Nobody would be told of what goes wrong later. Raises as `begun`.
+    """
+    beginning = desk.keep_doing(begun(desk, call))
+    if call.job is None:
+        await asyncio.shield(beginning)
+        return
+    waits = asyncio.create_task(call.job.waits.wait())
+    try:
+        await asyncio.wait({beginning, waits}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waits.cancel()
+    if beginning.done():
+        await beginning

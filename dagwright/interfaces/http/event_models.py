@@ -1,0 +1,153 @@
+"""Schemas of nodes and of the events of streams, for the document of the API and for generated clients."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import models_json_schema
+
+from dagwright.core.model.states import NodeStatus, RunStatus
+
+JsonObject = dict[str, Any]
+REF_TEMPLATE = "#/components/schemas/{model}"
+
+
+class _Open(BaseModel):
+    """A document that may have more fields than are named."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class RunError(_Open):
+    """Why a run failed."""
+
+    code: str = Field(description="Such as `node_failed`, `deadline` or `max_rounds`.")
+    message: str
+    node: str | None = Field(default=None, description="The node that failed, if one did.")
+
+
+class NodeFailure(_Open):
+    """Why a node failed."""
+
+    code: str
+    message: str
+    retryable: bool | None = None
+
+
+class NodeFacts(_Open):
+    """A node in the document of a run."""
+
+    status: NodeStatus
+    title: str | None = None
+    tool: str | None = Field(
+        default=None, description="Null if a person, a sub-plan or the run itself makes the result."
+    )
+    attempts: int = Field(description="How often it was tried.")
+    result: Any = Field(default=None, description="Over 8 KiB by reference.")
+    error: NodeFailure | None = None
+    reason: str | None = Field(default=None, description="Why it waits, or was skipped or blocked.")
+    started_at: str | None = None
+    ended_at: str | None = None
+    items: JsonObject | None = Field(default=None, description="Of a node with `for_each`: its items.")
+    lineage: JsonObject | None = Field(default=None, description="Where the result comes from.")
+    usage: JsonObject | None = Field(default=None, description="Tokens and cost of its model calls.")
+
+
+class ChangedNode(_Open):
+    """A node or item whose state has changed."""
+
+    node_id: str
+    status: NodeStatus
+    attempts: int
+    title: str | None = None
+    tool: str | None = None
+    reason: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    error: NodeFailure | None = None
+
+
+class NodesEvent(BaseModel):
+    """Event `nodes`: the nodes and items that changed since the event before."""
+
+    run_id: str
+    nodes: list[ChangedNode]
+
+
+class RunEvent(_Open):
+    """Event `run`: the current state of the run."""
+
+    run_id: str
+    status: RunStatus
+    title: str | None = None
+    nodes: dict[str, int] = Field(description="State -> number of nodes.")
+    waiting_for: list[JsonObject] = Field(description="Open requests: `id`, `type` and `prompt`.")
+    notes: list[JsonObject]
+
+
+class EndEvent(BaseModel):
+    """Event `end`: how the run ended."""
+
+    run_id: str
+    status: RunStatus
+    error: RunError | None = None
+    output: Any = Field(default=None, description="Over 8 KiB by reference.")
+
+
+class ErrorEvent(_Open):
+    """Event `error`: the stream broke; reconnect with the last id."""
+
+    error: JsonObject
+
+
+class ProgressEvent(BaseModel):
+    """What happened in a run, in `dagwright.events` of a stream in OpenAI's form."""
+
+    type: str = Field(description="`node_` or `run_` and a state, `human_feedback_requested` or `cancelled`.")
+    node_id: str | None = None
+    run_id: str
+    data: JsonObject
+
+
+class CompletionChunk(_Open):
+    """A chunk of a chat completion."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[JsonObject]
+    usage: JsonObject | None = None
+    dagwright: JsonObject | None = Field(
+        default=None, description="`events`: progress events; in the last chunk the run, as in a completion."
+    )
+
+
+class ResponseEvent(_Open):
+    """An event of a response."""
+
+    type: str = Field(description="As in OpenAI's Responses API.")
+    sequence_number: int
+    dagwright: JsonObject | None = Field(default=None, description="`events`: progress events.")
+
+
+RUN_EVENTS: Mapping[str, type[BaseModel]] = {
+    "nodes": NodesEvent,
+    "run": RunEvent,
+    "end": EndEvent,
+    "error": ErrorEvent,
+}
+"""Type of an event of a run -> its data."""
+_IN_STREAMS: Sequence[type[BaseModel]] = (*RUN_EVENTS.values(), ProgressEvent, CompletionChunk, ResponseEvent)
+
+
+def event_schemas() -> JsonObject:
+    """Return the schemas of the models that only streams refer to: name -> JSON Schema."""
+    _, found = models_json_schema([(model, "serialization") for model in _IN_STREAMS], ref_template=REF_TEMPLATE)
+    schemas: JsonObject = found["$defs"]
+    return schemas
+
+
+def reference_to(model: type[BaseModel]) -> JsonObject:
+    """Return the reference to the schema of a model."""
+    return {"$ref": REF_TEMPLATE.format(model=model.__name__)}

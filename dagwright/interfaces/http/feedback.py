@@ -1,0 +1,175 @@
+"""What runs ask of people, for programs: the open requests with the schemas of their answers, and answers to them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagwright.client.answering import (
+    AnswerUnclear,
+    Meant,
+    NothingAsked,
+    asked_again,
+    chosen_of,
+    give,
+    meant_by,
+    told_of,
+)
+from dagwright.client.feedback import Answer, OpenRequest, Place
+from dagwright.client.runs import checked_id
+from dagwright.core.model.requests import MayAnswer
+from dagwright.history.run_reader import RunNotFound
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.desk import Desk
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.feedback_calls import answer_schema, content_of
+from dagwright.interfaces.http.posted import with_sub_plans
+from dagwright.interfaces.http.run_models import AnswerBody
+
+
+async def asked_of(desk: Desk, run: str) -> dict[str, Any]:
+    """Open requests of a run and its sub-plans; for a run of another owner, those assigned to the caller.
+
+    Raises:
+        RunNotFound: there is no such run.
+    """
+    found, _ = await _answerable(desk, run)
+    return _listed([asked(each) for each in found])
+
+
+async def _answerable(desk: Desk, run: str) -> tuple[Sequence[OpenRequest], MayAnswer]:
+    """Return the open requests of a run that the caller sees, and which of them it may answer.
+
+    Raises:
+        RunNotFound: there is no such run, or it belongs to another owner and has no request for the caller.
+    """
+    owner = desk.caller.owner
+    checked_id(run)
+    if owner is not None:
+        try:
+            await desk.own(run)
+        except RunNotFound:
+            found = [each for each in await desk.runs.people.requests_of(run) if each.assignee == owner]
+            if not found:
+                raise
+            return found, "assigned"
+    return await desk.runs.people.requests_of(run), desk.caller.may_answer
+
+
+async def inbox(desk: Desk) -> dict[str, Any]:
+    """Returns what all runs of the caller ask now."""
+    return _listed([asked(each) for each in await desk.runs.people.inbox(owner=desk.caller.owner)])
+
+
+def asked(request: OpenRequest) -> dict[str, Any]:
+    """Returns a request as the API tells it."""
+    document = request.document
+    told = {name: value for name, value in document.items() if name != "workflow_id"}
+    named = {"run_id": document["workflow_id"], "title": request.title}
+    return {**told, **named, "answer_schema": answer_schema(document)}
+
+
+def _listed(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"object": "list", "data": list(found), "has_more": False}
+
+
+async def answer_run(desk: Desk, run: str, body: AnswerBody) -> dict[str, Any]:
+    """Gives a run an answer and returns what became of it.
+
+    Raises:
+        ApiError: it does not fit, it is not clear for what it is, or it has nodes that the caller may not add.
+        RunNotFound: there is no such run.
+    """
+    asked_now, may_answer = await _answerable(desk, run)
+    chosen = _chosen(asked_now, body, run=run)
+    if may_answer == "assigned" and not chosen:
+        raise ApiError(404, f"the run {run!r:.200} asks no {body.request!r:.80} of this key's owner", code="not_found")
+    meant = meant_by(run, chosen) if chosen else Meant(run, str(body.request))
+    content = content_for(chosen[0].document if chosen else None, body)
+    refuse_nodes(desk, content, may_answer)
+    if content.get("nodes") and len(chosen) > 1:
+        raise _wrong("nodes are added once: name one request, and leave `all` out", param="request")
+
+    async def more(place: Place) -> Mapping[str, Any]:
+        return await nodes_in(desk, place, content)
+
+    by = desk.caller.acts_as or body.by
+    given = await give(desk.runs.people, meant, Answer(content, by, body.note, may_answer=may_answer), more=more)
+    told = told_of(given)
+    if not any(each.is_taken for each in given):
+        hint = "; `all` answers all of them" if any(each.is_unclear for each in given) else ""
+        raise _wrong(f"{told}{hint}", param="answer" if chosen else "request")
+    if (again := await asked_again(desk.runs.people, given, meant)) is not None:
+        told += f"; something is asked again: {again['id']}: {again['prompt']}"
+    return {"run_id": run, "ok": all(each.is_taken for each in given), "message": told}
+
+
+def refuse_nodes(desk: Desk, content: Mapping[str, Any], may_answer: MayAnswer) -> None:
+    """Refuse an answer whose nodes the caller may not add to the run.
+
+    Nodes run with the rights of the run's owner, so they need what `POST /v1/runs/ID/nodes` needs.
+
+    Raises:
+        ApiError: the answer has nodes, and the caller may not operate the run.
+    """
+    if not content.get("nodes"):
+        return
+    if may_answer == "assigned":
+        words = (
+            "an answer to a run of another owner cannot have `nodes`: they would run with that owner's rights; "
+            "send the text alone"
+        )
+    elif Scope.OPERATE not in desk.caller.scopes:
+        words = (
+            "`nodes` in an answer change the run, and this key lacks the scope 'operate'; send the text alone, or use "
+            "a key with that scope"
+        )
+    else:
+        return
+    raise ApiError(403, words, param="answer", code="insufficient_scope")
+
+
+async def nodes_in(desk: Desk, place: Place, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nodes in an answer with the declarations of the tools that they name."""
+    nodes = content.get("nodes")
+    if not isinstance(nodes, list) or not nodes:
+        return {}
+    completed = with_sub_plans(desk, nodes)
+    async with desk.checks.turn(desk.caller.key):
+        return await desk.steering.nodes_of_answer(place, completed, tools=desk.toolset.declarations())
+
+
+def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str, Any]:
+    """Returns the answer as the run takes it.
+
+    Args:
+        request: what is answered; `None` if it is not open now.
+
+    Raises:
+        ApiError: it is none.
+    """
+    said = body.answer
+    if request is None:
+        if isinstance(said, dict):
+            return said
+        raise _wrong(
+            f"{body.request!r:.80} is not asked now; before it asks, the answer must be an object", param="request"
+        )
+    if isinstance(said, dict) and request["type"] != "INFORMATION":
+        # No text that happens to be JSON.
+        return said
+    return content_of(request, said if isinstance(said, str) else json.dumps(said))
+
+
+def _chosen(asked_now: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> Sequence[OpenRequest]:
+    """Returns the open requests that an answer is for; none if the one that is named is not open."""
+    try:
+        return chosen_of(asked_now, body.request, of_all=body.all)
+    except NothingAsked:
+        raise ApiError(409, f"the run {run!r} asks nothing of anyone now", code="nothing_asked") from None
+    except AnswerUnclear as names:
+        words = f"the run {run!r} asks {len(asked_now):,} things; name one in `request`: {names}"
+        raise _wrong(words, param="request") from None
+
+
+def _wrong(words: str, *, param: str) -> ApiError:
+    return ApiError(400, words, param=param, code="answer_refused")

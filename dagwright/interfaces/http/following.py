@@ -1,0 +1,308 @@
+"""Follows the run behind a request, up to its end or to a question that the client has to answer."""
+
+import json
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest
+from dagwright.client.pending_requests import Asked
+from dagwright.core.boundary import wire
+from dagwright.core.model.states import RunStatus
+from dagwright.core.model.usage import NONE, Usage
+from dagwright.history.reader import TaskState
+from dagwright.history.run_reader import RunClosed, RunView
+from dagwright.history.run_subscriptions import Told
+from dagwright.interfaces.http.callers import known_as
+from dagwright.interfaces.http.conversation import GivenAnswer
+from dagwright.interfaces.http.desk import Desk
+from dagwright.interfaces.http.errors import NO_RETRY, RUN_ERROR, ApiError
+from dagwright.interfaces.http.feedback import nodes_in, refuse_nodes
+from dagwright.interfaces.http.feedback_calls import (
+    Request,
+    call_id,
+    callable_requests,
+    content_of,
+    waiting_for,
+    waiting_words,
+)
+from dagwright.interfaces.http.structured_output import OutputForm, OutputMismatch
+from dagwright.protocol.turns import end_of_turn
+
+RUN_FAILED = 422
+"""Status of an answer that there is none: one at which clients do not try again by themselves."""
+_ANSWERED = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A run at one moment.
+
+    Args:
+        changed: ids of the nodes and items that have changed since the moment before.
+        requests: what it asks of people and nobody has answered here.
+        states: those of the nodes and items that have changed; the scheduler of the view may know more already.
+    """
+
+    view: RunView
+    changed: Sequence[str]
+    requests: Sequence[Request]
+    states: Mapping[str, TaskState] = field(default_factory=dict)
+
+    @property
+    def told(self) -> Told:
+        """What whoever was told this moment knows."""
+        return Told(self.view.offset, self.view.has_marks)
+
+    @property
+    def is_last(self) -> bool:
+        """Tells whether the answer to the client is due."""
+        return self.view.is_closed or bool(self.requests)
+
+
+async def moments(
+    desk: Desk, run: str, *, answered: Collection[tuple[str, str]] = (), after: Told | None = None
+) -> AsyncGenerator[Moment, None]:
+    """Yields a run at its moments, the last one when it has ended or asks something; close it if it is left early.
+
+    Args:
+        answered: id and time of requests whose answers are on their way.
+        after: what was told before: then the first moment has what has changed since.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RPCError: the server has not answered for a minute.
+    """
+    asked = Asked(desk.runs.people, run)
+    async with aclosing(desk.runs.feeds.subscribe(run, after=after)) as updates:
+        async for update in updates:
+            is_closed = update.view.is_closed
+            requests = [] if is_closed else await asked.in_view(update.view)
+            left = [each for each in requests if key_of(each) not in answered]
+            moment = Moment(update.view, update.changed, left, update.states)
+            yield moment
+            if moment.is_last:
+                return
+
+
+async def last_moment(desk: Desk, run: str, *, answered: Collection[tuple[str, str]] = ()) -> Moment:
+    """Returns the moment at which a run has ended or asks something; raises as `moments`."""
+    found = [moment async for moment in moments(desk, run, answered=answered) if moment.is_last]
+    return found[-1]
+
+
+async def ended(desk: Desk, run: str) -> None:
+    """Waits until a run has ended; raises as `moments`."""
+    async with aclosing(desk.runs.feeds.subscribe(run)) as updates:
+        async for _ in updates:
+            pass
+
+
+def key_of(request: Request) -> tuple[str, str]:
+    """Returns what tells a request from one of the same name that was asked before."""
+    return str(request["id"]), str(request["opened_at"])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a client is told at the end.
+
+    Args:
+        text: the answer, or the words of what is asked.
+        requests: what is asked; none if the run has ended.
+        usage: of the run so far, in OpenAI's form.
+        about: the object `dagwright` of the answer.
+    """
+
+    text: str
+    requests: Sequence[Request]
+    usage: Mapping[str, Any]
+    about: Mapping[str, Any]
+    calls: Sequence[Request] = ()
+    """Those of the requests that the client may answer with the result of a call."""
+    output: OutputForm | None = None
+    """Form of the answer; `None` for a text, and for what is asked."""
+
+    @property
+    def is_call(self) -> bool:
+        """Return whether the answer is a call of one of the client's functions."""
+        return self.output is not None and self.output.function is not None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """What a client accepts at the end.
+
+    Args:
+        allows_calls: questions as calls of `answer_feedback`.
+        output: an answer of this form only; `None` for any text.
+    """
+
+    allows_calls: bool = True
+    output: OutputForm | None = None
+
+
+ANY_FORM = AnswerForm()
+
+
+async def outcome_of(desk: Desk, moment: Moment, *, session: str | None, form: AnswerForm = ANY_FORM) -> Outcome:
+    """Returns what a client is told of the last moment.
+
+    Args:
+        session: whose turn the run is.
+        form: what the client accepts.
+
+    Raises:
+        ApiError: the run has no answer, since it failed or was cancelled.
+    """
+    view = moment.view
+    if moment.requests:
+        used = view.scheduler.usage.total if view.scheduler is not None else NONE
+        run = view.workflow_id
+        about = about_run(view, session=known_as(desk.caller, session))
+        about["waiting_for"] = waiting_for(moment.requests, run=run)
+        words = waiting_words(moment.requests, run=run, allows_calls=form.allows_calls)
+        calls = callable_requests(moment.requests, allows_calls=form.allows_calls)
+        if form.output is not None and len(calls) < len(moment.requests):
+            # A client reads any text as a wrong answer, and sends the request again.
+            headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
+            raise ApiError(RUN_FAILED, words, RUN_ERROR, code="answer_required", headers=headers, about=about)
+        return Outcome(words, moment.requests, usage_json(used), about, calls)
+    document = await desk.runs.document(view)
+    if session is not None:
+        # The next turn is prepared for what this one has made.
+        await desk.sessions.settled(session, view.workflow_id)
+    about = about_run(view, session=known_as(desk.caller, session), error=document["error"])
+    if view.status not in _ANSWERED:
+        raise run_error(document, about)
+    used = view.scheduler.usage.total if view.scheduler is not None else NONE
+    text = answer_text(view, document) if form.output is None else _structured(form.output, document, about)
+    return Outcome(text, (), usage_json(used), about, output=form.output)
+
+
+def _structured(form: OutputForm, document: Mapping[str, Any], about: Mapping[str, Any]) -> str:
+    """Return the output of a run as JSON that fits a schema.
+
+    Raises:
+        ApiError: it does not fit.
+    """
+    try:
+        return form.text_of(document["output"])
+    except OutputMismatch as mismatch:
+        run = document["workflow_id"]
+        words = f"the run {run!r} is {about['status']}, and its output does not fit the schema in {form.param}"
+        headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
+        raise ApiError(
+            RUN_FAILED,
+            f"{words}: {mismatch}",
+            RUN_ERROR,
+            param=form.param,
+            code="output_invalid",
+            headers=headers,
+            about=about,
+        ) from None
+
+
+def about_run(view: RunView, *, session: str | None, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Returns the object `dagwright` of an answer.
+
+    Args:
+        error: why the run is not completed though it has an answer, as its document has it.
+    """
+    counts = view.scheduler.counts() if view.scheduler is not None else {}
+    nodes = {status.value: count for status, count in counts.items() if count}
+    about = {"run_id": view.workflow_id, "session_id": session, "status": str(view.status), "nodes": nodes}
+    shown = ("code", "message", "node")
+    return about if error is None else {**about, "error": {name: error.get(name) for name in shown}}
+
+
+def answer_text(view: RunView, document: Mapping[str, Any]) -> str:
+    """Returns the answer of a run that has one: its output if that is a text, else as JSON.
+
+    Of one without an output it is what the plan says that it does, and what came of it, if it says so.
+    """
+    output = document["output"]
+    if isinstance(output, str):
+        return output
+    if output is None or output == {}:
+        end = end_of_turn(document, view.scheduler)
+        # A chat that is told nothing shows nothing.
+        return "\n".join(filter(None, [end.explanation, end.outcome])) or json.dumps(output)
+    return json.dumps(output, ensure_ascii=False)
+
+
+def run_error(document: Mapping[str, Any], about: Mapping[str, Any]) -> ApiError:
+    """Returns what a client is told of a run without an answer; its status is none that clients try again at.
+
+    Args:
+        about: the object `dagwright` of an answer.
+    """
+    run, error = document["workflow_id"], document["error"] or {}
+    if document["status"] == RunStatus.CANCELLED:
+        # Whoever was first has stopped it. Its output says nothing: what it is made of is not there.
+        said = [str(note["message"]) for note in document["notes"] if note["code"] == wire.CANCEL]
+        code, what = "run_cancelled", f"was {said[0] if said else 'cancelled'}"
+    else:
+        outcome = end_of_turn(document).outcome
+        code, what = str(error.get("code") or "run_failed"), f"failed{f': {outcome}' if outcome else ''}"
+    words = f"the run {run!r} {what}; `dagwright why {run}` or GET /v1/runs/{quote(run)}/why has the details"
+    headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
+    return ApiError(RUN_FAILED, words, RUN_ERROR, code=code, headers=headers, about=about)
+
+
+def headers_of_run(run: str, session: str | None) -> dict[str, str]:
+    """Returns the headers that name the run of an answer.
+
+    Args:
+        session: as the client calls it.
+    """
+    told = {"X-Run-Id": run, "X-Session-Id": session}
+    # A header holds Latin letters; the body has names of others as they are.
+    return {name: value for name, value in told.items() if value is not None and value.isascii()}
+
+
+def usage_json(used: Usage) -> dict[str, Any]:
+    """Returns tokens in OpenAI's form."""
+    return {
+        "prompt_tokens": used.prompt_tokens,
+        "completion_tokens": used.completion_tokens,
+        "total_tokens": used.tokens,
+        "prompt_tokens_details": {"cached_tokens": used.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+    }
+
+
+async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | None) -> set[tuple[str, str]]:
+    """Gives a run what the client answers, and returns which requests these answers were for.
+
+    What is not asked any more was answered before, so a request that is sent again changes nothing.
+
+    Raises:
+        ApiError, AnswerRefused: an answer does not fit; those before it count.
+        RunClosed: the run has ended, and still asked when it was looked at.
+        RunNotFound: there is no such run.
+    """
+    given: set[tuple[str, str]] = set()
+    for answer in answers:
+        if (found := await _asked(desk, answer)) is None:
+            continue
+        content = content_of(found.document, answer.text)
+        refuse_nodes(desk, content, desk.caller.may_answer)
+        try:
+            content |= await nodes_in(desk, found.place, content)
+            given_answer = Answer(content, by, through="tool_result", may_answer=desk.caller.may_answer)
+            await desk.runs.people.answer(found.place, given_answer)
+        except (AnswerRefused, RunClosed):
+            # Somebody else may have answered it between the look and the answer.
+            if await _asked(desk, answer) is not None:
+                raise
+        given.add(key_of(found.document))
+    return given
+
+
+async def _asked(desk: Desk, answer: GivenAnswer) -> OpenRequest | None:
+    """Returns the request that an answer is for; `None` if it is not asked any more."""
+    asked = await desk.runs.people.requests_of(answer.run)
+    return next((each for each in asked if call_id(each.document, run=answer.run) == answer.call), None)

@@ -1,0 +1,340 @@
+"""The run that answers a request: what it is made of, under which id it starts, and when its session lets it.
+
+The id of a run comes from the `Idempotency-Key`: a request that is sent twice, also to two gateways, is one run.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+from urllib.parse import quote
+
+from dagwright.client.runs import NO_TERMS, Origin, made_id
+from dagwright.client.sessions import LOOK_PAUSE_S, TurnNotTaken
+from dagwright.client.turns import AnyProfile, PreparedRun, SessionStart, WordsRequest, prepared_words, start_turn
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.interfaces.http.bodies import ChatBody, Wishes, json_of, metadata_of
+from dagwright.interfaces.http.callers import known_as, new_session_of
+from dagwright.interfaces.http.conversation import Conversation
+from dagwright.interfaces.http.desk import Desk
+from dagwright.interfaces.http.errors import CLIENT_GONE, NO_RETRY, ApiError, of_plan, unavailable
+from dagwright.interfaces.http.following import headers_of_run
+from dagwright.interfaces.http.starts import Job, Prepare, Starting
+from dagwright.interfaces.http.structured_output import OutputForm
+from dagwright.interfaces.http.targets import Target
+from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
+from dagwright.planning.sessions.conversation import TurnSummary
+from dagwright.plans.preparation import check_plan, prepare_plan, prepare_to_ask, unused_inputs
+from dagwright.plans.templates import Template
+from dagwright.protocol.sessions import Session
+from dagwright.protocol.turn_summaries import cut_inside
+from dagwright.protocol.turns import REQUEST_BYTES
+
+_WITHOUT_SCHEMA = ("intents", "rounds")
+"""Profiles whose answers no model writes."""
+_AGENT_NODE = "answer"
+_OBJECTIVE = "objective"
+_TITLE_BYTES = 200
+"""Left for the title of a plan, of the request that a session keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How models answer in the run of a request.
+
+    Args:
+        config: how they are asked.
+        output: what the answer must be; `None` for a text.
+    """
+
+    config: ModelConfig
+    output: OutputForm | None = None
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """JSON Schema of the answer; empty for a text."""
+        return {} if self.output is None else self.output.schema
+
+
+def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, asking: Asking) -> Job:
+    """Returns the run that answers a request, once it is known that one can.
+
+    Raises:
+        ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: none can.
+    """
+    refuse_rounds(target, wishes)
+    session = None if wishes.session is None else new_session_of(desk.caller, wishes.session)
+    run = made_id() if wishes.key is None else id_of_key(wishes.key, owner=desk.caller.owner)
+    prepare, title, request = _preparing(desk, target, said, wishes=wishes, asking=asking), None, said.text
+    if target.kind == "plan":
+        template = desk.templates[target.name]
+        given = json.dumps(wishes.inputs, ensure_ascii=False) if wishes.inputs else said.text.strip()
+        shown = cut_inside(given, max_bytes=REQUEST_BYTES - _TITLE_BYTES)
+        request, title = f"(the plan {template.title}){f' {shown}' if shown else ''}", template.file
+    # What is wrong with a request is wrong in every session, and is told before anything starts.
+    prepare(None)
+    return Job(run, session, request, _on_terms(prepare, wishes, owner=desk.caller.starts_for), title)
+
+
+def _on_terms(prepare: Prepare, wishes: Wishes, *, owner: str | None) -> Prepare:
+    """Returns what prepares a run that belongs to somebody, and may take so long."""
+
+    tags = metadata_of(wishes.metadata)
+
+    def prepared(session: Session | None) -> PreparedRun:
+        run = prepare(session)
+        terms = replace(run.terms, owner=owner, deadline_s=wishes.deadline_s, tags=tags)
+        return replace(run, terms=terms)
+
+    return prepared
+
+
+def refuse_rounds(target: Target, wishes: Wishes) -> None:
+    """Refuses what a request says of rounds that are none.
+
+    Raises:
+        ApiError: it does.
+    """
+    of_rounds = {
+        "max_rounds": wishes.max_rounds,
+        "worker_timeout": wishes.worker_timeout_s,
+        "synthesis": wishes.synthesis,
+    }
+    given = [name for name, value in of_rounds.items() if value is not None]
+    if given and target.id != "profile/rounds":
+        words = f"{target.id} has no rounds of workers; send it to profile/rounds, or leave it out"
+        raise ApiError(400, f"{given[0]}: {words}", param=given[0], code="invalid_value")
+
+
+def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, asking: Asking) -> Prepare:
+    """Returns what prepares the run of a request.
+
+    Raises:
+        ApiError: the request has what its target cannot have, or the inputs of a plan are wrong.
+        PlanInvalid: they are wrong for the plan.
+    """
+    profile, config = target.name if target.kind == "profile" else "plan", asking.config
+    if asking.output is not None and profile in _WITHOUT_SCHEMA:
+        words = f"{asking.output.param}: {target.id} assembles its answer and takes no schema; leave it out"
+        raise ApiError(400, words, param=asking.output.param, code="unsupported_parameter")
+    if target.kind == "plan":
+        template = desk.templates[target.name]
+        try:
+            prepared = _of_template(template, inputs_of(template, said.text, given=wishes.inputs), config)
+        except PlanInvalid as invalid:
+            raise invalid if wishes.inputs is None else replace(of_plan(invalid), param="inputs") from None
+        return lambda _: prepared
+    if target.kind == "agent":
+        return lambda session: _of_agent(desk, target.name, _objective(said, session), asking)
+    request = WordsRequest(
+        said.words,
+        config,
+        replace(NO_TERMS, deadline_s=wishes.deadline_s),
+        profile=cast("AnyProfile", profile),
+        rounds=wishes.max_rounds,
+        worker_timeout_s=wishes.worker_timeout_s,
+        synthesis=wishes.synthesis,
+        said_before=said.said_before,
+        output_schema=asking.schema,
+        title=said.text.strip() or None,
+    )
+    return lambda session: prepared_words(request, desk.toolset, session).run
+
+
+def id_of_key(key: str, *, owner: str | None = None) -> str:
+    """Returns the id of the run that an `Idempotency-Key` stands for.
+
+    Args:
+        owner: whose it is: two may choose the same.
+    """
+    told = key if owner is None else json.dumps([owner, key])
+    return f"run-{hashlib.sha256(told.encode(errors='replace')).hexdigest()[:24]}"
+
+
+def config_of(body: ChatBody, target: Target, wishes: Wishes) -> ModelConfig:
+    """Returns how models are asked in the run of a request.
+
+    Raises:
+        ApiError: one of the options is none that models have.
+    """
+    model = wishes.run_model or (target.name if target.kind == "model" else None)
+    most = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+    said = {"model": model, "temperature": body.temperature, "max_tokens": most, "top_p": body.top_p, "seed": body.seed}
+    try:
+        return model_config_from_json({name: value for name, value in said.items() if value is not None})
+    except ValueError as error:
+        raise ApiError(400, str(error), param=str(error).partition(":")[0], code="invalid_value") from None
+
+
+def inputs_of(template: Template, text: str, *, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Returns the inputs of a plan: those given apart, or a JSON object in the message.
+
+    The run asks for what is missing. A plan with a single input takes any other JSON as that, and one of type string
+    any other text.
+
+    Raises:
+        ApiError: the message is neither.
+    """
+    if given is not None:
+        return given
+    declared = template.checked.inputs
+    try:
+        found = json_of(text)
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        return found
+    if not declared or not text.strip():
+        return {}
+    (name, schema), *others = declared.items()
+    if not others and schema.get("type") == "string":
+        return {name: text}
+    if not others and found is not None:
+        return {name: found}
+    names = ", ".join(declared)
+    words = f"the plan {template.name!r} takes its inputs ({names}) as a JSON object in the message, or in `inputs`"
+    raise ApiError(400, words, param="messages", code="inputs_expected")
+
+
+def _objective(said: Conversation, session: Session | None) -> str:
+    turns = session.turn_summaries() if session is not None else []
+    return objective_of(said, turns or said.said_before)
+
+
+def objective_of(said: Conversation, turns: Sequence[TurnSummary]) -> str:
+    """Returns what an agent is to do: the request, with what was said before it."""
+    if not turns:
+        return said.words
+    before = "\n\n".join(f"User: {turn.human_message}\nAssistant: {turn.ai_response}" for turn in turns)
+    return f"The conversation so far:\n{before}\n\nThe request now:\n{said.words}"
+
+
+def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelConfig) -> PreparedRun:
+    if unused := unused_inputs(template.checked, inputs):
+        raise PlanInvalid(unused)
+    plan = prepare_to_ask(template.checked, inputs)
+    beside = replace(NO_TERMS.beside, model=config.to_json() or None)
+    return PreparedRun(plan, template.source, dict(inputs), replace(NO_TERMS, beside=beside))
+
+
+def _of_agent(desk: Desk, name: str, objective: str, asking: Asking) -> PreparedRun:
+    # As an input: a text with braces in it is no reference.
+    written = {
+        "plan": 1,
+        "title": f"Agent {name}",
+        "inputs": {_OBJECTIVE: {"type": "string"}},
+        "nodes": [{"id": _AGENT_NODE, "agent": name, "objective": f"{{{{PLACEHOLDER_{_OBJECTIVE}}}}}"}],
+        "output": f"{{{{{_AGENT_NODE}.result}}}}",
+    }
+    inputs = {_OBJECTIVE: objective}
+    tools = desk.toolset.declarations()
+    source: dict[str, Any] = {"plan": written}
+    if asking.schema:
+        source["output_schema"] = dict(asking.schema)
+        tools = {key: _answering_in(tool, name, asking.schema) for key, tool in tools.items()}
+    plan = prepare_plan(check_plan(written, tools), inputs)
+    beside = replace(NO_TERMS.beside, model=asking.config.to_json() or None)
+    return PreparedRun(plan, source, inputs, replace(NO_TERMS, beside=beside))
+
+
+def _answering_in(tool: ToolDeclaration, agent: str, schema: Mapping[str, Any]) -> ToolDeclaration:
+    """Return a tool; of an agent of that name, with the schema of its answer. A program answers as it does."""
+    card = tool.agent
+    if card is None or card.name != agent or card.type != "llm":
+        return tool
+    return replace(tool, agent=card.model_copy(update={"output_schema": dict(schema)}))
+
+
+async def start_job(desk: Desk, job: Job) -> None:
+    """Starts a run if the caller may have one more; raises as `_start_job` and `room_for_run`.
+
+    Whoever comes back to a turn that waits here waits with the one that waits already.
+    """
+    known = next((each for each in desk.starting if each.job is job), None)
+    if known is None:
+        known = Starting(job, desk.caller.owner, desk.keep_doing(_start_with_room(desk, job)))
+        desk.starting.append(known)
+        known.work.add_done_callback(lambda _: desk.starting.remove(known))
+    await asyncio.shield(known.work)
+
+
+def starting_here(desk: Desk, run: str) -> Sequence[Starting]:
+    """Returns who starts a run here, or waits here for its session with it, of those that the caller sees.
+
+    They are several if a request was sent again with its `Idempotency-Key`, and none if nobody does.
+    """
+    found = [each for each in desk.starting if each.job.run == run and not each.job.unwanted.is_set()]
+    return [each for each in found if desk.caller.sees(each.owner)]
+
+
+def is_given_up(refused: BaseException | None) -> bool:
+    """Tells whether a turn was given up before anything was sent."""
+    return isinstance(refused, ApiError) and refused.status == CLIENT_GONE
+
+
+async def _start_with_room(desk: Desk, job: Job) -> None:
+    async with desk.room_for_run(job.run):
+        await _start_job(desk, job)
+
+
+async def _start_job(desk: Desk, job: Job) -> None:
+    """Starts a run, in a session as soon as the turn before it has ended; one that is there already is the same.
+
+    Raises:
+        ApiError: the turn before it waits for a person, or the gateway ends or the client gives up before it starts.
+        IdInUse: its `Idempotency-Key` was used for another request.
+        TurnNotTaken: the session takes no more turns, or nobody serves it.
+    """
+    tools = desk.toolset.references
+    if job.session is None:
+        prepared = job.prepare(None)
+        await desk.runs.start(
+            prepared.plan,
+            prepared.inputs,
+            workflow_id=job.run,
+            origin=Origin(prepared.source, job.title),
+            tools=tools,
+            terms=prepared.terms,
+        )
+        return
+    turn = SessionStart(job.session, job.request, job.prepare, job.title)
+    while True:
+        try:
+            await start_turn(turn, desk.runs, desk.sessions, tools=tools, run=job.run)
+            return
+        except TurnNotTaken as refused:
+            if refused.code != "session_busy" or refused.run is None:
+                raise
+            await _refuse_waiting(desk, job.session, refused.run)
+            job.waits.set()
+        await asyncio.sleep(LOOK_PAUSE_S)
+        _refuse_given_up(desk, job)
+
+
+def _refuse_given_up(desk: Desk, job: Job) -> None:
+    """Refuses a turn that waits for its session and that nobody will be told of.
+
+    Looked at between two attempts to start it: one that was sent may count, so it is never given up.
+    """
+    if job.unwanted.is_set():
+        raise ApiError(CLIENT_GONE, "the client has left")
+    if desk.leaving.is_set():
+        called = known_as(desk.caller, job.session)
+        words = f"the gateway ends while the request waits for the session {called!r}; nothing was started"
+        raise unavailable(f"{words}, send it again")
+
+
+async def _refuse_waiting(desk: Desk, session: str, run: str) -> None:
+    """Refuses a turn whose session waits for a person: it would wait for as long as that."""
+    asked = await desk.runs.people.requests_of(run)
+    if asked:
+        called = known_as(desk.caller, session)
+        words = (
+            f"the session {called!r} waits for an answer to {asked[0].id!r} of the run {run!r}: send the result of "
+            f"the call of answer_feedback, answer with POST /v1/runs/{quote(run)}/feedback, or cancel that run"
+        )
+        headers, about = {**headers_of_run(run, called), **NO_RETRY}, {"run_id": run, "session_id": called}
+        raise ApiError(409, words, code="session_waits_for_answer", headers=headers, about=about)

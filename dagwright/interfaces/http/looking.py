@@ -1,0 +1,148 @@
+"""Looks at one run for the gateway: its document, its graph, its events, and which run of a session is meant."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from dagwright.client.sessions import SessionNotFound, SessionView
+from dagwright.core.model.times import format_time
+from dagwright.core.validation.inputs import schema_of_form
+from dagwright.history.run_reader import RunNotFound, RunView
+from dagwright.interfaces.http.callers import known_as, session_of
+from dagwright.interfaces.http.desk import Desk
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.headers import header_text
+from dagwright.interfaces.http.naming import named_run
+from dagwright.interfaces.http.run_events import EventId, first_known, run_events
+from dagwright.interfaces.http.streams import NOTHING_MORE, stream_response
+from dagwright.protocol.documents import compact_value
+from dagwright.protocol.sessions import session_name
+
+NO_HEADERS: Mapping[str, str] = {}
+
+
+async def run_document(desk: Desk, run: str) -> dict[str, Any]:
+    """Returns a run with its nodes.
+
+    Raises:
+        RunNotFound: there is no such run.
+    """
+    view = await desk.runs.feed(run).read()
+    return await document_of(desk, view)
+
+
+async def document_of(desk: Desk, view: RunView) -> dict[str, Any]:
+    """Returns the document of a run with what the gateway tells beside it."""
+    document = await desk.runs.document(view)
+    session = known_as(desk.caller, await desk.runs.session_of(view.workflow_id))
+    beside: dict[str, Any] = {"started_at": format_time(view.started_at), "ended_at": format_time(view.ended_at)}
+    page = desk.shown_server.run_url(view.workflow_id, run_id=view.run_id)
+    beside["metadata"] = await desk.runs.tags_of(view.workflow_id)
+    return {**named_run(document), **beside, "offset": str(view.offset), "session_id": session, "ui_url": page}
+
+
+async def graph_document(desk: Desk, run: str) -> dict[str, Any]:
+    """Returns nodes and edges of a run, those inside of large regions with the others; raises as `run_document`."""
+    view = await desk.runs.feed(run).read()
+    listing = desk.runs.graph(view)
+    nodes = [node async for node in listing.nodes()]
+    edges = [edge async for edge in listing.edges()]
+    return {"run_id": run, "offset": str(view.offset), "nodes": nodes, "edges": edges, "notes": listing.notes}
+
+
+async def inputs_document(desk: Desk, run: str) -> dict[str, Any]:
+    """Returns what a run was started with; raises as `run_document`."""
+    scheduler = (await desk.runs.feed(run).read()).scheduler
+    if scheduler is None:
+        return {"run_id": run, "schema": schema_of_form({}), "inputs": {}}
+    given = {name: compact_value(value, ref=f"input:{name}") for name, value in scheduler.inputs.items()}
+    return {"run_id": run, "schema": schema_of_form(scheduler.plan.inputs), "inputs": given}
+
+
+def seen_before(header: str | None, after: str | None) -> EventId | None:
+    """Returns what a client has seen: the header is that of a browser that comes back, and newer than the address.
+
+    Raises:
+        ApiError: it is no id of an event.
+    """
+    text = header_text(header or "").strip() or (after or "").strip()
+    return EventId.parse(text) if text else None
+
+
+async def stream_of(desk: Desk, run: str, seen: EventId | None, *, named: str | None = None) -> Response:
+    """Returns the events of a run.
+
+    Args:
+        seen: what the client has been told.
+        named: the run, where the ids have to name it.
+
+    Raises:
+        RunNotFound: there is no such run.
+    """
+    if seen is not None and seen.is_end:
+        return Response(status_code=NOTHING_MORE)
+    desk.hold_stream()
+    updates = await first_known(desk, run, seen.told if seen is not None else None)
+    # A header holds Latin letters; each event names the run as it is.
+    headers = {"X-Run-Id": run} if run.isascii() else {}
+    return stream_response(run_events(updates, named=named), desk=desk, headers=headers)
+
+
+async def session_view(desk: Desk, name: str) -> SessionView:
+    """Returns a session of the caller.
+
+    Raises:
+        SessionNotFound, SessionNameInvalid: there is none.
+    """
+    kept = session_name(session_of(desk.caller, name))
+    try:
+        return await desk.sessions.look(kept)
+    except SessionNotFound as error:
+        # Told by the name that the caller knows.
+        raise SessionNotFound(str(error).replace(repr(kept), repr(name))) from None
+
+
+async def run_of_session(desk: Desk, name: str, *, seen: EventId | None = None) -> str:
+    """Returns the run of the turn that goes on, or of the last one.
+
+    Args:
+        seen: what the client has been told of a turn: then it is that one or, if its end was told, the one that
+            follows, as far as the session knows them.
+
+    Raises:
+        SessionNotFound, SessionNameInvalid: there is no such session.
+        ApiError: it has had no turn.
+    """
+    session = (await session_view(desk, name)).session
+    if session.running is not None and not await _is_of(desk, session.running.run, session.name):
+        # It has the id of a run of somebody else, and is taken back in a moment.
+        session.drop_turn(session.running.run)
+    runs = [turn.run for turn in session.turns]
+    if seen is not None and seen.run in runs:
+        at = runs.index(seen.run)
+        return runs[min(at + seen.is_end, len(runs) - 1)]
+    if not runs:
+        raise ApiError(404, f"the session {name!r:.80} has had no turn", code="not_found")
+    return session.running.run if session.running is not None else runs[-1]
+
+
+async def _is_of(desk: Desk, run: str, session: str) -> bool:
+    """Tells whether a run is a turn of a session, or has not started yet."""
+    try:
+        return await desk.runs.session_of(run) == session
+    except RunNotFound:
+        return True
+
+
+def told_json(document: Any, *, status: int = 200, headers: Mapping[str, str] = NO_HEADERS) -> Response:
+    """Returns a document as an answer; in ASCII, for a result may hold half a character."""
+    text = json.dumps(document, separators=(",", ":"))
+    return Response(text, status, headers, media_type="application/json")
+
+
+def created_run(document: Any, run: str) -> Response:
+    """Return the answer of a request that has created a run: 201 with its address."""
+    return told_json(document, status=201, headers={"Location": f"/v1/runs/{quote(run, safe='')}"})

@@ -1,0 +1,134 @@
+"""`/v1/orchestration`: sessions; of one its turn that goes on, or the last one."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import Response, StreamingResponse
+
+from dagwright.client.run_lists import MOST_AT_ONCE
+from dagwright.client.sessions import SessionView
+from dagwright.interfaces.http import examples
+from dagwright.interfaces.http.callers import Scope, known_as, session_of
+from dagwright.interfaces.http.desk import Desk, TheDesk, needs
+from dagwright.interfaces.http.feedback import answer_run, asked_of
+from dagwright.interfaces.http.looking import (
+    graph_document,
+    run_document,
+    run_of_session,
+    seen_before,
+    session_view,
+    stream_of,
+    told_json,
+)
+from dagwright.interfaces.http.request_bodies import JsonRoute
+from dagwright.interfaces.http.run_models import (
+    AnswerBody,
+    Done,
+    GraphDocument,
+    OptionalAct,
+    Requests,
+    SessionDocument,
+    SessionList,
+    answered,
+)
+from dagwright.interfaces.http.run_routes import EVENTS, After, LastEventId
+from dagwright.interfaces.http.steering_routes import cancelled
+
+router = APIRouter(tags=["sessions"], route_class=JsonRoute)
+
+
+async def _turn_of(session_id: str, desk: TheDesk) -> str:
+    return await run_of_session(desk, session_id)
+
+
+TurnOfSession = Annotated[str, Depends(_turn_of)]
+"""The run of the turn of the session that a request names."""
+
+
+@router.get(
+    "/v1/orchestration", summary="Sessions, open ones first", responses=answered(SessionList, examples.SESSIONS)
+)
+async def list_sessions(desk: TheDesk, *, limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100) -> Response:
+    """Lists the sessions of the caller: those that take turns first, then those that have ended."""
+    # To this owner no other's name is known: theirs begin with another one.
+    found = await desk.sessions.list(limit=limit + 1, prefix=session_of(desk.caller, ""))
+    lines = [_named(desk, view, view.to_line()) for view in found[:limit]]
+    return told_json({"object": "list", "data": lines, "has_more": len(found) > limit})
+
+
+@router.get(
+    "/v1/orchestration/{session_id}",
+    summary="A session with its turns",
+    responses=answered(SessionDocument, examples.SESSION),
+)
+async def read_session(session_id: str, desk: TheDesk) -> Response:
+    """Tells what a session knows, and the run of its turn that goes on."""
+    view = await session_view(desk, session_id)
+    running = view.session.running
+    run = None if running is None else await run_document(desk, running.run)
+    return told_json({**_named(desk, view, view.to_json()), "run": run})
+
+
+@router.get(
+    "/v1/orchestration/{session_id}/events",
+    summary="What happens in its turn",
+    response_class=StreamingResponse,
+    responses=EVENTS,
+)
+async def events(session_id: str, desk: TheDesk, last_event_id: LastEventId = None, after: After = None) -> Response:
+    """Streams as the events of a run do; who has seen the end of a turn is told of the next one, if there is one."""
+    seen = seen_before(last_event_id, after)
+    run = await run_of_session(desk, session_id, seen=seen)
+    if seen is not None and seen.run != run:
+        # What was seen is of another turn.
+        seen = None
+    return await stream_of(desk, run, seen, named=run)
+
+
+@router.get(
+    "/v1/orchestration/{session_id}/graph",
+    summary="The graph of its turn",
+    responses=answered(GraphDocument, examples.GRAPH),
+)
+async def graph(run: TurnOfSession, desk: TheDesk) -> Response:
+    """Tells nodes with their states, and edges."""
+    return told_json(await graph_document(desk, run))
+
+
+@router.get(
+    "/v1/orchestration/{session_id}/feedback",
+    summary="What its turn asks of people",
+    responses=answered(Requests, examples.REQUESTS),
+)
+async def requests(run: TurnOfSession, desk: TheDesk) -> Response:
+    """Lists what is asked now, each with the JSON Schema of its answer."""
+    return told_json(await asked_of(desk, run))
+
+
+@router.post(
+    "/v1/orchestration/{session_id}/feedback",
+    summary="Answer it",
+    dependencies=[needs(Scope.ANSWER)],
+    responses=answered(Done, examples.ANSWERED),
+)
+async def answer(run: TurnOfSession, body: AnswerBody, desk: TheDesk) -> Response:
+    """Gives an answer, which is checked; says what became of it."""
+    return told_json(await answer_run(desk, run, body))
+
+
+@router.post(
+    "/v1/orchestration/{session_id}/cancel",
+    summary="Stop its turn",
+    dependencies=[needs(Scope.OPERATE)],
+    responses=answered(Done, examples.CANCELLED),
+)
+async def cancel(run: TurnOfSession, desk: TheDesk, body: OptionalAct = None) -> Response:
+    """Asks the run of the turn to stop; the session goes on."""
+    return told_json(await cancelled(desk, run, body))
+
+
+def _named(desk: Desk, view: SessionView, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the document of a session with the names of the API; that of its workflow in Temporal is none of them."""
+    told = {name: value for name, value in document.items() if name not in ("session", "workflow_id")}
+    return {"session_id": known_as(desk.caller, view.session.name), **told}

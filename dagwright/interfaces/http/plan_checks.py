@@ -1,0 +1,100 @@
+"""Checks of plans that callers send: bounded in time and size, one at a time per key, and cancelled with the request.
+
+Up to `IN_PROCESS_BYTES` a plan is checked in a thread of the gateway: checking is linear in its size and stops after
+100 problems, so that costs about 0.1 s, and at most another 0.5 s for names that are near to wrong ones
+(`references.HINT_BUDGET`). A larger plan is checked in a process of its own, which is killed after `CHECK_TIMEOUT_S`,
+or when the client disconnects, and whose memory has a limit (`process_pool.MEMORY_BYTES`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.interfaces.http.errors import RETRY_AFTER_S, too_many
+from dagwright.worker.process_pool import ProcessLost, ProcessPool
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+IN_PROCESS_BYTES = 16 * 1024
+"""Body of a request whose plan is checked in this process."""
+CHECK_TIMEOUT_S = 60.0
+"""A plan of 8 MiB takes up to 30 s on a busy machine."""
+_WAITING = 4
+"""Requests of one key that wait for its large body or check; further ones are answered 429."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+
+
+@dataclass(slots=True)
+class PlanChecks:
+    """Runs the checks of one gateway.
+
+    Args:
+        pool: processes for large plans.
+    """
+
+    pool: ProcessPool = field(default_factory=lambda: ProcessPool(timeout_s=CHECK_TIMEOUT_S))
+    _turns: dict[str | None, _Turn] = field(default_factory=dict)
+
+    async def run(
+        self, key: str | None, size_bytes: int, function: Callable[P, T], *args: P.args, **named: P.kwargs
+    ) -> T:
+        """Return the result of a function that checks a plan.
+
+        Args:
+            key: ID of the caller's key; `None` is the one caller where no key is needed.
+            size_bytes: of the request's body.
+            function: of module level; its arguments and its result can be pickled.
+
+        Raises:
+            PlanInvalid: as the function; or the plan takes too long or too much memory to check.
+            ApiError: too many large plans of this key wait for their check.
+        """
+        is_large = size_bytes > IN_PROCESS_BYTES
+        async with self.turn(key, is_large=is_large):
+            if not is_large:
+                return await asyncio.to_thread(function, *args, **named)
+            try:
+                return await self.pool.run(function, *args, **named)
+            except TimeoutError:
+                raise _too_large(f"the plan takes longer than {CHECK_TIMEOUT_S:g} s to check") from None
+            except ProcessLost:
+                raise _too_large("the plan takes more memory to check than there is") from None
+
+    @asynccontextmanager
+    async def turn(self, key: str | None, *, is_large: bool = False) -> AsyncIterator[None]:
+        """Let one check, or one large body, of a key be processed at a time.
+
+        Raises:
+            ApiError: it is a large one, and too many requests of the key wait.
+        """
+        turn = self._turns.setdefault(key, _Turn())
+        if is_large and turn.lock.locked() and turn.waiting >= _WAITING:
+            raise too_many("a key may have one large body read or plan checked at a time", retry_after_s=RETRY_AFTER_S)
+        turn.waiting += 1
+        try:
+            await turn.lock.acquire()
+        finally:
+            turn.waiting -= 1
+        try:
+            yield
+        finally:
+            turn.lock.release()
+            if not (turn.waiting or turn.lock.locked()):
+                self._turns.pop(key, None)
+
+    async def close(self) -> None:
+        """End the processes."""
+        await self.pool.close()
+
+
+def _too_large(message: str) -> PlanInvalid:
+    return PlanInvalid([Problem("too_large", message, hint="split it, or start it with the command `dagwright run`")])

@@ -1,0 +1,138 @@
+"""`/v1/plans` and `POST /v1/runs`: plans that stand in a request, or are published by name."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request
+from starlette.responses import Response
+
+from dagwright.client.runs import Origin, Terms, made_id
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.answers import size_problem
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.policy import Policy, policy_from_json
+from dagwright.interfaces.http import examples
+from dagwright.interfaces.http.bodies import metadata_of, seconds_of
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.desk import Desk, PlansDesk, needs
+from dagwright.interfaces.http.errors import ApiError, of_plan
+from dagwright.interfaces.http.jobs import id_of_key
+from dagwright.interfaces.http.looking import created_run, told_json
+from dagwright.interfaces.http.posted import checked_beside, posted_of
+from dagwright.interfaces.http.request_bodies import JsonRoute
+from dagwright.interfaces.http.run_models import (
+    CheckedPlan,
+    PlanBody,
+    PublishedPlan,
+    RunBody,
+    StartedRun,
+    answered,
+    created,
+)
+from dagwright.interfaces.http.targets import refuse_broken
+from dagwright.plans.posted import PreparedPlan, RefusedPlan, check_posted, compiled_to_ask, prepare_posted
+from dagwright.plans.preparation import policy_problems
+from dagwright.plans.templates import Template
+from dagwright.protocol.node_commands import MESSAGE_BYTES
+
+router = APIRouter(tags=["plans"], route_class=JsonRoute)
+Key = Annotated[str | None, Header(alias="Idempotency-Key", description="Sent twice, it is one run.")]
+
+
+@router.post("/v1/plans/check", summary="Whether a plan can run", responses=answered(CheckedPlan, examples.CHECKED))
+async def check(body: PlanBody, desk: PlansDesk, request: Request) -> Response:
+    """Checks a plan and lists its problems, each with its place; nothing is started."""
+    posted, tools = posted_of(desk, body.plan, body.dialect), desk.toolset.declarations()
+    return told_json(await checked_beside(desk, request, check_posted, posted, tools))
+
+
+@router.post(
+    "/v1/runs",
+    summary="Start a plan",
+    dependencies=[needs(Scope.RUN)],
+    responses=created(StartedRun, examples.STARTED),
+)
+async def start(body: RunBody, desk: PlansDesk, request: Request, idempotency_key: Key = None) -> Response:
+    """Starts a run and returns at once; the run asks for inputs that are missing."""
+    run = id_of_key(idempotency_key, owner=desk.caller.owner) if idempotency_key else made_id()
+    prepared, title = await _prepared(desk, body, request)
+    deadline_s = seconds_of("deadline", body.deadline)
+    terms = Terms(deadline_s, _policy(body), owner=desk.caller.starts_for, tags=metadata_of(body.metadata))
+    async with desk.room_for_run(run):
+        started = await desk.runs.start(
+            prepared.compiled,
+            body.inputs,
+            workflow_id=run,
+            origin=Origin(prepared.source, body.title or title, body.template),
+            tools=desk.toolset.references,
+            terms=terms,
+        )
+    status = "running" if started.is_new else (await desk.runs.feed(started.workflow_id).read()).status
+    document = {"run_id": started.workflow_id, "status": status, "is_new": started.is_new}
+    return created_run(document, started.workflow_id) if started.is_new else told_json(document)
+
+
+@router.get("/v1/plans/{name}", summary="A published plan", responses=answered(PublishedPlan, examples.PUBLISHED))
+async def read_plan(name: str, desk: PlansDesk) -> Response:
+    """Tells a plan as it was written, with the files of its sub-plans put in."""
+    template = _published(desk, name, param="name")
+    told: dict[str, Any] = {
+        "name": template.name,
+        "title": template.title,
+        "description": template.description,
+        "dialect": template.checked.dialect,
+        "inputs": template.input_schema,
+        "plan": template.written,
+    }
+    return told_json(told)
+
+
+def _published(desk: Desk, name: str, *, param: str) -> Template:
+    """Returns a template.
+
+    Raises:
+        ApiError: no plan has that name, or it cannot be used.
+    """
+    template = desk.templates.get(name)
+    if template is None:
+        refuse_broken(desk, name, param=param)
+        near = suggestion(name, list(desk.templates)) or "GET /v1/models lists them as plan/NAME"
+        raise ApiError(404, f"no plan {name!r:.80} is published: {near}", param=param, code="not_found")
+    return template
+
+
+async def _prepared(desk: Desk, body: RunBody, request: Request) -> tuple[PreparedPlan, str | None]:
+    """Returns the plan of a request, ready to run, and what lists call it.
+
+    Raises:
+        ApiError: it names none, or two, or its plan is wrong.
+        PlanInvalid: its inputs are wrong.
+    """
+    if (body.template is None) == (body.plan is None):
+        raise ApiError(400, "give either `template` or `plan`", param="plan", code="invalid_value")
+    policy = _policy(body)
+    if body.template is None:
+        posted, tools = posted_of(desk, body.plan, body.dialect), desk.toolset.declarations()
+        checking = partial(prepare_posted, inputs=body.inputs, policy=policy)
+        found = await checked_beside(desk, request, checking, posted, tools)
+        if isinstance(found, RefusedPlan):
+            raise replace(of_plan(found.invalid), param=None, errors=found.errors)
+        return found, None
+    template = _published(desk, body.template, param="template")
+    if policy is not None and (refused := policy_problems(template.checked, policy)):
+        raise PlanInvalid(refused)
+    compiled = await asyncio.to_thread(compiled_to_ask, template.checked, body.inputs)
+    return PreparedPlan(compiled, template.source), template.file
+
+
+def _policy(body: RunBody) -> Policy | None:
+    if body.policy is None:
+        return None
+    if (problem := size_problem(body.policy, MESSAGE_BYTES, what="the policy")) is not None:
+        raise ApiError(400, f"policy: {problem}", param="policy", code="too_large")
+    try:
+        return policy_from_json(body.policy)
+    except ValueError as error:
+        raise ApiError(400, f"policy: {error}", param="policy", code="invalid_value") from None

@@ -1,0 +1,450 @@
+"""The Responses API's form of requests and answers, to and from that of chat completions. Pure.
+
+The id of a response is that of its run with the model beside it, so any gateway can find the run and its model.
+"""
+
+import base64
+import binascii
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dagwright.interfaces.http.bodies import (
+    OWN_FIELDS,
+    ChatBody,
+    ChatMessage,
+    JsonObject,
+    JsonObjects,
+    RoundsField,
+    RoutingModeField,
+    ShownField,
+    SynthesisField,
+)
+from dagwright.interfaces.http.conversation import UNSUPPORTED
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.feedback_calls import call_of
+from dagwright.interfaces.http.following import Outcome
+from dagwright.planning.model_calls.calls import MODEL_NAME_CHARACTERS
+
+_PREFIX = "resp_"
+_WITHOUT_CALLS = "~"
+"""Ends the id of a response whose request allows no calls of `answer_feedback`; no base64 has this character."""
+_SAME_NAME = (
+    *("model", "metadata", "user", "temperature", "top_p", "seed"),
+    *OWN_FIELDS,
+)
+"""Fields that both forms have."""
+_MESSAGE, _CALL = "msg_", "fc_"
+"""What ids of items begin with: behind the first stands the run that gave the answer."""
+_REFERENCE = "item_reference"
+_OUTSIDE = ("reasoning", _REFERENCE)
+"""Items of a conversation that say nothing to a run; the answer that is referred to is put in the place of the last."""
+_SAYING_NOTHING = (_CALL, "rs_")
+"""References to calls of functions and to reasoning."""
+
+
+NOTHING_REFERRED: Mapping[str, str | None] = {}
+
+
+class ResponseBody(BaseModel):
+    """The body of a response."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {"model": "profile/plan", "input": "Double the sum of 1 and 2."},
+                {"model": "plan/report", "input": '{"region": "north"}', "background": True},
+            ]
+        },
+    )
+
+    model: str | None = Field(default=None, max_length=MODEL_NAME_CHARACTERS)
+    input: str | JsonObjects = Field(description="A text, or items of a conversation.")
+    instructions: str | None = None
+    stream: bool | None = None
+    background: bool | None = Field(default=None, description="Answer at once; fetch the response by its id.")
+    store: bool | None = None
+    previous_response_id: str | None = None
+    conversation: str | JsonObject | None = Field(default=None, description="Refused: name a session.")
+    tools: JsonObjects | None = Field(
+        default=None, description="Declare `answer_feedback` to receive questions as calls of it."
+    )
+    tool_choice: str | JsonObject | None = None
+    text: JsonObject | None = Field(
+        default=None, description="`format`: with `json_schema` or `json_object` the answer of a run is checked."
+    )
+    metadata: JsonObject | None = None
+    user: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    max_output_tokens: int | None = None
+    routing_mode: RoutingModeField = None
+    session_id: str | None = None
+    stream_progress: ShownField = None
+    cancel_on_disconnect: bool | None = None
+    inputs: JsonObject | None = None
+    run_model: str | None = None
+    deadline: str | None = None
+    max_rounds: RoundsField = None
+    worker_timeout: str | None = None
+    synthesis: SynthesisField = None
+    extra_body: JsonObject | None = None
+
+
+def runs_referred_to(body: ResponseBody) -> dict[str, int]:
+    """Returns the runs whose answers a request names by the ids of their items alone, with the place of the last such.
+
+    Raises:
+        ApiError: an item is none of an answer of a run.
+    """
+    found: dict[str, int] = {}
+    for place, item in enumerate(body.input if isinstance(body.input, list) else ()):
+        id = item.get("id")
+        if item.get("type") != _REFERENCE or (isinstance(id, str) and id.startswith(_SAYING_NOTHING)):
+            continue
+        if not isinstance(id, str) or not id.removeprefix(_MESSAGE).isprintable() or not id.startswith(_MESSAGE):
+            raise unknown_reference(place)
+        found[id.removeprefix(_MESSAGE)] = place
+    return found
+
+
+def unknown_reference(place: int) -> ApiError:
+    """Return the error for a reference to an item that is not stored here.
+
+    Args:
+        place: of the reference in the input.
+    """
+    words = (
+        f"input.{place}: an item_reference names an answer of a run, by the id of its message, and this is none; "
+        "send the message itself (in the Vercel AI SDK providerOptions.openai.store = false), or name a session_id"
+    )
+    return ApiError(400, words, param="input", code="unknown_item")
+
+
+def run_asked_by_reference(body: ResponseBody) -> str | None:
+    """Returns the run whose question a request answers that names the question by the ids of its items alone."""
+    items = list(body.input) if isinstance(body.input, list) else []
+    while items and items[-1].get("type") == "function_call_output":
+        items.pop()
+    ids = [str(item.get("id")) if item.get("type") == _REFERENCE else "" for item in items]
+    while ids and ids[-1].startswith(_CALL):
+        ids.pop()
+    is_of_calls = len(ids) < len(items) < len(body.input)
+    return ids[-1].removeprefix(_MESSAGE) if is_of_calls and ids and ids[-1].startswith(_MESSAGE) else None
+
+
+def chat_of(body: ResponseBody, referred: Mapping[str, str | None] = NOTHING_REFERRED) -> ChatBody:
+    """Returns a request as a chat completion.
+
+    Args:
+        referred: run -> its answer, of those that are named by an id alone; others are left out.
+
+    Raises:
+        ApiError: it has what no run and no chat completion can take.
+    """
+    if body.conversation is not None:
+        words = "conversations are not kept here: name a session with session_id, or send previous_response_id"
+        raise ApiError(400, words, param="conversation", code="unsupported_parameter")
+    messages = _messages(body, referred)
+    if not messages:
+        raise ApiError(400, "input is empty", param="input", code="invalid_value")
+    given = body.model_dump(exclude_unset=True)
+    fields = {name: given[name] for name in (*_SAME_NAME, "extra_body") if given.get(name) is not None}
+    if body.max_output_tokens is not None:
+        fields["max_completion_tokens"] = body.max_output_tokens
+    if body.tools:
+        fields["tools"] = [_tool(tool) for tool in body.tools]
+    if body.tool_choice is not None:
+        fields["tool_choice"] = _tool_choice(body.tool_choice)
+    if (wanted := _response_format(body.text)) is not None:
+        fields["response_format"] = wanted
+    return ChatBody(messages=messages, **fields)
+
+
+def _messages(body: ResponseBody, referred: Mapping[str, str | None]) -> list[ChatMessage]:
+    found = [ChatMessage(role="system", content=body.instructions)] if body.instructions else []
+    if isinstance(body.input, str):
+        return [*found, ChatMessage(role="user", content=body.input)]
+    for place, item in enumerate(body.input):
+        kind = item.get("type", "message")
+        if kind == "function_call":
+            function = {"name": item.get("name"), "arguments": item.get("arguments")}
+            call = {"id": item.get("call_id"), "type": "function", "function": function}
+            before = found[-1] if found and found[-1].role == "assistant" else None
+            if before is None:
+                found.append(ChatMessage(role="assistant", content=None, tool_calls=[call]))
+            else:
+                before.tool_calls = [*(before.tool_calls or ()), call]
+        elif kind == "function_call_output":
+            found.append(
+                ChatMessage(
+                    role="tool", content=_text(item.get("output"), place), tool_call_id=str(item.get("call_id"))
+                )
+            )
+        elif kind == "message" and item.get("role") in ("system", "developer", "user", "assistant"):
+            found.append(ChatMessage(role=item["role"], content=_text(item.get("content"), place)))
+        elif kind == _REFERENCE and (said := referred.get(str(item.get("id")).removeprefix(_MESSAGE))):
+            found.append(ChatMessage(role="assistant", content=said))
+        elif kind not in _OUTSIDE:
+            words = f"input.{place}: an item of type {kind!r:.40} is not taken; send messages, and results of functions"
+            raise ApiError(400, words, param="input", code=UNSUPPORTED)
+    return found
+
+
+def _text(content: Any, place: int) -> str:
+    parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+    texts = []
+    for part in parts if isinstance(parts, list) else [None]:
+        text = part.get("text", part.get("refusal")) if isinstance(part, Mapping) else None
+        if not isinstance(text, str):
+            raise ApiError(
+                400,
+                f"input.{place}: only text is taken here; send pictures and files as chat completions",
+                param="input",
+                code=UNSUPPORTED,
+            )
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _tool(tool: Mapping[str, Any]) -> JsonObject:
+    if tool.get("type") != "function":
+        words = f"a tool of type {tool.get('type')!r:.40} is not taken: the tools of a run are those of the gateway"
+        raise ApiError(400, words, param="tools", code="unsupported_tool")
+    return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
+
+
+def _response_format(text: JsonObject | None) -> JsonObject | None:
+    """Return `text.format` of a response in the form of chat completions."""
+    wanted = None if text is None else text.get("format")
+    if not isinstance(wanted, Mapping) or wanted.get("type") in (None, "text"):
+        return None
+    if wanted.get("type") != "json_schema":
+        return dict(wanted)
+    described = {name: value for name, value in wanted.items() if name != "type"}
+    return {"type": "json_schema", "json_schema": described}
+
+
+def _tool_choice(choice: str | JsonObject) -> str | JsonObject:
+    """Return the `tool_choice` of a response in the form of chat completions."""
+    if isinstance(choice, str):
+        return choice
+    if choice.get("type") == "allowed_tools":
+        tools = [_tool(tool) for tool in choice.get("tools") or () if isinstance(tool, Mapping)]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode"), "tools": tools}}
+    return _tool(choice)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseRef:
+    """What the id of a response holds, so that any gateway can find its run.
+
+    Args:
+        model: as the client named it.
+        allows_calls: as `Call` has it.
+    """
+
+    run: str
+    model: str
+    allows_calls: bool = True
+
+    @property
+    def id(self) -> str:
+        """The id of the response."""
+        named = base64.urlsafe_b64encode(self.model.encode()).decode().rstrip("=")
+        return f"{_PREFIX}{self.run}.{named}{'' if self.allows_calls else _WITHOUT_CALLS}"
+
+
+def run_of_response(response: str) -> ResponseRef:
+    """Returns the run and the model of a response.
+
+    Raises:
+        ApiError: no response of a run has that id.
+    """
+    run, dot, named = response.removeprefix(_PREFIX).rpartition(".")
+    allows_calls, named = not named.endswith(_WITHOUT_CALLS), named.removesuffix(_WITHOUT_CALLS)
+    try:
+        model = base64.urlsafe_b64decode(named + "=" * (-len(named) % 4)).decode()
+    except (binascii.Error, ValueError):
+        dot, model = "", ""
+    if not (dot and run and run.isprintable() and response.startswith(_PREFIX)):
+        words = f"there is no response {response!r:.120}; only runs can be fetched later"
+        raise ApiError(404, words, code="not_found")
+    return ResponseRef(run, model, allows_calls)
+
+
+def response_object(body: Mapping[str, Any], of: ResponseRef, *, status: str) -> dict[str, Any]:
+    """Returns a response without its answer.
+
+    Args:
+        body: of the request, as far as it is known.
+        status: `in_progress`, `completed`, `failed` or `cancelled`.
+    """
+    id, previous = of.id, body.get("previous_response_id")
+    return {
+        "id": id,
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": status,
+        "background": bool(body.get("background")),
+        "error": None,
+        "incomplete_details": None,
+        "instructions": body.get("instructions"),
+        "max_output_tokens": body.get("max_output_tokens"),
+        "model": of.model,
+        "output": [],
+        "parallel_tool_calls": True,
+        # An answer to its own question goes on with it: whoever walks back would come round to it.
+        "previous_response_id": None if previous == id else previous,
+        "reasoning": {"effort": None, "summary": None},
+        "store": True,
+        "temperature": body.get("temperature"),
+        "text": body.get("text") or {"format": {"type": "text"}},
+        "tool_choice": body.get("tool_choice") or "auto",
+        "tools": [],
+        "top_p": body.get("top_p"),
+        "truncation": "disabled",
+        "usage": None,
+        "user": body.get("user"),
+        "metadata": body.get("metadata") or {},
+    }
+
+
+def answered(response: Mapping[str, Any], outcome: Outcome, *, run: str) -> dict[str, Any]:
+    """Returns a response with its answer: a text, or a call for each question to a person."""
+    calls = [call_of(request, run=run) for request in outcome.calls]
+    items: list[dict[str, Any]] = [message_item(outcome.text, run=run)]
+    if outcome.output is not None and outcome.is_call:
+        items, calls = [], [outcome.output.call(outcome.text, run=run)]
+    for call in calls:
+        items.append(
+            {
+                "type": "function_call",
+                "id": call["id"].replace("call_", _CALL),
+                "call_id": call["id"],
+                "name": call["function"]["name"],
+                "arguments": call["function"]["arguments"],
+                "status": "completed",
+            }
+        )
+    return {
+        **response,
+        "status": "completed",
+        "output": items,
+        "usage": _usage(outcome.usage),
+        "dagwright": outcome.about,
+    }
+
+
+def message_item(text: str, *, run: str) -> dict[str, Any]:
+    """Returns the item that is an answer."""
+    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    return {"type": "message", "id": f"{_MESSAGE}{run}", "status": "completed", "role": "assistant", "content": [part]}
+
+
+def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
+    """Returns the response of a run that gives no answer."""
+    status = "cancelled" if error.code == "run_cancelled" else "failed"
+    return {**response, "status": status, "error": {"code": error.code, "message": error.message}}
+
+
+def of_completion(body: Mapping[str, Any], completion: Mapping[str, Any], *, model: str) -> dict[str, Any]:
+    """Returns the answer of a model as a response; it cannot be fetched later.
+
+    Args:
+        completion: what the service answered.
+    """
+    said: Mapping[str, Any] = ((completion.get("choices") or [{}])[0]).get("message") or {}
+    name = str(completion.get("id") or "direct")
+    items = [message_item(said["content"], run=name)] if said.get("content") else []
+    items += [
+        {
+            "type": "function_call",
+            "id": f"{_CALL}{call['id']}",
+            "call_id": call["id"],
+            "name": call["function"]["name"],
+            "arguments": call["function"]["arguments"],
+            "status": "completed",
+        }
+        for call in said.get("tool_calls") or ()
+    ]
+    response = response_object(body, ResponseRef(name, model), status="completed")
+    usage = completion.get("usage")
+    return {
+        **response,
+        "id": f"{_PREFIX}{name}",
+        "store": False,
+        "output": items,
+        "usage": _usage(usage) if isinstance(usage, Mapping) else None,
+    }
+
+
+def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    read, wrote = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    return {
+        "input_tokens": usage.get("prompt_tokens", 0),
+        "input_tokens_details": {"cached_tokens": read.get("cached_tokens") or 0},
+        "output_tokens": usage.get("completion_tokens", 0),
+        "output_tokens_details": {"reasoning_tokens": wrote.get("reasoning_tokens") or 0},
+        "total_tokens": usage.get("total_tokens", 0),
+    }
+
+
+def item_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the events that bring the items of an answer, each as a whole."""
+    return [event for item in items if item["type"] == "message" for event in _told_whole(item)] + ended_items(items)
+
+
+def _told_whole(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [*begin_message(item), text_delta(item, item["content"][0]["text"])]
+
+
+def ended_items(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the events that end the items of an answer: the streamed message, and its calls as a whole."""
+    found: list[dict[str, Any]] = []
+    for index, item in enumerate(items):
+        place = {"output_index": index, "item_id": item["id"]}
+        started = {**item, "status": "in_progress"}
+        if item["type"] == "message":
+            (part,) = item["content"]
+            inside = {**place, "content_index": 0}
+            found += [
+                {"type": "response.output_text.done", **inside, "text": part["text"], "logprobs": []},
+                {"type": "response.content_part.done", **inside, "part": part},
+            ]
+        else:
+            arguments = item["arguments"]
+            found += [
+                {"type": "response.output_item.added", "output_index": index, "item": {**started, "arguments": ""}},
+                {"type": "response.function_call_arguments.delta", **place, "delta": arguments},
+                {
+                    "type": "response.function_call_arguments.done",
+                    **place,
+                    "arguments": arguments,
+                    "name": item["name"],
+                },
+            ]
+        found.append({"type": "response.output_item.done", "output_index": index, "item": item})
+    return found
+
+
+def begin_message(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the events that add the item of an answer, the first of the response, before its text."""
+    (part,) = item["content"]
+    inside = {"output_index": 0, "item_id": item["id"], "content_index": 0}
+    started = {**item, "status": "in_progress", "content": []}
+    return [
+        {"type": "response.output_item.added", "output_index": 0, "item": started},
+        {"type": "response.content_part.added", **inside, "part": {**part, "text": ""}},
+    ]
+
+
+def text_delta(item: Mapping[str, Any], words: str) -> dict[str, Any]:
+    """Returns the event that brings a piece of an answer."""
+    inside = {"output_index": 0, "item_id": item["id"], "content_index": 0}
+    return {"type": "response.output_text.delta", **inside, "delta": words, "logprobs": []}

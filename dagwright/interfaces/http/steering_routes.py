@@ -1,0 +1,146 @@
+"""Steers runs: cancel, pause, resume, and what is done to nodes; each as the command of that name does it."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from dagwright.client.feedback import AnswerRefused
+from dagwright.client.fork_runs import ForkWish, draft_of, start_fork
+from dagwright.client.forks import Forks
+from dagwright.core.boundary import wire
+from dagwright.core.model.states import RunStatus
+from dagwright.history.run_reader import RunClosed
+from dagwright.interfaces.http import examples
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.desk import Desk, PlansDesk, TheDesk, needs
+from dagwright.interfaces.http.looking import created_run, told_json
+from dagwright.interfaces.http.posted import checked_beside, posted_of, with_sub_plans
+from dagwright.interfaces.http.request_bodies import JsonRoute
+from dagwright.interfaces.http.run_models import (
+    ActBody,
+    AppendBody,
+    CancelNodeBody,
+    Done,
+    ForkBody,
+    ForkDocument,
+    OptionalAct,
+    OptionalCancelNode,
+    OptionalRetry,
+    ResultBody,
+    RetryBody,
+    answered,
+    created,
+)
+
+router = APIRouter(tags=["steering"], route_class=JsonRoute, dependencies=[needs(Scope.OPERATE)])
+NOBODY = ActBody()
+"""Of a request without a body."""
+_DONE = answered(Done, examples.PAUSED)
+
+
+async def cancelled(desk: Desk, run: str, body: ActBody | None) -> dict[str, Any]:
+    """Cancel a run; a run that is being stopped, or was cancelled, is left as it is.
+
+    Raises:
+        RunNotFound, RunClosed, AnswerRefused: it cannot be cancelled.
+    """
+    try:
+        return _done(run, await desk.steering.cancel(run, message=told_of(desk, body)))
+    except (RunClosed, AnswerRefused):
+        view = await desk.runs.feed(run).read()
+        is_stopping = not view.is_closed and view.scheduler is not None and view.scheduler.is_stopped
+        if not is_stopping and view.status != RunStatus.CANCELLED:
+            raise
+        state = "is being stopped" if is_stopping else "is cancelled"
+        return {**_done(run, f"the run {state} already"), "status": view.status}
+
+
+@router.post("/v1/runs/{run_id}/cancel", summary="Stop a run", responses=answered(Done, examples.CANCELLED))
+async def cancel(run_id: str, desk: TheDesk, body: OptionalAct = None) -> Response:
+    """Asks a run to stop: its steps are told, and clean up in their own time."""
+    return told_json(await cancelled(desk, await desk.own(run_id), body))
+
+
+@router.post("/v1/runs/{run_id}/pause", summary="Let nothing new start", responses=_DONE)
+async def pause(run_id: str, desk: TheDesk, body: OptionalAct = None) -> Response:
+    """Lets nothing new start in a run; what runs goes on."""
+    return told_json(await steered(desk, run_id, wire.PAUSE, told_of(desk, body)))
+
+
+@router.post("/v1/runs/{run_id}/resume", summary="Let a paused run go on", responses=_DONE)
+async def resume(run_id: str, desk: TheDesk, body: OptionalAct = None) -> Response:
+    """Lets a paused run go on."""
+    return told_json(await steered(desk, run_id, wire.RESUME, told_of(desk, body)))
+
+
+@router.post("/v1/runs/{run_id}/nodes/{node:path}/cancel", summary="Stop a node", responses=_DONE)
+async def cancel_node(run_id: str, node: str, desk: TheDesk, body: OptionalCancelNode = None) -> Response:
+    """Stops a node, and with `branch` what needs it."""
+    body = body or CancelNodeBody()
+    message = {**told_of(desk, body), "node": node, "branch": body.branch}
+    return told_json(await steered(desk, run_id, wire.CANCEL_NODE, message))
+
+
+@router.post("/v1/runs/{run_id}/nodes/{node:path}/retry", summary="Try a node again", responses=_DONE)
+async def retry(run_id: str, node: str, desk: TheDesk, body: OptionalRetry = None) -> Response:
+    """Has a node tried again, with other arguments as a new node."""
+    body = body or RetryBody()
+    message = {"node": node, "by": _by(desk, body), "arguments": body.arguments}
+    return told_json(await steered(desk, run_id, wire.RETRY_NODE, message))
+
+
+@router.post("/v1/runs/{run_id}/nodes/{node:path}/result", summary="Give a node its result", responses=_DONE)
+async def set_result(run_id: str, node: str, body: ResultBody, desk: TheDesk) -> Response:
+    """Gives a node the result that it did not get by itself."""
+    message = {**told_of(desk, body), "node": node, "result": body.result}
+    return told_json(await steered(desk, run_id, wire.SET_RESULT, message))
+
+
+@router.post("/v1/runs/{run_id}/nodes", summary="Append nodes", responses=_DONE)
+async def append(run_id: str, body: AppendBody, desk: PlansDesk) -> Response:
+    """Adds nodes to the plan of a run that goes on; they are checked first."""
+    tools = desk.toolset.declarations()
+    run = await desk.own(run_id)
+    nodes = with_sub_plans(desk, body.nodes)
+    async with desk.checks.turn(desk.caller.key):
+        return told_json(_done(run, await desk.steering.append(run, nodes, tools=tools, by=_by(desk, body))))
+
+
+@router.post("/v1/runs/{run_id}/fork", summary="Make a new run from it", responses=created(ForkDocument, examples.FORK))
+async def fork(run_id: str, body: ForkBody, desk: PlansDesk, request: Request) -> Response:
+    """Tells what a fork would do, and starts it with `start`; the same fork twice is one run."""
+    forks = Forks(desk.runs.feed, desk.toolset.store)
+    plans = () if body.plan is None else (posted_of(desk, body.plan),)
+    wish = ForkWish(plans, body.inputs, body.rerun, apart=partial(checked_beside, desk, request))
+    run = await desk.own(run_id)
+    draft = await draft_of(run, wish, runs=desk.runs, forks=forks, toolset=desk.toolset)
+    if body.start:
+        async with desk.room_for_run(draft.workflow_id):
+            await start_fork(draft, runs=desk.runs, forks=forks, tools=desk.toolset.references)
+    told = {"run_id": run, "fork": draft.workflow_id, "is_started": body.start, "difference": draft.to_json()}
+    return created_run(told, draft.workflow_id) if body.start else told_json(told)
+
+
+async def steered(desk: Desk, run: str, name: str, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Does something to a run of the caller, or to a node of it, and returns what became of it.
+
+    Raises:
+        RunNotFound, RunClosed, AnswerRefused: it does not count.
+    """
+    return _done(run, await desk.steering.steer(await desk.own(run), name, message=message))
+
+
+def told_of(desk: Desk, body: ActBody | None) -> dict[str, Any]:
+    """Returns why something is done, and who does it: with a key its owner."""
+    return {"reason": (body or NOBODY).reason, "by": _by(desk, body)}
+
+
+def _by(desk: Desk, body: ActBody | None) -> str | None:
+    return desk.caller.acts_as or (body or NOBODY).by
+
+
+def _done(run: str, message: str) -> dict[str, Any]:
+    return {"run_id": run, "ok": True, "message": message}

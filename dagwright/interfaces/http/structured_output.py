@@ -1,0 +1,160 @@
+"""Structured output of runs: a JSON Schema that the answer must fit, from `response_format` or a function to call.
+
+Clients ask for it in two ways: `response_format` (`text.format` of a response), or a function that the model has to
+call, whose arguments are the answer. Both are checked before a run starts, and the answer before it is returned.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from dagwright.core.model.argument_checks import validator_of
+from dagwright.interfaces.http.bodies import ChatBody, json_of
+from dagwright.interfaces.http.conversation import ANSWER_FUNCTION
+from dagwright.interfaces.http.errors import ApiError
+
+_PROBLEMS_LISTED = 5
+_PROBLEM_CHARACTERS = 300
+_ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+_MODES = ("required", "any")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputForm:
+    """What the answer of a run must be.
+
+    Args:
+        schema: JSON Schema of the answer.
+        param: the field of the request that asks for it.
+        function: name of the function whose arguments are the answer; `None` if the content is.
+        is_named: whether `tool_choice` names that function: the answer ends with `stop` then, as OpenAI's do.
+    """
+
+    schema: Mapping[str, Any]
+    param: str
+    function: str | None = None
+    is_named: bool = False
+
+    def text_of(self, output: Any) -> str:
+        """Return the output of a run as JSON text.
+
+        Raises:
+            OutputMismatch: it does not fit the schema.
+        """
+        value, text = output, None
+        if isinstance(output, str) and not validator_of(self.schema).is_valid(output):
+            # A model or a tool may have written JSON as text.
+            try:
+                value, text = json_of(output), output
+            except ValueError:
+                value = output
+        if problems := self._problems_of(value):
+            raise OutputMismatch("; ".join(problems))
+        return json.dumps(value, ensure_ascii=False) if text is None else text
+
+    def _problems_of(self, value: Any) -> list[str]:
+        found = islice(validator_of(self.schema).iter_errors(value), _PROBLEMS_LISTED)
+        return [
+            f"{'/'.join(['output', *map(str, each.instance_path)])}: {str(each.message)[:_PROBLEM_CHARACTERS]}"
+            for each in found
+        ]
+
+    def call(self, arguments: str, *, run: str) -> dict[str, Any]:
+        """Return the call of the function; its id is the same from every gateway."""
+        digest = hashlib.sha256(json.dumps([run, self.function]).encode()).hexdigest()[:24]
+        return {
+            "id": f"call_{digest}",
+            "type": "function",
+            "function": {"name": self.function, "arguments": arguments},
+        }
+
+
+class OutputMismatch(Exception):
+    """The output of a run does not fit the schema that the request asks for; the text lists the problems."""
+
+
+def output_form_of(body: ChatBody) -> OutputForm | None:
+    """Form that the request asks of the answer; `None` for text.
+
+    Raises:
+        ApiError: no run can answer so.
+    """
+    if isinstance(body.function_call, Mapping):
+        words = "function_call: the answer of a run is a call only by tools and tool_choice; use these"
+        raise _unsupported(words, "function_call")
+    by_format = _by_format(body.response_format)
+    # Some clients send both: a format is that of the content, and an answer that is a call has none.
+    return _by_function(body) or by_format
+
+
+def _by_format(wanted: Mapping[str, Any] | None) -> OutputForm | None:
+    kind = None if wanted is None else wanted.get("type")
+    if wanted is None or kind in (None, "text"):
+        return None
+    if kind == "json_object":
+        return OutputForm(_ANY_OBJECT, "response_format")
+    if kind != "json_schema":
+        words = f"response_format: type must be text, json_object or json_schema, not {kind!r:.40}"
+        raise _unsupported(words, "response_format")
+    described = wanted.get("json_schema")
+    schema = described.get("schema") if isinstance(described, Mapping) else None
+    return OutputForm(_checked(schema, "response_format", "response_format.json_schema.schema"), "response_format")
+
+
+def _by_function(body: ChatBody) -> OutputForm | None:
+    named, is_named = _required(body)
+    if named is None:
+        return None
+    declared = {
+        str(function.get("name")): function
+        for tool in body.tools or ()
+        if isinstance(function := tool.get("function"), Mapping)
+    }
+    names = [name for name in (named or declared) if name != ANSWER_FUNCTION]
+    if len(names) != 1:
+        given = f"{', '.join(names)} are given" if names else "there is none"
+        words = f"tool_choice: the answer of a run is the call of one function beside {ANSWER_FUNCTION}, and {given}"
+        raise _unsupported(f"{words}; name it in tool_choice, or leave tool_choice out", "tool_choice")
+    if (function := declared.get(names[0])) is None:
+        words = f"tool_choice: there is no function {names[0]!r:.80} in tools"
+        raise ApiError(400, words, param="tool_choice", code="invalid_value")
+    schema = function.get("parameters") or _ANY_OBJECT
+    return OutputForm(_checked(schema, "tools", f"tools: parameters of {names[0]}"), "tools", names[0], is_named)
+
+
+def _required(body: ChatBody) -> tuple[Sequence[str] | None, bool]:
+    """Return the functions one of which the model has to call, none for any, and whether `tool_choice` names one."""
+    choice = body.tool_choice
+    if choice in _MODES:
+        return (), False
+    if not isinstance(choice, Mapping):
+        return None, False
+    allowed = choice.get("allowed_tools")
+    if isinstance(allowed, Mapping):
+        if allowed.get("mode") != "required":
+            return None, False
+        return [_name_in(tool) for tool in allowed.get("tools") or ()], False
+    name = _name_in(choice)
+    return (None, False) if name == ANSWER_FUNCTION else ([name], True)
+
+
+def _name_in(tool: Any) -> str:
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    return str(function.get("name")) if isinstance(function, Mapping) else ""
+
+
+def _checked(schema: Any, param: str, place: str) -> Mapping[str, Any]:
+    if not isinstance(schema, Mapping):
+        raise ApiError(400, f"{place}: must be a JSON Schema", param=param, code="invalid_value")
+    try:
+        validator_of(schema)
+    except ValueError as error:
+        raise ApiError(400, f"{place}: {error}", param=param, code="invalid_value") from None
+    return schema
+
+
+def _unsupported(words: str, param: str) -> ApiError:
+    return ApiError(400, words, param=param, code="unsupported_parameter")

@@ -1,0 +1,172 @@
+"""What a run asks of people as a form of the protocol, and what is filled in as the answer.
+
+Forms of the protocol are flat: an object whose fields are texts, numbers, yes or no, and choices. What is richer is a
+text that holds JSON. Pure; it must not import the SDK.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Request = Mapping[str, Any]
+"""What `dagwright.core.model.requests.Request.to_json` returns."""
+Form = dict[str, Any]
+"""A `requestedSchema` of the protocol."""
+
+_FIELDS_OF: Mapping[str, Sequence[str]] = {
+    "string": ("title", "minLength", "maxLength", "default"),
+    "integer": ("title", "minimum", "maximum", "default"),
+    "number": ("title", "minimum", "maximum", "default"),
+    "boolean": ("title", "default"),
+}
+"""What the protocol knows of a field of each type, beside its description."""
+_FORMATS = ("date", "date-time", "email", "uri")
+_MOST_OPTIONS = 200
+"""Options of one choice; more fill no screen."""
+_WHOLE = "data"
+"""The field for data whose schema has no fields of its own."""
+_NEEDS_MORE = "value"
+"""The choice after a failure that needs a result beside it, for which a flat form has no place."""
+
+
+class NotJson(Exception):
+    """A field that holds JSON was filled in with something else; the text says which."""
+
+
+def form_of(request: Request) -> Form | None:
+    """Returns the form for a request; `None` if a flat form cannot ask it."""
+    match request["type"]:
+        case "APPROVAL":
+            reason = {"type": "string", "title": "Reason"}
+            return _form({"approved": {"type": "boolean", "title": "Approve"}, "reason": reason}, ["approved"])
+        case "SELECTION":
+            return _form_of_selection(request)
+        case "INFORMATION":
+            return _form_of_data(request["schema"])
+    return _form({"text": {"type": "string", "title": "Answer"}}, ["text"])
+
+
+def answer_in(request: Request, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the answer that a filled-in form gives to a request.
+
+    Raises:
+        NotJson: a field that must hold JSON does not.
+    """
+    match request["type"]:
+        case "APPROVAL":
+            reason = {"reason": content["reason"]} if content.get("reason") else {}
+            return {"approved": content.get("approved"), **reason}
+        case "SELECTION":
+            if request["takes_text"] and content.get("text"):
+                return {"text": content["text"]}
+            selected = content.get("selected")
+            return {"selected": selected if isinstance(selected, list) else [selected]}
+        case "INFORMATION":
+            return {"data": _data_in(request["schema"], content)}
+    return {"text": content.get("text")}
+
+
+def words_of(request: Request) -> str:
+    """Returns what is asked, with the call that an approval is about."""
+    lines = [str(request["prompt"] or f"{request['type'].capitalize()}?")]
+    if request.get("tool") and request.get("purpose") == "approval":
+        lines.append(f"{request['tool']} with {json.dumps(request.get('arguments') or {}, ensure_ascii=False)}")
+        lines += [f"{party} is {name}" for party, name in (request.get("parties") or {}).items()]
+    return "\n".join(lines)
+
+
+def _form(fields: Mapping[str, Any], required: Sequence[str]) -> Form:
+    return {"type": "object", "properties": dict(fields), "required": list(required)}
+
+
+def _form_of_selection(request: Request) -> Form | None:
+    options = [option for option in request["options"] or () if not _is_left_out(request, option)]
+    if not 0 < len(options) <= _MOST_OPTIONS:
+        return None
+    choice = _choice([(_name_of(option), _label_of(option)) for option in options])
+    if request["multiple"]:
+        many = {"anyOf": choice["oneOf"]} if "oneOf" in choice else choice
+        choice = {"type": "array", "items": many, "minItems": 0 if request["takes_text"] else 1}
+    fields = {"selected": {**choice, "title": "Choice"}}
+    if not request["takes_text"]:
+        return _form(fields, ["selected"])
+    return _form({**fields, "text": {"type": "string", "title": "Or something else"}}, [])
+
+
+def _is_left_out(request: Request, option: Any) -> bool:
+    return request.get("purpose") == "error" and option == _NEEDS_MORE
+
+
+def _choice(options: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    if all(name == label for name, label in options):
+        return {"type": "string", "enum": [name for name, _ in options]}
+    return {"type": "string", "oneOf": [{"const": name, "title": label} for name, label in options]}
+
+
+def _name_of(option: Any) -> str:
+    named = option["id"] if _is_labelled(option) else option
+    return named if isinstance(named, str) else json.dumps(named, ensure_ascii=False)
+
+
+def _label_of(option: Any) -> str:
+    return str(option["label"]) if _is_labelled(option) else _name_of(option)
+
+
+def _is_labelled(option: Any) -> bool:
+    return isinstance(option, Mapping) and {*option} == {"id", "label"}
+
+
+def _form_of_data(schema: Mapping[str, Any] | None) -> Form:
+    fields = _fields_of(schema)
+    if not fields:
+        about = f"JSON that fits {json.dumps(schema)}" if schema else "a JSON object"
+        return _form({_WHOLE: {"type": "string", "title": "Data", "description": about}}, [_WHOLE])
+    required = schema.get("required") if schema else None
+    names = [name for name in required if name in fields] if isinstance(required, list) else []
+    return _form({name: _field(part) or _field_of_json(part) for name, part in fields.items()}, names)
+
+
+def _fields_of(schema: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    fields = schema.get("properties") if schema else None
+    return fields if isinstance(fields, Mapping) else {}
+
+
+def _field(schema: Any) -> dict[str, Any] | None:
+    """Returns a field as the protocol knows it; `None` if it knows none of that type."""
+    if not isinstance(schema, Mapping):
+        return None
+    choices = schema.get("enum")
+    told = schema.get("description") or schema.get("prompt")
+    words = {"description": told} if isinstance(told, str) else {}
+    if isinstance(choices, list) and choices and all(isinstance(choice, str) for choice in choices):
+        named = {name: schema[name] for name in ("title", "default") if isinstance(schema.get(name), str)}
+        return {"type": "string", "enum": choices, **named, **words}
+    kind = schema.get("type")
+    if choices is not None or not isinstance(kind, str) or kind not in _FIELDS_OF:
+        return None
+    form = schema.get("format")
+    kept = {name: schema[name] for name in _FIELDS_OF[kind] if name in schema}
+    return {"type": kind, **kept, **words, **({"format": form} if kind == "string" and form in _FORMATS else {})}
+
+
+def _field_of_json(schema: Any) -> dict[str, Any]:
+    return {"type": "string", "description": f"JSON that fits {json.dumps(schema)}"}
+
+
+def _data_in(schema: Mapping[str, Any] | None, content: Mapping[str, Any]) -> Any:
+    fields = _fields_of(schema)
+    if not fields:
+        return _json_in(_WHOLE, content.get(_WHOLE))
+    # A field that is left empty is not given.
+    given = {name: value for name, value in content.items() if value not in (None, "")}
+    return {
+        name: value if _field(fields.get(name, {})) is not None else _json_in(name, value)
+        for name, value in given.items()
+    }
+
+
+def _json_in(name: str, text: Any) -> Any:
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        raise NotJson(f"the field {name!r} must hold JSON") from None

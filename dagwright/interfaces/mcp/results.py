@@ -1,0 +1,122 @@
+"""Results of calls: what a run has become, or why there is none, as a document and as the text of it. Pure.
+
+Each has `status` and `message`, as documents of the command line have; `message` says what can be done next.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mcp_types as types
+
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.interfaces.mcp.catalogue import ANSWER_FEEDBACK, GET_RUN
+
+_FAILURES_SHOWN = 20
+_NOTES_SHOWN = 20
+_ENDED_BADLY = ("failed", "cancelled")
+_ENDED = (*_ENDED_BADLY, "completed", "completed_with_failures")
+_HOW_TO_ANSWER: Mapping[str, str] = {
+    "APPROVAL": "approved",
+    "SELECTION": "selected",
+    "INFORMATION": "data",
+    "CLARIFICATION": "text",
+    "GUIDANCE": "text",
+}
+"""Type of a request -> the argument of `answer_feedback` that answers it."""
+
+
+def result_of(document: Mapping[str, Any], *, is_error: bool = False) -> types.CallToolResult:
+    """Returns a result: the document, and the same as a text for clients that show texts alone."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)], structured_content=dict(document), is_error=is_error
+    )
+
+
+def refusal(status: str, message: str) -> types.CallToolResult:
+    """Returns the result of a call that can not do what was asked.
+
+    Args:
+        status: word for it, as in documents of the command line.
+        message: what is wrong and what to do.
+    """
+    return result_of({"status": status, "message": message}, is_error=True)
+
+
+def invalid(problems: PlanInvalid) -> types.CallToolResult:
+    """Returns the result of a call whose plan or inputs are wrong, with every problem."""
+    count = len(problems.problems)
+    what = "the problem" if count == 1 else f"the {count} problems"
+    message = f"mend {what} under `errors` and call again"
+    errors = [problem.to_json() for problem in problems.problems]
+    return result_of({"status": "invalid", "message": message, "errors": errors}, is_error=True)
+
+
+def run_result(document: Mapping[str, Any], *, said: str = "") -> types.CallToolResult:
+    """Returns what a run has become.
+
+    Args:
+        document: of the run.
+        said: what is told before anything else, such as what became of an answer.
+    """
+    status = str(document["status"])
+    message = " ".join(filter(None, [said, _message_of(document)]))
+    told: dict[str, Any] = {"status": status, "message": message, "workflow_id": document["workflow_id"]}
+    if document["title"]:
+        told["title"] = document["title"]
+    if status in _ENDED:
+        told["output"] = document["output"]
+    told["nodes"] = states_of_nodes(document)
+    if failures := _failures(document["nodes"]):
+        told["failures"] = failures
+    if document["error"] is not None:
+        told["error"] = document["error"]
+    if document["waiting_for"]:
+        told["waiting_for"] = [*document["waiting_for"]]
+    if document["notes"]:
+        told["notes"] = [note.get("message") for note in document["notes"][:_NOTES_SHOWN]]
+    return result_of(told, is_error=status in _ENDED_BADLY)
+
+
+def states_of_nodes(document: Mapping[str, Any]) -> dict[str, int]:
+    """Returns how many nodes are in each state, those that are not listed one by one too."""
+    counts = Counter(str(node["status"]) for node in document["nodes"].values())
+    counts.update(document.get("nodes_ref", {}).get("counts", {}))
+    return dict(sorted(counts.items()))
+
+
+def _message_of(document: Mapping[str, Any]) -> str:
+    status, run = str(document["status"]), document["workflow_id"]
+    if status == "completed":
+        return "The run is completed."
+    if status == "completed_with_failures":
+        return "The run is completed, but nodes of it failed: see `failures`."
+    if status in _ENDED_BADLY:
+        error = document["error"] or {}
+        why = f": {error['message']}" if error.get("message") else ""
+        return f"The run {'was cancelled' if status == 'cancelled' else 'failed'}{why}."
+    if document["waiting_for"]:
+        return f"The run asks people: {_asked(document['waiting_for'], run)}"
+    if status == "waiting":
+        return f"The run waits; `notes` may say for what. Call {GET_RUN} with workflow_id {run!r} to wait for its end."
+    return f"The run goes on. Call {GET_RUN} with workflow_id {run!r} to wait for its end."
+
+
+def _asked(requests: Sequence[Mapping[str, Any]], run: str) -> str:
+    first = requests[0]
+    more = f" {len(requests) - 1} more are under `waiting_for`." if len(requests) > 1 else ""
+    if first.get("channel") == "inbox":
+        how = f"with `dagwright feedback {run} {first['id']}`, in the console or through the HTTP API"
+        return f"{first['prompt']!s:.500} A person must answer in the inbox, {how}; this server cannot.{more}"
+    argument = _HOW_TO_ANSWER.get(str(first["type"]), "data")
+    how = f"call {ANSWER_FEEDBACK} with workflow_id {run!r}, request {first['id']!r} and {argument}"
+    return f"{first['prompt']!s:.500} To answer, {how}.{more}"
+
+
+def _failures(nodes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    failed = [(name, node["error"]) for name, node in nodes.items() if node["status"] == "failed" and node["error"]]
+    return [
+        {"id": name, "code": error["code"], "message": error["message"]} for name, error in failed[:_FAILURES_SHOWN]
+    ]

@@ -1,0 +1,196 @@
+"""Starts the runs of calls: of plans, of templates, of requests in words. What it needs of the process, it is given.
+
+CallRefused     what was asked cannot be done; carries the word and the sentence for the result
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from dagwright.client.runs import NO_TERMS, IdInUse, IdInvalid, Origin, Runs, Started, Terms
+from dagwright.client.sessions import Sessions, TurnNotTaken
+from dagwright.client.turns import SessionStart, WordsRequest, prepared_words, start_turn
+from dagwright.core.model.compiled import CompiledPlan, first_of_model
+from dagwright.core.model.durations import parse_duration
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.policy import Policy
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.model_policy import model_policy
+from dagwright.features.explain.plan_text import changes_of
+from dagwright.planner import GoalRefused
+from dagwright.planner.reading import with_all_asked
+from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
+from dagwright.plans.posted import checked_posted, posted_plan
+from dagwright.plans.preparation import policy_problems
+from dagwright.plans.templates import Template, Templates, compiled_with
+from dagwright.protocol.sessions import SessionNameInvalid, session_name
+from dagwright.toolset.toolset import Toolset
+
+_OF_MODELS = model_policy("")
+"""Clients are models: what they write asks a person before it changes anything."""
+NO_TEMPLATES: Templates = MappingProxyType({})
+_OF_ROUNDS = ("max_rounds", "worker_timeout", "synthesis")
+"""Arguments of `ask` that only one profile has."""
+
+
+class CallRefused(Exception):
+    """A call can not do what was asked.
+
+    Args:
+        status: word for it, as in documents of the command line.
+        message: what is wrong and what to do.
+    """
+
+    def __init__(self, status: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """Starts runs.
+
+    Args:
+        runs, sessions: of the namespace.
+        toolset: what plans may call.
+        policy: of plans that clients bring.
+        is_serving: whether the runs are served with the settings of this process.
+    """
+
+    runs: Runs
+    sessions: Sessions
+    toolset: Toolset
+    policy: Policy = field(default=_OF_MODELS)
+    is_serving: bool = True
+
+    async def plan(
+        self, arguments: Mapping[str, Any], *, run: str | None, templates: Templates = NO_TEMPLATES
+    ) -> Started:
+        """Starts the run of a plan that a client brings.
+
+        Args:
+            arguments: of `run_plan`.
+            templates: those that the plan may name as sub-plans.
+            run: id of the run.
+
+        Raises:
+            PlanInvalid: the plan or its inputs are wrong.
+            CallRefused: it cannot be started.
+        """
+        checked, written = self.checked(arguments, templates)
+        compiled = with_all_asked(compiled_with(checked, arguments.get("inputs") or {}))
+        # Plans that change nothing run at once, as those do that a model writes for a request in words.
+        terms = Terms(_seconds(arguments, "timeout"), self.policy, needs_approval=changes_of(compiled) > 0)
+        source = {"plan": written, "dialect": checked.dialect, "context": {}}
+        return await self._started(compiled, arguments.get("inputs") or {}, Origin(source), terms=terms, run=run)
+
+    def checked(self, arguments: Mapping[str, Any], templates: Templates = NO_TEMPLATES) -> tuple[Checked, Any]:
+        """Returns the checked plan of a call, and the plan as it was written.
+
+        Raises:
+            PlanInvalid: with everything that is wrong.
+        """
+        posted = posted_plan(arguments["plan"], arguments.get("dialect"), templates)
+        checked, written = checked_posted(posted, self.toolset.declarations())
+        if refused := policy_problems(checked, self.policy):
+            raise PlanInvalid(refused)
+        return checked, written
+
+    async def template(
+        self, template: Template, inputs: Mapping[str, Any], *, run: str | None, deadline: str | None = None
+    ) -> Started:
+        """Starts the run of a template, which a person wrote.
+
+        Args:
+            deadline: how long it may take, such as `2h`.
+
+        Raises:
+            PlanInvalid: the inputs are wrong.
+            CallRefused: it cannot be started.
+        """
+        origin = Origin(template.source, template.file, template.name)
+        terms = NO_TERMS if deadline is None else Terms(_seconds({"timeout": deadline}, "timeout"))
+        return await self._started(template.compiled(inputs), inputs, origin, terms=terms, run=run)
+
+    async def words(self, arguments: Mapping[str, Any], *, run: str | None) -> Started:
+        """Starts the run of a request in words, as a turn of a session if one is named.
+
+        Raises:
+            CallRefused: it cannot be started.
+        """
+        model = arguments.get("model")
+        self._refuse_without_model(model)
+        request = WordsRequest(
+            arguments["request"],
+            _model_config(model),
+            Terms(_seconds(arguments, "timeout")),
+            profile=arguments.get("profile", "plan"),
+            rounds=arguments.get("max_rounds"),
+            worker_timeout_s=_seconds(arguments, "worker_timeout"),
+            synthesis=arguments.get("synthesis"),
+        )
+        if request.profile != "rounds" and (given := [name for name in _OF_ROUNDS if name in arguments]):
+            raise CallRefused("bad_usage", f"{given[0]}: only the profile rounds has it")
+        try:
+            prepared = prepared_words(request, self.toolset).run
+            if (name := arguments.get("session")) is not None:
+                turn = SessionStart(
+                    session_name(name), request.words, lambda known: prepared_words(request, self.toolset, known).run
+                )
+                started, _ = await start_turn(turn, self.runs, self.sessions, tools=self.toolset.references, run=run)
+                return started
+        except GoalRefused as refused:
+            raise CallRefused(refused.code, str(refused)) from None
+        except SessionNameInvalid as error:
+            raise CallRefused("bad_usage", str(error)) from None
+        except TurnNotTaken as refused:
+            raise CallRefused(refused.code, str(refused)) from None
+        except (IdInUse, IdInvalid) as error:
+            raise _of_id(error) from None
+        origin = Origin(prepared.source)
+        return await self._started(prepared.plan, prepared.inputs, origin, terms=prepared.terms, run=run)
+
+    async def _started(
+        self, plan: CompiledPlan, inputs: Mapping[str, Any], origin: Origin, *, terms: Terms, run: str | None
+    ) -> Started:
+        if first_of_model(plan) is not None:
+            self._refuse_without_model(None)
+        try:
+            return await self.runs.start(
+                plan, inputs, workflow_id=run, origin=origin, tools=self.toolset.references, terms=terms
+            )
+        except (IdInUse, IdInvalid) as error:
+            raise _of_id(error) from None
+
+    def _refuse_without_model(self, model: str | None) -> None:
+        if not self.is_serving:
+            # The workers' settings are not known here; a node fails with the same code where they have no model.
+            return
+        if model is None and self.toolset.models.model is None:
+            raise CallRefused("no_model", "no model is named: set DAGWRIGHT_MODEL for this server")
+        if self.toolset.models.endpoint.lacks_key:
+            raise CallRefused("no_key", "there is no key for the model service: set OPENAI_API_KEY for this server")
+
+
+def _of_id(error: IdInUse | IdInvalid) -> CallRefused:
+    return CallRefused("id_in_use" if isinstance(error, IdInUse) else "bad_usage", str(error))
+
+
+def _seconds(arguments: Mapping[str, Any], name: str) -> float | None:
+    given = arguments.get(name)
+    if given is None:
+        return None
+    try:
+        return parse_duration(given).total_seconds()
+    except ValueError as error:
+        raise CallRefused("bad_usage", f"{name}: {error}") from None
+
+
+def _model_config(model: str | None) -> ModelConfig:
+    if model is None:
+        return ModelConfig()
+    try:
+        return model_config_from_json({"model": model})
+    except ValueError as error:
+        raise CallRefused("bad_usage", f"model: {error}") from None

@@ -1,0 +1,195 @@
+"""Log lines: structlog on stderr, for people or as JSON, with workflow_id, node_id and attempt.
+
+Everything goes through the standard library's root logger, so that lines of Temporal's SDK and of its
+`workflow.logger` (silent on replay) look like ours. Workflow code logs through `workflow.logger` and never
+imports this module; everybody else takes a logger from `structlog.stdlib.get_logger`.
+"""
+
+import functools
+import logging
+import re
+import sys
+import time
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+from temporalio import activity, workflow
+from temporalio.exceptions import ApplicationError
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
+
+from dagwright.core.boundary.wire import OWN_ACTIVITIES
+from dagwright.settings import Settings
+
+OWN_LOGGERS = (
+    "dagwright",
+    "activities",
+    "workflows",
+    "worker",
+    "starter",
+    "temporalio.workflow",
+    "temporalio.activity",
+)
+"""Loggers that follow `log_level`; the others speak from `warning` on: clients log each request at `info`."""
+
+_CORE_LOGGER = "temporalio.core"
+_ACTIVITY_LOGGER = "temporalio.activity"
+_SEARCH_CLIENT = "opensearch"
+"""Warns of every request that fails, with a traceback; whoever asked says it once, in its own words."""
+_FAILED = "Completing activity as failed"
+"""What the SDK says of every attempt that fails, with the traceback, in `temporalio/worker/_activity.py`."""
+_LOST_SERVER = re.compile(r"tonic::transport::Error|[Cc]ode: Unavailable")
+"""What the SDK's core says, several times a second and in its own terms, as long as the server is away."""
+_LOST_SERVER_PAUSE_S = 30.0
+
+
+def configure_logging(settings: Settings) -> None:
+    """Sends every log line of this process to stderr in the configured format; to be called once."""
+    pre_chain: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        add_call,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *pre_chain,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    handler = _StderrHandler()
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*pre_chain, structlog.stdlib.ExtraAdder(), _add_temporal_ids],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(settings)],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger(_CORE_LOGGER).filters = [_LostServer()]
+    logging.getLogger(_ACTIVITY_LOGGER).filters = [_OrdinaryFailures()]
+    logging.getLogger(_SEARCH_CLIENT).setLevel(logging.ERROR)
+    for name in OWN_LOGGERS:
+        logging.getLogger(name).setLevel(settings.log_level.upper())
+    workflow.logger.workflow_info_on_message = False
+    activity.logger.activity_info_on_message = False
+
+
+@functools.cache
+def temporal_runtime() -> Runtime:
+    """Returns the runtime for every Temporal client of this process; its log lines come out as ours.
+
+    Left alone, the SDK's core writes lines of its own format, which would break the live picture.
+    """
+    forwarding = LogForwardingConfig(
+        logging.getLogger(_CORE_LOGGER), append_target_to_name=False, prepend_target_on_message=False
+    )
+    core = LoggingConfig(TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding=forwarding)
+    return Runtime(telemetry=TelemetryConfig(logging=core))
+
+
+def _renderers(settings: Settings) -> list[Processor]:
+    # Tracebacks stay plain: the fancy ones print local variables, and those may hold secrets.
+    if settings.log_format == "json":
+        return [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(ensure_ascii=False, default=str),
+        ]
+    colors = settings.no_color is None and sys.stderr.isatty()
+    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
+
+
+def add_call(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Adds which attempt of which call a line is about, if it was written inside of one."""
+    if activity.in_activity():
+        info = activity.info()
+        _tell_call(event, info.workflow_id, kind=info.activity_type, activity_id=info.activity_id, attempt=info.attempt)
+    return event
+
+
+def _tell_call(event: EventDict, workflow_id: Any, *, kind: Any, activity_id: Any, attempt: Any) -> None:
+    event.setdefault("workflow_id", workflow_id)
+    if kind in OWN_ACTIVITIES:
+        # Its id is a number or a mark: no node has that.
+        event.setdefault("activity", kind)
+    else:
+        event.setdefault("node_id", activity_id)
+    event.setdefault("attempt", attempt)
+
+
+def _add_temporal_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Takes the ids out of what Temporal's loggers attach to a record; ids that are there already stay."""
+    in_workflow = event.pop("temporal_workflow", None)
+    in_activity = event.pop("temporal_activity", None)
+    for key in [key for key in event if key.startswith(("temporal_", "__temporal_"))]:
+        del event[key]
+    if isinstance(in_workflow, MutableMapping):
+        event.setdefault("workflow_id", in_workflow.get("workflow_id"))
+        event.setdefault("attempt", in_workflow.get("attempt"))
+    if isinstance(in_activity, MutableMapping):
+        kind, activity_id = in_activity.get("activity_type"), in_activity.get("activity_id")
+        attempt = in_activity.get("attempt")
+        _tell_call(event, in_activity.get("workflow_id"), kind=kind, activity_id=activity_id, attempt=attempt)
+    return event
+
+
+class _LostServer(logging.Filter):
+    """Says in one sentence that the server is away, now and then, instead of all that the core says of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_at = -_LOST_SERVER_PAUSE_S
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if _LOST_SERVER.search(record.getMessage()) is None:
+            return True
+        now = time.monotonic()
+        if now - self._told_at < _LOST_SERVER_PAUSE_S:
+            return False
+        self._told_at = now
+        record.msg, record.args = "the Temporal server does not answer; it is tried again and again", ()
+        return True
+
+
+class _OrdinaryFailures(logging.Filter):
+    """Tells an attempt that failed as it may in one line; what nobody expected keeps its traceback.
+
+    The wrapper of tools has told its failures itself, with the tool and whether there will be another attempt.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if record.msg != _FAILED or not isinstance(error, ApplicationError):
+            return True
+        kind = getattr(record, "temporal_activity", {}).get("activity_type")
+        if kind not in OWN_ACTIVITIES:
+            return False
+        record.msg, record.args, record.exc_info = f"{kind} failed", (), None
+        record.__dict__.update(code=error.type, is_final=error.non_retryable, reason=error.message)
+        return True
+
+
+class _StderrHandler(logging.Handler):
+    """Writes to what `sys.stderr` is now: a live picture puts itself in its place while it is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:
+            # The process edge of logging: a line that can not be written must not end the work it tells of.
+            self.handleError(record)

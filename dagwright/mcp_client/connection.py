@@ -1,0 +1,178 @@
+"""A server of the worker: started by the first call, started again when it has died, ended with the worker."""
+
+import asyncio
+import contextvars
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from dagwright.core.expressions.references import suggestion
+from dagwright.mcp_client.answers import failure_text, places_of, result_of
+from dagwright.mcp_client.config import ServerConfig
+from dagwright.mcp_client.listing import versions_of
+from dagwright.tools.context import ToolContext
+from dagwright.tools.errors import NotStarted, RemoteFailed, ToolChanged, ToolError
+from dagwright.tools.redaction import Redaction
+
+if TYPE_CHECKING:
+    from dagwright.mcp_client.session import Session
+
+LISTED_FOR_S = 60.0
+"""How long what a server said of its tools holds: one that is redeployed behind its address tells nobody."""
+LONGEST_PAUSE_S = 30.0
+"""Before a server that dies again and again is started again."""
+HEALTHY_S = 60.0
+"""A server that lived so long is started again at once."""
+KEY_META = "dagwright/idempotencyKey"
+"""Under `_meta` of a call that changes the world: the same text for each attempt of one effect."""
+
+_LOG = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteCall:
+    """A call of a server's tool.
+
+    Args:
+        tool: as the server calls it.
+        version: that the tool must have; see `dagwright.mcp_client.listing`.
+        reads_json: whether a text that is a JSON object or list becomes that.
+        has_key: whether the server gets the idempotency key.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any]
+    version: str
+    reads_json: bool
+    has_key: bool
+
+
+class Connection:
+    """One server, for all calls of a process; to be used on one event loop.
+
+    Args:
+        server: how it is reached.
+    """
+
+    def __init__(self, server: ServerConfig) -> None:
+        self.server = server
+        self._said = f"The MCP server {server.name!r}"
+        self._redaction = Redaction(server.secrets)
+        self._session: Session | None = None
+        self._former: list[Session] = []
+        self._opening: asyncio.Task[Session] | None = None
+        self._opened_at = float("-inf")
+        self._deaths = 0
+        """In a row, without a life of `HEALTHY_S` between them."""
+        self._why_ended = ""
+        self._versions: Mapping[str, str] = {}
+        self._listed_at = float("-inf")
+        self._listing = asyncio.Lock()
+
+    async def call(self, asked: RemoteCall, context: ToolContext) -> Any:
+        """Calls a tool and returns its result.
+
+        Args:
+            context: hears of progress and of what the call waits for.
+
+        Raises:
+            ToolError: by what is to be done about it.
+        """
+        try:
+            session = await self._running(context)
+            await self._refuse_other(session, asked)
+        except RemoteFailed as error:
+            raise NotStarted(self._told(error)) from None
+        except ToolError as error:
+            error.args = (self._told(error),)
+            raise
+        meta = {KEY_META: context.idempotency_key} if asked.has_key else {}
+        try:
+            answer = await session.call(asked.tool, asked.arguments, meta=meta, progressed=context.progress)
+        except ToolError as error:
+            error.args = (self._told(error),)
+            raise
+        for place in places_of(asked.arguments, answer):
+            context.read(place)
+        failure = failure_text(answer)
+        if failure is not None:
+            raise RemoteFailed(self._redaction.text(failure))
+        return self._redaction.value(result_of(answer, reads_json=asked.reads_json))
+
+    async def close(self) -> None:
+        """Ends the server, if it runs; returns when it has ended."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait({self._opening})
+        running = [session for session in [self._session, *self._former] if session is not None]
+        self._session, self._former = None, []
+        await asyncio.gather(*(session.close() for session in running))
+
+    def _told(self, error: ToolError) -> str:
+        return self._redaction.text(f"{self._said}: {error}")
+
+    async def _running(self, context: ToolContext) -> "Session":
+        if self._session is not None and self._session.is_over:
+            self._bury(self._session)
+        if self._session is not None:
+            return self._session
+        if self._opening is None:
+            # Not in the context of the call that happened to come first, nor ended with it: others wait for it too.
+            self._opening = asyncio.create_task(self._open(), context=contextvars.Context())
+            self._opening.add_done_callback(_heard)
+        if self._deaths:
+            context.heartbeat({"waits_for": f"{self._said} is started again: {self._why_ended}"})
+        return await asyncio.shield(self._opening)
+
+    async def _open(self) -> "Session":
+        from dagwright.mcp_client.session import Session  # noqa: PLC0415 - the SDK takes over a second to import
+
+        try:
+            if self._deaths > 1:
+                await asyncio.sleep(min(2.0 ** (self._deaths - 2), LONGEST_PAUSE_S))
+            self._session = await Session.opened(self.server)
+            self._opened_at = time.monotonic()
+            self._listed_at = float("-inf")
+            if self._deaths:
+                _LOG.info("an MCP server runs again", server=self.server.name)
+            return self._session
+        except NotStarted as error:
+            self._note_death(str(error))
+            raise
+        finally:
+            self._opening = None
+
+    def _bury(self, session: "Session") -> None:
+        self._session = None
+        self._former = [*(former for former in self._former if not former.is_closed), session]
+        if time.monotonic() - self._opened_at >= HEALTHY_S:
+            self._deaths = 0
+        self._note_death(session.end)
+
+    def _note_death(self, why: str) -> None:
+        self._deaths += 1
+        self._why_ended = self._redaction.text(why)
+        _LOG.warning("an MCP server is gone", server=self.server.name, why=self._why_ended, times=self._deaths)
+
+    async def _refuse_other(self, session: "Session", asked: RemoteCall) -> None:
+        """Refuses a call whose tool is not what the plan was checked against."""
+        async with self._listing:
+            if session.has_other_tools or time.monotonic() - self._listed_at > LISTED_FOR_S:
+                self._versions = versions_of(self.server, await session.tools())
+                self._listed_at = time.monotonic()
+        version = self._versions.get(asked.tool)
+        if version is None:
+            hint = suggestion(asked.tool, list(self._versions)) or f"it has {', '.join(self._versions) or 'none'}"
+            raise ToolChanged(f"it has no tool {asked.tool!r} any more; {hint}; check the plan again")
+        if version != asked.version:
+            what = "its arguments, its result or its effects are not those that the plan was checked against"
+            raise ToolChanged(f"{asked.tool!r} has changed: {what}; check the plan again, and run it anew")
+
+
+def _heard(task: "asyncio.Task[Session]") -> None:
+    """Takes the failure of a start for which nobody waits any more."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,151 @@
+"""The tools of MCP servers as tools of a plan: what `--tools FILE.json` gives."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from dagwright.core.model.argument_checks import problem_of_call
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.mcp_client.config import ServerConfig, Variables, read_servers
+from dagwright.mcp_client.connection import Connection, RemoteCall
+from dagwright.mcp_client.listing import ListedTool, listed_tools
+from dagwright.tools.context import context
+from dagwright.tools.errors import InvalidArguments, RemoteFailed, ToolError, ToolsUnreadable
+from dagwright.tools.parameters import Parameters
+from dagwright.tools.redaction import Redaction
+from dagwright.tools.registry import ToolRegistry
+from dagwright.tools.spec import ToolSpec
+
+ANSWER_TIMEOUT_S = 30.0
+"""For all the tools of a server that runs already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServersOfTools:
+    """The tools of MCP servers, and the servers behind them.
+
+    Args:
+        registry: the tools.
+        connections: one for each server; nothing runs before the first call.
+    """
+
+    registry: ToolRegistry
+    connections: tuple[Connection, ...]
+
+    async def close(self) -> None:
+        """Ends all servers that run."""
+        await asyncio.gather(*(connection.close() for connection in self.connections))
+
+
+def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
+    """Returns the tools of the servers in files. Each server is started or reached, asked for them, and left again.
+
+    Raises:
+        ToolsUnreadable: a file is wrong, a server cannot be reached, or two tools have one name.
+    """
+    read = [(file, server) for file in files for server in read_servers(file, variables)]
+    told = _told_by([server for _, server in read])
+    specs: list[ToolSpec] = []
+    sources: dict[str, str] = {}
+    connections: list[Connection] = []
+    for (file, server), tools in zip(read, told, strict=True):
+        connections.append(Connection(server))
+        try:
+            listed = listed_tools(server, tools)
+        except ToolsUnreadable as error:
+            raise ToolsUnreadable(f"{file.name}: {error}") from None
+        found = [_spec_of(tool, connections[-1]) for tool in listed]
+        specs += found
+        sources.update({spec.name: str(file) for spec in found})
+    try:
+        return ServersOfTools(ToolRegistry.of(*specs, sources=sources), tuple(connections))
+    except ValueError as error:
+        raise ToolsUnreadable(f"{', '.join(file.name for file in files)}: {error}") from None
+
+
+def _told_by(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
+    """Returns what each server says of its tools, asked all at once."""
+    answers: Future[list[list[dict[str, Any]]]] = Future()
+
+    def ask() -> None:
+        try:
+            answers.set_result(asyncio.run(_asked(servers)))
+        # The edge of a thread: whoever waits for it gets what went wrong.
+        except BaseException as error:
+            answers.set_exception(error)
+
+    # On a loop of its own: whoever loads tools may be on one already, and it waits for them. A daemon, so that a server
+    # that hangs does not hold up who gives up.
+    threading.Thread(target=ask, name="mcp", daemon=True).start()
+    return answers.result()
+
+
+async def _asked(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
+    answers = await asyncio.gather(*map(_asked_one, servers), return_exceptions=True)
+    problems: list[str] = []
+    for server, answer in zip(servers, answers, strict=True):
+        if isinstance(answer, ToolError):
+            problems.append(Redaction(server.secrets).text(f"the MCP server {server.name!r}: {answer}"))
+        elif isinstance(answer, BaseException):
+            raise answer
+    if problems:
+        raise ToolsUnreadable("; ".join(problems))
+    return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+
+async def _asked_one(server: ServerConfig) -> list[dict[str, Any]]:
+    from dagwright.mcp_client.session import Session  # noqa: PLC0415 - the SDK takes over a second to import
+
+    session = await Session.opened(server)
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            return await session.tools()
+    except TimeoutError:
+        raise RemoteFailed(f"it does not tell its tools within {ANSWER_TIMEOUT_S:g} s") from None
+    finally:
+        await session.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Remote:
+    """What a tool's function holds on to. All that is shown says what the tool is, and so which results are its own."""
+
+    identity: str
+    name: str
+    reads_json: bool
+    declaration: ToolDeclaration
+    connection: Connection = field(repr=False)
+
+    async def call(self, arguments: dict[str, Any]) -> Any:
+        running = context()
+        version = running.checked_version or self.declaration.version
+        # Of another version the schema is not known here; the server is asked whether it has that one.
+        problem = problem_of_call(self.declaration, arguments) if version == self.declaration.version else None
+        if problem is not None:
+            raise InvalidArguments(f"Invalid arguments: {problem}")
+        asked = RemoteCall(
+            tool=self.name,
+            arguments=arguments,
+            version=version,
+            reads_json=self.reads_json,
+            has_key=self.declaration.effects in (Effects.IDEMPOTENT, Effects.WRITE),
+        )
+        return await self.connection.call(asked, running)
+
+
+def _spec_of(tool: ListedTool, connection: Connection) -> ToolSpec:
+    remote = _Remote(connection.server.identity, tool.name, tool.reads_json, tool.declaration, connection)
+
+    async def call_remote(arguments: dict[str, Any]) -> Any:
+        return await remote.call(arguments)
+
+    schema = {"properties": {}, **(tool.declaration.input_schema or {})}
+    anything: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
+    parameters = Parameters(schema, anything, whole="arguments", extra=TypeAdapter(Any))
+    return ToolSpec(tool.declaration, call_remote, parameters)

@@ -1,0 +1,310 @@
+"""One connection to a server, through the SDK.
+
+The scopes of the SDK must be left by the task that entered them, so one task owns a session from its beginning to its
+end; calls are made by whoever wants them. No other module imports the SDK: it takes over a second to import.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, cast
+
+import anyio
+import httpx2
+import mcp_types
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.session import IncomingMessage
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from dagwright import __version__
+from dagwright.mcp_client.answers import CONNECTION_CLOSED, is_session_gone, tool_error_of
+from dagwright.mcp_client.config import Address, Program, ServerConfig
+from dagwright.mcp_client.last_words import LastWords
+from dagwright.tools.errors import NotStarted, RemoteFailed
+from dagwright.tools.retry_after import retry_after
+
+START_TIMEOUT_S = 60.0
+"""`npx` and the like fetch a server first, if it is not there yet."""
+CLOSE_TIMEOUT_S = 15.0
+"""Above what the SDK takes: 2 s for the server to end by itself, 2 s each after the first and the second signal."""
+_EVENT_BYTES = 64 * 1024 * 1024
+"""Longest answer in an event stream; the SDK's own limit is 1 MiB."""
+_PAGES = 100
+"""Of a list of tools: one that never ends must not hold a worker up."""
+
+Progressed = Callable[[float, float | None], None]
+
+
+@dataclass(slots=True)
+class _HttpAnswer:
+    """What the transport saw of the answer to one request; the SDK keeps it to itself."""
+
+    status: int | None = None
+    retry_after: timedelta | None = None
+
+
+_answer: ContextVar[_HttpAnswer | None] = ContextVar("dagwright_mcp_http_answer", default=None)
+
+
+class Session:
+    """A server that has been reached. Make one with `opened`."""
+
+    def __init__(self, server: ServerConfig) -> None:
+        self._server = server
+        self._words = LastWords(server.name)
+        self._stop = asyncio.Event()
+        self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._cause: BaseException | None = None
+        self.has_other_tools = False
+        """Whether the server says that its tools are not any more what `tools` returned last."""
+        self._scope = anyio.CancelScope()
+        # Not in the context of the call that happened to come first.
+        self._owner = asyncio.create_task(self._own(), name=f"mcp {server.name}", context=contextvars.Context())
+
+    @classmethod
+    async def opened(cls, server: ServerConfig) -> Self:
+        """Starts or reaches a server.
+
+        Raises:
+            NotStarted: it cannot be; the message says why.
+        """
+        session = cls(server)
+        try:
+            first: set[asyncio.Future[Any]] = {session._client, session._owner}
+            await asyncio.wait(first, timeout=START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await session._abandon()
+            raise
+        if session._client.done():
+            return session
+        if not session._owner.done():
+            await session._abandon()
+            raise NotStarted(f"{server.where} did not answer within {START_TIMEOUT_S:g} s{session._why()}")
+        raise NotStarted(f"{server.where} cannot be reached: {session.end}")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the server has ended or the connection is lost."""
+        return self._stop.is_set() or self._owner.done()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is left of it."""
+        return self._owner.done()
+
+    @property
+    def end(self) -> str:
+        """Why the session is over, with the last words of the server."""
+        cause = self._cause
+        if isinstance(cause, FileNotFoundError):
+            return f"there is no {cause.filename or 'such program'}"
+        said = str(cause) or type(cause).__name__ if cause is not None else "the server has ended"
+        return f"{said}{self._why()}"
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """Returns the tools of the server as the protocol has them, all pages.
+
+        Raises:
+            RemoteFailed: it does not tell.
+        """
+        client = await self._client
+        self.has_other_tools = False
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        try:
+            for _ in range(_PAGES):
+                page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+                found += [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+        except (MCPError, ValidationError) as error:
+            raise RemoteFailed(f"it does not tell its tools: {error}") from None
+        return found
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], *, meta: Mapping[str, Any], progressed: Progressed
+    ) -> dict[str, Any]:
+        """Returns what the server answers to a call, as the protocol has it. Cancelled, it tells the server so.
+
+        Raises:
+            ToolError: by what is to be done about it.
+        """
+        client = await self._client
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001
+            progressed(progress, total)
+
+        seen = _HttpAnswer()
+        token = _answer.set(seen)
+        # Keys that are not the protocol's own pass through.
+        given = cast(mcp_types.RequestParamsMeta, dict(meta)) or None
+        try:
+            answer = await client.call_tool(tool, dict(arguments), progress_callback=on_progress, meta=given)
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED and isinstance(self._server.where, Program):
+                # What it said last comes another way, and may come later.
+                await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
+            raise self._failure(error, seen) from None
+        except (RuntimeError, ValidationError) as error:
+            # What it answered does not fit the schema of its own, or the protocol.
+            raise RemoteFailed(str(error)) from None
+        finally:
+            _answer.reset(token)
+        return answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def _failure(self, error: MCPError, seen: _HttpAnswer) -> Exception:
+        if is_session_gone(error.code, error.message):
+            self._stop.set()
+        if error.code == CONNECTION_CLOSED and isinstance(self._server.where, Program):
+            return RemoteFailed(f"it ended during the call, so nobody knows what became of it{self._why()}")
+        status = seen.status if seen.status is not None and seen.status >= 400 else None
+        return tool_error_of(error.code, error.message, status=status, retry_after=seen.retry_after)
+
+    async def close(self) -> None:
+        """Ends the connection, and the server if it is a program; returns when it has ended."""
+        self._stop.set()
+        _, late = await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
+        if late:
+            await self._abandon()
+
+    async def _abandon(self) -> None:
+        """Ends what does not come to an end by itself, and waits for it."""
+        # The scope and not the task: the SDK shields the end of a program from the former only.
+        self._scope.cancel()
+        await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
+
+    def _why(self) -> str:
+        return f"; its last words: {self._words.text}" if self._words.text else ""
+
+    async def _own(self) -> None:
+        try:
+            with self._scope:
+                await self._serve_calls()
+        # The edge of a task that nobody awaits: whatever ended the connection is told by `end`.
+        except Exception as error:
+            self._cause = _first_of(error)
+        finally:
+            self._stop.set()
+        await asyncio.to_thread(self._words.wait)
+
+    async def _serve_calls(self) -> None:
+        async with Client(
+            _watched(self._transport(), self._stop.set),
+            message_handler=self._heard,
+            client_info=mcp_types.Implementation(name="dagwright", version=__version__),
+            cache=None,
+        ) as client:
+            self._client.set_result(client)
+            listening = asyncio.create_task(self._listen(client))
+            await self._stop.wait()
+            listening.cancel()
+
+    async def _listen(self, client: Client) -> None:
+        """Hears of other tools where the protocol tells them only to those who ask for it."""
+        tools = client.server_capabilities.tools
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+            return
+        with suppress(MCPError, SubscriptionLost):
+            async with client.listen(tools_list_changed=True) as events:
+                async for _ in events:
+                    self.has_other_tools = True
+        # Lost, so what came after it was not heard.
+        self.has_other_tools = True
+
+    async def _heard(self, message: IncomingMessage) -> None:
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            self.has_other_tools = True
+
+    def _transport(self) -> AbstractAsyncContextManager[Any]:
+        where = self._server.where
+        return self._program(where) if isinstance(where, Program) else _address(where)
+
+    @asynccontextmanager
+    async def _program(self, program: Program) -> AsyncIterator[Any]:
+        parameters = StdioServerParameters(
+            command=program.command, args=[*program.args], env=dict(program.env), cwd=program.cwd
+        )
+        with self._words.listening() as file:
+            async with stdio_client(parameters, errlog=file) as streams:
+                yield streams
+
+
+@asynccontextmanager
+async def _address(address: Address) -> AsyncIterator[Any]:
+    # A tool may say nothing for as long as its time-out lets it; Temporal's time-out of the attempt ends what hangs.
+    timeout = httpx2.Timeout(30.0, read=None)
+    hooks = {"response": [_note_answer]}
+    async with (
+        httpx2.AsyncClient(headers=dict(address.headers), timeout=timeout, event_hooks=hooks) as http,
+        streamable_http_client(address.url, http_client=http, max_sse_event_size=_EVENT_BYTES) as streams,
+    ):
+        yield streams
+
+
+async def _note_answer(response: httpx2.Response) -> None:
+    # The SDK carries the context of the call along to the task that sends its request.
+    seen = _answer.get()
+    if seen is not None and response.request.method == "POST":
+        seen.status = response.status_code
+        seen.retry_after = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+
+
+@asynccontextmanager
+async def _watched(transport: AbstractAsyncContextManager[Any], on_end: Callable[[], None]) -> AsyncIterator[Any]:
+    """Enters a transport, and tells as soon as the server sends nothing any more."""
+    async with transport as (read, write):
+        yield _Watched(read, on_end), write
+
+
+class _Watched:
+    """The stream of what a server sends."""
+
+    def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
+        self._stream = stream
+        self._on_end = on_end
+
+    @property
+    def last_context(self) -> contextvars.Context | None:
+        """The context that the newest message was sent in, if the transport knows it."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Any:
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._on_end()
+            raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """Returns the first error in a group that is no group; the SDK's task groups wrap one in several."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error

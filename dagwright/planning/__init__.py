@@ -1,0 +1,5 @@
+"""Planning: how a run extends its own plan with a model. Pure.
+
+`agent_loop`, `plan_and_execute` and `rounds` are plan extenders; `model_calls` is how each of them calls a model.
+Imports `core` and `features`.
+"""

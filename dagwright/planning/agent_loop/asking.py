@@ -1,0 +1,140 @@
+"""When the answer of an agent is a question to a person (`AgentSpec.feedback_policy`).
+
+An agent may ask by a tool, which `contracts.agent_calls` reads, or in the words of its answer, which is read here: by
+the marker `[[FEEDBACK type: prompt]]`, with `| option` after the prompt for a SELECTION and `| {JSON Schema}` for an
+INFORMATION, or, where its policy says so, by an answer that is nothing but a question.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.core.expressions.questions import BadQuestion
+from dagwright.core.validation.human_fields import question_raised
+from dagwright.planning.agent_loop.spec import AgentSpec
+
+_HEAD = re.compile(r"\[\[\s*FEEDBACK\b\s*([A-Za-z]*)\s*:")
+_SHORT_HEAD = re.compile(r"\[\[\s{0,9}FEEDBACK\b[^\[\]:]{0,40}:")
+_END = re.compile(r"\s*\]\]")
+_SCHEMA = re.compile(r"\|\s*(?=\{)")
+_MARKER_CHARACTERS = 2_000
+"""Of a marker in an answer of any length, so that the time to look for it is linear."""
+_QUESTION_CHARACTERS = 500
+"""A longer answer is more than a question."""
+_HOW = "write [[FEEDBACK INFORMATION: question | {JSON Schema}]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a model said, read for people.
+
+    Args:
+        text: without the markers.
+        question: what a person is asked, with the fields of `human`; `None` if nobody is.
+        problem: why a marker cannot be asked, for the model; empty if nothing is wrong.
+    """
+
+    text: str
+    question: Mapping[str, Any] | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Marker:
+    """One marker: where it stands in a text, and what is in it.
+
+    Args:
+        schema: as it was read; `None` if it is missing or invalid JSON.
+    """
+
+    start: int
+    end: int
+    type: str
+    words: str
+    schema: Any = None
+
+
+def marker_in(text: str) -> str | None:
+    """Returns the first marker of an answer of any length, as it stands there; `None` if there is none of this form."""
+    for head in _SHORT_HEAD.finditer(text):
+        part = text[head.start() : head.start() + _MARKER_CHARACTERS]
+        if (marker := _marker_at(part, 0)) is not None:
+            return part[: marker.end]
+    return None
+
+
+def read_said(text: str, spec: AgentSpec) -> Said:
+    """Returns what an agent said, and what it asks a person; of several questions the first counts."""
+    if not spec.may_ask or spec.output is not None:
+        return Said(text)
+    if markers := [*_markers(text)]:
+        without, end = "", 0
+        for marker in markers:
+            without, end = without + text[end : marker.start], marker.end
+        return _asked(markers[0], (without + text[end:]).strip(), spec)
+    if spec.feedback_policy == "heuristic" and _is_question(text):
+        return Said(text, {"type": "CLARIFICATION", "prompt": text.strip()})
+    return Said(text)
+
+
+def _markers(text: str) -> Iterator[_Marker]:
+    place = 0
+    while (head := _HEAD.search(text, place)) is not None:
+        marker = _marker_at(text, head.start())
+        if marker is None:
+            return
+        yield marker
+        place = marker.end
+
+
+def _marker_at(text: str, start: int) -> _Marker | None:
+    """Return the marker that begins at a place; `None` if it does not end. The JSON of a schema may hold `]]`."""
+    head = _HEAD.match(text, start)
+    if head is None:
+        return None
+    kind, end = head[1].upper(), text.find("]]", head.end())
+    schema = _SCHEMA.search(text, head.end()) if kind == "INFORMATION" else None
+    if schema is not None and (end < 0 or schema.start() < end):
+        try:
+            value, stop = json.JSONDecoder().raw_decode(text, schema.end())
+        except (ValueError, RecursionError):
+            value, stop = None, schema.end()
+        if value is not None and (closing := _END.match(text, stop)) is not None:
+            return _Marker(start, closing.end(), kind, text[head.end() : schema.start()], value)
+    return None if end < 0 else _Marker(start, end + 2, kind, text[head.end() : end])
+
+
+def _asked(marker: _Marker, text: str, spec: AgentSpec) -> Said:
+    """Request of a marker, or the problem to return to the model if the request is invalid."""
+    if marker.type != "INFORMATION" or marker.type not in spec.request_types:
+        return Said(text, _question_of(marker, spec))
+    if marker.schema is None and _SCHEMA.search(marker.words) is not None:
+        return Said(text, problem=f"the schema of an INFORMATION is not one JSON object; {_HOW}")
+    asked: dict[str, Any] = {"type": marker.type, "prompt": marker.words.strip() or "The agent asks for help"}
+    if marker.schema is not None:
+        asked["schema"] = marker.schema
+    try:
+        return Said(text, question_raised(asked))
+    except BadQuestion as error:
+        return Said(text, problem=f"{error}; {_HOW}")
+
+
+def _question_of(marker: _Marker, spec: AgentSpec) -> Mapping[str, Any]:
+    prompt, *options = (part.strip() for part in marker.words.split("|"))
+    options = list(dict.fromkeys(filter(None, options)))
+    if marker.type == "SELECTION" and options:
+        return {"type": marker.type, "prompt": prompt, "options": options}
+    known = marker.type in spec.request_types and marker.type not in ("SELECTION", "INFORMATION")
+    return {
+        "type": marker.type if known else "CLARIFICATION",
+        "prompt": marker.words.strip() or "The agent asks for help",
+    }
+
+
+def _is_question(text: str) -> bool:
+    said = text.strip()
+    is_one = said.endswith("?") and "\n\n" not in said and len(said) <= _QUESTION_CHARACTERS
+    # A sentence before it tells something, and may be the answer.
+    return is_one and re.search(r"[.!:]\s", said) is None

@@ -1,0 +1,350 @@
+"""The tool loop of an agent as a pursuit: a turn, the tools that it calls in parallel, the next turn, and so on.
+
+Which turn comes next, and what it is told, follows from the plan and the records alone. Ids: the turns are `turn1`,
+`turn2`…; what turn 2 calls is `turn2.1`, `turn2.2`… by the place of the call; what it asks in its answer `turn2.ask`;
+a person who has to see its answer is asked by `turn2.check`. A turn whose answer was of no use is asked again as a node
+that supersedes it.
+
+Replay: ids, order and content of the nodes are part of the history of a run.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dagwright.core.expressions.references import Part, ResultOf
+from dagwright.core.model.compiled import CompiledNode, Hole
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.tools import with_undoing
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.extension_checks import free_id
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.features.plan_extension.extender import GivenUp
+from dagwright.planning.agent_loop.asking import read_said
+from dagwright.planning.agent_loop.spec import (
+    LEAST_CHARACTERS,
+    MOST_CALLS,
+    RESULTS_CHARACTERS,
+    AgentSpec,
+    output_of_turn,
+    spec_from_json,
+    turn_id,
+)
+from dagwright.planning.agent_loop.tool_calls import CallRefused, UnknownTool, human_node, node_of_call, tools_there_are
+from dagwright.planning.model_calls.calls import Message, ModelError, user
+from dagwright.planning.model_calls.nodes import model_node
+from dagwright.planning.model_calls.responses import ToldAnswer, told_answer, usage_of_answer
+
+_OWN_ID = re.compile(r"turn[0-9]+(\.([0-9]+|ask|check))?(#[0-9]+)?")
+CORRECTIONS = 2
+"""How often a turn is asked again whose answer could not be read."""
+_LAST_TURN = "No more tools can be called. Answer now with what you have, and say what is missing."
+_TOKENS_SPENT = "It was not called: this agent has used the {used:,} tokens that it may use."
+_TOO_MANY = f"It was not called: one turn calls at most {MOST_CALLS} tools."
+
+
+class AgentPursuit:
+    """Adds the turns of one agent and what they call."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        self._spec = spec
+
+    @classmethod
+    def from_json(cls, encoded: Mapping[str, Any]) -> "AgentPursuit":
+        """Returns the pursuit that the spec of an agent stands for.
+
+        Raises:
+            ValueError: it is none.
+        """
+        return cls(spec_from_json(encoded))
+
+    def follow(self, state: RunState) -> Extension | None:
+        """Returns what the agent does next.
+
+        Raises:
+            GivenUp: its last turn failed for good, or a person turned its answer down and no turn is left.
+        """
+        count = 1
+        while state.number_of(turn_id(count + 1)) is not None:
+            count += 1
+        turn = _Turn(state, self._spec, count)
+        # Asked after each event: the answer is read once what it called has ended, and not for each call that ends.
+        if not turn.record.status.is_final or turn.is_calling:
+            return None
+        if turn.record.status is not NodeStatus.COMPLETED:
+            return turn.correction()
+        if turn.calls and not turn.is_last:
+            return turn.after_calls()
+        return turn.after_answer()
+
+    def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - a pursuit
+        """Returns nothing: what such a run lacks is told by its nodes."""
+        return None
+
+    def is_own(self, node_id: str) -> bool:
+        """Tells whether an id is one of a turn, or of what one calls or asks."""
+        return _OWN_ID.fullmatch(node_id) is not None
+
+    def refusal_of_result(self, node_id: str, result: Any) -> str | None:
+        """Returns why nobody may give a result: that of a turn has to be the answer of a model."""
+        if not self.is_own(node_id) or "." in node_id:
+            return None
+        try:
+            told_answer(result)
+        except ValueError as error:
+            return f"the result of {node_id!r} has to be an answer of a model: {error}"
+        return None
+
+
+class _Turn:
+    """One turn of an agent that has ended, or is about to: the last one that is there.
+
+    Args:
+        number: of the turn, from 1.
+    """
+
+    def __init__(self, state: RunState, spec: AgentSpec, number: int) -> None:
+        self._state = state
+        self._spec = spec
+        self._count = number
+        self._name = turn_id(number)
+        self.record = self._record(self._name)
+        self._number = self._number_of(self._name)
+        self._answer: ToldAnswer | None = None
+
+    def _record(self, node_id: str) -> Record:
+        return self._state.records[self._number_of(node_id)]
+
+    def _number_of(self, node_id: str) -> int:
+        """Returns the number of the node that stands for one now."""
+        number = self._state.number_of(self._state.newest_id(node_id))
+        assert number is not None
+        return number
+
+    @property
+    def _node(self) -> CompiledNode:
+        return self._state.plan.nodes[self._number]
+
+    @property
+    def is_last(self) -> bool:
+        """Tells whether the turn could call no tools, so that none can follow for their sake."""
+        return self._count >= self._spec.max_turns or self._node.arguments.get("tool_choice") == "none"
+
+    @property
+    def is_calling(self) -> bool:
+        """Tells whether a call that was made for the turn has not ended."""
+        made = (f"{self._name}.{place}" for place in range(1, MOST_CALLS + 1))
+        there = (node_id for node_id in made if self._state.number_of(node_id) is not None)
+        return not all(self._record(node_id).status.is_final for node_id in there)
+
+    @property
+    def calls(self) -> Sequence[Any]:
+        """What the model wants called."""
+        return self._said.tool_calls
+
+    @property
+    def _said(self) -> ToldAnswer:
+        if self._answer is None:
+            try:
+                self._answer = told_answer(self.record.result)
+            except ValueError as error:
+                message = f"the result of {self._name!r} is no answer of a model: {error}"
+                raise GivenUp(NodeError("invalid_result", message)) from None
+        return self._answer
+
+    # A turn that failed.
+
+    def correction(self) -> Extension:
+        """Returns the same turn once more, with what was wrong with the answer."""
+        error = self.record.error
+        if self.record.status is not NodeStatus.FAILED or error is None:
+            why = f": {self.record.reason}" if self.record.reason else ""
+            raise GivenUp(NodeError("agent_stopped", f"{self._name!r} was {self.record.status.value}{why}"))
+        if error.code != ModelError.OUTPUT_INVALID or self._corrections() >= CORRECTIONS:
+            raise GivenUp(error)
+        words = f"Your last answer was of no use: {error.message}. Answer again, and mind that."
+        node = self._node
+        said = [*node.arguments["messages"], user(words).to_json()]
+        again = replace(
+            node,
+            id=free_id(self._state, self._number),
+            arguments={**node.arguments, "messages": said},
+            supersedes=node.id,
+        )
+        return Extension(self._state.plan.written_count, (again,))
+
+    def _corrections(self) -> int:
+        count, node = 0, self._node
+        while node.supersedes is not None:
+            count, node = count + 1, self._state.node_of(node.supersedes)
+        return count
+
+    # A turn that called tools.
+
+    def after_calls(self) -> Extension | None:
+        """Returns the nodes of what was called, or the next turn once they have ended."""
+        if self._has_spent():
+            told = _TOKENS_SPENT.format(used=self._spec.max_tokens)
+            return self._next([(self._message(call.id, told), None) for call in self.calls], [self._number])
+        made, refused = self._made_and_refused()
+        if made and self._state.number_of(made[0].id) is None:
+            known = {**self._spec.undoing, **self._spec.tools}
+            names = with_undoing([node.tool for node in made if node.kind == "tool"], known)
+            tools = {name: known[name] for name in names if name in known}
+            return Extension(self._state.plan.written_count, tuple(made), tools)
+        if not all(self._record(node.id).status.is_final for node in made):
+            return None
+        replies = [
+            (self._message(call.id, refused[node_id]), None)
+            if node_id in refused
+            else (self._message(call.id, ""), self._reply(node_id))
+            for node_id, call in self._named_calls()
+        ]
+        return self._next(replies, [self._number_of(node.id) for node in made] or [self._number])
+
+    def _named_calls(self) -> list[tuple[str, Any]]:
+        return [(f"{self._name}.{place}", call) for place, call in enumerate(self.calls, start=1)]
+
+    def _made_and_refused(self) -> tuple[list[CompiledNode], dict[str, str]]:
+        made: list[CompiledNode] = []
+        named = self._named_calls()
+        refused = {node_id: _TOO_MANY for node_id, _ in named[MOST_CALLS:]}
+        is_told = False
+        for node_id, call in named[:MOST_CALLS]:
+            try:
+                made.append(node_of_call(call, self._spec, node_id=node_id, turn=self._number))
+            except UnknownTool as error:
+                refused[node_id] = str(error) if is_told else tools_there_are(call.name, self._spec)
+                is_told = True
+            except CallRefused as error:
+                refused[node_id] = str(error)
+        return made, refused
+
+    def _reply(self, node_id: str) -> tuple[Part, ...]:
+        """Returns what the model is told of what it called, in parts."""
+        record = self._record(node_id)
+        match record.status:
+            case NodeStatus.COMPLETED:
+                return ("", ResultOf(node_id, "result"))
+            case NodeStatus.FAILED if record.error is not None and record.error.code == "rejected":
+                return (f"A person did not allow this call: {record.error.message}",)
+            case NodeStatus.FAILED if record.error is not None:
+                return (f"It failed ({record.error.code}): {record.error.message}",)
+            case NodeStatus.CANCELLED:
+                return (f"It was cancelled{f': {record.reason}' if record.reason else ''}",)
+        return (f"It was {record.status.value}",)
+
+    @staticmethod
+    def _message(call_id: str, words: str) -> Message:
+        return Message(role="tool", content=words, tool_call_id=call_id)
+
+    # A turn that answered.
+
+    def after_answer(self) -> Extension | None:
+        """Returns what a person is asked, what follows from the answer, or the answer as the output of the run."""
+        text = self._said.text
+        said = read_said(text, self._spec) if isinstance(text, str) else None
+        # Of a text that lies in the store the marker alone is here.
+        asked = said or read_said(self._said.marker or "", self._spec)
+        if asked.problem and not self.is_last:
+            words = f"No request was sent: {asked.problem}. Ask again, or answer without asking."
+            return self._next([(user(words), None)], [self._number])
+        if asked.question is not None and not self.is_last:
+            return self._after_asking(asked.question)
+        if self._spec.feedback_policy == "always" and self._is_answer():
+            return self._after_check()
+        if said is not None and said.text != text:
+            return self._output_of((said.text, ()))
+        if self.calls and not self._is_answer():
+            message = f"the model was asked to finish without tools in {self._name!r}, and called tools all the same"
+            raise GivenUp(NodeError("agent_unfinished", message))
+        return None
+
+    def _is_answer(self) -> bool:
+        answer = self._said.text if self._spec.output is None else self._said.output
+        return answer is not None and answer != ""
+
+    def _after_asking(self, question: Mapping[str, Any]) -> Extension | None:
+        node_id = f"{self._name}.ask"
+        if self._state.number_of(node_id) is None:
+            return Extension(self._state.plan.written_count, (human_node(question, node_id, self._number),))
+        if not self._record(node_id).status.is_final:
+            return None
+        asked = str(question["prompt"])
+        told: tuple[Part, ...] = (f"A person was asked: {asked}\nThe answer: ", *self._reply(node_id))
+        return self._next([(user(""), told)], [self._number_of(node_id)])
+
+    def _after_check(self) -> Extension | None:
+        """Returns what follows from whether a person takes the answer."""
+        node_id = f"{self._name}.check"
+        if self._state.number_of(node_id) is None:
+            _, template = output_of_turn(self._spec, self._name)
+            prompt = (f"{self._spec.name} answers:\n\n", *template, "\n\nIs that good?")
+            node = human_node({"type": "APPROVAL", "prompt": None}, node_id, self._number)
+            asking = replace(node, holes=((("prompt",), prompt),))
+            return Extension(self._state.plan.written_count, (asking,))
+        record = self._record(node_id)
+        if not record.status.is_final or record.status is not NodeStatus.COMPLETED:
+            # Nobody answered in time, say: the answer stands, and the run tells what failed.
+            return None
+        told = record.result if isinstance(record.result, Mapping) else {}
+        if told.get("approved", True):
+            return None
+        reason = f": {told['reason']}" if told.get("reason") else ""
+        if self.is_last:
+            raise GivenUp(NodeError("rejected", f"a person did not take the answer{reason}, and no turn is left"))
+        words = f"A person does not take this answer{reason}. Do better."
+        return self._next([(user(words), None)], [self._number_of(node_id)])
+
+    def _output_of(self, output: tuple[Any, Sequence[Hole]]) -> Extension | None:
+        plan = self._state.plan
+        if (plan.output, tuple(plan.output_holes)) == output:
+            return None
+        return Extension(plan.written_count, (), output=output)
+
+    # The next turn.
+
+    def _next(self, said: Sequence[tuple[Message, tuple[Part, ...] | None]], needs: Sequence[int]) -> Extension:
+        """Returns the turn that goes on with what is said.
+
+        Args:
+            said: messages, each with the template of its content, if it has one.
+            needs: numbers of the nodes that it waits for.
+        """
+        is_last = self._count + 1 >= self._spec.max_turns or self._has_spent()
+        messages = [message for message, _ in said]
+        if is_last:
+            messages.append(user(_LAST_TURN))
+        characters = max(LEAST_CHARACTERS, RESULTS_CHARACTERS // len(said))
+        request = self._spec.request(
+            messages,
+            is_last=is_last,
+            before=self._said.conversation,
+            cuts=dict.fromkeys(range(len(said)), characters),
+        )
+        name = turn_id(self._count + 1)
+        node = model_node(
+            name,
+            request,
+            title=f"{self._spec.name}: turn {self._count + 1}",
+            dependencies=tuple(dict.fromkeys(needs)),
+            holes=[
+                (("messages", place, "content"), template)
+                for place, (_, template) in enumerate(said)
+                if template is not None
+            ],
+        )
+        # What has failed is told to the model as well.
+        node = replace(node, join=("all_done", 0), wanted=self._node.wanted)
+        output = (None, (output_of_turn(self._spec, name),))
+        return Extension(self._state.plan.written_count, (node,), output=output)
+
+    def _has_spent(self) -> bool:
+        """Tells whether the turns so far have used the tokens of the agent, as far as the services tell them."""
+        most = self._spec.max_tokens
+        if most is None:
+            return False
+        turns = range(1, self._count + 1)
+        return sum(usage_of_answer(self._record(turn_id(number)).result).tokens for number in turns) >= most

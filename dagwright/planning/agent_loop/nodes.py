@@ -1,0 +1,109 @@
+"""Nodes of agents that a model does: each becomes a sub-plan that grows, run as a workflow of its own.
+
+A plan is compiled with every agent as a tool (`dagwright.core.model.agents`), and those of a class or a service are
+tools indeed. What stands in the place of an agent of type `llm` is made here, because it takes more than a plan knows:
+how models are asked.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dagwright.core.compiler.projections import with_wanted
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_cards
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole
+from dagwright.core.model.tools import ToolDeclaration, with_undoing
+from dagwright.planning.agent_loop.spec import MAX_TURNS, OBJECTIVE, AgentSpec, agent_plan, result_input
+from dagwright.planning.model_calls.calls import OutputSchema
+
+_CONTEXT = "context"
+
+
+def with_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
+    """Returns a compiled plan whose nodes of `llm` agents are sub-plans, those of its sub-plans too.
+
+    Args:
+        plan: without regions.
+        tools: all that are known: those of the agents are among them.
+    """
+    if not any(card.type == "llm" for card in agent_cards(tools)):
+        # By far the most plans, and some have a hundred thousand nodes.
+        return plan
+    nodes = nodes_with_agents(plan.nodes, plan.nodes, tools=tools)
+    if all(new is old for new, old in zip(nodes, plan.nodes, strict=True)):
+        return plan
+    named = with_undoing([node.tool for node in nodes if node.kind in ("tool", "lookup")], plan.tools)
+    return with_wanted(
+        replace(plan, nodes=nodes, tools={name: tool for name, tool in plan.tools.items() if name in named})
+    )
+
+
+def nodes_with_agents(
+    nodes: Sequence[CompiledNode],
+    known: Sequence[CompiledNode],
+    *,
+    tools: Mapping[str, ToolDeclaration],
+) -> tuple[CompiledNode, ...]:
+    """Returns nodes in which those of `llm` agents are sub-plans; the others are the very same.
+
+    Args:
+        known: nodes by whose titles the results before an agent are told.
+    """
+    titles = {node.id: node.title for node in known}
+    return tuple(_with_agent(node, titles, tools=tools) for node in nodes)
+
+
+def _with_agent(
+    node: CompiledNode, titles: Mapping[str, str | None], *, tools: Mapping[str, ToolDeclaration]
+) -> CompiledNode:
+    if node.sub_plan is not None:
+        below = with_agents(node.sub_plan, tools)
+        return node if below is node.sub_plan else replace(node, sub_plan=below)
+    card = tools[node.tool].agent if node.kind == "tool" and node.tool in tools else None
+    if card is None or card.type != "llm":
+        return node
+    results = {name: titles.get(name) for name in node.arguments.get(_CONTEXT, {})}
+    spec = spec_of_card(card, tools)
+    return replace(
+        node,
+        kind="plan",
+        arguments={OBJECTIVE: None, **dict.fromkeys(map(result_input, results))},
+        holes=tuple(map(_moved, node.holes)),
+        sub_plan=agent_plan(
+            spec, prompt=card.prompt or "", results=results, title=node.title or card.name, request=_objective_of(node)
+        ),
+        # As long as its turns take: each of its calls has a limit of its own.
+        timeout_s=0.0,
+        retry=CompiledNode("").retry,
+        heartbeat_s=None,
+        cache_s=None,
+    )
+
+
+def _objective_of(node: CompiledNode) -> str:
+    """Text of the objective as written in the plan, without the values of its references."""
+    written = node.arguments.get(OBJECTIVE)
+    texts = [written] if isinstance(written, str) else []
+    for path, template in node.holes:
+        if path[:1] == (OBJECTIVE,):
+            texts += [part for part in template if isinstance(part, str)]
+    return "\n".join(texts)
+
+
+def _moved(hole: Hole) -> Hole:
+    path, template = hole
+    return ((result_input(str(path[1])),), template) if path[0] == _CONTEXT else hole
+
+
+def spec_of_card(card: AgentCard, tools: Mapping[str, ToolDeclaration]) -> AgentSpec:
+    """Returns what a run of an agent needs of its card."""
+    undoing = with_undoing(card.tools, tools)[len(dict.fromkeys(card.tools)) :]
+    return AgentSpec(
+        card.name,
+        tools={name: tools[name] for name in card.tools if name in tools},
+        undoing={name: tools[name] for name in undoing if name in tools},
+        output=None if card.output_schema is None else OutputSchema("answer", card.output_schema),
+        max_turns=card.max_turns or MAX_TURNS,
+        max_tokens=card.token_limit,
+        feedback_policy=card.feedback_policy,
+    )

@@ -1,0 +1,285 @@
+"""What a run of an agent is made of: the JSON that travels in its plan, and the plan with its first turn.
+
+An agent is a sub-plan that grows: each turn is a model call, each tool that the model wants called is a node, and so is
+the next turn. What the agent was told at the start stands in its first turn; the spec has what later turns need.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from dagwright.core.expressions.references import Placeholder, ResultOf
+from dagwright.core.model.agent_cards import FeedbackPolicy
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, tool_from_json, tool_to_json
+from dagwright.core.model.model_tools import AGENT_KIND
+from dagwright.core.model.tools import TOLD_FIELDS, ToolDeclaration
+from dagwright.core.validation.model_policy import POLICY, model_policy
+from dagwright.planning.model_calls.calls import (
+    CallLabels,
+    Message,
+    ModelCall,
+    ModelRequest,
+    OfferedTool,
+    OutputSchema,
+    system,
+    user,
+)
+from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
+
+FEEDBACK_POLICIES: Sequence[FeedbackPolicy] = get_args(FeedbackPolicy)
+
+MAX_TURNS = 12
+"""Model calls of one agent that names no limit."""
+MOST_TURNS = 200
+CONTEXT_CHARACTERS = 60_000
+"""Of all that an agent is told of the results before it; each gets its part."""
+LEAST_CHARACTERS = 2_000
+RESULTS_CHARACTERS = 60_000
+"""Of all results of the tools that one turn has called."""
+MOST_CALLS = 64
+"""Tool calls of one turn that are made; the model is told that the others were not."""
+OBJECTIVE = "objective"
+"""Input of an agent's plan: what it is to do."""
+_ASK_PERSON = "ask_person"
+_TURN = re.compile(r"turn[0-9]+(#[0-9]+)?")
+REQUEST_TYPES = ("CLARIFICATION", "APPROVAL", "SELECTION", "INFORMATION", "GUIDANCE")
+"""Types of the requests that an agent may make."""
+_TYPES_BEFORE = ("CLARIFICATION", "APPROVAL", "SELECTION", "GUIDANCE")
+"""The same for agents whose runs were started before specs had the field, so that their histories replay."""
+
+
+def ask_person_tool(types: Sequence[str]) -> OfferedTool:
+    """Return the tool with which an agent asks people; a request is opened for it, and no activity is called.
+
+    Args:
+        types: of the requests that it may make.
+    """
+    properties: dict[str, Any] = {
+        "prompt": {"type": "string", "description": "The question, understandable by itself"},
+        "type": {
+            "type": "string",
+            "enum": [*types],
+            "description": "SELECTION needs options; APPROVAL is answered with yes or no",
+        },
+        "options": {"type": "array", "items": {"type": "string"}, "description": "Of a SELECTION"},
+    }
+    if "INFORMATION" in types:
+        properties["type"]["description"] += "; INFORMATION is answered with JSON"
+        properties["schema"] = {
+            "type": "object",
+            "description": "Of an INFORMATION: JSON Schema that the answer has to fit, such as "
+            '{"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}',
+        }
+    return OfferedTool(
+        _ASK_PERSON,
+        "Asks a person and waits for the answer. Use it if you cannot continue without a decision or a fact that only "
+        "a person has; ask one thing at a time.",
+        {"type": "object", "properties": properties, "required": ["prompt"], "additionalProperties": False},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """One agent as a run of it needs it.
+
+    Args:
+        name: of its card.
+        tools: what its model may call, by name.
+        output: what its answer must be; `None` for text.
+        max_turns: model calls at most; the last of them is asked to finish, without tools.
+        max_tokens: of all its model calls together; when so many are used, one last call is asked to finish. `None` is
+            no limit.
+        feedback_policy: when it asks people. `on_request`: by the tool `ask_person`, or by `[[FEEDBACK type: prompt]]`
+            in its answer. `always`: a person sees each answer before it counts, too. `heuristic`: an answer that is
+            nothing but a question is one to a person, too.
+        undoing: what takes back what its tools do, by name; its model does not know of it.
+        request_types: of the requests that it may make.
+
+    Which model is asked is said by the run, and by no agent.
+    """
+
+    name: str
+    tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
+    output: OutputSchema | None = None
+    max_turns: int = MAX_TURNS
+    max_tokens: int | None = None
+    feedback_policy: FeedbackPolicy = "never"
+    undoing: Mapping[str, ToolDeclaration] = field(default_factory=dict)
+    request_types: Sequence[str] = REQUEST_TYPES
+
+    @property
+    def may_ask(self) -> bool:
+        """Tells whether the agent can ask people of itself."""
+        return self.feedback_policy != "never"
+
+    @property
+    def offered(self) -> tuple[OfferedTool, ...]:
+        """What the model may call, in declared order."""
+        tools = tuple(
+            OfferedTool(tool.name, tool.description, tool.input_schema or {"type": "object", "properties": {}})
+            for tool in self.tools.values()
+        )
+        asks = self.may_ask and _ASK_PERSON not in self.tools
+        return (*tools, ask_person_tool(self.request_types)) if asks else tools
+
+    def asks_with(self, tool: str) -> bool:
+        """Tells whether a call of a tool is a question to a person."""
+        return tool == _ASK_PERSON and self.may_ask and tool not in self.tools
+
+    def request(
+        self,
+        messages: Sequence[Message],
+        *,
+        is_last: bool,
+        before: str | None = None,
+        cuts: Mapping[int, int] | None = None,
+    ) -> ModelRequest:
+        """Returns the request of one turn.
+
+        Args:
+            is_last: the model may call no tool in it.
+            cuts: place of a message -> characters at which it is cut.
+        """
+        call = ModelCall(
+            tuple(messages),
+            tools=self.offered,
+            # The tools stay in the request: what was said before calls them, and some services want them declared.
+            tool_choice="none" if is_last and self.offered else "",
+            output=self.output,
+            labels=CallLabels(purpose=AGENT_KIND),
+        )
+        # A form is for a program.
+        tells = "" if self.output is None else None
+        return ModelRequest(call, before=before, is_continued=True, cuts=cuts or {}, tells=tells)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the spec as the pursuit of a plan."""
+        encoded: dict[str, Any] = {
+            "kind": AGENT_KIND,
+            "name": self.name,
+            "tools": [_tool_to_json(tool) for tool in self.tools.values()],
+            **({"undoing": [_tool_to_json(tool) for tool in self.undoing.values()]} if self.undoing else {}),
+            "max_turns": self.max_turns,
+            "feedback_policy": self.feedback_policy,
+            "request_types": list(self.request_types),
+        }
+        if self.output is not None:
+            encoded["output"] = self.output.to_json()
+        if self.max_tokens is not None:
+            encoded["max_tokens"] = self.max_tokens
+        return encoded
+
+
+def spec_from_json(encoded: Mapping[str, Any]) -> AgentSpec:
+    """Returns the spec of its JSON form.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        output = encoded.get("output")
+        spec = AgentSpec(
+            name=str(encoded["name"]),
+            tools={tool.name: tool for tool in map(_tool_from_json, encoded["tools"])},
+            undoing={tool.name: tool for tool in map(_tool_from_json, encoded.get("undoing", ()))},
+            output=None if output is None else OutputSchema(output["name"], output["schema"]),
+            max_turns=int(encoded["max_turns"]),
+            max_tokens=encoded.get("max_tokens"),
+            feedback_policy=encoded["feedback_policy"],
+            request_types=tuple(map(str, encoded.get("request_types", _TYPES_BEFORE))),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"this is no agent: {error!r}") from None
+    if not 1 <= spec.max_turns <= MOST_TURNS:
+        raise ValueError(f"max_turns: an agent has 1 to {MOST_TURNS} turns, not {spec.max_turns}")
+    if spec.max_tokens is not None and (type(spec.max_tokens) is not int or spec.max_tokens < 1):
+        raise ValueError(f"max_tokens: expected a number from 1 on, not {spec.max_tokens!r:.60}")
+    if spec.feedback_policy not in FEEDBACK_POLICIES:
+        raise ValueError(f"feedback_policy: expected one of {', '.join(FEEDBACK_POLICIES)}")
+    return spec
+
+
+def _tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
+    encoded = {**tool_to_json(tool), "name": tool.name, "description": tool.description, "timeout_s": tool.timeout_s}
+    # A pure tool has its schema too: the model has to know it.
+    encoded["input_schema"] = tool.input_schema
+    return encoded
+
+
+def _tool_from_json(encoded: Mapping[str, Any]) -> ToolDeclaration:
+    told = tool_from_json(str(encoded["name"]), encoded)
+    return ToolDeclaration(
+        **{name: getattr(told, name) for name in ("name", "effects", "input_schema", "worker", *TOLD_FIELDS)},
+        description=str(encoded["description"]),
+        timeout_s=float(encoded["timeout_s"]),
+    )
+
+
+# The plan.
+
+
+def turn_id(number: int) -> str:
+    """Returns the id of a turn, the first being 1."""
+    return f"turn{number}"
+
+
+def turn_after(turn: str) -> str:
+    """Returns the id of the turn that follows one, or one that was asked again."""
+    return turn_id(int(turn.partition("#")[0].removeprefix("turn")) + 1)
+
+
+def is_turn(node_id: str) -> bool:
+    """Tells whether an id is that of a turn, or of one that was asked again."""
+    return _TURN.fullmatch(node_id) is not None
+
+
+def agent_plan(
+    spec: AgentSpec, *, prompt: str, results: Mapping[str, str | None], title: str | None = None, request: str = ""
+) -> CompiledPlan:
+    """Returns the plan that a run of an agent starts with.
+
+    Its inputs are the `objective`, and for each result that is told `result_input(id)`.
+
+    Args:
+        prompt: what the model is to be.
+        results: ids of the nodes whose results are context, in declared order -> their titles.
+        request: what the author of the plan wrote as the objective; files that it names may be read.
+    """
+    return CompiledPlan(
+        nodes=(_first_turn(spec, prompt, results),),
+        tools={CALL_MODEL.name: CALL_MODEL},
+        title=title,
+        inputs={OBJECTIVE: {}, **{result_input(node_id): {} for node_id in results}},
+        output_holes=(output_of_turn(spec, turn_id(1)),),
+        pursuit=spec.to_json() | {POLICY: model_policy(request).to_json()},
+    )
+
+
+def result_input(node_id: str) -> str:
+    """Returns the input of an agent's plan that takes the result of a node before it."""
+    return f"result of {node_id}"
+
+
+def output_of_turn(spec: AgentSpec, node_id: str) -> Hole:
+    """Returns where the output of the agent stands if this turn is its last."""
+    path = ("message", "content") if spec.output is None else ("output",)
+    return (), (ResultOf(node_id, "result", path),)
+
+
+def _first_turn(spec: AgentSpec, prompt: str, results: Mapping[str, str | None]) -> CompiledNode:
+    said = [system(prompt)] if prompt else []
+    holes: list[Hole] = []
+    characters = max(LEAST_CHARACTERS, CONTEXT_CHARACTERS // max(1, len(results)))
+    cuts = {len(said) + place: characters for place in range(len(results))}
+    for node_id, title in results.items():
+        named = f"{node_id} ({title})" if title else node_id
+        holes.append(
+            (("messages", len(said), "content"), (f"Result of {named}:\n\n", Placeholder(result_input(node_id))))
+        )
+        said.append(user(""))
+    # An objective that is no text, such as a reference to an object, is made one.
+    holes.append((("messages", len(said), "content"), ("", Placeholder(OBJECTIVE))))
+    said.append(user(""))
+    request = spec.request(said, is_last=spec.max_turns == 1, cuts=cuts)
+    return model_node(turn_id(1), request, title=f"{spec.name}: turn 1", holes=holes)

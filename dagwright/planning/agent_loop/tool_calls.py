@@ -1,0 +1,107 @@
+"""What the tool calls of a model become: nodes of the agent's plan, or words to the model where a call cannot be made.
+
+A model may call what is not there, write arguments that are no JSON, or that no tool takes. None of that is a failure
+of the run: the model is told, and may do better in its next turn.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagwright.core.boundary.decoding import json_from_bytes
+from dagwright.core.expressions.questions import BadQuestion
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.argument_checks import problem_of_call
+from dagwright.core.model.compiled import CompiledNode, RetryRule
+from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
+from dagwright.core.validation.human_fields import question_raised
+from dagwright.planning.agent_loop.spec import AgentSpec, ask_person_tool
+from dagwright.planning.model_calls.calls import ToolCall
+
+_NAME_CHARACTERS = 80
+"""Of a tool that is not there, in what is told of it."""
+
+
+class CallRefused(Exception):
+    """A call of a model cannot be made; the message is for the model."""
+
+
+class UnknownTool(CallRefused):
+    """A model calls a tool that it does not have."""
+
+
+def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn: int) -> CompiledNode:
+    """Returns the node that does what a model wants.
+
+    Args:
+        node_id: its id.
+        turn: number of the node of the turn that wants it.
+
+    Raises:
+        CallRefused: it cannot be done.
+    """
+    if spec.asks_with(call.name):
+        asking = ask_person_tool(spec.request_types)
+        question = ToolDeclaration(asking.name, Effects.READ, input_schema=asking.parameters)
+        return _question_node(_arguments_of(call, question), node_id, turn)
+    tool = spec.tools.get(call.name)
+    if tool is None:
+        raise UnknownTool(f"There is no tool {call.name[:_NAME_CHARACTERS]!r}.")
+    arguments = _arguments_of(call, tool)
+    effects = effects_of_call(tool, arguments)
+    attempts = tool.max_attempts or (1 if effects is Effects.WRITE else RetryRule().max_attempts)
+    return CompiledNode(
+        id=node_id,
+        tool=tool.name,
+        arguments=arguments,
+        dependencies=(turn,),
+        retry=RetryRule(max_attempts=attempts),
+        timeout_s=tool.timeout_s,
+        is_worker=tool.worker is not None,
+        effects=None if effects is tool.effects else effects.value,
+    )
+
+
+def tools_there_are(name: str, spec: AgentSpec) -> str:
+    """Returns what a model is told that calls a tool which is not there, with all that it may call.
+
+    Complexity: linear in the tools, about 10 µs for each, so that one call of a turn is told and not each.
+    """
+    known = [tool.name for tool in spec.offered]
+    name = name[:_NAME_CHARACTERS]
+    if not known:
+        return f"There is no tool {name!r}, and no other one: answer without tools."
+    near = suggestion(name, known)
+    return f"There is no tool {name!r}{f'; {near}' if near else '.'} There are: {', '.join(known)}."
+
+
+def _arguments_of(call: ToolCall, tool: ToolDeclaration) -> Mapping[str, Any]:
+    try:
+        # A model that calls a tool without arguments may leave them empty.
+        arguments = json_from_bytes(call.arguments.encode(errors="replace") or b"{}")
+    except ValueError as error:
+        raise CallRefused(f"The arguments of {tool.name} are no JSON: {error}. Write one JSON object.") from None
+    if not isinstance(arguments, dict):
+        raise CallRefused(f"The arguments of {tool.name} must be one JSON object, not {call.arguments:.80}")
+    if (problem := problem_of_call(tool, arguments)) is not None:
+        raise CallRefused(f"{tool.name} was not called, for its arguments are wrong: {problem}")
+    return arguments
+
+
+def _question_node(asked: Mapping[str, Any], node_id: str, turn: int) -> CompiledNode:
+    # A question without a type is one for an answer in words, unless it has what belongs to another type.
+    implied = "SELECTION" if asked.get("options") else "INFORMATION" if "schema" in asked else "CLARIFICATION"
+    kind = {} if "type" in asked else {"type": implied}
+    try:
+        return human_node(question_raised({**asked, **kind}), node_id, turn)
+    except BadQuestion as error:
+        raise CallRefused(f"No request was sent: {error}") from None
+
+
+def human_node(question: Mapping[str, Any], node_id: str, turn: int) -> CompiledNode:
+    """Returns the node that asks a person.
+
+    Args:
+        question: as `question_raised` returns it.
+        turn: number of the node of the turn that asks.
+    """
+    return CompiledNode(id=node_id, kind="human", arguments=question, dependencies=(turn,))

@@ -1,0 +1,46 @@
+"""A model call that failed, as whoever asked gets it: in a worker's activities, in tools and in agents."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from dagwright.core.boundary.usage import Usage
+from dagwright.planning.model_calls.calls import Action, ModelError
+
+
+class ModelFailure(Exception):
+    """A model call failed, and this is what to do about it.
+
+    Args:
+        delay: after which the same call may be made again, if the service said so.
+        partial: what the model had said until then.
+        usage: what the call has used all the same.
+    """
+
+    def __init__(self, error: ModelError, message: str, *, advice: str = "", delay: timedelta | None = None) -> None:
+        super().__init__(f"{message.removesuffix('.')}; {advice}" if advice else message)
+        self.error = error
+        self.action = ACTIONS[error]
+        self.advice = advice
+        self.delay = delay
+        self.partial = ""
+        self.usage = Usage()
+
+
+ACTIONS: Mapping[ModelError, Action] = {
+    ModelError.BUSY: Action.RETRY,
+    ModelError.UNAVAILABLE: Action.RETRY,
+    ModelError.ANSWER_BROKEN: Action.RETRY,
+    ModelError.OUTPUT_INVALID: Action.FIX,
+    ModelError.QUOTA_SPENT: Action.ASK_PERSON,
+    ModelError.KEY_MISSING: Action.GIVE_UP,
+    ModelError.KEY_REFUSED: Action.GIVE_UP,
+    ModelError.FORBIDDEN: Action.GIVE_UP,
+    ModelError.MODEL_MISSING: Action.GIVE_UP,
+    ModelError.MODEL_UNKNOWN: Action.GIVE_UP,
+    ModelError.ADDRESS_WRONG: Action.GIVE_UP,
+    ModelError.CONTEXT_EXCEEDED: Action.GIVE_UP,
+    ModelError.REFUSED: Action.GIVE_UP,
+    ModelError.FILTERED: Action.GIVE_UP,
+    ModelError.CUT_OFF: Action.GIVE_UP,
+    ModelError.REQUEST_INVALID: Action.GIVE_UP,
+}

@@ -1,0 +1,1 @@
+"""Plan and execute: a model writes a plan, its nodes run, the model replans or answers."""

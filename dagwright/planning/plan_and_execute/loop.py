@@ -1,0 +1,125 @@
+"""A request in words as a pursuit: a model plans, the plan is read, its nodes run, a model answers from their results.
+
+What comes next follows from the plan and the records alone. Ids: the model's plan is `plan`, what was read of it
+`read`; where it cannot be run, or has run and did not do, the next one is `plan#2` and `read#2`, and so on. `approve`
+asks somebody whether it may run, and `answer` is the last node.
+
+Replay: ids, order and content of the nodes are part of the history of a run.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.planning.plan_and_execute.goals import (
+    APPROVE,
+    READ,
+    Goal,
+    goal_from_json,
+    is_own,
+    may_start_early,
+    tools_read,
+)
+from dagwright.planning.plan_and_execute.progress import Progress, Stage
+
+
+class GoalPursuit:
+    """Adds what a request needs: the next plan, the nodes of one that can be run, and the answer."""
+
+    def __init__(self, goal: Goal) -> None:
+        self._goal = goal
+        self._tools: Mapping[str, ToolDeclaration] | None = None
+        """Those of the goal, read once: thousands of messages may name them at one moment."""
+
+    @classmethod
+    def from_json(cls, encoded: Mapping[str, Any]) -> "GoalPursuit":
+        """Returns the pursuit that a goal stands for.
+
+        Raises:
+            ValueError: it is none.
+        """
+        return cls(goal_from_json(encoded))
+
+    def follow(self, state: RunState) -> Extension | None:
+        """Returns what is to be done next for the request.
+
+        Raises:
+            GivenUp: the model has written as many plans as it may, and none can be run.
+        """
+        run = Progress(state, self._goal)
+        step = self._plan(run)
+        if step is Stage.OVER:
+            return run.conclude()
+        return step if isinstance(step, Extension) else None
+
+    def _plan(self, run: Progress) -> Extension | Stage:
+        """Returns what is to be done next for the newest plan, or how far it has come."""
+        read = run.last(READ)
+        if read is None:
+            return Stage.OPEN
+        if (found := run.read_by(read)) is None:
+            return run.without_plan(read)
+        if found["valid"] and self._goal.ends_with_plan:
+            return Stage.OPEN
+        if (stage := run.stage_of_reasons()) is not None:
+            return stage
+        if not found["valid"]:
+            return run.next_plan(read, found)
+        if (asked := run.last(APPROVE)) is not None and asked > read:
+            return self._approved(run, read, asked, found)
+        if run.has_nodes(found):
+            return run.left_behind(found) or Stage.OVER
+        if run.asks_first(found):
+            return run.approval(read, found)
+        clash = run.clash_with(found)
+        return run.next_plan(read, clash) if clash else run.planned(read, found)
+
+    def _approved(self, run: Progress, read: int, asked: int, found: Mapping[str, Any]) -> Extension | Stage:
+        """Returns what is to be done next for a plan about which somebody was asked."""
+        if (approved := run.read_by(asked)) is None:
+            return run.without_approval(asked)
+        if not approved["valid"]:
+            return run.approval(read, found, problems=approved)
+        if run.has_nodes(approved):
+            return Stage.OVER
+        clash = run.clash_with(approved)
+        return run.approval(read, found, problems=clash) if clash else run.planned(asked, approved)
+
+    def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - a pursuit
+        """Returns nothing: what such a run lacks is told by its nodes."""
+        return None
+
+    def is_own(self, node_id: str) -> bool:
+        """Tells whether an id is one of those that the run itself gives."""
+        return is_own(node_id)
+
+    def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - a pursuit
+        """Returns why nobody may give the result of a node: a plan is read and approved, and not set."""
+        if not is_own(node_id):
+            return None
+        return f"{node_id!r} is a node of the run itself, which goes by its result: try it again instead"
+
+    def early_tools(self) -> Mapping[str, ToolDeclaration] | None:
+        """Returns what nodes may use that come while the model writes; `None` if none may come."""
+        if self._tools is None and self._goal.streams:
+            self._tools = tools_read(list(self._goal.tools))
+        return self._tools
+
+    def refusal_of_early(
+        self, state: RunState, extension: Extension, *, tools: Mapping[str, ToolDeclaration]
+    ) -> str | None:
+        """Returns why nodes may not run before the plan is known that they are of.
+
+        Args:
+            tools: those of `early_tools`.
+        """
+        ids = [node.id for node in (*state.plan.nodes[: extension.base], *extension.nodes)]
+        for node in extension.nodes:
+            if not may_start_early(node, tools):
+                return f"{node.id!r} has to wait until the plan is whole"
+            if (own := next((ids[number] for number in node.dependencies if is_own(ids[number])), None)) is not None:
+                return f"{node.id!r} waits for {own!r}, which is no node of the plan"
+        return None

@@ -1,0 +1,121 @@
+"""The nodes that a run for a request adds by itself: the call that plans, what reads the plan, and what both are told.
+
+Replay: ids, order and content of the nodes are part of the history of a run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dagwright.core.expressions.references import ResultOf
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole
+from dagwright.core.validation.model_policy import POLICY, intents_policy, model_policy
+from dagwright.planning.model_calls.calls import CallLabels, Message, ModelCall, ModelRequest, OutputSchema, Planning
+from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
+from dagwright.planning.model_calls.responses import ACCEPTED
+from dagwright.planning.plan_and_execute.goals import PLAN, READ, READ_MODEL_PLAN, Goal
+from dagwright.planning.plan_and_execute.replan_context import SoFar
+
+
+def goal_plan(goal: Goal, messages: Sequence[Message], *, title: str) -> CompiledPlan:
+    """Returns the plan that a run for a request starts with: the planner's first call, and what reads its answer.
+
+    Args:
+        messages: what the planner is told.
+        title: of the run.
+    """
+    call = model_node(PLAN, plan_request(goal, messages, purpose=PLAN), title="planning")
+    plan = telling_accepted(call, goal)
+    output = output_of_plan(goal, READ) or (None, ())
+    return CompiledPlan(
+        nodes=(plan, read_node(READ, PLAN, goal, number=0)),
+        tools={CALL_MODEL.name: CALL_MODEL, READ_MODEL_PLAN.name: READ_MODEL_PLAN},
+        title=title,
+        output=output[0],
+        output_holes=output[1],
+        pursuit=goal.to_json() | _policy_of(goal),
+    )
+
+
+def _policy_of(goal: Goal) -> dict[str, Any]:
+    """Return the default policy of the plan of a goal, under its key."""
+    policy = intents_policy(goal.words) if goal.profile == "intents" else model_policy(goal.words)
+    return {POLICY: policy.to_json()}
+
+
+def plan_request(goal: Goal, messages: Sequence[Message], *, purpose: str, so_far: SoFar | None = None) -> ModelRequest:
+    """Returns a call in which a model is asked for a plan.
+
+    Args:
+        so_far: what the run has come to, for a plan that is made again; such a one may be empty.
+    """
+    call = ModelCall(
+        tuple(messages),
+        config=goal.config,
+        # What does not fit is read all the same, as models write it.
+        output=OutputSchema(
+            goal.profile, goal.schema if so_far is None else _or_nothing(goal.schema), is_binding=False
+        ),
+        labels=CallLabels(purpose=purpose),
+    )
+    planning = Planning(goal.tools, so_far=so_far) if goal.streams else None
+    return ModelRequest(call, is_continued=True, planning=planning)
+
+
+def _or_nothing(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the response format of a plan that may have no nodes."""
+    properties = schema.get("properties")
+    nodes = properties.get("nodes") if isinstance(properties, Mapping) else None
+    if not isinstance(nodes, Mapping) or not isinstance(properties, Mapping):
+        return schema
+    some = {word: part for word, part in nodes.items() if word != "minItems"}
+    return {**schema, "properties": {**properties, "nodes": some}}
+
+
+def telling_accepted(plan: CompiledNode, goal: Goal) -> CompiledNode:
+    """Returns the node that asks for a plan, with what is told of its answer if that is large."""
+    return replace(plan, wanted=(*plan.wanted, ACCEPTED)) if goal.streams else plan
+
+
+def read_node(node_id: str, plan_id: str, goal: Goal, *, number: int, so_far: SoFar | None = None) -> CompiledNode:
+    """Returns the node that reads the plan that a model wrote.
+
+    Args:
+        plan_id: of the model's call.
+        number: of that node.
+        so_far: what the run has come to, for a plan that is made again.
+    """
+    holes: list[Hole] = [
+        (("plan",), (ResultOf(plan_id, "result", ("output",)),)),
+        (("text",), (ResultOf(plan_id, "result", ("message", "content")),)),
+    ]
+    arguments: dict[str, Any] = {"plan": None, "text": None, "tools": list(goal.tools), **read_as(goal)}
+    if so_far is not None:
+        arguments["so_far"] = so_far.to_json()
+    if goal.streams:
+        arguments["accepted"] = None
+        holes.append((("accepted",), (ResultOf(plan_id, "result", ("accepted",)),)))
+    return CompiledNode(
+        node_id,
+        title="reading the plan",
+        tool=READ_MODEL_PLAN.name,
+        arguments=arguments,
+        holes=tuple(holes),
+        dependencies=(number,),
+        approval="never",
+        cache_s=0.0,
+    )
+
+
+def read_as(goal: Goal) -> Mapping[str, Any]:
+    """Returns what whoever reads a plan is told of how it is read, and of what it may do beside using tools."""
+    if goal.profile == "intents":
+        return {"profile": goal.profile, "context": {name: dict(what) for name, what in goal.context.items()}}
+    return {"inline_agents": True} if goal.inline_agents else {}
+
+
+def output_of_plan(goal: Goal, read_id: str) -> tuple[Any, Sequence[Hole]] | None:
+    """Returns the output of a run that ends with the plan; `None` for any other one."""
+    if not goal.ends_with_plan:
+        return None
+    return None, (((), (ResultOf(read_id, "result", ("plan",)),)),)

@@ -1,0 +1,63 @@
+"""What a run for a request had come to when its planner was asked again: what the next plan may name, and take over."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.tools import ToolDeclaration
+
+THERE = ToolDeclaration("\0a node of the run")
+"""Stands, where a plan is read, for whatever the nodes are that the run has already; no plan can name it."""
+REFERABLE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
+"""States of the nodes that new ones may refer to."""
+REPLACEABLE = (NodeStatus.FAILED, NodeStatus.BLOCKED)
+"""States of the nodes whose places new ones may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """What there was when it was planned again.
+
+    Args:
+        because: ids of the nodes for which it was: those that failed, those that a person answered with guidance, or
+            the answer in which something is missing.
+        ended: state -> the names of the nodes of the plan that were in it.
+    """
+
+    because: Sequence[str]
+    ended: Mapping[str, Sequence[str]]
+
+    @property
+    def referable(self) -> Sequence[str]:
+        """Names of the nodes that new ones may refer to."""
+        return [name for status in REFERABLE for name in self.ended.get(status.value, ())]
+
+    @property
+    def left(self) -> Sequence[str]:
+        """Names of the nodes that ended otherwise."""
+        there = frozenset(self.referable)
+        return [name for names in self.ended.values() for name in names if name not in there]
+
+    def stand_ins(self) -> Sequence[Mapping[str, str]]:
+        """Returns what stands for the nodes that new ones may refer to, as written nodes."""
+        return [{"id": name, "tool": THERE.name} for name in self.referable]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as it travels."""
+        return {"because": list(self.because), "ended": {status: list(names) for status, names in self.ended.items()}}
+
+
+def so_far_from_json(encoded: Any) -> SoFar | None:
+    """Returns what `SoFar.to_json` told; `None` of nothing.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if encoded is None:
+        return None
+    try:
+        ended = {str(status): [str(name) for name in names] for status, names in encoded["ended"].items()}
+        return SoFar([str(name) for name in encoded["because"]], ended)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"this is not what a run has come to: {error!r}") from None

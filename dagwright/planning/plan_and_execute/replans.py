@@ -1,0 +1,170 @@
+"""Planning again: for which nodes a planner is asked once more, what it is told, and what its plan leaves behind.
+
+It is asked when every node of the plan has ended, so two failures are one question, and what still ran counts too.
+
+Replay: ids, order and content of the nodes are part of the history of a run.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.core.boundary.limits import cut_text
+from dagwright.core.model.compiled import CompiledNode, Hole
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.planning.model_calls.calls import Message, user
+from dagwright.planning.plan_and_execute.goals import REPLAN, Goal
+from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, SoFar
+from dagwright.planning.plan_and_execute.steps import Step, characters_of_each, step_words, told_steps
+
+PLANNING_AGAIN = "planning again"
+"""Begins the title of the call: people see by it how often it was planned again, and why."""
+_TITLE_BYTES = 300
+_REASON_BYTES = 1_200
+"""Of why one node is a reason to plan again."""
+_REASONS_TOLD = 20
+_DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why it is planned again.
+
+    Args:
+        node: id of the node that failed, that a person answered with guidance, or that is an answer with gaps.
+        words: what became of it.
+    """
+
+    node: str
+    words: str
+
+
+def is_replan(node: CompiledNode) -> bool:
+    """Tells whether a node is a call in which a planner is asked again once its plan has run."""
+    labels = node.arguments.get("labels")
+    return isinstance(labels, Mapping) and labels.get("purpose") == REPLAN
+
+
+def reasons_of(steps: Sequence[Step], *, told: Collection[str]) -> list[Reason]:
+    """Returns for which nodes of a plan its planner is to be asked again, in plan order.
+
+    Args:
+        told: ids of those for which it was.
+    """
+    found = ((node.id, _reason_of(node, record)) for node, record in steps if node.id not in told)
+    return [Reason(node_id, words) for node_id, words in found if words is not None]
+
+
+def reason_of_gaps(node: CompiledNode, gaps: Sequence[str]) -> Reason:
+    """Returns why it is planned again after an answer in which something is missing."""
+    return Reason(node.id, f"missing in the answer: {cut_text('; '.join(gaps), max_bytes=_REASON_BYTES)}")
+
+
+def _reason_of(node: CompiledNode, record: Record) -> str | None:
+    if record.status is NodeStatus.FAILED and node.on_error == "replan":
+        error = record.error
+        why = f": {error.code}: {error.message}" if error is not None else ""
+        return f"{node.id!r} failed{cut_text(why, max_bytes=_REASON_BYTES)}"
+    if node.kind == "human" and node.arguments.get("type") == "GUIDANCE" and record.status is NodeStatus.COMPLETED:
+        said = " / ".join(_guidance_in(record.result))
+        return f"guidance at {node.id!r}: {cut_text(said, max_bytes=_REASON_BYTES)}" if said else None
+    return None
+
+
+def _guidance_in(result: Any) -> Iterator[str]:
+    """Yields what people said of how to go on; who gave nodes with it has planned already."""
+    if isinstance(result, list):
+        for part in result:
+            yield from _guidance_in(part)
+    elif isinstance(result, Mapping) and not result.get("nodes"):
+        text = result.get("text")
+        if isinstance(text, str) and text.strip():
+            yield text.strip()
+
+
+def title_of(reasons: Sequence[Reason], *, count: int, most: int) -> str:
+    """Returns the title of a call that plans again: the how manieth time it is, and why.
+
+    Args:
+        count: of all of them, this one with them.
+    """
+    more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    words = " ".join(reasons[0].words.split())
+    return f"{cut_text(f'{PLANNING_AGAIN} ({count} of {most}): {words}', max_bytes=_TITLE_BYTES)}{more}"
+
+
+def so_far_of(state: RunState, steps: Sequence[Step], reasons: Sequence[Reason]) -> SoFar:
+    """Returns what a run has come to, for whoever reads the plan that is made again."""
+    ended: dict[str, list[str]] = {}
+    for node, record in steps:
+        number = state.number_of(node.id)
+        assert number is not None
+        ended.setdefault(record.status.value, []).extend(dict.fromkeys((state.name_of(number), node.id)))
+    return SoFar([reason.node for reason in reasons], ended)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldAgain:
+    """What a planner is told that plans again, behind all that was said before.
+
+    Args:
+        holes, cuts: as in `ToldSteps`.
+    """
+
+    messages: Sequence[Message]
+    holes: Sequence[Hole]
+    cuts: Mapping[int, int]
+
+
+def told_again(goal: Goal, steps: Sequence[Step], reasons: Sequence[Reason]) -> ToldAgain:
+    """Returns what a planner is told that plans again: what became of each node, and why it is asked.
+
+    What a node has come to that has a result goes by reference. What has none is told as it stands: later another node
+    may take its place.
+    """
+    done = [step for step in steps if step[1].status is NodeStatus.COMPLETED]
+    limit = characters_of_each(steps)
+    left = [
+        user(step_words(node, record, limit=limit))
+        for node, record in steps
+        if record.status is not NodeStatus.COMPLETED
+    ]
+    told = told_steps(done, first=0)
+    why = [f"- {reason.words}" for reason in reasons[:_REASONS_TOLD]]
+    more = [f"- and {len(reasons) - _REASONS_TOLD} more"] if len(reasons) > _REASONS_TOLD else []
+    last = user("\n".join([goal.replan_prompt, "", "Why it is planned again:", *why, *more]))
+    return ToldAgain([*told.messages, *left, last], told.holes, told.cuts)
+
+
+def given_up(state: RunState, steps: Sequence[Step], replaced: Collection[str]) -> tuple[str, ...]:
+    """Returns the ids of the nodes that can no longer run once others have taken the places of some.
+
+    A blocked node goes on if what stands for those before it lets it.
+
+    Args:
+        replaced: ids of the nodes whose places are taken.
+    """
+    left = [(node, record) for node, record in steps if node.id not in replaced and node.on_error != "skip"]
+    hopeless = {state.number_of(node.id) for node, record in left if record.status is NodeStatus.FAILED}
+    blocked = {state.number_of(node.id): node for node, record in left if record.status is NodeStatus.BLOCKED}
+    waiting: dict[int | None, list[int | None]] = {}
+    for number, node in blocked.items():
+        for needed in node.dependencies:
+            waiting.setdefault(needed, []).append(number)
+    # Each is looked at again only when one before it has turned out so: people may have added thousands in a row.
+    numbers = [*blocked]
+    while numbers:
+        number = numbers.pop()
+        if number not in hopeless and not _can_start(state, blocked[number], hopeless):
+            hopeless.add(number)
+            numbers += waiting.get(number, ())
+    return tuple(node.id for node, _ in left if state.number_of(node.id) in hopeless)
+
+
+def _can_start(state: RunState, node: CompiledNode, hopeless: Collection[int | None]) -> bool:
+    """Tells whether a node that was blocked may start when all before it has ended that is not hopeless."""
+    hopeful = (*_DONE, *REPLACEABLE)
+    alive = sum(number not in hopeless and state.records[number].status in hopeful for number in node.dependencies)
+    kind, wanted = node.join
+    return alive == len(node.dependencies) if kind == "all" else alive >= (wanted or 1)

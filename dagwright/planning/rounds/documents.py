@@ -1,0 +1,251 @@
+"""The rounds of a run as documents show them: how far it has come, each sub-goal, and what each round brought.
+
+The names of the fields are those in which the design of such planners writes its state, sub-goals and results.
+
+Of all that only a bounded part stands in it, as it is written into the end of the run: what a sub-goal put out stands
+in full at its node.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pydantic_core
+
+from dagwright.core.boundary.limits import cut_text
+from dagwright.core.expressions.stored_values import is_whole
+from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.core.model.worker_results import SUB_GOAL_PREFIX, worker_result_of
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.plan_extension.extender import GivenUp
+from dagwright.planning.model_calls.responses import told_answer
+from dagwright.planning.rounds.loop import RoundsPursuit, why_stopped
+from dagwright.planning.rounds.nodes import is_answered
+from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN, Rounds
+from dagwright.planning.rounds.state import RoundsSoFar, SubGoalProgress
+from dagwright.planning.rounds.state_text import in_short
+from dagwright.planning.rounds.sub_goals import inputs_to_json
+
+PHASES = ("idle", "planning", "executing", "joining", "done", "failed")
+_SUB_GOALS_BYTES = 192 * 1024
+_ROUNDS_BYTES = 96 * 1024
+"""JSON of all sub-goals and of all rounds; where it is more, the oldest stand in short."""
+_RESULTS_BYTES = 128 * 1024
+"""JSON of what all sub-goals put out, as far as it stands here."""
+_MOST_OF_RESULT = 8 * 1024
+_OUTPUTS_BYTES = 48 * 1024
+"""The same once more in each of `completed_outputs` and all results of rounds, each of which has at most
+`_MOST_OF_OUTPUTS`."""
+_MOST_OF_OUTPUTS = 2 * 1024
+_IN_SHORT = ("phase", "round", "max_rounds", "question", "intention", "planner_reasoning", "final_response")
+_MESSAGES = 60
+_MESSAGE_BYTES = 300
+"""Of the newest messages, and of each."""
+_WORDS_BYTES = 1_000
+_PREVIEW_CHARACTERS = 200
+
+Compact = Callable[[Any, str], Any]
+"""Value and what refers to it -> what stands for it in a document that is bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Bytes that parts of a sub-goal may have.
+
+    Args:
+        given: JSON of its params, and of its inputs.
+        result: JSON of what it put out.
+    """
+
+    description: int
+    given: int
+    result: int
+    error: int
+
+
+_BRIEF = _Room(200, 200, 200, 200)
+"""Where all sub-goals together would be too much."""
+
+
+def rounds_document(scheduler: Scheduler, compact: Compact) -> dict[str, Any] | None:
+    """Returns how far a run has come that answers a question in rounds; `None` of any other run.
+
+    Args:
+        compact: shortens large values.
+    """
+    pursuit = scheduler.pursuit
+    if not isinstance(pursuit, RoundsPursuit):
+        return None
+    run = RoundsSoFar(scheduler, pursuit.rounds)
+    try:
+        return _document(run, scheduler, pursuit.rounds, compact)
+    except GivenUp as given_up:
+        # Something else stands where an answer of the planner should; the run has ended by that.
+        return {"phase": "failed", "question": pursuit.rounds.question, "planner_reasoning": given_up.error.message}
+
+
+def rounds_in_short(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns how far a run has come without what was done: what stands beside the sub-goals and rounds."""
+    return {name: told[name] for name in _IN_SHORT if name in told} | {"left_out": "sub-goals and rounds: too large"}
+
+
+def _document(run: RoundsSoFar, scheduler: Scheduler, rounds: Rounds, compact: Compact) -> dict[str, Any]:
+    last = run.last
+    output = scheduler.output()[0] if scheduler.is_finished and scheduler.error is None else None
+    told = [_round(run, number, compact) for number in range(1, last.round + 1)]
+    intention, final_response = _intention(scheduler), compact(output, "output")
+    return {
+        "phase": _phase(run, scheduler),
+        "round": last.round,
+        "max_rounds": rounds.max_rounds,
+        "question": rounds.question,
+        "conversation_history": [turn.to_json() for turn in rounds.turns],
+        "intention": intention,
+        "sub_goals": _sub_goals(run, compact),
+        "completed_outputs": _completed_outputs(run, compact),
+        "planner_reasoning": next((call.reasoning for call in reversed(run.calls) if call.reasoning), None),
+        "synthesis_inputs": _synthesis_inputs(run, scheduler),
+        "final_response": final_response,
+        "messages": _messages(rounds.question, intention, told, final_response),
+        "rounds": in_short([(each, _brief_round(each)) for each in told], most=_ROUNDS_BYTES),
+    }
+
+
+def _phase(run: RoundsSoFar, scheduler: Scheduler) -> str:
+    if scheduler.is_finished:
+        ended_well = scheduler.status() in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
+        return "done" if ended_well else "failed"
+    if is_answered(scheduler):
+        return "done"
+    first, last = scheduler.records[0], run.last
+    if first.started_at is None and not first.status.is_final:
+        return "idle"
+    if last.action == "continue":
+        return "joining" if run.is_joined else "executing"
+    is_called = last.record.status is NodeStatus.RUNNING or last.record.status.is_final
+    return "planning" if is_called or last.round == 1 or last.is_repair else "joining"
+
+
+def _intention(state: RunState) -> str | None:
+    number = state.number_of(state.newest_id(INTENTION))
+    record = state.records[number] if number is not None else None
+    if record is None or record.status is not NodeStatus.COMPLETED:
+        return None
+    try:
+        text = told_answer(record.result).text
+    except ValueError:
+        return None
+    return text if isinstance(text, str) else text.shape.preview if text.shape is not None else None
+
+
+def _sub_goals(run: RoundsSoFar, compact: Compact) -> Sequence[dict[str, Any]]:
+    most = min(_MOST_OF_RESULT, _RESULTS_BYTES // max(1, len(run.sub_goals)))
+    whole = _Room(8 * 1024, 1024, most, _WORDS_BYTES)
+    each = run.sub_goals.values()
+    parts = [(_sub_goal(one, compact, whole), _sub_goal(one, compact, _BRIEF)) for one in each]
+    return in_short(parts, most=_SUB_GOALS_BYTES)
+
+
+def _sub_goal(each: SubGoalProgress, compact: Compact, room: _Room) -> dict[str, Any]:
+    node = each.node.id
+    return {
+        **each.sub_goal.to_json(),
+        "description": cut_text(each.sub_goal.description, max_bytes=room.description),
+        "params": _within(dict(each.sub_goal.params), node, compact, most=room.given),
+        "inputs": _within(inputs_to_json(each.sub_goal.inputs), node, compact, most=room.given),
+        "status": each.status,
+        "result": _within(each.record.result if each.is_done else None, node, compact, most=room.result),
+        "error": each.error and cut_text(each.error, max_bytes=room.error),
+    }
+
+
+def _within(value: Any, node_id: str, compact: Compact, *, most: int) -> Any:
+    """Returns a value of a node, or what refers to the node if it has more bytes of JSON than there is room for."""
+    shown = compact(value, f"node:{node_id}")
+    if len(pydantic_core.to_json(shown)) <= most:
+        return shown
+    if not isinstance(value, Mapping):
+        # It lies in the store, and is told by its beginning already.
+        return shown
+    size = len(pydantic_core.to_json(value)) if is_whole(value) else None
+    return {"ref": f"node:{node_id}", "bytes": size, "preview": _preview(shown)[:most]}
+
+
+def _brief_round(told: Mapping[str, Any]) -> dict[str, Any]:
+    reasoning = told["reasoning"] and cut_text(told["reasoning"], max_bytes=_BRIEF.description)
+    return {**told, "reasoning": reasoning, "results": [], "results_left_out": len(told["results"])}
+
+
+def _completed_outputs(run: RoundsSoFar, compact: Compact) -> dict[str, Any]:
+    """Returns what there is to wire and to answer with: id of a sub-goal that is done -> its slots."""
+    done = [each for each in run.sub_goals.values() if each.is_done]
+    most = min(_MOST_OF_OUTPUTS, _OUTPUTS_BYTES // max(1, len(done)))
+    return {str(each.sub_goal.id): _within(each.record.result, each.node.id, compact, most=most) for each in done}
+
+
+def _messages(
+    question: str, intention: str | None, rounds: Sequence[Mapping[str, Any]], response: Any
+) -> list[dict[str, Any]]:
+    """Returns what was said in the run, shortened, oldest first: by the person, the models and the workers."""
+    told = [_message("user", "question", question)]
+    if intention is not None:
+        told.append(_message("assistant", INTENTION, intention))
+    for each in rounds:
+        if each["reasoning"]:
+            told.append(_message("assistant", PLAN, each["reasoning"]))
+        for result in each["results"]:
+            words = result["message"] or result["error"] or result["status"]
+            told.append(_message("tool", f"{SUB_GOAL_PREFIX}{result['sub_goal_id']}", words))
+    if response is not None:
+        told.append(_message("assistant", ANSWER, response if isinstance(response, str) else _preview(response)))
+    return [*told[:1], *told[1:][-_MESSAGES:]]
+
+
+def _message(role: str, name: str, content: str) -> dict[str, Any]:
+    return {"role": role, "name": name, "content": cut_text(content, max_bytes=_MESSAGE_BYTES)}
+
+
+def _preview(value: Any) -> str:
+    return pydantic_core.to_json(value).decode(errors="replace")[:_PREVIEW_CHARACTERS]
+
+
+def _synthesis_inputs(run: RoundsSoFar, scheduler: Scheduler) -> dict[str, Any] | None:
+    if run.last.action == "done":
+        return dict(run.last.synthesis_inputs)
+    is_stopped = is_answered(scheduler) and why_stopped(run) is not None
+    return inputs_to_json(run.deliverables()) if is_stopped else None
+
+
+def _round(run: RoundsSoFar, number: int, compact: Compact) -> dict[str, Any]:
+    calls = run.calls_of(number)[::-1]
+    # What was wrong with the last answer is told until another one is taken, while that is being written too.
+    taken = next((call for call in calls if call.action is not None), None)
+    taken = taken or next((call for call in calls if call.found is not None), calls[0])
+    refused = {"refused": cut_text(taken.refused, max_bytes=_WORDS_BYTES)} if taken.refused else {}
+    return {
+        "round": number,
+        "reasoning": taken.reasoning or None,
+        "action": taken.action,
+        "sub_goals": [sub_goal.id for sub_goal in taken.sub_goals],
+        "results": [*_results_of(run, number, compact)],
+        **refused,
+    }
+
+
+def _results_of(run: RoundsSoFar, number: int, compact: Compact) -> Iterator[dict[str, Any]]:
+    """Yields what became of each sub-goal in a round, those with it that were begun again since.
+
+    What was begun before, and could go on in this round only, belongs to it.
+    """
+    most = min(_MOST_OF_OUTPUTS, _OUTPUTS_BYTES // max(1, len(run.tries)))
+    for of_round, node, record in run.tries:
+        found = worker_result_of(node.id, record) if of_round == number else None
+        if found is not None:
+            yield {
+                "sub_goal_id": found.sub_goal_id,
+                "status": found.status,
+                "outputs": _within(found.outputs, node.id, compact, most=most),
+                "error": found.error and cut_text(found.error, max_bytes=_WORDS_BYTES),
+                "message": found.message and cut_text(found.message, max_bytes=_WORDS_BYTES),
+            }

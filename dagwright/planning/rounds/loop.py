@@ -1,0 +1,300 @@
+"""A question as a pursuit: a planner says which workers do what, they run, it is asked again, slots are the answer.
+
+The pursuit is the join of each round: it is asked when something has ended, and calls the planner once nothing of the
+round can go on. What comes next follows from plan and records alone. Ids: `intention` puts the question into words,
+`plan`, `plan#2`… are the planner's calls with those that mend, `sg1`, `sg2`… the sub-goals as it numbers them, and
+`answer` is the last node, if a model writes the answer. A sub-goal that is started again is `sg1#2`, which takes the
+place of `sg1`.
+
+Replay: ids, order and content of the nodes are part of the history of a run.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.extension_checks import free_id
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.validation.workers import workers_among
+from dagwright.features.plan_extension.extender import GivenUp
+from dagwright.planning.model_calls.nodes import CALL_MODEL
+from dagwright.planning.plan_and_execute.goals import tools_read
+from dagwright.planning.rounds.nodes import (
+    Output,
+    answer_node,
+    assembled_output,
+    is_answered,
+    output_of_answer,
+    output_without_answer,
+    planner_node,
+    repair_node,
+    worker_node,
+)
+from dagwright.planning.rounds.rounds import (
+    ANSWER,
+    BUDGET_SPENT,
+    INTENTION,
+    MAX_ROUNDS_REACHED,
+    MOST_REPAIRS,
+    PLAN,
+    PLANNER_FAILED,
+    PLANNER_INVALID,
+    PLANNER_REPEATS,
+    PLANNER_STOPPED,
+    Rounds,
+    is_own,
+    rounds_from_json,
+)
+from dagwright.planning.rounds.state import PlannerCall, RoundsSoFar
+from dagwright.planning.rounds.state_text import caveats, gap_lines, state_words
+from dagwright.planning.rounds.sub_goals import Input, KnownSubGoal, inputs_from_json, refs_of
+
+
+class RoundsPursuit:
+    """Adds what a question needs: the sub-goals of a round, the next call of the planner, and the answer."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self.rounds = rounds
+        self._workers = workers_among(tools_read(list(rounds.workers)))
+
+    @classmethod
+    def from_json(cls, encoded: Mapping[str, Any]) -> "RoundsPursuit":
+        """Returns the pursuit that a question stands for.
+
+        Raises:
+            ValueError: it is none.
+        """
+        return cls(rounds_from_json(encoded))
+
+    def follow(self, state: RunState) -> Extension | None:
+        """Returns what is to be done next for the question.
+
+        Raises:
+            GivenUp: the planner says that it cannot be answered, or has to stop and there is nothing to answer with.
+        """
+        run = RoundsSoFar(state, self.rounds)
+        if state.number_of(ANSWER) is not None:
+            return self._without_answer(run)
+        refuse_without_intention(state)
+        last = run.last
+        if not last.record.status.is_final:
+            return None
+        if (stopped := why_stopped(run)) is not None:
+            return self._stop(run, stopped)
+        if last.action is None:
+            return self._repair(run, last)
+        if last.action == "failed":
+            raise GivenUp(NodeError(PLANNER_FAILED, cut_text(last.reasoning, max_bytes=MESSAGE_LIMIT_BYTES)))
+        if last.action == "done":
+            return self._answer(run, _inputs(last), None)
+        if not run.has_begun(last):
+            return self._begin(run, last)
+        return self._plan_next(run) if run.is_joined else None
+
+    def shortfall(self, state: RunState) -> NodeError | None:
+        """Returns why the planner did not come to its end, of a run that answers with what there was."""
+        if not is_answered(state):
+            return None
+        try:
+            return why_stopped(RoundsSoFar(state, self.rounds))
+        except GivenUp as given_up:
+            return given_up.error
+
+    def is_own(self, node_id: str) -> bool:
+        """Tells whether an id is one of those that the run itself gives."""
+        return is_own(node_id)
+
+    def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - a pursuit
+        """Returns why nobody may give a result: a model has to say it."""
+        if not is_own(node_id) or node_id.startswith(SUB_GOAL_PREFIX):
+            return None
+        return f"{node_id!r} is a node of the run itself, which goes by its result: try it again instead"
+
+    # What is added.
+
+    def _begin(self, run: RoundsSoFar, call: PlannerCall) -> Extension:
+        """Returns the nodes of what the planner wants; each starts as soon as the slots are there that it gets."""
+        state = run.state
+        base, wanted = state.plan.written_count, run.left_to_begin(call)
+        new = {sub_goal.id: base + place for place, sub_goal in enumerate(wanted)}
+        nodes: list[CompiledNode] = []
+        for sub_goal in wanted:
+            numbers = (self._number_of(run, source, new) for source in sub_goal.sources)
+            before = run.sub_goals.get(sub_goal.id)
+            worker = self._workers.get(sub_goal.worker)
+            if worker is None:
+                raise GivenUp(NodeError("invalid_result", f"{call.node.id!r} wants a worker {sub_goal.worker!r}"))
+            node = worker_node(
+                sub_goal,
+                worker.tool,
+                node_id=sub_goal.node_id if before is None else free_id(state, before.number),
+                dependencies=tuple(dict.fromkeys((*numbers, call.number))),
+                timeout_s=self.rounds.worker_timeout_s,
+                supersedes=None if before is None else before.node.id,
+            )
+            nodes.append(node)
+        return Extension(base, tuple(nodes), self._tools(nodes))
+
+    @staticmethod
+    def _number_of(run: RoundsSoFar, source: int, new: Mapping[int, int]) -> int:
+        if source in new:
+            return new[source]
+        if source not in run.sub_goals:
+            raise GivenUp(NodeError("invalid_result", f"there is no sub-goal {source}, which another one needs"))
+        return run.sub_goals[source].number
+
+    def _plan_next(self, run: RoundsSoFar) -> Extension:
+        """Returns the call in which the planner is told what became of the round."""
+        number = run.last.round + 1
+        # Nothing takes the place of what is done, so these edges never lead in a circle.
+        ends = [each.number for each in run.sub_goals.values() if each.round == run.last.round and each.is_done]
+        node = planner_node(
+            self.rounds,
+            self._free(run, PLAN),
+            state_words(run, number=number),
+            number=number,
+            known=self._known(run),
+            dependencies=(run.last.number, *ends),
+        )
+        return self._extension(run, node)
+
+    def _known(self, run: RoundsSoFar) -> Sequence[KnownSubGoal]:
+        return [each.known(self._workers.get(each.sub_goal.worker)) for each in run.sub_goals.values()]
+
+    def _repair(self, run: RoundsSoFar, last: PlannerCall) -> Extension:
+        node = repair_node(
+            self.rounds,
+            self._free(run, PLAN),
+            last,
+            words=str((last.found or {}).get("repair", "")),
+            known=self._known(run),
+        )
+        return self._extension(run, node)
+
+    def _answer(self, run: RoundsSoFar, inputs: Mapping[str, Input], stopped: NodeError | None) -> Extension | None:
+        """Nodes that produce the answer; it supersedes support sub-goals that failed."""
+        sources = dict.fromkeys(ref.from_sub_goal for given in inputs.values() for ref in refs_of(given))
+        if missing := [source for source in sources if source not in run.sub_goals]:
+            raise GivenUp(NodeError("invalid_result", f"the answer is to be made of sub-goal {missing[0]}, not there"))
+        left = () if stopped is not None else tuple(run.left_behind())
+        if self.rounds.synthesis == "assemble":
+            return self._assembled(run, inputs, stopped, given_up=left)
+        numbers = [run.sub_goals[source].number for source in sources]
+        node = answer_node(
+            self.rounds, inputs, caveats(run, stopped), dependencies=tuple(dict.fromkeys((*numbers, run.last.number)))
+        )
+        return self._extension(run, node, output=output_of_answer(), given_up=left)
+
+    def _assembled(
+        self, run: RoundsSoFar, inputs: Mapping[str, Input], stopped: NodeError | None, *, given_up: Sequence[str]
+    ) -> Extension | None:
+        """Return the output that is assembled without a model; `None` once the run has it."""
+        output = assembled_output(inputs, run, gap_lines(run.gaps(inputs), stopped))
+        if tuple(run.state.plan.output_holes) == tuple(output[1]):
+            return None
+        return self._extension(run, output=output, given_up=given_up)
+
+    def _stop(self, run: RoundsSoFar, stopped: NodeError) -> Extension | None:
+        """Returns the call that answers with what there is.
+
+        Raises:
+            GivenUp: there is nothing.
+        """
+        deliverables = run.deliverables()
+        if not deliverables:
+            raise GivenUp(stopped)
+        return self._answer(run, deliverables, stopped)
+
+    def _without_answer(self, run: RoundsSoFar) -> Extension | None:
+        """Returns what the run gives out instead of an answer that could not be written."""
+        number = run.state.number_of(run.state.newest_id(ANSWER))
+        assert number is not None
+        status = run.state.records[number].status
+        output = output_of_answer()
+        if status.is_final and status is not NodeStatus.COMPLETED:
+            stopped = why_stopped(run)
+            output = output_without_answer(_inputs(run.last) if stopped is None else run.deliverables())
+        if tuple(run.state.plan.output_holes) == tuple(output[1]):
+            return None
+        return self._extension(run, output=output)
+
+    def _extension(
+        self, run: RoundsSoFar, *nodes: CompiledNode, output: Output | None = None, given_up: Sequence[str] = ()
+    ) -> Extension:
+        return Extension(
+            run.state.plan.written_count, nodes, self._tools(nodes), output=output, given_up=tuple(given_up)
+        )
+
+    def _tools(self, nodes: Sequence[CompiledNode]) -> dict[str, ToolDeclaration]:
+        known = {name: worker.tool for name, worker in self._workers.items()} | {CALL_MODEL.name: CALL_MODEL}
+        return {node.tool: known[node.tool] for node in nodes}
+
+    @staticmethod
+    def _free(run: RoundsSoFar, name: str) -> str:
+        number = run.state.number_of(name)
+        assert number is not None
+        return free_id(run.state, number)
+
+
+def refuse_without_intention(state: RunState) -> None:
+    """Looks whether the question could be put into words, without which nothing is planned.
+
+    Raises:
+        GivenUp: it could not.
+    """
+    number = state.number_of(state.newest_id(INTENTION))
+    assert number is not None
+    record = state.records[number]
+    if record.status.is_final and record.status is not NodeStatus.COMPLETED:
+        reason = f": {record.reason}" if record.reason else ""
+        message = f"the question could not be put into words: {INTENTION!r} was {record.status.value}{reason}"
+        raise GivenUp(record.error or NodeError(PLANNER_STOPPED, message))
+
+
+def _inputs(last: PlannerCall) -> Mapping[str, Input]:
+    try:
+        return inputs_from_json(dict(last.synthesis_inputs))
+    except ValueError as error:
+        raise GivenUp(NodeError("invalid_result", f"{last.node.id!r}: {error}")) from None
+
+
+def why_stopped(run: RoundsSoFar) -> NodeError | None:
+    """Returns why the planner is not asked any more though it has not come to its end; `None` if it may go on."""
+    last = run.last
+    status, record = last.record.status, last.record
+    if not status.is_final:
+        return None
+    if status is NodeStatus.SKIPPED:
+        return NodeError(BUDGET_SPENT, f"the budget was used up before round {last.round} was planned: {record.reason}")
+    if status is not NodeStatus.COMPLETED:
+        words = f"the planner was not heard in round {last.round}: {last.node.id!r} was {status.value}"
+        return record.error or NodeError(PLANNER_STOPPED, f"{words}{f': {record.reason}' if record.reason else ''}")
+    if last.action is None:
+        return _why_unreadable(run, last)
+    is_over = last.action == "continue" and last.round >= run.rounds.max_rounds
+    if is_over and run.has_begun(last) and run.is_joined:
+        most = run.rounds.max_rounds
+        used = f"all {most} rounds are used" if most > 1 else "the only round is used"
+        told = f"{used}, and the planner has not said that it is done; to say so is a round too"
+        return NodeError(MAX_ROUNDS_REACHED, told)
+    return None
+
+
+def _why_unreadable(run: RoundsSoFar, last: PlannerCall) -> NodeError | None:
+    """Returns why an answer that is of no use is not shown to the planner once more."""
+    found = last.found or {}
+    words = str(found.get("words", ""))
+    repeated = [call for call in run.calls_of(last.round) if (call.found or {}).get("repeats") is True]
+    if found.get("repeats") is True and len(repeated) > 1:
+        told = f"the planner wants what was done already, and was told so: {words}"
+        return NodeError(PLANNER_REPEATS, cut_text(told, max_bytes=MESSAGE_LIMIT_BYTES))
+    if sum(call.is_repair for call in run.calls_of(last.round)) < MOST_REPAIRS:
+        return None
+    told = f"in round {last.round} the planner gave {MOST_REPAIRS + 1} answers that are of no use; {words}"
+    return NodeError(PLANNER_INVALID, cut_text(told, max_bytes=MESSAGE_LIMIT_BYTES))

@@ -1,0 +1,279 @@
+"""The nodes of a run that answers a question in rounds: calls of the planner, of workers, and the one that answers.
+
+Replay: ids, order and content of the nodes are part of the history of a run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dagwright.core.expressions.references import Part, Placeholder, ResultOf
+from dagwright.core.expressions.stored_values import StoredValue, Want
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, Join, RetryRule
+from dagwright.core.model.model_tools import PURPOSE_ANSWER, ROUNDS_KIND
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.validation.model_policy import POLICY, model_policy
+from dagwright.planning.model_calls.calls import (
+    CallLabels,
+    Message,
+    ModelCall,
+    ModelRequest,
+    OutputSchema,
+    system,
+    user,
+)
+from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
+from dagwright.planning.model_calls.responses import READ
+from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, Rounds
+from dagwright.planning.rounds.state import PlannerCall, RoundsSoFar
+from dagwright.planning.rounds.sub_goals import Input, InputRef, KnownSubGoal, PlannedSubGoal, RoundContext, refs_of
+
+INTENTION_CHARACTERS = 4_000
+"""Of the question as a model has put it, wherever it is told."""
+FINDINGS_CHARACTERS = 120_000
+"""Of all slots that the answer is made of."""
+MOST_OF_FINDING = 40_000
+LEAST_OF_FINDING = 1_000
+_INTENTION = 2
+"""Place of the message that tells the intention, in the calls of the planner."""
+_WORKER_FIELDS = ("status", "outputs", "error", "message")
+"""What a run reads of a WorkerResult."""
+
+Output = tuple[Any, Sequence[Hole]]
+"""What a run gives out: JSON with null at every hole, and its holes."""
+OUTPUT_BEFORE: Output = (None, (((), (Placeholder(ANSWER),)),))
+"""Of a run that has no answer yet, which is null: an input that nobody gives."""
+
+
+def rounds_plan(rounds: Rounds, messages: Sequence[Message], *, title: str) -> CompiledPlan:
+    """Returns the plan that a run for a question starts with: what puts it into words, and the planner's first call.
+
+    Args:
+        messages: what the model is told that puts the question into words.
+        title: of the run.
+    """
+    call = ModelCall(tuple(messages), config=rounds.config, labels=CallLabels(purpose=INTENTION))
+    first = model_node(INTENTION, ModelRequest(call), title="putting the question into words")
+    words = f"This is round 1 of {rounds.max_rounds}.\nNothing has been done yet."
+    plan = planner_node(rounds, PLAN, words, number=1, known=(), dependencies=(0,))
+    return CompiledPlan(
+        nodes=(first, plan),
+        tools={CALL_MODEL.name: CALL_MODEL},
+        title=title,
+        output=OUTPUT_BEFORE[0],
+        output_holes=OUTPUT_BEFORE[1],
+        pursuit=rounds.to_json() | {POLICY: model_policy(rounds.question).to_json()},
+    )
+
+
+def planner_node(
+    rounds: Rounds,
+    node_id: str,
+    words: str,
+    *,
+    number: int,
+    known: Sequence[KnownSubGoal],
+    dependencies: Sequence[int],
+) -> CompiledNode:
+    """Returns the call in which the planner is asked for a round.
+
+    Args:
+        words: what has been done so far.
+        number: of the round.
+        known: what its answer is read against.
+        dependencies: numbers of the nodes behind which it stands.
+    """
+    head = f"{rounds.registry}\n\nQuestion:\n{rounds.question}"
+    messages = [system(rounds.planner_prompt), user(head), user(""), user(words)]
+    holes: list[Hole] = [(("messages", _INTENTION, "content"), _intention_parts())]
+    request = _planner_request(rounds, messages, purpose=PLANNER, known=known)
+    request = replace(request, cuts={_INTENTION: INTENTION_CHARACTERS})
+    title = f"round {number}: planning"
+    return _planner_call(node_id, request, title=title, dependencies=dependencies, holes=holes)
+
+
+def repair_node(
+    rounds: Rounds, node_id: str, call: PlannerCall, *, words: str, known: Sequence[KnownSubGoal]
+) -> CompiledNode:
+    """Returns the call in which the planner is shown what is wrong with its answer.
+
+    Args:
+        call: the one that brought the answer.
+        known: what the next one is read against.
+    """
+    # What was said before lies in the store, and is not said again in each call.
+    request = replace(_planner_request(rounds, [user(words)], purpose=REPAIR, known=known), before="")
+    holes: list[Hole] = [(("before",), (ResultOf(call.node.id, "result", ("conversation",)),))]
+    title = f"round {call.round}: mending the plan"
+    return _planner_call(node_id, request, title=title, dependencies=(call.number,), holes=holes)
+
+
+def _planner_request(
+    rounds: Rounds, messages: Sequence[Message], *, purpose: str, known: Sequence[KnownSubGoal]
+) -> ModelRequest:
+    call = ModelCall(
+        tuple(messages),
+        config=rounds.config,
+        # What does not fit is read all the same, as models write it.
+        output=OutputSchema(ROUNDS_KIND, rounds.schema, is_binding=False),
+        labels=CallLabels(purpose=purpose),
+    )
+    return ModelRequest(call, is_continued=True, round=RoundContext(rounds.workers, tuple(known)))
+
+
+def _planner_call(
+    node_id: str, request: ModelRequest, *, title: str, dependencies: Sequence[int], holes: Sequence[Hole]
+) -> CompiledNode:
+    node = model_node(node_id, request, title=title, dependencies=dependencies, holes=holes)
+    # It waits for what is told as text, and for whatever became of it.
+    join: Join = ("all_done", 0) if request.before is None and node_id != PLAN else ("all", 0)
+    return replace(node, wanted=(*node.wanted, READ), join=join)
+
+
+def _intention_parts() -> tuple[Part, ...]:
+    return "What it means:\n", ResultOf(INTENTION, "result", ("message", "content"))
+
+
+def worker_node(
+    sub_goal: PlannedSubGoal,
+    tool: ToolDeclaration,
+    *,
+    node_id: str,
+    dependencies: Sequence[int],
+    timeout_s: float,
+    supersedes: str | None = None,
+) -> CompiledNode:
+    """Returns the node of a sub-goal: a call of its worker, which starts as soon as the slots are there that it gets.
+
+    Args:
+        timeout_s: seconds of a call, if the worker names none.
+        dependencies: numbers of the nodes that put them out, and of the call of the planner that wants it.
+        supersedes: id of the node whose place it takes.
+    """
+    arguments: dict[str, Any] = dict(sub_goal.params)
+    holes: list[Hole] = []
+    for name, given in sub_goal.inputs.items():
+        arguments[name] = None if isinstance(given, InputRef) else [None] * len(given)
+        holes += _holes_of(name, given)
+    attempts = tool.max_attempts or (1 if tool.effects is Effects.WRITE else RetryRule().max_attempts)
+    slots: list[Want] = [(("outputs", slot), "value") for slot in sub_goal.outputs]
+    return CompiledNode(
+        id=node_id,
+        title=sub_goal.description or None,
+        tool=tool.name,
+        arguments=arguments,
+        holes=tuple(holes),
+        dependencies=tuple(dependencies),
+        retry=RetryRule(max_attempts=attempts),
+        timeout_s=tool.timeout_s or timeout_s,
+        is_worker=True,
+        wanted=(*slots, *(((name,), "value") for name in _WORKER_FIELDS)),
+        supersedes=supersedes,
+    )
+
+
+def _holes_of(name: str, given: Input) -> list[Hole]:
+    if isinstance(given, InputRef):
+        return [((name,), (_slot(given),))]
+    return [((name, place), (_slot(ref),)) for place, ref in enumerate(given)]
+
+
+def _slot(ref: InputRef) -> ResultOf:
+    return ResultOf(f"{SUB_GOAL_PREFIX}{ref.from_sub_goal}", "result", (ref.slot,))
+
+
+def answer_node(
+    rounds: Rounds, inputs: Mapping[str, Input], caveats: str, *, dependencies: Sequence[int]
+) -> CompiledNode:
+    """Returns the call in which a model answers the question from slots, each told as far as there is room.
+
+    Args:
+        inputs: name -> the slots.
+        caveats: what it has to know of what is missing; empty if nothing is.
+        dependencies: numbers of the nodes behind which it stands.
+    """
+    named = [(name, ref) for name, given in inputs.items() for ref in refs_of(given)]
+    limit = max(LEAST_OF_FINDING, min(MOST_OF_FINDING, FINDINGS_CHARACTERS // max(1, len(named))))
+    messages = [system(rounds.answer_prompt), user(f"Question:\n{rounds.question}"), user("")]
+    holes: list[Hole] = [(("messages", _INTENTION, "content"), _intention_parts())]
+    cuts = {_INTENTION: INTENTION_CHARACTERS}
+    for name, ref in named:
+        place = len(messages)
+        messages.append(user(""))
+        holes.append((("messages", place, "content"), (f"{name} (from sub-goal {ref.from_sub_goal}):\n", _slot(ref))))
+        cuts[place] = limit
+    if caveats:
+        messages.append(user(caveats))
+    call = ModelCall(tuple(messages), config=rounds.config, labels=CallLabels(purpose=PURPOSE_ANSWER))
+    node = model_node(
+        ANSWER,
+        ModelRequest(call, cuts=cuts, tells=""),
+        title="answering the question",
+        dependencies=dependencies,
+        holes=holes,
+    )
+    return replace(node, join=("all_done", 0))
+
+
+def output_of_answer() -> Output:
+    """Returns the output of a run whose answer a model writes."""
+    return None, (((), (ResultOf(ANSWER, "result", ("message", "content")),)),)
+
+
+def assembled_output(inputs: Mapping[str, Input], run: RoundsSoFar, gaps: Sequence[str]) -> Output:
+    """Return the output of a run whose answer is assembled: the slots in order, then what is missing.
+
+    One slot alone is the output as it is. Among several, texts stand as they are, and other values under their names.
+
+    Args:
+        gaps: lines of Markdown on what is missing.
+    """
+    named = [(name, ref) for name, given in inputs.items() for ref in refs_of(given)]
+    if len(named) == 1 and not gaps:
+        return None, (((), (_slot(named[0][1]),)),)
+    parts: list[Part] = []
+    for name, ref in named:
+        if parts:
+            parts.append("\n\n")
+        parts += _slot_parts(name, ref, run)
+    if gaps:
+        parts.append("\n\nIncomplete:\n" + "\n".join(f"- {line}" for line in gaps))
+    return None, (((), _joined(parts)),)
+
+
+def _slot_parts(name: str, ref: InputRef, run: RoundsSoFar) -> Sequence[Part]:
+    source = run.sub_goals.get(ref.from_sub_goal)
+    value = source.value_of(ref.slot) if source is not None else None
+    shape = value.shape.type if isinstance(value, StoredValue) and value.shape is not None else None
+    if isinstance(value, str) or shape == "text":
+        return (_slot(ref),)
+    if isinstance(value, bool | int | float):
+        return f"{name}: ", _slot(ref)
+    return f"{name}:\n\n```json\n", _slot(ref), "\n```"
+
+
+def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts of a template with neighbouring texts joined, as templates are read back."""
+    found: list[Part] = []
+    for part in parts:
+        if isinstance(part, str) and found and isinstance(found[-1], str):
+            found[-1] += part
+        else:
+            found.append(part)
+    return tuple(found)
+
+
+def is_answered(state: RunState) -> bool:
+    """Return whether a run has its answer, or the call that writes it."""
+    return state.number_of(ANSWER) is not None or tuple(state.plan.output_holes) != tuple(OUTPUT_BEFORE[1])
+
+
+def output_without_answer(inputs: Mapping[str, Input]) -> Output:
+    """Returns the output of a run whose answer could not be written: what it would have been made of, one by one."""
+    parts: list[Part] = []
+    for given in inputs.values():
+        for ref in refs_of(given):
+            parts += ["\n\n" if parts else "", _slot(ref)]
+    return None, (((), tuple(parts)),)

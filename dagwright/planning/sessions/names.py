@@ -1,0 +1,68 @@
+"""Names of a session such as `@cbu`: which texts can be one, what stands behind it, and which of them a run sets."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dagwright.core.boundary.limits import cut_text
+from dagwright.core.compiler.projections import IDENTIFYING
+from dagwright.core.expressions.stored_values import Part, StoredValue
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.scheduler.scheduler import Scheduler
+
+IDENTITY_BYTES = 300
+"""Of the id behind a name, and of what people call it."""
+
+_NAME = re.compile(r"(?!(?i:result))[A-Za-z_][A-Za-z0-9_.-]{0,79}")
+"""As a planner takes it, which reads `@result_1` as what an intent makes."""
+
+
+def is_session_name(name: Any) -> bool:
+    """Tells whether a text can stand behind an `@`."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def identified(result: Any) -> dict[str, Any] | None:
+    """Returns what a session knows of what has a name there: `{"id", "name", "kind"}`; `None` of what has no id."""
+    known = _told(result) if isinstance(result, StoredValue) else result
+    known = known if isinstance(known, Mapping) else {"id": known}
+    identity = known.get("id")
+    identity = str(identity) if type(identity) is int else identity
+    if not isinstance(identity, str) or not identity.strip() or len(identity.encode()) > IDENTITY_BYTES:
+        return None
+    return {"id": identity, **{key: one_line(known.get(key), max_bytes=IDENTITY_BYTES) for key in IDENTIFYING[1:]}}
+
+
+def _told(result: StoredValue) -> dict[str, Any]:
+    """Returns what is known of the parts of a result that lies in the store."""
+    parts = {key: result.at((key,)) for key in IDENTIFYING}
+    return {key: part.value for key, (part, rest) in parts.items() if isinstance(part, Part) and not rest}
+
+
+def names_set(scheduler: Scheduler) -> dict[str, dict[str, Any]]:
+    """Returns the names that a run has set so far, in plan order, the last one of each: name -> what it stands for.
+
+    A tool that `sets` a name gives it to what its result stands for, as soon as its node has completed and as long as
+    that is not taken back.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    if all(declared.sets is None for declared in scheduler.plan.tools.values()):
+        # A plan may have a hundred thousand nodes.
+        return found
+    taken_back = {
+        node.undoes for node, record in scheduler.shown() if node.undoes and record.status is NodeStatus.COMPLETED
+    }
+    for node, record in scheduler.shown():
+        declared = scheduler.plan.tools.get(node.tool)
+        if declared is None or declared.sets is None or record.status is not NodeStatus.COMPLETED:
+            continue
+        if node.for_each is None and node.id not in taken_back and (known := identified(record.result)) is not None:
+            found.pop(declared.sets, None)
+            found[declared.sets] = known
+    return found
+
+
+def one_line(value: Any, *, max_bytes: int) -> str | None:
+    """Returns a text on one line that is not too long; `None` of what is no text, or an empty one."""
+    line = " ".join(value.split()) if isinstance(value, str) else ""
+    return cut_text(line, max_bytes=max_bytes) or None

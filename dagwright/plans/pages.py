@@ -1,0 +1,119 @@
+"""Large plans: a compiled plan as pages in the payload store, and back.
+
+A run's input holds a plan of at most 256 KiB. A larger one is put into the store in pages, and its run is given their
+references: the activity `load_plan` brings it page by page, so that no workflow task reads more than it can.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pydantic_core
+
+from dagwright.core.boundary.limits import INLINE_PLAN_BYTES, INLINE_PLAN_NODES, PLAN_PAGE_BYTES, PLAN_PAGE_NODES
+from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns
+from dagwright.core.compiler.offloaded_regions import CutOut, Inside, detach, inside_from_json
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json
+from dagwright.protocol.documents import encoded_size
+from dagwright.store import PayloadStore
+
+INSIDE_PAGE_NODES = 5_000
+"""Nodes of one page of the inside of a region: reading the text of one holds all other threads for some 20 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Travelling:
+    """A plan as it travels into a run.
+
+    Args:
+        plan: what the run will hold; the insides of large regions are in the store.
+        pages: references of its pages; none for a plan that travels whole.
+        encoded: the JSON form of a plan that travels whole.
+    """
+
+    plan: CompiledPlan
+    pages: tuple[str, ...] = ()
+    encoded: Mapping[str, Any] | None = None
+
+
+async def made_to_travel(plan: CompiledPlan, store: PayloadStore) -> Travelling:
+    """Returns a plan as it travels: what is too large for the input of a run is put into the store.
+
+    First the insides of large regions, which the run never holds; then, if that is not enough, the plan in pages.
+    The first page is the plan without its nodes, each other one nodes as columns, in plan order.
+
+    Raises:
+        StoreUnavailable: the store cannot keep them now.
+    """
+    plan = await _detached(plan, store)
+    encoded = plan_to_json(plan) if len(plan.nodes) <= INLINE_PLAN_NODES else None
+    if encoded is not None and encoded_size(encoded) <= INLINE_PLAN_BYTES:
+        return Travelling(plan, encoded=encoded)
+    head = plan_to_json(replace(plan, nodes=()))
+    pages = [await store.put(pydantic_core.to_json(head))]
+    for page, _ in _pages(plan.nodes, {}, most=PLAN_PAGE_NODES):
+        pages.append(await store.put(page))
+    return Travelling(plan, tuple(pages))
+
+
+async def _detached(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
+    """Returns the plan with the insides of its large regions in the store, those of its sub-plans too."""
+    detached = detach(plan)
+    nodes = list(detached.plan.nodes)
+    for number, inside in detached.insides.items():
+        nodes[number] = replace(nodes[number], inner=await _put_inside(inside, store))
+    for number, node in enumerate(nodes):
+        if node.sub_plan is not None:
+            nodes[number] = replace(node, sub_plan=await _detached(node.sub_plan, store))
+    return replace(detached.plan, nodes=tuple(nodes))
+
+
+async def _put_inside(inside: CutOut, store: PayloadStore) -> str:
+    pages = [
+        (await store.put(page), count) for page, count in _pages(inside.nodes, inside.instead, most=INSIDE_PAGE_NODES)
+    ]
+    head = {**inside.head, "pages": [ref for ref, _ in pages], "counts": [count for _, count in pages]}
+    return await store.put(pydantic_core.to_json(head))
+
+
+async def inside_pages(ref: str, store: PayloadStore) -> tuple[Mapping[str, Any], list[bytes]]:
+    """Returns the inside of a region without its nodes, and the pages of its nodes, encoded.
+
+    Raises:
+        PayloadMissing, PayloadDamaged: the store does not have it.
+        StoreUnavailable: the store cannot be asked now.
+    """
+    head = pydantic_core.from_json(await store.get(ref))
+    return head, [await store.get(page) for page in head["pages"]]
+
+
+def read_inside(head: Mapping[str, Any], pages: Sequence[bytes]) -> Inside:
+    """Returns the inside of a region that `inside_pages` brought.
+
+    Complexity: some 10 us for a node; page by page, so that other threads have their turn.
+
+    Raises:
+        ValueError: it is nothing of that kind.
+    """
+    nodes: list[CompiledNode] = []
+    for page in pages:
+        nodes += nodes_from_columns(pydantic_core.from_json(page))
+    return inside_from_json(head, nodes)
+
+
+def _pages(
+    nodes: Sequence[CompiledNode], instead: Mapping[str, Sequence[Any]], *, most: int
+) -> Iterator[tuple[bytes, int]]:
+    """Yields pages of nodes, encoded, with the count of their nodes."""
+    start = 0
+    while start < len(nodes):
+        end = start + most
+        page = pydantic_core.to_json(
+            nodes_to_columns(nodes[start:end], {name: column[start:end] for name, column in instead.items()})
+        )
+        if len(page) > PLAN_PAGE_BYTES and most > 1:
+            # Those behind it are most likely as large.
+            most //= 2
+            continue
+        yield page, len(nodes[start:end])
+        start = end

@@ -1,0 +1,234 @@
+"""Plans that a program sends: read, completed with published sub-plans, checked and compiled.
+
+Every function here takes and returns plain data that can be pickled, so that it can run in a process of its own
+(`dagwright.worker.process_pool`). No file is ever read for a caller: a sub-plan given by name is a published plan.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.errors import PlanInvalid, Problem, ProblemList, pointer
+from dagwright.core.model.policy import Policy
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.inputs import schema_of_form
+from dagwright.core.validation.validation import WRITE_SUB_PLAN
+from dagwright.dialects.reading import read_text
+from dagwright.dialects.written_lines import lines_of_problems
+from dagwright.plans.preparation import check_plan, check_size, policy_problems, prepare_to_ask, unused_inputs
+
+Tools = Mapping[str, ToolDeclaration]
+_NAMES_SHOWN = 10
+
+
+class PublishedPlan(Protocol):
+    """A plan of the plan directory: its file name, and the plan as it was written."""
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def written(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PostedPlan:
+    """A plan as a program sent it.
+
+    Args:
+        plan: a JSON value, or a text in JSON, YAML or a text dialect.
+        dialect: its dialect; `None` detects it.
+        published: name and file name of a published plan -> the plan as it was written; of those the plan may name.
+        names: of all published plans, for hints.
+    """
+
+    plan: Any
+    dialect: str | None = None
+    published: Mapping[str, Any] = field(default_factory=dict)
+    names: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPlan:
+    """A plan that is ready to run.
+
+    Args:
+        source: identifies the plan: the same source with the same run ID is the same run.
+    """
+
+    compiled: CompiledPlan
+    source: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPlan:
+    """A plan that is wrong.
+
+    Args:
+        errors: its problems as answers have them; those of a text have their line.
+    """
+
+    invalid: PlanInvalid
+    errors: Sequence[Mapping[str, Any]]
+
+
+def posted_plan(plan: Any, dialect: str | None, published: Mapping[str, PublishedPlan]) -> PostedPlan:
+    """Return a posted plan with the published plans that it can name, and not with all of them.
+
+    Args:
+        published: by name.
+    """
+    named = _is_in_text(plan) if isinstance(plan, str) else {*_sub_plan_names(plan)}.__contains__
+    # A plan in a text dialect cannot be a sub-plan.
+    usable = {name: each for name, each in published.items() if not isinstance(each.written, str)}
+    found = [(called, each.written) for name, each in usable.items() for called in (name, each.file)]
+    return PostedPlan(plan, dialect, {called: written for called, written in found if named(called)}, [*usable])
+
+
+def read_posted(posted: PostedPlan) -> Any:
+    """Return the plan as it was written, with its sub-plans; or why they could not be put in, as `check_plan` takes it.
+
+    Raises:
+        PlanInvalid: the text cannot be read.
+    """
+    plan = posted.plan
+    written = read_text(plan, name="the plan") if isinstance(plan, str) else plan
+    try:
+        return with_published(written, posted.published, names=posted.names)
+    except PlanInvalid as invalid:
+        return invalid
+
+
+def checked_posted(posted: PostedPlan, tools: Tools) -> tuple[Checked, Any]:
+    """Return the checked plan, and the plan as it was written, with its sub-plans.
+
+    Raises:
+        PlanInvalid: with what is wrong.
+    """
+    written = read_posted(posted)
+    return check_plan(written, tools, dialect=posted.dialect), written
+
+
+def check_posted(posted: PostedPlan, tools: Tools) -> dict[str, Any]:
+    """Response body of `POST /v1/plans/check`; problems in a text have their line."""
+    try:
+        checked, _ = checked_posted(posted, tools)
+        check_size(checked)
+    except PlanInvalid as invalid:
+        nothing = {"dialect": None, "title": None, "inputs": None, "nodes": 0}
+        return {"status": "invalid", **nothing, "errors": _errors(posted.plan, invalid)}
+    return {
+        "status": "valid",
+        "dialect": checked.dialect,
+        "title": checked.plan.title,
+        "inputs": schema_of_form(checked.inputs),
+        "nodes": len(checked.nodes),
+        "errors": [],
+    }
+
+
+def prepare_posted(
+    posted: PostedPlan, tools: Tools, *, inputs: Mapping[str, Any], policy: Policy | None
+) -> PreparedPlan | RefusedPlan:
+    """Return the compiled plan, whose run asks for inputs that are missing; or what is wrong with the plan.
+
+    Args:
+        policy: of the run.
+
+    Raises:
+        PlanInvalid: with what is wrong with its inputs, or what the policy refuses.
+    """
+    try:
+        checked, written = checked_posted(posted, tools)
+    except PlanInvalid as invalid:
+        return RefusedPlan(invalid, _errors(posted.plan, invalid))
+    if policy is not None and (refused := policy_problems(checked, policy)):
+        raise PlanInvalid(refused)
+    return PreparedPlan(compiled_to_ask(checked, inputs), source_of(written, checked.dialect))
+
+
+def compiled_to_ask(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
+    """Return the compiled plan of a checked one; its run asks for inputs that are missing.
+
+    Raises:
+        PlanInvalid: inputs are wrong or unknown, or the plan is too large.
+    """
+    if unused := unused_inputs(checked, inputs):
+        raise PlanInvalid(unused)
+    return prepare_to_ask(checked, inputs)
+
+
+def source_of(written: Any, dialect: str) -> dict[str, Any]:
+    """Identity of a plan that was sent: its text, its dialect and an empty context."""
+    return {"plan": written, "dialect": dialect, "context": {}}
+
+
+def with_published(document: Any, published: Mapping[str, Any], *, names: Sequence[str] = ()) -> Any:
+    """Return a document with the published plans that its nodes name as sub-plans (`plan: "NAME"`) put in.
+
+    Args:
+        document: in Dagwright's own dialect; one of another dialect has no sub-plans, and is returned as it is.
+        names: of all published plans, for the hint.
+
+    Raises:
+        PlanInvalid: a sub-plan is not published; with the document, so that the rest of it is checked.
+    """
+    problems = ProblemList()
+    completed = _completed(document, published, at="", missing=partial(_tell_missing, problems, names))
+    if problems:
+        raise PlanInvalid(problems, document=completed)
+    return completed
+
+
+def _completed(
+    document: Any, published: Mapping[str, Any], *, at: str, missing: Callable[[str, str, Any], None]
+) -> Any:
+    """Return a document with its sub-plans; `missing` is called with the name, pointer and node ID of others."""
+    if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
+        return document
+    nodes = list(document["nodes"])
+    for index, node in enumerate(nodes):
+        plan = node.get("plan") if isinstance(node, dict) else None
+        place = at + pointer("nodes", index, "plan")
+        if isinstance(plan, dict):
+            nodes[index] = {**node, "plan": _completed(plan, published, at=place, missing=missing)}
+        elif isinstance(plan, str) and plan in published:
+            nodes[index] = {**node, "plan": published[plan]}
+        elif isinstance(plan, str):
+            missing(plan, place, node.get("id"))
+    return {**document, "nodes": nodes}
+
+
+def _tell_missing(problems: list[Problem], names: Sequence[str], plan: str, at: str, node: Any) -> None:
+    message = f"the sub-plan {plan!r:.200} is given by name, and no file is read for a caller: {WRITE_SUB_PLAN}"
+    if names:
+        more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
+        message += f", or name a published plan: {', '.join(names[:_NAMES_SHOWN])}{more}"
+    hint = suggestion(plan.rpartition("/")[2].partition(".")[0][:200], names)
+    problems.append(Problem("unreadable", message, at, node if isinstance(node, str) else None, hint))
+
+
+def _sub_plan_names(plan: Any) -> Iterator[str]:
+    nodes = plan.get("nodes") if isinstance(plan, dict) else None
+    for node in nodes if isinstance(nodes, list) else ():
+        inner = node.get("plan") if isinstance(node, dict) else None
+        if isinstance(inner, str):
+            yield inner
+        else:
+            yield from _sub_plan_names(inner)
+
+
+def _is_in_text(text: str) -> Callable[[str], bool]:
+    return lambda name: name in text
+
+
+def _errors(plan: Any, invalid: PlanInvalid) -> list[dict[str, Any]]:
+    errors = [problem.to_json() for problem in invalid.problems]
+    if not isinstance(plan, str):
+        return errors
+    lines: Sequence[int | None] = lines_of_problems(plan, invalid.problems)
+    return [{**error, "line": line} for error, line in zip(errors, lines, strict=True)]

@@ -1,0 +1,329 @@
+"""From a document to a compiled plan with its inputs: what `check`, `run` and the activity `compile_plan` share."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
+from typing import Any
+
+import pydantic_core
+
+from dagwright.core.boundary.limits import INPUTS_LIMIT_BYTES, PLAN_PART_BYTES
+from dagwright.core.compiler.compilation import compile_plan, compiled_form, unavailable
+from dagwright.core.compiler.regions import REGION_PREFIX, contract
+from dagwright.core.expressions.conditions import read_condition
+from dagwright.core.expressions.references import HINT_BUDGET, Lookup, NameHints, cut_name, listed, suggestion
+from dagwright.core.model.agent_cards import AgentCard, is_inline
+from dagwright.core.model.agents import tool_of_agent
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import MAX_PROBLEMS, Note, PlanInvalid, Problem, pointer
+from dagwright.core.model.model_tools import AGENT_PREFIX
+from dagwright.core.model.policy import LETTING_INLINE, REFUSED_INLINE, Policy
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.flow_checks import flow_problems, misspelt_keywords, undeclared_inputs
+from dagwright.core.validation.inputs import missing_inputs, wrong_inputs
+from dagwright.core.validation.validation import inspect_document
+from dagwright.dialects import to_document
+from dagwright.dialects.json_reader import json_problems
+from dagwright.dialects.written_plan import read_written_plan
+from dagwright.dialects.written_values import CUT_OFF, Mend
+from dagwright.features.commands.accepted_nodes import with_accepted
+from dagwright.features.commands.sent_tools import with_tools_for_answers
+from dagwright.planning.agent_loop.nodes import with_agents
+from dagwright.protocol.documents import encoded_size
+from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
+
+_MOST_FLOW_PROBLEMS = 100
+_MOST_NOTES = 20
+
+
+def check_plan(
+    raw: Any,
+    tools: Mapping[str, ToolDeclaration],
+    *,
+    dialect: str | None = None,
+    context: Mapping[str, Any] | None = None,
+    any_tool: bool = False,
+    accepted: Sequence[Any] = (),
+) -> Checked:
+    """Returns the checked plan of a document in any dialect.
+
+    Args:
+        raw: the JSON value of the document, or why it could not be read: then the rest of it is checked.
+        accepted: as in `dagwright.features.commands.accepted_nodes`.
+
+    Raises:
+        PlanInvalid: with everything that is wrong.
+    """
+    unread = raw if isinstance(raw, PlanInvalid) else None
+    if unread is not None and unread.document is None:
+        raise unread
+    if unread is None:
+        _refuse_surrogates(raw)
+    try:
+        document = to_document(unread.document if unread else raw, dialect=dialect, context=context, tools=tools)
+        checked = _checked(with_accepted(document, accepted), tools, any_tool=any_tool)
+    except PlanInvalid as invalid:
+        raise (_with_more(unread, invalid) if unread else invalid) from None
+    if unread is not None:
+        raise unread
+    return checked
+
+
+def _refuse_surrogates(raw: Any) -> None:
+    """Refuse a value with lone surrogates, which no library can encode.
+
+    Raises:
+        PlanInvalid: it holds one.
+    """
+    try:
+        pydantic_core.to_json(raw)
+    except ValueError:
+        if problems := json_problems(raw):
+            raise PlanInvalid(problems) from None
+
+
+def _checked(document: Document, tools: Mapping[str, ToolDeclaration], *, any_tool: bool) -> Checked:
+    """Return the checked plan of a document.
+
+    Raises:
+        PlanInvalid: with what is wrong place by place, and what is certainly wrong between places.
+    """
+    checked, problems = inspect_document(document, tools=tools, any_tool=any_tool)
+    hints = NameHints(HINT_BUDGET)
+    between = islice(flow_problems(checked, hints), _MOST_FLOW_PROBLEMS) if checked is not None else ()
+    known = {problem.pointer for problem in problems}
+    found = [*problems, *(problem for problem in between if problem.pointer not in known)]
+    if checked is None or found:
+        raise PlanInvalid(found)
+    worth_saying = chain(undeclared_inputs(checked, hints), misspelt_keywords(checked, hints))
+    if notes := [*islice(worth_saying, _MOST_NOTES)]:
+        return replace(checked, notes=[*checked.notes, *notes])
+    return checked
+
+
+def check_written_plan(
+    text: str,
+    tools: Mapping[str, ToolDeclaration],
+    *,
+    dialect: str | None = None,
+    context: Mapping[str, Any] | None = None,
+    any_tool: bool = False,
+    accepted: Sequence[Any] = (),
+) -> tuple[Checked, Sequence[Mend]]:
+    """Returns the checked plan of a model's answer, and what was mended to read it.
+
+    Args:
+        any_tool: take tools on trust; then their names are not mended.
+        accepted: as in `dagwright.features.commands.accepted_nodes`.
+
+    Raises:
+        PlanInvalid: with everything that is wrong or ambiguous.
+    """
+    known = {} if any_tool else tools
+    document, mends = read_written_plan(text, dialect=dialect, context=context, tools=known)
+    try:
+        return _checked(with_accepted(document, accepted), tools, any_tool=any_tool), mends
+    except PlanInvalid as invalid:
+        # What is missing of a plan is often why the rest is wrong.
+        cut = [Problem(mend.code, mend.message, mend.pointer) for mend in mends if mend.code == CUT_OFF]
+        raise PlanInvalid([*cut, *invalid.problems]) from None
+
+
+def unknown_tools(raw: Any, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Any] | None) -> list[str]:
+    """Returns the tools that a plan and its sub-plans name and that are not among `tools`, in order of their nodes.
+
+    An agent that is not there may be a tool under two names: its own, and one that stands in for it.
+
+    Raises:
+        PlanInvalid: something else is wrong with it.
+    """
+    found: dict[str, None] = {}
+    open_plans = [check_plan(raw, tools, context=context, any_tool=True)]
+    while open_plans:
+        checked = open_plans.pop()
+        found |= dict.fromkeys(node.tool for node in checked.nodes if node.tool and node.tool not in tools)
+        named = list(filter(None, (node.agent_name for node in checked.nodes)))
+        agents = [name for name in named if tool_of_agent(name, checked.tools) is None]
+        inside = [card for card in map(partial(inline_card, checked), named) if card is not None]
+        found |= dict.fromkeys(name for card in inside for name in card.tools if name not in tools)
+        found |= dict.fromkeys(name for agent in agents for name in (AGENT_PREFIX + agent, agent))
+        open_plans += checked.sub_plans.values()
+    return list(found)
+
+
+def _with_more(unread: PlanInvalid, found: PlanInvalid) -> PlanInvalid:
+    """Returns all that is wrong; of a place that could not be read nothing is told twice."""
+    told = {problem.pointer for problem in unread.problems}
+    return PlanInvalid([*unread.problems, *(problem for problem in found.problems if problem.pointer not in told)])
+
+
+def inline_card(checked: Checked, agent: str | None) -> AgentCard | None:
+    """Returns the card of an agent that stands in a plan itself; `None` of any other one."""
+    if agent is None or not is_inline(agent):
+        return None
+    declared = checked.tools.get(AGENT_PREFIX + agent)
+    return declared.agent if declared is not None else None
+
+
+def policy_problems(checked: Checked, policy: Policy) -> list[Problem]:
+    """Returns a problem for each agent that stands in the plan itself and that the policy of the run refuses."""
+    problems = []
+    for index, node in enumerate(checked.nodes):
+        card = inline_card(checked, node.agent_name)
+        if card is not None and policy.verdict_on_inline(card.tools) == "refuse":
+            at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, "agent"))
+            problems.append(Problem("refused", REFUSED_INLINE, at, node.id, LETTING_INLINE))
+    return [*problems, *(each for below in checked.sub_plans.values() for each in policy_problems(below, policy))]
+
+
+def unused_names(checked: Checked, names: Iterable[str]) -> list[str]:
+    """Return the names of inputs that the plan neither declares nor reads."""
+    strange = [name for name in names if name not in checked.inputs]
+    read = _read_by_conditions(checked) if strange else frozenset[str]()
+    return [name for name in strange if name not in read] if _ALL not in read else []
+
+
+def unused_inputs(checked: Checked, names: Iterable[str]) -> list[Problem]:
+    """Return a problem for each name of an input that the plan neither declares nor reads, or for the first of many."""
+    unused = unused_names(checked, names)
+    known = [*checked.inputs, *sorted(_read_by_conditions(checked))] if unused else []
+    return no_such_inputs(unused, known)
+
+
+def no_such_inputs(names: Sequence[str], known: Collection[str]) -> list[Problem]:
+    """Return a problem for each name that no input of a plan has, or for the first of many.
+
+    Args:
+        known: names of the inputs, for hints.
+    """
+    hints = NameHints(HINT_BUDGET)
+    return [
+        Problem(
+            "invalid_field",
+            f"the plan has no input {name!r}",
+            pointer("inputs", name),
+            hint=hints.near(name, known) or (f"it has {listed(known)}" if known else "it has none"),
+        )
+        for name in map(cut_name, names[: MAX_PROBLEMS + 1])
+    ]
+
+
+def notes_of_context(checked: Checked, names: Iterable[str]) -> list[Note]:
+    """Returns a note for each name of the session, without its `@`, that was given and that the plan does not use."""
+    used = list(dict.fromkeys(_session_names(checked.document)))
+    has = f"it uses {', '.join(f'@{name}' for name in used)}" if used else "it uses no name of a session"
+    return [
+        Note(
+            "unused_context",
+            f"the plan does not use @{name:.80}, which --context gives; {suggestion(name, used) or has}",
+        )
+        for name in names
+        if name not in used
+    ]
+
+
+def _session_names(document: Document) -> Iterator[str]:
+    for part in document.holes.values():
+        if isinstance(part, Lookup) and part.known_as is not None:
+            yield part.known_as.removeprefix("@")
+    for inner in document.sub_documents.values():
+        yield from _session_names(inner)
+
+
+_ALL = ""
+"""Stands for all names; it is none itself."""
+
+
+def _read_by_conditions(checked: Checked) -> frozenset[str]:
+    """Returns the names of the inputs that conditions read; they need not be declared."""
+    ids = {node.id for node in checked.nodes}
+    found = (read_condition(node.when, ids.__contains__).reading.reads for node in checked.nodes if node.when)
+    return frozenset(
+        str(read.steps[0]) if read.steps else _ALL for reads in found for read in reads if read.source == "inputs"
+    )
+
+
+def input_problems(checked: Checked, values: Mapping[str, Any], *, given: Collection[str]) -> list[Problem]:
+    """Returns what is wrong with the values of inputs, and which inputs are missing.
+
+    Args:
+        given: names of the inputs that were given, whether their values are known or not.
+    """
+    missing = missing_inputs(checked.inputs, dict.fromkeys(given))
+    return [*missing, *wrong_inputs(checked.inputs, values)]
+
+
+def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
+    """Returns the compiled plan of a checked one, ready to run with these inputs.
+
+    Raises:
+        PlanInvalid: an input is missing or of the wrong type; the plan uses what cannot run yet; or it is
+            too large to be the input of a run.
+    """
+    return _prepared(checked, inputs, input_problems(checked, inputs, given=inputs))
+
+
+def prepare_to_ask(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
+    """Returns the compiled plan of a checked one, ready to run; the run asks for the inputs that are missing.
+
+    Raises:
+        PlanInvalid: as `prepare_plan`, but for missing inputs.
+    """
+    return _prepared(checked, inputs, wrong_inputs(checked.inputs, inputs))
+
+
+def _prepared(checked: Checked, inputs: Mapping[str, Any], problems: Sequence[Problem]) -> CompiledPlan:
+    if problems:
+        raise PlanInvalid([*problems, *unavailable(checked)])
+    compiled = contract(with_agents(compile_plan(checked), checked.tools))
+    compiled = with_tools_for_answers(compiled, checked.tools)
+    if (size := encoded_size(dict(inputs))) > INPUTS_LIMIT_BYTES:
+        message = f"the inputs have {size:,} bytes; at most {INPUTS_LIMIT_BYTES:,} can be given to a run"
+        raise PlanInvalid([Problem("too_large", message, hint="put them into a file and give its name")])
+    _refuse_too_large(compiled, checked)
+    return compiled
+
+
+def check_size(checked: Checked) -> CompiledPlan:
+    """Refuses a valid plan that no run could hold, as `prepare_plan` does; returns it with its regions.
+
+    Of a plan that is a single region, which would take long to compile, only that region is told.
+
+    Raises:
+        PlanInvalid: it is one.
+    """
+    if _is_one_small_region(checked):
+        return CompiledPlan(nodes=(CompiledNode(REGION_PREFIX, kind="region", inner_count=len(checked.nodes)),))
+    compiled = contract(with_agents(compiled_form(checked), checked.tools))
+    _refuse_too_large(compiled, checked)
+    return compiled
+
+
+def _is_one_small_region(checked: Checked) -> bool:
+    """Tells whether a plan is surely a single region, of which a run holds next to nothing; compiling it takes long."""
+    tools = [checked.tools.get(name or "") for name in {node.tool for node in checked.nodes}]
+    plain = [
+        tool
+        for tool in tools
+        if tool is not None and tool.effects is Effects.PURE and not tool.is_foreign and tool.max_parallel is None
+    ]
+    if len(plain) < len(tools) or len({tool.task_queue for tool in plain}) != 1:
+        return False
+    if any(node.for_each or node.join != "all" or node.retry or node.heartbeat for node in checked.nodes):
+        return False
+    plan = checked.plan
+    beside = [plan.title, plan.metadata, plan.output, checked.inputs, [tool.input_schema for tool in plain]]
+    # A reference has a few times as many bytes compiled as it has written.
+    return encoded_size(beside) < PLAN_PART_BYTES // 8
+
+
+def _refuse_too_large(compiled: CompiledPlan, checked: Checked) -> None:
+    try:
+        refuse_too_large(compiled)
+    except PlanTooLarge as error:
+        at = next((number for number, node in enumerate(checked.nodes) if node.id == error.node), None)
+        place = checked.document.written_pointer(pointer("nodes", at)) if at is not None else ""
+        raise PlanInvalid([Problem("too_large", str(error), place, error.node)]) from None

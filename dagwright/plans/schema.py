@@ -1,0 +1,97 @@
+"""The JSON Schemas of a plan and of a file of agents, of the models: `python -m dagwright.plans.schema [--check]`.
+
+They exist for editors and for programs in other languages. They say what single fields may hold; what only the whole
+plan shows (edges, cycles, tools) is checked by `dagwright check`.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.plan import RESERVED_IDS, Plan
+
+_DOCS = Path(__file__).parents[2] / "docs"
+SCHEMA_FILE = _DOCS / "plan.schema.json"
+AGENTS_SCHEMA_FILE = _DOCS / "agents.schema.json"
+
+_KINDS = ("tool", "agent", "human", "plan")
+_SUB_PLAN = {
+    "description": "A plan in Dagwright's own dialect, in another one, or the path of a file with one.",
+    "anyOf": [
+        {"$ref": "#"},
+        {"type": "object", "not": {"required": ["plan"], "properties": {"plan": {"type": "integer"}}}},
+        {"type": "array"},
+        {"type": "string"},
+        {"type": "null"},
+    ],
+}
+
+
+def plan_schema() -> dict[str, Any]:
+    """Returns the JSON Schema (2020-12) of a plan in Dagwright's own dialect."""
+    made = _without_noise(Plan.model_json_schema(mode="validation"))
+    assert isinstance(made, dict)
+    node = made["$defs"]["Node"]
+    node["properties"]["id"] |= {"minLength": 1, "not": {"enum": sorted(RESERVED_IDS)}}
+    node["properties"]["plan"] = _SUB_PLAN
+    node["oneOf"] = [
+        {"required": [kind], "properties": {kind: {"not": {"type": "null"}}}, "title": f"a node with {kind}"}
+        for kind in _KINDS
+    ]
+    made["properties"]["nodes"]["minItems"] = 1
+    made["properties"]["inputs"]["additionalProperties"] = False
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Dagwright plan", **made}
+
+
+def _without_noise(schema: Any, *, names_follow: bool = False) -> Any:
+    """Drops what pydantic adds and nobody reads: titles made of field names, and defaults that are null."""
+    if isinstance(schema, list):
+        return [_without_noise(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        key: _without_noise(part, names_follow=key in ("properties", "$defs", "patternProperties") and not names_follow)
+        for key, part in schema.items()
+        if names_follow or not (key == "title" or (key == "default" and part is None))
+    }
+
+
+def agents_schema() -> dict[str, Any]:
+    """Returns the JSON Schema (2020-12) of a file of agents."""
+    card = _without_noise(AgentCard.model_json_schema(mode="validation"))
+    card["required"] = [name for name in card["required"] if name != "name"]
+    agents = {"type": "object", "minProperties": 1, "additionalProperties": card}
+    made = {"type": "object", "properties": {"agents": agents}, "required": ["agents"], "additionalProperties": False}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Dagwright agents", **made}
+
+
+def schema_texts() -> Mapping[Path, str]:
+    """Returns the published files: path -> text."""
+    schemas = {SCHEMA_FILE: plan_schema(), AGENTS_SCHEMA_FILE: agents_schema()}
+    return {file: json.dumps(schema, indent=2, ensure_ascii=False) + "\n" for file, schema in schemas.items()}
+
+
+def main() -> int:
+    """Writes the files, or with `--check` tells by the exit code whether they are fresh."""
+    parser = argparse.ArgumentParser(prog="python -m dagwright.plans.schema", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not fresh")
+    is_checking = parser.parse_args().check
+    stale = [file for file, text in schema_texts().items() if not _holds(file, text)]
+    for file in stale:
+        if is_checking:
+            sys.stderr.write(f"{file.name} is not what the model says; run: make docs-schema\n")
+        else:
+            file.write_text(schema_texts()[file], encoding="utf-8")
+    return 1 if stale and is_checking else 0
+
+
+def _holds(file: Path, text: str) -> bool:
+    return file.is_file() and file.read_text(encoding="utf-8") == text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

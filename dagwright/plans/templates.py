@@ -1,0 +1,282 @@
+"""Plan templates: the plans of a folder, which others start by name with inputs of their own.
+
+It exists so that every door that publishes plans (MCP server, gateway) publishes the same ones under the same names. It
+must not import Temporal: templates are read and checked before there is a server.
+
+TemplatesUnreadable     the folder or a file in it cannot be used; the message names each problem and a fix
+"""
+
+import os
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pydantic import JsonValue
+
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.policy import default_policy
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.inputs import schema_of_form
+from dagwright.dialects.json_reader import printable
+from dagwright.dialects.reading import FileStamp, inline_files, read_plan_file, stamp_of
+from dagwright.plans.preparation import (
+    check_plan,
+    check_size,
+    input_problems,
+    policy_problems,
+    prepare_plan,
+    unused_inputs,
+)
+
+_SUFFIXES = (".json", ".yaml", ".yml")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What every client of models takes as the name of a tool."""
+_PROBLEMS_SHOWN = 5
+_LOG = structlog.stdlib.get_logger("dagwright.plans.templates")
+
+Templates = Mapping[str, "Template"]
+"""Name of a template -> the template, in order of the names."""
+
+
+class TemplatesUnreadable(Exception):
+    """The folder of templates cannot be used; the message has a part for each thing that is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A plan that is started by name.
+
+    Args:
+        name: stem of its file.
+        file: name of its file.
+        written: the plan as it was written, with the files of its sub-plans put in.
+        checked: the same, checked with the tools that serve it.
+    """
+
+    name: str
+    file: str
+    written: JsonValue
+    checked: Checked
+
+    @property
+    def title(self) -> str:
+        """Returns the plan's title, or else the name."""
+        return self.checked.plan.title or self.name
+
+    @property
+    def description(self) -> str | None:
+        """Returns what the plan is for: `description` of its `metadata`, if that is a text."""
+        told = self.checked.plan.metadata.get("description")
+        return told if isinstance(told, str) and told.strip() else None
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """Returns the JSON Schema of an object that holds its inputs; those without a default are required."""
+        return schema_of_form(self.checked.inputs)
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Returns what tells its runs from others of the same id: the same as of `run FILE`."""
+        return {"plan": self.written, "dialect": self.checked.dialect, "context": {}}
+
+    def compiled(self, inputs: Mapping[str, Any]) -> CompiledPlan:
+        """Returns the plan, ready to run with these inputs.
+
+        Args:
+            inputs: name -> value; what has a default may be left out.
+
+        Raises:
+            PlanInvalid: an input is missing, of the wrong type or not one of the plan's.
+        """
+        return compiled_with(self.checked, inputs)
+
+
+def compiled_with(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
+    """Returns a checked plan, ready to run with inputs that a program gave, which can be told of names that are wrong.
+
+    Raises:
+        PlanInvalid: as `Template.compiled`.
+    """
+    if unused := unused_inputs(checked, inputs):
+        raise PlanInvalid(_told([*unused, *input_problems(checked, inputs, given=inputs)]))
+    try:
+        return prepare_plan(checked, inputs)
+    except PlanInvalid as invalid:
+        raise PlanInvalid(_told(invalid.problems)) from None
+
+
+def _told(problems: Iterable[Problem]) -> list[Problem]:
+    """Returns problems without what only a command line can do about a missing input."""
+    hint = "give it among the inputs"
+    return [replace(problem, hint=hint) if problem.code == "missing_input" else problem for problem in problems]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The templates of a folder at one moment.
+
+    Args:
+        templates: those that can be used.
+        problems: name of a template -> why it cannot be used, one line per problem; of the folder itself under `""`.
+    """
+
+    templates: Templates
+    problems: Mapping[str, list[str]]
+
+    @property
+    def lines(self) -> list[str]:
+        """Return all problems."""
+        return [line for lines in self.problems.values() for line in lines]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _File:
+    """A file as it was read, and the stamps of all files that it is made of."""
+
+    stamps: Mapping[Path, FileStamp]
+    template: Template | None
+    problems: list[str]
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether all its files are still the same."""
+        return all(stamp_of(path) == stamp for path, stamp in self.stamps.items())
+
+
+class TemplateFolder:
+    """The templates of a folder, read again when a file changes.
+
+    A file that is wrong does not affect the others. It may be used by several threads.
+
+    Args:
+        folder: each `.json`, `.yaml` or `.yml` file directly in it is a template. Files whose names begin with a dot,
+            and folders in it, are left out: sub-plans in files may be there.
+        tools: with which plans are checked.
+    """
+
+    def __init__(self, folder: Path, tools: Mapping[str, ToolDeclaration]) -> None:
+        self._folder = folder
+        self._tools = tools
+        self._lock = threading.Lock()
+        self._files: dict[Path, _File] = {}
+        self._published = Published({}, {})
+
+    def read(self) -> Published:
+        """Return the templates as the files are now: the same object for as long as nothing changes."""
+        with self._lock:
+            try:
+                paths = _files_in(self._folder)
+            except TemplatesUnreadable as unreadable:
+                self._files = {}
+                if list(self._published.problems) != [""]:
+                    problem = _without(str(self._folder), self._folder.name, str(unreadable))
+                    self._publish(Published({}, {"": [problem]}))
+                return self._published
+            files = {path: self._file(path) for path in paths}
+            if [*files.values()] != [*self._files.values()]:
+                self._files = files
+                self._publish(_published(files))
+            return self._published
+
+    def _file(self, path: Path) -> _File:
+        known = self._files.get(path)
+        return known if known is not None and known.is_current else _read_file(path, self._tools)
+
+    def _publish(self, now: Published) -> None:
+        """Replace what is published, and log each new problem."""
+        known, self._published = self._published.lines, now
+        for line in now.lines:
+            if line not in known:
+                _LOG.error("a published plan cannot be used", problem=line)
+
+
+def open_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> TemplateFolder:
+    """Open a folder of templates; an error is logged for each file that cannot be used.
+
+    Raises:
+        TemplatesUnreadable: the folder cannot be read or has no plan.
+    """
+    _files_in(folder)
+    opened = TemplateFolder(folder, tools)
+    opened.read()
+    return opened
+
+
+def _published(files: Mapping[Path, _File]) -> Published:
+    """Return templates and problems by their names; the first file of a name counts."""
+    templates: dict[str, Template] = {}
+    problems: dict[str, list[str]] = {}
+    first: dict[str, Path] = {}
+    for path, file in files.items():
+        wrong = file.problems
+        if _NAME.fullmatch(path.stem) is None:
+            wrong = [f"{path.name}: a template has a name of 1 to 64 letters, digits, - and _; rename the file"]
+        elif (same := first.setdefault(path.stem, path)) is not path:
+            wrong = [f"{path.name}: {same.name} has the same name before its suffix; rename one of them"]
+        elif file.template is not None:
+            templates[path.stem] = file.template
+        if wrong:
+            problems.setdefault(path.stem, []).extend(wrong)
+    return Published(templates, problems)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise TemplatesUnreadable(f"the folder of plans, {folder}, cannot be read: {reason}") from None
+    files = [path for path in inside if path.suffix in _SUFFIXES and path.is_file() and not path.name.startswith(".")]
+    if not files:
+        raise TemplatesUnreadable(f"the folder of plans, {folder}, holds no file that ends with {', '.join(_SUFFIXES)}")
+    return files
+
+
+def _read_file(path: Path, tools: Mapping[str, ToolDeclaration]) -> _File:
+    # Before the file is read: a change in between is then noticed.
+    stamps: dict[Path, FileStamp] = {path: stamp_of(path)}
+    try:
+        return _File(stamps, _template(path, tools, stamps), [])
+    except PlanInvalid as invalid:
+        return _File(stamps, None, [_from_folder(line, path, stamps) for line in _lines(path, invalid)])
+
+
+def _from_folder(line: str, path: Path, read: Iterable[Path]) -> str:
+    """Name the files of a problem relative to the template, as API clients read it too."""
+    base = path.parent.resolve()
+    line = _without(str(path), path.name, line)
+    for file in sorted(read, key=lambda file: len(str(file)), reverse=True):
+        if file != path:
+            line = _without(str(file), os.path.relpath(file, base), line)
+    return line
+
+
+def _without(path: str, shown: str, text: str) -> str:
+    # The current folder, `.`, has no name.
+    return text.replace(printable(path), printable(shown)) if shown else text
+
+
+def _template(path: Path, tools: Mapping[str, ToolDeclaration], stamps: dict[Path, FileStamp]) -> Template:
+    written = inline_files(read_plan_file(path), base=path.parent, stamps=stamps)
+    checked = check_plan(written, tools)
+    check_size(checked)
+    if refused := policy_problems(checked, default_policy("person")):
+        raise PlanInvalid(refused)
+    return Template(path.stem, path.name, written, checked)
+
+
+def _lines(path: Path, invalid: PlanInvalid) -> list[str]:
+    told = [_line(path, problem) for problem in invalid.problems[:_PROBLEMS_SHOWN]]
+    left = len(invalid.problems) - _PROBLEMS_SHOWN
+    return [*told, f"{path.name}: and {left:,} more; `dagwright check {path.name}` tells all"] if left > 0 else told
+
+
+def _line(path: Path, problem: Problem) -> str:
+    place = f" at {problem.pointer}" if problem.pointer else ""
+    return f"{path.name}: {problem.code}{place}: {problem.text}"

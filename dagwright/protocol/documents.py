@@ -1,0 +1,390 @@
+"""The documents that programs read: the result of a run and the graph."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
+from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of
+from dagwright.core.expressions.stored_values import StoredValue, Unfilled, WorkerText, paths_to_json
+from dagwright.core.expressions.value_refs import encode, shown_in_arguments, with_shown
+from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import NodeStatus, Record, planned_version
+from dagwright.core.model.times import format_time
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.scheduler.map_batches import counts_of_items, is_cut, shown_items
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.compensation.compensation import STANDS, told_of_undoing, undone_by
+from dagwright.features.lookups.lookups import bindings
+from dagwright.features.lookups.places import lookup_errors
+from dagwright.planning.rounds.documents import rounds_document, rounds_in_short
+from dagwright.planning.rounds.graph import groups_of
+from dagwright.planning.sessions.names import names_set
+from dagwright.protocol.failures import FIRST_FAILED
+from dagwright.protocol.lineage import seen_of_run
+
+REQUESTS_BYTES = 1024 * 1024
+"""Open requests that stand in one document: half of what the answer to a query may have."""
+OUTPUT_LEFT_OUT = "output_left_out"
+"""Code of the note that the output of a plan that names none is not whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a document says of a run beside its nodes."""
+
+    workflow_id: str
+    run_id: str
+    title: str | None = None
+    error: Mapping[str, Any] | None = None
+    notes: Sequence[Mapping[str, Any]] = ()
+
+
+def result_document(scheduler: Scheduler | None, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
+    """Returns the result document with every value in full.
+
+    Args:
+        scheduler: the state of the run; `None` if it ended before a plan was there.
+        status: stands instead of what the scheduler says.
+    """
+    document = _without_nodes(scheduler, facts, status=status)
+    if scheduler is not None:
+        document["nodes"] = dict(node_documents(scheduler))
+        if inside := _counts_inside(scheduler):
+            document["nodes_ref"] = {"ref": "regions", "counts": inside}
+    return document
+
+
+def counted_result_document(scheduler: Scheduler, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
+    """Returns what `counted_document` makes of the result document, without making that of each node before."""
+    counts = scheduler.counts()
+    counts.update(item.record.status for _, record in scheduler.shown() for item in shown_items(record))
+    told = {status.value: count for status, count in sorted(counts.items()) if count}
+    failed = (
+        (name, record.error.message if record.error else None)
+        for name, record in _named_records(scheduler)
+        if record.status is NodeStatus.FAILED
+    )
+    reference = {"ref": "history", "counts": told, **_first_of(failed)}
+    return {**_without_nodes(scheduler, facts, status=status), "nodes_ref": reference}
+
+
+def _named_records(scheduler: Scheduler) -> Iterator[tuple[str, Record]]:
+    """Yield each node and item with its name, in the order of documents."""
+    for node, record in scheduler.shown():
+        yield node.id, record
+        for item in shown_items(record):
+            yield f"{node.id}[{item.key}]", item.record
+
+
+def _first_of(failed: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
+    """Return the field of `nodes_ref` that names the first failed node, for lists, which read nothing else of a run."""
+    first = next(iter(failed), None)
+    return {} if first is None else {FIRST_FAILED: {"node": first[0], "message": first[1]}}
+
+
+def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str | None) -> dict[str, Any]:
+    output, error = scheduler.output() if scheduler is not None and scheduler.is_finished else (None, None)
+    if scheduler is not None:
+        error = _error_of(scheduler) or scheduler.shortfall() or error
+    notes = [dict(note) for note in facts.notes]
+    if scheduler is not None and scheduler.is_finished and (left_out := scheduler.ends_left_out()):
+        notes.append(_left_out_note(left_out))
+    seen = seen_of_run(scheduler) if scheduler is not None else None
+    names = names_set(scheduler) if scheduler is not None else {}
+    rounds = rounds_document(scheduler, _compacted) if scheduler is not None else None
+    looked_up = list(bindings(scheduler.plan, scheduler.records)) if scheduler is not None else []
+    unbound = lookup_errors(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.error else []
+    return {
+        "workflow_id": facts.workflow_id,
+        "run_id": facts.run_id,
+        "status": status or (scheduler.status().value if scheduler else "failed"),
+        "title": facts.title,
+        "output": output,
+        "error": facts.error or ({**error.to_json(), **({"errors": unbound} if unbound else {})} if error else None),
+        "nodes": {},
+        "waiting_for": shown_requests(scheduler, facts.workflow_id) if scheduler else [],
+        "usage": scheduler.usage.told() if scheduler else {},
+        "notes": notes,
+        **({"context": names} if names else {}),
+        **({"lookups": looked_up} if looked_up else {}),
+        **({"rounds": rounds} if rounds is not None else {}),
+        **({wire.DETAIL_SEEN: seen.told()} if seen else {}),
+    }
+
+
+def _error_of(scheduler: Scheduler) -> NodeError | None:
+    """Returns why a run ended, with what it has taken back if it was to do all or nothing."""
+    error = scheduler.error
+    if error is None or not (scheduler.phase.is_given_up and scheduler.is_finished):
+        return error
+    words, standing = told_of_undoing(scheduler)
+    if scheduler.changes.takes_back:
+        return NodeError(STANDS, words) if standing else None
+    return replace(error, message=f"{error.message}; {words}")
+
+
+def shown_requests(scheduler: Scheduler, workflow_id: str) -> list[dict[str, Any]]:
+    """Returns the open requests in order of opening, as many as one document can hold."""
+    shown: list[dict[str, Any]] = []
+    left_bytes = REQUESTS_BYTES
+    for request in scheduler.requests.open.values():
+        told = request.to_json(workflow_id)
+        left_bytes -= encoded_size(told)
+        if left_bytes < 0:
+            break
+        shown.append(told)
+    return shown
+
+
+def _left_out_note(count: int) -> dict[str, Any]:
+    message = (
+        f"the plan names no output, and {count:,} nodes that nothing waits for are so many that their results are not "
+        "in it; `result RUN --full --json` has them all, `node RUN NODE` one of them, or name an `output` in the plan"
+    )
+    return {"code": OUTPUT_LEFT_OUT, "node": None, "message": message}
+
+
+def _counts_inside(scheduler: Scheduler) -> dict[str, int]:
+    """Returns the states of the nodes that the run itself does not hold, because only their region needs them."""
+    counts = scheduler.counts()
+    counts.subtract(record.status for _, record in scheduler.shown())
+    return {status.value: count for status, count in sorted(counts.items()) if count}
+
+
+def node_documents(scheduler: Scheduler) -> Sequence[tuple[str, dict[str, Any]]]:
+    """Returns (id, document) of every node in plan order, the items of a `for_each` behind their node."""
+    documents: list[tuple[str, dict[str, Any]]] = []
+    undone = undone_by(scheduler)
+    for node, record in scheduler.shown():
+        documents.append((node.id, node_document(scheduler, node.id, node=node, record=record)))
+        for item in shown_items(record):
+            task_id = f"{node.id}[{item.key}]"
+            documents.append((task_id, node_document(scheduler, task_id, node=node, record=item.record)))
+    for task_id, document in documents if undone else ():
+        if task_id in undone:
+            document["undone_by"] = undone[task_id]
+    return documents
+
+
+def node_document(scheduler: Scheduler, task_id: str, *, node: CompiledNode, record: Record) -> dict[str, Any]:
+    """Returns the document of a node or of one item of it."""
+    needs = [scheduler.plan.nodes[number].id for number in scheduler.needed_by(node)]
+    declared = tool_of(node, scheduler.plan.tools) if node.tool in scheduler.plan.tools else None
+    document = written_node(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
+    document["supersedes"] = node.supersedes if task_id == node.id else None
+    if node.undoes is not None:
+        document["undoes"] = node.undoes
+    if (usage := scheduler.usage.tasks.get(task_id)) is not None:
+        document["usage"] = usage.told()
+    if (agent := agent_of(node)) is not None:
+        document["lineage"]["agent"] = agent
+    if (seen := scheduler.changes.seen.tasks.get(task_id)) is not None:
+        document["lineage"] |= seen.told()
+    if answers := told_answers(scheduler, task_id):
+        document["lineage"]["answers"] = answers
+    if steps := told_steps(scheduler, task_id):
+        document["lineage"]["by_hand"] = steps
+    return document
+
+
+def told_answers(scheduler: Scheduler, task_id: str) -> list[dict[str, Any]]:
+    """Returns what became of each request of a node or item that is closed: what was said, by whom, and how it came."""
+    found = []
+    for number in range(1, scheduler.requests.counts.get(task_id, 0) + 1):
+        request_id = task_id if number == 1 else f"{task_id}#{number}"
+        closing = scheduler.requests.closed.get(request_id)
+        # Another node may be called as a later request would be.
+        if closing is not None and (number == 1 or scheduler.record_of(request_id) is None):
+            found.append({"request": request_id, **closing.to_json()})
+    return found
+
+
+def told_steps(scheduler: Scheduler, task_id: str) -> list[dict[str, Any]]:
+    """Returns what was done to a node or item by hand: what, by whom, when, and how it came."""
+    hand = scheduler.by_hand.get(task_id)
+    return [{**step, "at": format_time(step["at"])} for step in hand.steps] if hand is not None else []
+
+
+def written_node(
+    record: Record, *, title: str | None, tool: str, needs: Sequence[str], declared: ToolDeclaration | None
+) -> dict[str, Any]:
+    """Returns the document of a node of which this is known.
+
+    Args:
+        needs: ids of the nodes that it waits for.
+        declared: its tool.
+    """
+    started_at, ended_at = format_time(record.started_at), format_time(record.ended_at)
+    cached = {"cached": dict(record.cached)} if record.cached is not None else {}
+    reused = {"reused": dict(record.reused)} if record.reused is not None else {}
+    message = {"message": record.message} if record.message is not None else {}
+    of_many = {"items": counts_of_items(record)} if is_cut(record) else {}
+    planned = planned_version(record, declared)
+    return {
+        **of_many,
+        "status": record.status.value,
+        "title": title,
+        "tool": tool or None,
+        "result": record.result,
+        "error": record.error.to_json() if record.error else None,
+        "attempts": record.attempts,
+        "started_at": started_at,
+        "ended_at": ended_at,
+        "blocked_by": list(record.blocked_by),
+        "supersedes": None,
+        "partial": record.partial,
+        "reason": record.reason,
+        **message,
+        "lineage": {
+            "inputs": list(needs),
+            "effects": declared.effects.value if declared else None,
+            "tool_version": record.tool_version or None,
+            **({"planned_tool_version": planned} if planned else {}),
+            "attempts": record.attempts,
+            "started_at": started_at,
+            "ended_at": ended_at,
+            **cached,
+            **reused,
+        },
+    }
+
+
+def graph_document(scheduler: Scheduler) -> dict[str, Any]:
+    """Returns the graph with its states: nodes in plan order, edges from a node to those that wait for it.
+
+    A node of a question in rounds says in `group` of which round it is, and what has brought a part only is `partial`.
+    """
+    nodes, groups = scheduler.plan.nodes, groups_of(scheduler)
+    shown = list(scheduler.shown())
+    return {
+        "nodes": [
+            {
+                "id": node.id,
+                "title": node.title,
+                "status": record.status.value,
+                "tool": node.tool or None,
+                **({"partial": True} if record.partial else {}),
+                **({"group": groups[node.id]} if node.id in groups else {}),
+            }
+            for node, record in shown
+        ],
+        "edges": [[nodes[number].id, node.id] for node, _ in shown for number in scheduler.needed_by(node)],
+    }
+
+
+def nodes_ended(document: Mapping[str, Any], *, total: Any) -> int | None:
+    """Returns how many of a run's nodes came to an end of their own; `None` if it is not told.
+
+    Neither items count nor the nodes that take something back: the plan has as many nodes as it had.
+
+    Args:
+        document: as the run wrote it.
+        total: how many nodes the plan has.
+    """
+    states = Counter(document.get("nodes_ref", {}).get("counts", {}))
+    node_id = ""
+    for name, node in document["nodes"].items():
+        # The items of a node stand behind it.
+        if not (name.startswith(f"{node_id}[") and name.endswith("]")):
+            node_id = name
+            states[node["status"]] += "undoes" not in node
+    return sum(states[status] for status in NodeStatus if status.has_ended) if states.total() == total else None
+
+
+def compact_document(document: Mapping[str, Any], *, steps: int) -> dict[str, Any]:
+    """Returns the document as it stands in the run's own result: large values by reference, many nodes as counts.
+
+    The values stay in the run's history under the node's id, where the commands find them again.
+
+    Args:
+        steps: how many nodes the plan has, as it was written.
+    """
+    compact = dict(document)
+    compact["output"] = compact_value(document["output"], ref="output")
+    if steps > DOCUMENT_NODES:
+        return counted_document(compact)
+    compact["nodes"] = {
+        name: {**node, "result": compact_value(node["result"], ref=f"node:{name}")}
+        for name, node in document["nodes"].items()
+    }
+    return counted_document(compact) if encoded_size(compact) > DOCUMENT_LIMIT_BYTES else compact
+
+
+def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the document with its nodes as counts by state, in place of what became of each.
+
+    What else grows with the work, the rounds of a question, is told in short then, if it has to be.
+    """
+    counts = Counter(document.get("nodes_ref", {}).get("counts", {}))
+    counts.update(node["status"] for node in document["nodes"].values())
+    failed = (
+        (name, (node.get("error") or {}).get("message"))
+        for name, node in document["nodes"].items()
+        if node["status"] == NodeStatus.FAILED.value
+    )
+    known = document.get("nodes_ref", {}).get(FIRST_FAILED)
+    first = {FIRST_FAILED: known} if known is not None else _first_of(failed)
+    reference = {"ref": "history", "counts": dict(sorted(counts.items())), **first}
+    counted = {**document, "nodes": {}, "nodes_ref": reference}
+    if "rounds" in counted and encoded_size(counted) > DOCUMENT_LIMIT_BYTES:
+        counted["rounds"] = rounds_in_short(counted["rounds"])
+    return counted
+
+
+def chunk_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of a chunk: counts alone, for the history of its parent holds hundreds of these."""
+    counted = counted_document(document)
+    reference = {name: part for name, part in counted["nodes_ref"].items() if name != FIRST_FAILED}
+    return {**counted, "nodes_ref": reference}
+
+
+def _compacted(value: Any, ref: str) -> Any:
+    return compact_value(value, ref=ref)
+
+
+def compact_value(value: Any, *, ref: str) -> Any:
+    """Returns a value, or `{"ref", "bytes", "preview"}` if it is over 8 KiB; the same for its parts in the store."""
+
+    def shown(part: Unfilled) -> dict[str, Any]:
+        return reference_to(part, ref=ref)
+
+    if isinstance(value, StoredValue | WorkerText):
+        return shown(value)
+    encoded, is_unfilled = encode(value, shown)
+    if is_unfilled:
+        value = with_shown(value, shown)
+    if len(encoded) <= INLINE_VALUE_BYTES:
+        return value
+    preview = value[:PREVIEW_CHARACTERS] if isinstance(value, str) else preview_of(value)
+    return {"ref": ref, "bytes": len(encoded), "preview": preview}
+
+
+def reference_to(part: Unfilled, *, ref: str) -> dict[str, Any]:
+    """Returns what stands in a document for what lies in the payload store.
+
+    Args:
+        ref: stands for a text that is made of several.
+    """
+    if isinstance(part, WorkerText):
+        preview = shown_in_arguments(part)[:PREVIEW_CHARACTERS]
+        return {"ref": ref, "bytes": None, "preview": preview}
+    shape = part.shape
+    shown = {"ref": part.ref, "bytes": shape.size_bytes if shape else None, "preview": shape.preview if shape else ""}
+    return {**shown, "path": paths_to_json(part.paths)} if part.paths else shown
+
+
+def encoded_size(value: Any) -> int:
+    """Returns the bytes of a value as compact JSON.
+
+    Complexity: linear, some 10 ms for 10 MB: the end of a run measures all its results in one activation.
+    """
+    return len(encode(value, shown_in_arguments)[0])
+
+
+def error_json(code: str, message: str) -> dict[str, Any]:
+    """Returns an error of a run that is not worth trying again."""
+    return NodeError(code, message).to_json()

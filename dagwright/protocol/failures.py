@@ -1,0 +1,51 @@
+"""Why a run failed, as one error that programs can go by: a code, a message and the node. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagwright.core.model.states import NodeStatus, RunStatus
+
+NODE_FAILED = "node_failed"
+NOTHING_COMPLETED = "nothing_completed"
+FROM_NODES = frozenset({NODE_FAILED, NOTHING_COMPLETED})
+"""Codes of errors that are derived from the nodes of a run, because the run itself recorded no error."""
+FIRST_FAILED = "first_failed"
+"""Field of `nodes_ref`: the first failed node of a document that only counts its nodes, with its message."""
+NOTHING_COMPLETED_MESSAGE = "no node that the plan is for was completed"
+"""Why a run failed that has no error of its own, as runs record it and documents show it."""
+
+
+def run_error_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the error of a result document with the `node` that failed.
+
+    Args:
+        document: status, error, nodes and `nodes_ref` of a run. An error that was derived from fewer nodes is derived
+            again.
+
+    Returns:
+        `None` for a run that has no error. For a failed run whose document has none, the error of its first failed
+        node, in the order of the plan; without a node if only regions outside the document have failed nodes.
+    """
+    error = document.get("error")
+    if isinstance(error, Mapping) and error.get("code") not in FROM_NODES:
+        return {"node": None, **error}
+    if document.get("status") != RunStatus.FAILED.value:
+        return None
+    nodes = document.get("nodes")
+    failed = [
+        (name, node["error"] if isinstance(node.get("error"), Mapping) else {})
+        for name, node in (nodes.items() if isinstance(nodes, Mapping) else ())
+        if isinstance(node, Mapping) and node.get("status") == NodeStatus.FAILED.value
+    ]
+    reference = document.get("nodes_ref") or {}
+    count = len(failed) + int(reference.get("counts", {}).get(NodeStatus.FAILED.value, 0))
+    if count == 0:
+        return {"code": NOTHING_COMPLETED, "message": NOTHING_COMPLETED_MESSAGE, "node": None}
+    if not failed and FIRST_FAILED in reference:
+        failed = [(reference[FIRST_FAILED]["node"], reference[FIRST_FAILED])]
+    if not failed:
+        words = "1 node failed" if count == 1 else f"{count:,} nodes failed"
+        return {"code": NODE_FAILED, "message": words, "node": None}
+    name, cause = failed[0]
+    more = f"; {count - 1:,} more failed" if count > 1 else ""
+    return {"code": NODE_FAILED, "message": f"{name!r} failed: {cause.get('message')}{more}", "node": name}

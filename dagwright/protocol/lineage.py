@@ -1,0 +1,47 @@
+"""What a call, an agent or a whole run has looked at, as it crosses the boundary: for the lineage of its node."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.decoding import json_from_bytes
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.lineage import NOTHING, Seen, seen_from_json
+from dagwright.core.model.model_tools import AGENT_KIND, MODEL_TOOL
+from dagwright.core.model.states import Record
+from dagwright.core.scheduler.scheduler import Scheduler
+
+
+def seen_of_run(scheduler: Scheduler) -> Seen:
+    """Returns the files and addresses that a run has looked at; of an agent also which models and tools it called."""
+    seen = scheduler.changes.seen.total()
+    pursuit = scheduler.plan.pursuit
+    if pursuit is None or pursuit.get("kind") != AGENT_KIND:
+        return seen
+    asked = tuple(node.id for node, _ in _called(scheduler) if node.tool == MODEL_TOOL)
+    calls = tuple(
+        {"node": node.id, "tool": node.tool, "status": record.status.value}
+        for node, record in _called(scheduler)
+        if node.tool != MODEL_TOOL
+    )
+    return NOTHING.with_more(replace(seen, model_calls=asked, tool_calls=calls))
+
+
+def _called(scheduler: Scheduler) -> Iterator[tuple[CompiledNode, Record]]:
+    return ((node, record) for node, record in scheduler.shown() if node.kind == "tool")
+
+
+def seen_of_metadata(metadata: Mapping[str, bytes]) -> Seen:
+    """Returns what the metadata of a result tell that the call has read; nothing if that cannot be read."""
+    if wire.METADATA_SEEN not in metadata:
+        return NOTHING
+    try:
+        return seen_from_json(json_from_bytes(metadata[wire.METADATA_SEEN]))
+    except ValueError:
+        return NOTHING
+
+
+def told_seen(told: Any) -> Seen:
+    """Returns what the details of a failure, or the end of a run, tell as their `lineage`."""
+    return seen_from_json(told.get(wire.DETAIL_SEEN)) if isinstance(told, Mapping) else NOTHING

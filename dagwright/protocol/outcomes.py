@@ -1,0 +1,558 @@
+"""What the end of an activity or a sub-plan means for its node.
+
+The workflow takes these ends as they come, the feed takes them out of history; both use these functions, so what
+the feed shows is what the run knows.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import pydantic_core
+from temporalio.api.common.v1 import Payload
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    CancelledError,
+    ChildWorkflowError,
+    FailureError,
+    RetryState,
+    TerminatedError,
+    TimeoutError,
+    TimeoutType,
+)
+
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.decoding import json_from_bytes
+from dagwright.core.boundary.limits import (
+    ARGUMENTS_LIMIT_BYTES,
+    MESSAGE_LIMIT_BYTES,
+    REF_BYTES,
+    RUN_INPUT_LIMIT_BYTES,
+    STORED_VALUE_LIMIT_BYTES,
+    cut_text,
+)
+from dagwright.core.boundary.usage import (
+    started_attempt,
+    told_agents,
+    told_usage,
+    usage_of_heartbeat,
+    usage_of_metadata,
+)
+from dagwright.core.expressions.filling import secret_names, stored_refs
+from dagwright.core.expressions.stored_values import stored_from_json
+from dagwright.core.expressions.value_refs import WorkerHole, encode, holes_of, shown_in_arguments
+from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import Attempt, RunStatus
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.scheduler import NO_ATTEMPT, Scheduler
+from dagwright.features.feedback.asking import Raised
+from dagwright.features.regions.batches import SliceTooLarge, encode_slice, take_slice
+from dagwright.features.regions.offloaded_batches import encode_inner_slice, take_inner_slice
+from dagwright.protocol.call_limits import options_problem
+from dagwright.protocol.lineage import seen_of_metadata, told_seen
+from dagwright.protocol.map_batch_runs import chunk_end_from_json, chunk_run_input
+from dagwright.protocol.messages import (
+    MessageInvalid,
+    SubPlanEnd,
+    read_message,
+    run_input_to_json,
+    sub_plan_end_from_json,
+)
+
+_UNDECLARED = ToolDeclaration(name="")
+
+
+class ResultInvalid(Exception):
+    """A result is no JSON that a plan could go on with."""
+
+
+def read_result(payload: Payload, *, name: str, is_foreign: bool = False) -> tuple[Any, Attempt]:
+    """Returns the value of a result, or what stands for a stored one, and what is known of the attempt that made it.
+
+    Args:
+        name: what the result is called in messages, such as `fetch.result`.
+        is_foreign: another worker made it, which has nothing in the payload store.
+
+    Raises:
+        ResultInvalid: it is no JSON.
+    """
+    encoding = payload.metadata.get("encoding", b"")
+    if encoding == b"binary/null":
+        return None, read_attempt(payload.metadata)
+    if encoding not in (b"json/plain", b"json/protobuf"):
+        raise ResultInvalid(f"the result is encoded as {encoding.decode(errors='replace')!r}, not as JSON")
+    is_stored = payload.metadata.get(wire.METADATA_STORED) == b"1" and not is_foreign
+    try:
+        value = json_from_bytes(payload.data)
+        return stored_from_json(value, name=name) if is_stored else value, read_attempt(payload.metadata)
+    except ValueError as error:
+        raise ResultInvalid(f"the result is no JSON: {error}") from None
+
+
+def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
+    """Returns the attempt that the metadata of a result tells of; a foreign worker tells nothing, so it is one."""
+    try:
+        count = int(metadata.get(wire.METADATA_ATTEMPT, b"1"))
+        started = metadata.get(wire.METADATA_STARTED_AT)
+        started_at = datetime.fromisoformat(started.decode()).timestamp() if started else None
+        cached = json_from_bytes(metadata[wire.METADATA_CACHED]) if wire.METADATA_CACHED in metadata else None
+        version = metadata.get(wire.METADATA_TOOL_VERSION, b"").decode()
+        usage = usage_of_metadata(metadata)
+        seen = seen_of_metadata(metadata)
+        return Attempt(count, started_at, version, cached if isinstance(cached, dict) else None, usage, seen=seen)
+    except ValueError:
+        return Attempt(usage=usage_of_metadata(metadata))
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Tells whether a task ended because it was told to stop."""
+    cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
+    return isinstance(cause, CancelledError | asyncio.CancelledError)
+
+
+def read_failure(
+    error: BaseException, node: CompiledNode, effects: Effects, *, reads_starts: bool = False
+) -> tuple[NodeError, Attempt]:
+    """Return why a task failed for good, and what is known of its last attempt.
+
+    Args:
+        reads_starts: whether a timeout without a recorded start proves that the tool was not called.
+    """
+    cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
+    if isinstance(cause, ApplicationError):
+        message = cut_text(cause.message or "no message", max_bytes=MESSAGE_LIMIT_BYTES)
+        attempt = _attempt_of(cause, _attempts_of(error, node))
+        if _unstored_bytes(error) is not None:
+            is_repeatable = effects is not Effects.WRITE
+            failure = NodeError(wire.ERROR_STORE_UNAVAILABLE, message, is_repeatable, _whole_of(cause))
+            return failure, _of_calls(error, attempt)
+        return NodeError(cause.type or "tool_failed", message, not cause.non_retryable, _whole_of(cause)), attempt
+    if isinstance(cause, TimeoutError):
+        used = usage_of_heartbeat(cause.last_heartbeat_details)
+        reads_starts = reads_starts or _has_repeated_lost_attempts(error, cause)
+        failure = _read_timeout(cause, node, effects, reads_starts=reads_starts)
+        return failure, Attempt(_attempts_of(error, node), usage=used)
+    if isinstance(cause, TerminatedError):
+        return NodeError("terminated", "the sub-plan was terminated"), Attempt()
+    message = cause.message if isinstance(cause, FailureError) else str(cause)
+    return NodeError("tool_failed", cut_text(message, max_bytes=MESSAGE_LIMIT_BYTES)), Attempt()
+
+
+def _has_repeated_lost_attempts(error: BaseException, timeout: TimeoutError) -> bool:
+    """Return whether the server repeated the attempts of workers that died, as it does only if starts are recorded.
+
+    It is the evidence in runs whose input does not say that starts are read.
+    """
+    is_last = isinstance(error, ActivityError) and error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED
+    return timeout.type == TimeoutType.HEARTBEAT and is_last
+
+
+def _attempts_of(error: BaseException, node: CompiledNode) -> int:
+    """Returns how often something was tried that does not say so itself: the server only tells why it stopped."""
+    was_last = isinstance(error, ActivityError) and error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED
+    return node.retry.max_attempts if was_last else 1
+
+
+def _details_of(error: BaseException) -> Any:
+    """Returns the first detail of a failure; null if it has none."""
+    cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
+    return cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
+
+
+def _whole_of(error: ApplicationError) -> str | None:
+    """Returns the reference of the whole text of a failure whose message was cut."""
+    details = error.details[0] if error.details else None
+    ref = details.get(wire.DETAIL_WHOLE) if isinstance(details, Mapping) else None
+    return ref if isinstance(ref, str) and len(ref) <= REF_BYTES else None
+
+
+def _attempt_of(error: ApplicationError, otherwise: int) -> Attempt:
+    details = error.details[0] if error.details else None
+    if not isinstance(details, Mapping):
+        return Attempt(otherwise)
+    metadata = {
+        wire.METADATA_ATTEMPT: str(details.get("attempt", 1)).encode(),
+        wire.METADATA_STARTED_AT: str(details.get("started_at") or "").encode(),
+        wire.METADATA_TOOL_VERSION: str(details.get("tool_version", "")).encode(),
+    }
+    return replace(read_attempt(metadata), usage=told_usage(details), seen=told_seen(details))
+
+
+_DIED = "its worker died"
+
+
+def outcome_unknown_words(tool: str, *, what: str = _DIED) -> str:
+    """Message of a `write` whose outcome is unknown.
+
+    Args:
+        what: what happened to its call.
+    """
+    return f"outcome unknown: {what}, so {tool} may or may not have made its change"
+
+
+def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects, *, reads_starts: bool) -> NodeError:
+    lost = error.type in (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
+    if effects is Effects.WRITE and lost:
+        what = _DIED if error.type == TimeoutType.HEARTBEAT else f"it took over {node.activity_timeout_s:g} s"
+        if reads_starts and started_attempt(error.last_heartbeat_details) is None:
+            message = f"{node.tool} was not called: {what} before the call began, so nothing was changed"
+            return NodeError(wire.ERROR_NOT_STARTED, message, retryable=True)
+        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_words(node.tool, what=what))
+    if error.type == TimeoutType.HEARTBEAT:
+        why = "its worker died, or hangs as an async tool on it blocks; where that takes over 3 s, its log names it"
+        return NodeError("timeout", f"{node.tool} stopped heartbeating: {why}", retryable=True)
+    return NodeError("timeout", f"{node.tool} took over {node.activity_timeout_s:g} s", retryable=True)
+
+
+class CallTooLarge(Exception):
+    """The arguments of a call are larger than Temporal should carry."""
+
+
+def encode_arguments(arguments: Mapping[str, Any]) -> tuple[bytes, bool]:
+    """Returns the arguments of a call as JSON, and whether a worker has to fill in something.
+
+    Raises:
+        CallTooLarge: they are over 256 KiB.
+        ValueError: they are no JSON.
+    """
+    try:
+        encoded, is_unfilled = encode(arguments, shown_in_arguments)
+    except pydantic_core.PydanticSerializationError as error:
+        raise ValueError(str(error)) from None
+    if len(encoded) > ARGUMENTS_LIMIT_BYTES:
+        message = f"the arguments have {len(encoded):,} bytes; at most {ARGUMENTS_LIMIT_BYTES:,} are allowed"
+        raise CallTooLarge(message)
+    return encoded, is_unfilled
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyCall:
+    """A task that can be sent.
+
+    Args:
+        task: the task.
+        arguments: its arguments as JSON, with something to look at in every hole.
+        holes: what only a worker may put into them.
+    """
+
+    task: Task
+    arguments: bytes
+    holes: Sequence[WorkerHole] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes the arguments have, with the holes and what people answered."""
+        beside = [*self.holes, *self.task.answers]
+        return len(self.arguments) + sum(len(pydantic_core.to_json(part)) for part in beside)
+
+
+def next_call(scheduler: Scheduler, at: float) -> ReadyCall | None:
+    """Returns the next task to start with its encoded arguments; tasks that cannot be sent fail on the way."""
+    while (task := scheduler.next_task(at)) is not None:
+        if task.node.kind == "region":
+            try:
+                encode_region = encode_slice if task.node.inner is None else encode_inner_slice
+                return ReadyCall(task, encode_region(scheduler, task))
+            except SliceTooLarge as error:
+                scheduler.end_slice(task.id, at=at, goes_on=False, error=NodeError("too_large", str(error)))
+                continue
+        tool = scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
+        problem = None if task.node.kind == "plan" else options_problem(task.node, tool)
+        if problem is not None:
+            _fail_unsent(scheduler, task.id, NodeError("invalid_field", problem), at=at)
+            continue
+        try:
+            if task.chunk is not None:
+                _check_chunk(scheduler, task)
+            return _ready_call(task, tool)
+        except CallTooLarge as error:
+            error_of_call = NodeError("too_large", str(error))
+        except ValueError as error:
+            error_of_call = NodeError("invalid_arguments", str(error))
+        _fail_unsent(scheduler, task.id, error_of_call, at=at)
+    return None
+
+
+def _fail_unsent(scheduler: Scheduler, task_id: str, error: NodeError, *, at: float) -> None:
+    scheduler.give_back(task_id)
+    scheduler.fail(task_id, error, at=at, attempt=NO_ATTEMPT)
+
+
+def _check_chunk(scheduler: Scheduler, task: Task) -> None:
+    """Checks that the run of a chunk of a large map can be given what it needs.
+
+    Raises:
+        CallTooLarge: it needs more than a run can be given.
+        ValueError: some of it is no JSON.
+    """
+    try:
+        size = len(pydantic_core.to_json(run_input_to_json(chunk_run_input(scheduler, task)))) if task.is_run else 0
+    except pydantic_core.PydanticSerializationError as error:
+        raise ValueError(str(error)) from None
+    if size > RUN_INPUT_LIMIT_BYTES:
+        told = f"items {task.id} and what they read of other nodes have {size:,} bytes"
+        raise CallTooLarge(f"{told}; at most {RUN_INPUT_LIMIT_BYTES:,} are allowed")
+
+
+def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
+    encoded, is_unfilled = encode_arguments(task.arguments)
+    holes = holes_of(task.arguments) if is_unfilled else ()
+    if tool.is_foreign and task.node.kind == "tool" and secret_names(holes):
+        # A plan that was checked has none; a compiled plan may come from anywhere.
+        raise ValueError(f"{task.node.tool!r} runs in a foreign worker, which cannot be given secrets")
+    call = ReadyCall(task, encoded, holes)
+    if holes and call.size_bytes - len(call.arguments) > ARGUMENTS_LIMIT_BYTES:
+        told = f"the arguments name {len(holes):,} stored values; their references alone have more than"
+        raise CallTooLarge(f"{told} {ARGUMENTS_LIMIT_BYTES:,} bytes, which is all that a call can take")
+    return call
+
+
+def needs_loading(scheduler: Scheduler, ready: ReadyCall) -> bool:
+    """Tells whether stored values have to be put into the arguments first, because the activity cannot read them."""
+    tool = scheduler.plan.tools.get(ready.task.node.tool, _UNDECLARED)
+    return tool.is_foreign and ready.task.node.kind == "tool" and bool(stored_refs(ready.holes))
+
+
+def loading_of(ready: ReadyCall) -> tuple[bytes, ReadyCall]:
+    """Returns the message of the activity that loads the arguments of a call, and the call that is left to make."""
+    message = b'{"arguments":' + ready.arguments + b',"holes":' + pydantic_core.to_json(ready.holes) + b"}"
+    return message, replace(ready, holes=())
+
+
+def take_loading_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at: float) -> None:
+    """Takes the failure or the cancelled end of loading the arguments of a call, which was never made."""
+    if is_cancellation(error):
+        scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
+        return
+    failure, _ = read_failure(error, scheduler.node_of(task_id), Effects.READ)
+    scheduler.fail(task_id, failure, at=at, attempt=NO_ATTEMPT)
+
+
+MOST_STORE_WAITS = 5
+"""How often one call is repeated because the payload store failed."""
+_STORE_PAUSE_S = 10.0
+"""Before the second wait of a call for the payload store, and twice as long before each one after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWait:
+    """A wait for the payload store, after which a call is repeated.
+
+    Args:
+        size_bytes: of the result that could not be stored; 0 if an argument could not be loaded.
+        pause_s: before the store is asked.
+    """
+
+    size_bytes: int
+    pause_s: float
+
+
+def wait_for_store(scheduler: Scheduler, task_id: str, error: BaseException | None, *, at: float) -> StoreWait | None:
+    """Return the wait after which a call is repeated that ended because the payload store did not respond.
+
+    What the call used and read is recorded. `None` if the call ended for another reason, or was repeated too often.
+    """
+    size_bytes = _unstored_bytes(error)
+    cause = error.__cause__ if isinstance(error, ActivityError) else error
+    if size_bytes is None or not isinstance(cause, ApplicationError):
+        return None
+    node = scheduler.node_of(task_id)
+    tool = tool_of(node, scheduler.plan.tools)
+    # Only the worker knows the effects of a call that depend on its arguments.
+    is_write = tool.effects is Effects.WRITE and (tool.effects_by is None or node.effects is not None)
+    waits = scheduler.changes.store_waits.get(task_id, (0, 0))[0]
+    if tool.is_foreign or (is_write and size_bytes) or waits >= MOST_STORE_WAITS:
+        return None
+    scheduler.await_store(task_id, at=at, attempt=_of_calls(cause, _attempt_of(cause, 1)))
+    return StoreWait(size_bytes, _STORE_PAUSE_S * 2 ** (waits - 1) if waits else 0.0)
+
+
+def _unstored_bytes(error: BaseException | None) -> int | None:
+    """Return the size of the result that the worker could not store, 0 if it could not load an argument, or `None`.
+
+    A tool can raise an error of any type, but only the worker sets the details.
+    """
+    cause = error.__cause__ if isinstance(error, ActivityError) else error
+    if not isinstance(cause, ApplicationError) or cause.type != wire.ERROR_STORE_AWAY:
+        return None
+    details = cause.details[0] if cause.details else None
+    size_bytes = details.get(wire.DETAIL_UNSTORED_BYTES) if isinstance(details, Mapping) else None
+    is_size = isinstance(size_bytes, int) and 0 <= size_bytes <= STORED_VALUE_LIMIT_BYTES
+    return size_bytes if is_size else None
+
+
+def _of_calls(error: BaseException, attempt: Attempt) -> Attempt:
+    """Return an attempt without the last one if that has not called the tool."""
+    return attempt if _unstored_bytes(error) else replace(attempt, count=max(0, attempt.count - 1))
+
+
+def call_again(scheduler: Scheduler, task: Task) -> ReadyCall:
+    """Return the call of a task that was sent before and is sent once more."""
+    return _ready_call(task, scheduler.plan.tools.get(task.node.tool, _UNDECLARED))
+
+
+def store_wait_message(ready: ReadyCall, wait: StoreWait) -> bytes:
+    """Return the message of the activity that waits for the payload store, with the values that the call reads."""
+    message = {"refs": stored_refs(ready.holes), "size_bytes": wait.size_bytes, "pause_s": wait.pause_s}
+    return pydantic_core.to_json(message)
+
+
+def take_result(scheduler: Scheduler, task_id: str, payload: Payload, *, at: float) -> None:
+    """Takes the result of a call."""
+    node = scheduler.node_of(task_id)
+    is_join = node.for_each is not None and scheduler.chunk_of(task_id) is not None
+    if node.kind == "region":
+        take = take_slice if node.inner is None else take_inner_slice
+        take(scheduler, task_id, _answer_of(payload), at=at)
+        return
+    is_foreign = scheduler.plan.tools.get(node.tool, _UNDECLARED).is_foreign and not is_join
+    try:
+        name = f"{node.id if is_join else task_id}.result"
+        value, attempt = read_result(payload, name=name, is_foreign=is_foreign)
+    except ResultInvalid as invalid:
+        scheduler.fail(task_id, NodeError("invalid_result", f"{node.tool}: {invalid}"), at=at)
+        return
+    scheduler.complete(task_id, value, at=at, attempt=attempt)
+
+
+def _answer_of(payload: Payload) -> Any:
+    """Returns what a slice answered; null if it cannot be read."""
+    try:
+        return json_from_bytes(payload.data)
+    except ValueError:
+        return None
+
+
+def take_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at: float) -> NodeError | None:
+    """Takes the failure or the cancelled end of a call; returns the error if it is a failure."""
+    if is_cancellation(error):
+        scheduler.task_cancelled(task_id, at=at)
+        return None
+    node = scheduler.node_of(task_id)
+    if node.kind == "region":
+        # Whatever was wrong with the region, each of its nodes may fail or succeed by itself, if they are here.
+        failure, _ = read_failure(error, node, Effects.PURE)
+        scheduler.end_slice(task_id, at=at, goes_on=False, error=failure)
+        return failure if node.inner is not None else None
+    tool = scheduler.plan.tools.get(node.tool)
+    is_recorded = scheduler.changes.reads_starts and tool is not None and not tool.is_foreign
+    effects = tool_of(node, scheduler.plan.tools).effects
+    failure, attempt = read_failure(error, node, effects, reads_starts=is_recorded)
+    question = _question_of(error)
+    if question is not None:
+        problem = scheduler.ask(task_id, question, at=at, attempt=attempt)
+        return None if problem is None else NodeError(wire.ERROR_ASK_PERSON, problem)
+    if tool is None or tool.is_foreign:
+        # Another worker has nothing in the payload store.
+        failure = replace(failure, ref=None)
+    scheduler.fail(task_id, failure, at=at, attempt=attempt)
+    return failure
+
+
+def _question_of(error: BaseException) -> Raised | None:
+    """Returns what a call asks a person, if it ended for that."""
+    cause = error.__cause__ if isinstance(error, ActivityError) else error
+    if not isinstance(cause, ApplicationError) or cause.type != wire.ERROR_ASK_PERSON:
+        return None
+    details = cause.details[0] if cause.details else None
+    told = details if isinstance(details, Mapping) else {}
+    return Raised(told.get("request") or cause.message or "A person has to decide", told.get("checkpoint"))
+
+
+def read_sub_plan_end(call: str, payload: Payload) -> SubPlanEnd:
+    """Returns the end that the result of a sub-plan tells, for the call that started it.
+
+    Raises:
+        ResultInvalid: it tells none.
+    """
+    document, _ = read_result(payload, name=call)
+    if not isinstance(document, Mapping):
+        raise ResultInvalid("the result of a sub-plan must be an object")
+    try:
+        return sub_plan_end_from_json({**document, "task": call})
+    except MessageInvalid as invalid:
+        raise ResultInvalid(str(invalid)) from None
+
+
+def sub_plan_failure(call: str, error: BaseException, node: CompiledNode) -> SubPlanEnd:
+    """Returns the end of a sub-plan that did not report it itself."""
+    if is_cancellation(error):
+        return SubPlanEnd(call, RunStatus.CANCELLED, None, None)
+    failure, _ = read_failure(error, node, Effects.READ)
+    told = _details_of(error)
+    used, agents, seen = told_usage(told), told_agents(told), told_seen(told)
+    below = told.get("below") if isinstance(told, Mapping) else None
+    return SubPlanEnd(
+        call, RunStatus.FAILED, None, failure.to_json(), usage=used, agents=agents, seen=seen, below=below
+    )
+
+
+def found_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubPlanEnd]:
+    """Returns the ends that the activity `find_ended_sub_plans` found.
+
+    Args:
+        calls: workflow id -> the call that started it.
+
+    Raises:
+        MessageInvalid: the result is none of that activity.
+    """
+    found = read_message(payload)
+    if not isinstance(found, Mapping):
+        raise MessageInvalid("what was found of sub-plans must be an object")
+    return [
+        sub_plan_end_from_json({**end, "task": calls[workflow_id]})
+        for workflow_id, end in found.items()
+        if workflow_id in calls and isinstance(end, Mapping)
+    ]
+
+
+def is_sub_plan(scheduler: Scheduler, task_id: str) -> bool:
+    """Tells whether a run of its own does a task: nobody else's end may come by signal."""
+    if scheduler.record_of(task_id) is None:
+        return False
+    node, chunk = scheduler.node_of(task_id), scheduler.chunk_of(task_id)
+    if chunk is not None:
+        return chunk.count > 0
+    # A node with items ends when its items have ended, and by nothing else.
+    return node.kind == "plan" and (node.for_each is None or task_id != node.id)
+
+
+def sub_plan_task(scheduler: Scheduler, call: str) -> str | None:
+    """Returns the task whose last call is the run of its own with this id; `None` if it is no such call."""
+    task_id = scheduler.task_of_call(call)
+    return task_id if task_id is not None and is_sub_plan(scheduler, task_id) else None
+
+
+def take_sub_plan_end(scheduler: Scheduler, end: SubPlanEnd, *, at: float) -> None:
+    """Takes the end of a sub-plan; the second one for the same call has no effect, nor has one for no sub-plan."""
+    task_id = sub_plan_task(scheduler, end.task)
+    if task_id is None:
+        return
+    if (record := scheduler.record_of(task_id)) is not None and not record.status.is_final:
+        record.below = end.below
+    attempt = Attempt(usage=end.usage, agents=end.agents, seen=end.seen)
+    chunk = scheduler.chunk_of(task_id)
+    if chunk is not None and end.chunk is not None:
+        try:
+            scheduler.end_chunk(task_id, chunk_end_from_json(end.chunk, chunk), at=at, attempt=attempt)
+        except ValueError as error:
+            scheduler.fail(task_id, NodeError("sub_plan_failed", str(error)), at=at, attempt=attempt)
+    elif chunk is not None and end.status not in (RunStatus.CANCELLED, RunStatus.FAILED):
+        problem = NodeError("sub_plan_failed", "the run of a chunk said nothing of its items")
+        scheduler.fail(task_id, problem, at=at, attempt=attempt)
+    elif end.status in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES):
+        is_partial = end.status == RunStatus.COMPLETED_WITH_FAILURES
+        scheduler.complete(task_id, end.output, at=at, attempt=attempt, is_partial=is_partial)
+    elif end.status == RunStatus.CANCELLED:
+        scheduler.task_cancelled(task_id, at=at, attempt=attempt, reason="the sub-plan was cancelled")
+    else:
+        message = (end.error or {}).get("message") or "it did not say why"
+        agent = agent_of(scheduler.node_of(task_id))
+        who = "the sub-plan" if agent is None else f"the agent {agent!r}"
+        problem = NodeError("sub_plan_failed", f"{who} failed: {message}")
+        scheduler.fail(task_id, problem, at=at, attempt=attempt)

@@ -1,0 +1,180 @@
+"""What a compiled plan has to hold to, whoever made it: one that breaks this would wedge its run.
+
+Its sizes are told here alone, in the same words before a run (`check`, `run`, `compile_plan`) and in it. A plan that
+Dagwright compiled keeps within the rest. A compiled plan may come from anywhere.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pydantic_core
+
+from dagwright.core.boundary.limits import PLAN_BYTES, PLAN_EDGES, PLAN_NODES, PLAN_PART_BYTES, PLAN_STEPS
+from dagwright.core.compiler.compiled_checks import unsound_part
+from dagwright.core.compiler.offloaded_regions import held_by_run
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, node_to_json, plan_to_json
+from dagwright.core.model.graph import levels_of
+from dagwright.core.model.plan import MAX_ID_BYTES, RESERVED_IDS
+
+_SHORTEN_NODES = "use for_each instead of many nodes, or split the plan into sub-plans"
+_SHORTEN_EDGES = "let a node gather what many others wait for, and wait for that one"
+_SHORTEN_BYTES = "keep what is long in files that tools read, or split the plan into sub-plans"
+_SHORTEN_HEAD = "shorten its output, its metadata or the defaults of its inputs"
+_SHORTEN_NODE = "let a tool bring what is long, such as read_file"
+_SHORTEN_SUB_PLAN = "split it into several"
+_NOT_INLINE = "give the plan as it was written, in 'plan'"
+
+
+class PlanTooLarge(ValueError):
+    """A plan is more than a run can be given: one sentence that says what it has, what it may have, what to do.
+
+    Args:
+        node: id of the node that is too large, if it is one.
+    """
+
+    def __init__(self, what: str, *, has: int, limit: int, advice: str, node: str | None = None) -> None:
+        super().__init__(f"{what}: it has {has:,}, and may have {limit:,}; {advice}")
+        self.node = node
+
+
+def refuse_too_large(plan: CompiledPlan) -> None:
+    """Refuses a plan that no run could hold; what only a region needs does not count.
+
+    Args:
+        plan: contracted, as it is before it travels.
+
+    Complexity: O(V + E), and some 15 us for each node that the run would hold.
+
+    Raises:
+        PlanTooLarge: it is one.
+    """
+    held = held_by_run(plan)
+    _refuse_counts(held)
+    head_bytes = _bytes_of(plan_to_json(replace(held, nodes=())))
+    if head_bytes > PLAN_PART_BYTES:
+        what = "the plan is too large without its nodes, in bytes of its compiled form"
+        raise PlanTooLarge(what, has=head_bytes, limit=PLAN_PART_BYTES, advice=_SHORTEN_HEAD)
+    sizes = [_bytes_of(node_to_json(node)) for node in held.nodes]
+    for node, size in zip(held.nodes, sizes, strict=True):
+        _refuse_part(node, size)
+    if (whole := head_bytes + sum(sizes)) > PLAN_BYTES:
+        what = "the plan is too large for a run to hold, in bytes of its compiled form"
+        raise PlanTooLarge(what, has=whole, limit=PLAN_BYTES, advice=_SHORTEN_BYTES)
+
+
+def _refuse_part(node: CompiledNode, size: int) -> None:
+    name = f"the sub-plan {node.id!r}" if node.sub_plan is not None else f"the node {node.id!r}"
+    advice = _SHORTEN_SUB_PLAN if node.sub_plan is not None else _SHORTEN_NODE
+    if size > PLAN_PART_BYTES:
+        what = f"{name} is too large, in bytes of its compiled form"
+        raise PlanTooLarge(what, has=size, limit=PLAN_PART_BYTES, advice=advice, node=node.id)
+    if (count := _count_below(node)) > PLAN_NODES:
+        what = f"{name} is too large, in nodes, those of its own sub-plans with them"
+        raise PlanTooLarge(what, has=count, limit=PLAN_NODES, advice=advice, node=node.id)
+
+
+def _count_below(node: CompiledNode) -> int:
+    below = node.sub_plan.nodes if node.sub_plan is not None else ()
+    return len(below) + sum(_count_below(inner) for inner in below)
+
+
+def _refuse_counts(held: CompiledPlan) -> None:
+    if (count := len(held.nodes)) > PLAN_STEPS:
+        what = (
+            "the plan has too many nodes for a run to hold, not counting those inside of a large region of pure nodes"
+        )
+        raise PlanTooLarge(what, has=count, limit=PLAN_STEPS, advice=_SHORTEN_NODES)
+    edges = sum(len(node.dependencies) + len(node.members) for node in held.nodes)
+    if edges > PLAN_EDGES:
+        what = (
+            "the plan has too many edges for a run to hold, not counting those inside of a large region of pure nodes"
+        )
+        raise PlanTooLarge(what, has=edges, limit=PLAN_EDGES, advice=_SHORTEN_EDGES)
+
+
+def refuse_too_large_inline(encoded: Any) -> None:
+    """Refuses a compiled plan in its JSON form that is too large to stand in the input of a run.
+
+    To be asked before anything is made of it: workflow code has two seconds (docs/guards.md F6).
+
+    Raises:
+        PlanTooLarge: it is one.
+    """
+    waiting, count = [encoded], 0
+    while waiting:
+        plan = waiting.pop()
+        nodes = plan.get("nodes") if isinstance(plan, Mapping) else None
+        if not isinstance(nodes, list):
+            continue
+        count += len(nodes)
+        below = [node["sub_plan"] for node in nodes if isinstance(node, Mapping) and "sub_plan" in node]
+        for sub_plan in below if plan is encoded else ():
+            # Its own input may have 2 MB too, and what it is given comes on top.
+            if (size := _bytes_of(sub_plan)) > PLAN_PART_BYTES:
+                what = "a sub-plan is too large, in bytes of its compiled form"
+                raise PlanTooLarge(what, has=size, limit=PLAN_PART_BYTES, advice=_SHORTEN_SUB_PLAN)
+        waiting += below
+    if count > PLAN_NODES:
+        what = "the compiled plan is too large for the input of a run, in nodes, those of its sub-plans with them"
+        raise PlanTooLarge(what, has=count, limit=PLAN_NODES, advice=_NOT_INLINE)
+
+
+def _bytes_of(value: Any) -> int:
+    return len(pydantic_core.to_json(value))
+
+
+def graph_problem(plan: CompiledPlan, *, told: Collection[str] = ()) -> str | None:
+    """Returns what is wrong with the nodes and edges of a compiled plan, in one sentence, or `None`.
+
+    Args:
+        plan: as a run holds it.
+        told: ids of nodes whose ends stand beside the plan.
+
+    Raises:
+        PlanTooLarge: it has more nodes or edges than can be looked at.
+    """
+    _refuse_counts(plan)
+    seen: set[str] = set()
+    for node in plan.nodes:
+        if not 0 < len(node.id.encode(errors="replace")) <= MAX_ID_BYTES:
+            return f"the id {node.id[:40]!r} has not 1 to {MAX_ID_BYTES} bytes of UTF-8"
+        if node.id in RESERVED_IDS:
+            return f"the id {node.id!r} is reserved"
+        if node.id in seen:
+            return f"two nodes have the id {node.id!r}"
+        seen.add(node.id)
+        if not _are_numbers_of_nodes(node.dependencies, plan):
+            return f"the dependencies of {node.id!r} are no numbers of nodes"
+        if not _are_numbers_of_nodes(node.members, plan):
+            return f"the members of {node.id!r} are no numbers of nodes"
+    if levels_of(_waits_of(plan)) is None:
+        return "the dependencies of its nodes are a circle"
+    if untold := [number for number in _untold_nodes(plan) if plan.nodes[number].id not in told]:
+        return f"the node {plan.nodes[untold[0]].id!r} is to be reported by a region that is not there"
+    if (problem := unsound_part(plan)) is not None:
+        return problem
+    below = (graph_problem(node.sub_plan) for node in plan.nodes if node.sub_plan is not None)
+    return next((problem for problem in below if problem is not None), None)
+
+
+def _waits_of(plan: CompiledPlan) -> list[Sequence[int]]:
+    """Returns the numbers that each node waits for: its dependencies, and the region that runs it."""
+    waits: list[Sequence[int]] = [node.dependencies for node in plan.nodes]
+    for region in range(plan.written_count, len(plan.nodes)):
+        for member in plan.nodes[region].members:
+            waits[member] = (*waits[member], region)
+    return waits
+
+
+def _untold_nodes(plan: CompiledPlan) -> list[int]:
+    """Returns the nodes whose end nobody would tell."""
+    told = {member for node in plan.nodes[plan.written_count :] for member in node.members}
+    return [number for number, node in enumerate(plan.nodes) if node.kind == "reported" and number not in told]
+
+
+def _are_numbers_of_nodes(numbers: Sequence[Any], plan: CompiledPlan) -> bool:
+    if not numbers:
+        return True
+    # Of all edges there may be many thousands, so they are looked at by what runs in C.
+    return set(map(type, numbers)) == {int} and min(numbers) >= 0 and max(numbers) < len(plan.nodes)

@@ -1,0 +1,101 @@
+"""The scheduler of a run as its input wants it, and how it begins: the same in the workflow and in the feed."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.policy import ALL_RUN, WRITES_ASK
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.validation.model_policy import policy_of_pursuit
+from dagwright.features.explain.plan_text import changes_of
+from dagwright.planning.agent_loop.nodes import with_agents
+from dagwright.planning.extenders import pursuit_of
+from dagwright.protocol.budgets import first_budget, shared_budget
+from dagwright.protocol.deadlines import first_deadline
+from dagwright.protocol.messages import RunInput
+
+
+def scheduler_of(
+    plan: CompiledPlan,
+    run_input: RunInput,
+    *,
+    began_at: float,
+    inputs: Mapping[str, Any],
+) -> Scheduler:
+    """Returns the scheduler of a run that has not begun.
+
+    Args:
+        began_at: when the first execution of the run started, in seconds since the epoch.
+        inputs: those of the run's input, with the items of a chunk if it does one.
+    """
+    pursuit = pursuit_of(plan)
+    # What a pursuit adds is what a model wants.
+    is_model = pursuit is not None or is_by_model(run_input)
+    scheduler = Scheduler(
+        plan,
+        inputs,
+        max_in_flight=run_input.max_in_flight,
+        policy=run_input.policy or policy_of_pursuit(plan.pursuit) or (WRITES_ASK if is_model else ALL_RUN),
+    )
+    if pursuit is not None:
+        scheduler.pursuit = pursuit
+    scheduler.changes.with_agents = with_agents
+    scheduler.changes.all_or_nothing = run_input.all_or_nothing
+    scheduler.changes.is_below, scheduler.changes.takes_back = run_input.parent is not None, run_input.takes_back
+    scheduler.changes.asks, scheduler.changes.bound = run_input.asks, run_input.bound
+    scheduler.changes.reads_starts = run_input.reads_starts
+    scheduler.changes.budget = first_budget(run_input)
+    scheduler.changes.deadline = first_deadline(plan, run_input, began_at=began_at)
+    scheduler.requests.remembered.update(run_input.approved_tools)
+    if run_input.approved_by is not None:
+        scheduler.cover(run_input.approved_by)
+    return scheduler
+
+
+def is_by_model(run_input: RunInput) -> bool:
+    """Tells whether the input itself says that a model wrote its plan: somebody has to approve it, or has done so."""
+    return run_input.needs_approval or run_input.approved_by is not None
+
+
+def handed_down(run_input: RunInput, scheduler: Scheduler, *, number: int) -> RunInput:
+    """Returns the input of a sub-plan with what people decided for the run above it.
+
+    Args:
+        number: of the node that starts it.
+    """
+    return replace(
+        run_input,
+        # Not what the policy says but whether somebody has given one: whoever wrote that all may run has decided for
+        # the calls of models too, about which a person is asked otherwise.
+        policy=scheduler.policy if scheduler.policy is not ALL_RUN else None,
+        approved_by=scheduler.changes.covered_by if number < scheduler.changes.covered else None,
+        approved_tools=dict(scheduler.requests.remembered),
+        shared_budget=shared_budget(scheduler),
+        all_or_nothing=scheduler.changes.all_or_nothing,
+    )
+
+
+def begin_run(scheduler: Scheduler, run_input: RunInput, *, at: float) -> None:
+    """Begins a run, or asks first whether it may, and for the inputs that are missing."""
+    if run_input.needs_approval or _is_for_approval(scheduler, run_input):
+        scheduler.ask_for_leave(at)
+    elif run_input.parent is None:
+        scheduler.begin_with_inputs(at)
+    else:
+        # The run above has given what there is.
+        scheduler.begin(at)
+
+
+def _is_for_approval(scheduler: Scheduler, run_input: RunInput) -> bool:
+    """Tells whether the policy has somebody approve the plan; what a pursuit adds it asks about by itself."""
+    is_first = run_input.parent is None and run_input.approved_by is None and scheduler.plan.pursuit is None
+    return is_first and scheduler.policy.approves_changes and changes_of(scheduler.plan) > 0
+
+
+def begin_fork(scheduler: Scheduler, run_input: RunInput | None, *, at: float) -> None:
+    """Begins a run that was restored to take back what was done, or from what it takes over as a fork; others go on."""
+    if run_input is not None and run_input.takes_back:
+        scheduler.begin_to_take_back(at)
+    elif run_input is not None and run_input.carry is not None and run_input.carry.origin is not None:
+        begin_run(scheduler, run_input, at=at)

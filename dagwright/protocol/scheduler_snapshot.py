@@ -1,0 +1,248 @@
+"""What one execution of a run hands on to the next: the states of the scheduler as JSON, and back.
+
+A run whose history has grown long goes on in a new execution. The plan travels beside the carry, which holds what
+became of its nodes; counters, queues and slots follow from that and are made anew.
+
+Replay: fields may be added with a default; the meaning of a field never changes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from dagwright.core.expressions.value_refs import unfilled_from_json, unfilled_to_json
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.items import StoredList, stored_list_from_json, stored_list_to_json
+from dagwright.core.model.lineage import seen_book_from_json
+from dagwright.core.model.policy import policy_from_json
+from dagwright.core.model.requests import book_from_json, hand_from_json
+from dagwright.core.model.states import Chunk, ItemRecord, NodeStatus, Phase, Record
+from dagwright.core.model.usage import usage_book_from_json
+from dagwright.core.scheduler.extension import extension_from_json
+from dagwright.core.scheduler.run_state import Paused
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.budgets.budget import budget_from_json
+from dagwright.features.forks.reuse import KeptBook, book_of_kept
+
+_FORMAT = 1
+_DEFAULTS = {part.name: getattr(Record(), part.name) for part in fields(Record)}
+_READ_BY_THEMSELVES = frozenset({"status", "error", "blocked_by", "items", "result"})
+
+
+def carry_of(scheduler: Scheduler) -> dict[str, Any]:
+    """Returns the state of a scheduler between two events, as JSON.
+
+    Returns:
+        `{"format", "records", "error", "cancelled", "stopped", "cancelling", "extensions", "paused", "limits", "usage",
+        "seen", "budget", "kept", "people"}`, all behind `stopped` only where there is something to tell; `records` are
+        in plan order, null for a node of which nothing is known yet, and without what has its default value.
+    """
+    people = _people_to_json(scheduler)
+    return ({"people": people} if people else {}) | {
+        "format": _FORMAT,
+        "records": [_record_to_json(record) for record in scheduler.records],
+        "error": scheduler.error.to_json() if scheduler.error else None,
+        "cancelled": scheduler.cancelled,
+        "stopped": scheduler.is_stopped,
+        **({"cancelling": scheduler.cancelling} if scheduler.cancelling else {}),
+        **({"extensions": [each.to_json() for each in grown]} if (grown := scheduler.changes.extensions) else {}),
+        **({"paused": asdict(scheduler.paused)} if scheduler.paused is not None else {}),
+        **({"limits": _limits_to_json(scheduler)} if scheduler.changes.has_new_limits else {}),
+        **({"usage": usage} if (usage := scheduler.usage.to_json()) else {}),
+        **({"seen": seen} if (seen := scheduler.changes.seen.to_json()) else {}),
+        **({"budget": scheduler.budget.to_json()} if scheduler.budget is not None else {}),
+        **({"kept": _kept_to_json(scheduler, scheduler.kept)} if scheduler.kept is not None else {}),
+    }
+
+
+def restore(scheduler: Scheduler, carry: Any) -> None:
+    """Puts a scheduler that has not begun into the state that `carry_of` told, instead of `begin`.
+
+    Tasks that were running are running here too.
+
+    Args:
+        scheduler: made of the same plan, inputs and lookups.
+
+    Raises:
+        ValueError: the carry is of a newer kind, or is not what `carry_of` makes of this plan.
+    """
+    if not isinstance(carry, Mapping) or carry.get("format") != _FORMAT:
+        raise ValueError(f"the state that was handed on is not of format {_FORMAT}, which this program reads")
+    try:
+        for encoded in carry.get("extensions", ()):
+            scheduler.grow(extension_from_json(encoded))
+        if "limits" in carry:
+            _restore_limits(scheduler, carry["limits"])
+        scheduler.resume(
+            [_record_from_json(record) for record in carry["records"]],
+            error=_error_from_json(carry["error"]),
+            cancelled=bool(carry["cancelled"]),
+            phase=_phase_from_json(carry, scheduler),
+        )
+        scheduler.cancelling.update(carry.get("cancelling", {}))
+        scheduler.paused = Paused(**carry["paused"]) if "paused" in carry else None
+        _restore_people(scheduler, carry.get("people", {}))
+        if "budget" in carry:
+            scheduler.changes.budget = budget_from_json(carry["budget"])
+        scheduler.changes.usage = usage_book_from_json(carry.get("usage"))
+        scheduler.changes.seen = seen_book_from_json(carry.get("seen"))
+        scheduler.changes.kept = book_of_kept(carry["kept"]) if "kept" in carry else None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"the state that was handed on cannot be read: {error!r}") from None
+
+
+def _phase_from_json(carry: Mapping[str, Any], scheduler: Scheduler) -> Phase:
+    """Returns the phase of a run, which follows from what ended it and from what its plan has grown by."""
+    if not carry["stopped"]:
+        return Phase.UNDOING if carry["error"] is not None or carry["cancelled"] else Phase.GOING
+    undoes = any(node.undoes is not None for each in scheduler.changes.extensions for node in each.nodes)
+    return Phase.CLOSED if undoes else Phase.STOPPED
+
+
+def _limits_to_json(scheduler: Scheduler) -> dict[str, Any]:
+    deadline = scheduler.deadline
+    return {"max_parallel": scheduler.max_in_flight, "deadline_s": deadline.limit_s, "deadline": deadline.what}
+
+
+def _restore_limits(scheduler: Scheduler, limits: Mapping[str, Any]) -> None:
+    scheduler.allow_in_flight(limits["max_parallel"])
+    scheduler.changes.deadline = replace(scheduler.deadline, limit_s=limits["deadline_s"], what=str(limits["deadline"]))
+
+
+def _kept_to_json(scheduler: Scheduler, book: KeptBook) -> dict[str, Any]:
+    """Returns what a fork may take over yet: a result is of no use any more once its node has ended."""
+    ended = {
+        name
+        for name, kept in book.tasks.items()
+        if kept.has_result and (record := scheduler.record_of(name)) is not None and record.status.is_final
+    }
+    return {name: kept.to_json() for name, kept in book.tasks.items() if name not in ended}
+
+
+def _people_to_json(scheduler: Scheduler) -> dict[str, Any]:
+    """Returns what people were asked and decided, by parts that are not empty."""
+    parts = {
+        "requests": scheduler.requests.to_json(),
+        "by_hand": {name: hand.to_json() for name, hand in scheduler.by_hand.items()},
+        "inputs": scheduler.changes.inputs,
+        "covered": [scheduler.changes.covered, scheduler.changes.covered_by] if scheduler.changes.covered else None,
+        "policy": scheduler.policy.to_json() if scheduler.policy_changed else None,
+    }
+    return {name: part for name, part in parts.items() if part}
+
+
+def _restore_people(scheduler: Scheduler, people: Mapping[str, Any]) -> None:
+    scheduler.requests = book_from_json(people.get("requests", {}))
+    scheduler.by_hand = {name: hand_from_json(hand) for name, hand in people.get("by_hand", {}).items()}
+    scheduler.changes.inputs.update(people.get("inputs", {}))
+    scheduler.inputs.update(scheduler.changes.inputs)
+    scheduler.changes.covered, scheduler.changes.covered_by = people.get("covered", (0, ""))
+    if "policy" in people:
+        scheduler.go_on_with_policy(policy_from_json(people["policy"]))
+
+
+def tasks_in_flight(scheduler: Scheduler) -> list[str]:
+    """Returns the ids of the tasks that were started and have not ended, in plan order."""
+    found: list[str] = []
+    for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):
+        if record.status is NodeStatus.RUNNING and node.for_each is None:
+            found.append(node.id)
+        found += [f"{node.id}[{item.key}]" for item in record.items if item.record.status is NodeStatus.RUNNING]
+    return found
+
+
+def _record_to_json(record: Record) -> dict[str, Any] | None:
+    encoded: dict[str, Any] = {}
+    for name, default in _DEFAULTS.items():
+        value = getattr(record, name)
+        if value is default or value == default:
+            continue
+        match name:
+            case "status":
+                encoded[name] = value.value
+            case "error":
+                encoded[name] = value.to_json()
+            case "blocked_by":
+                encoded[name] = list(value)
+            case "items":
+                encoded[name] = [_item_to_json(item) for item in value]
+            case "result":
+                plain = unfilled_to_json(value)
+                encoded[name] = plain["value"]
+                if "stored" in plain:
+                    encoded["stored_result"] = plain["stored"]
+            case _:
+                encoded[name] = value
+    if _is_list_of_items(record):
+        encoded = {name: value for name, value in encoded.items() if name not in ("result", "stored_result")}
+    return encoded or None
+
+
+def _item_to_json(item: ItemRecord) -> list[Any] | dict[str, Any]:
+    if item.chunk is not None:
+        return {"key": item.key, "record": _record_to_json(item.record), "chunk": _chunk_to_json(item.chunk)}
+    encoded = unfilled_to_json(item.item)
+    stored = [encoded["stored"]] if "stored" in encoded else []
+    return [item.key, encoded["value"], _record_to_json(item.record), *stored]
+
+
+def _chunk_to_json(chunk: Chunk) -> dict[str, Any]:
+    encoded: dict[str, Any] = {"first": chunk.first, "count": chunk.count}
+    if isinstance(chunk.items, StoredList):
+        encoded["source"] = stored_list_to_json(chunk.items)
+    elif chunk.items:
+        encoded["items"] = unfilled_to_json([*chunk.items])
+    if chunk.counts:
+        encoded["counts"] = chunk.counts
+    if chunk.pieces:
+        encoded["pieces"] = [list(piece) for piece in chunk.pieces]
+    if chunk.failed_key is not None:
+        encoded["failed_key"] = chunk.failed_key
+    return encoded
+
+
+def _item_from_json(encoded: Any) -> ItemRecord:
+    if isinstance(encoded, Mapping):
+        return ItemRecord(
+            encoded["key"], None, _record_from_json(encoded["record"]), _chunk_from_json(encoded["chunk"])
+        )
+    key, item, inner, *stored = encoded
+    return ItemRecord(key, unfilled_from_json(item, *stored), _record_from_json(inner))
+
+
+def _chunk_from_json(encoded: Mapping[str, Any]) -> Chunk:
+    items: Sequence[Any] = ()
+    if "source" in encoded:
+        items = stored_list_from_json(encoded["source"])
+    elif "items" in encoded:
+        items = unfilled_from_json(encoded["items"]["value"], encoded["items"].get("stored"))
+    pieces = [(ref, count) for ref, count in encoded.get("pieces", ())]
+    counts = dict(encoded.get("counts", {}))
+    return Chunk(encoded["first"], encoded["count"], items, counts, pieces, encoded.get("failed_key"))
+
+
+def _record_from_json(encoded: Mapping[str, Any] | None) -> Record:
+    if encoded is None:
+        return Record()
+    record = Record(
+        status=NodeStatus(encoded.get("status", NodeStatus.PENDING)),
+        error=_error_from_json(encoded.get("error")),
+        blocked_by=tuple(encoded.get("blocked_by", ())),
+        items=[_item_from_json(item) for item in encoded.get("items", ())],
+        result=unfilled_from_json(encoded.get("result"), encoded.get("stored_result")),
+    )
+    for name, value in encoded.items():
+        if name in _DEFAULTS and name not in _READ_BY_THEMSELVES:
+            setattr(record, name, value)
+    if _is_list_of_items(record):
+        record.result = [item.record.result for item in record.items]
+    return record
+
+
+def _is_list_of_items(record: Record) -> bool:
+    """Tells whether the result is the list of the items' own, which need not be told twice."""
+    return bool(record.items) and record.status is NodeStatus.COMPLETED and record.items[0].chunk is None
+
+
+def _error_from_json(encoded: Mapping[str, Any] | None) -> NodeError | None:
+    return None if encoded is None else NodeError(**encoded)

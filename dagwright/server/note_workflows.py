@@ -1,0 +1,79 @@
+"""Notes on the server: open workflows that no worker polls, with facts in their memo.
+
+Starting a note is atomic, every worker and every command sees it at once, and no crash removes it. This module must not
+know what the notes are about.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.limits import ACTIVITY_ID_BYTES, short_id, summary_of
+
+_RPC_TIMEOUT = timedelta(seconds=10)
+
+
+def note_id(prefix: str, name: str) -> str:
+    """Return the workflow ID of the note about something."""
+    return short_id(f"{prefix}{name}", max_bytes=2 * ACTIVITY_ID_BYTES)
+
+
+async def read_note(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
+    """Return an open note; `None` if there is none.
+
+    Raises:
+        RPCError: the server does not answer, or refuses.
+    """
+    try:
+        described = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=_RPC_TIMEOUT)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise
+    return described if described.status is WorkflowExecutionStatus.RUNNING else None
+
+
+async def start_note(
+    client: Client, kind: str, workflow_id: str, *, memo: Mapping[str, Any], summary: str, details: str
+) -> bool:
+    """Start a note; return `False` if it is open already.
+
+    Args:
+        kind: its workflow type.
+
+    Raises:
+        RPCError: the server does not answer, or refuses.
+    """
+    try:
+        await client.start_workflow(
+            kind,
+            id=workflow_id,
+            task_queue=wire.QUEUE_OF_NOTES,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            memo=memo,
+            static_summary=summary_of(summary),
+            static_details=details,
+            rpc_timeout=_RPC_TIMEOUT,
+        )
+    except WorkflowAlreadyStartedError:
+        return False
+    return True
+
+
+async def end_note(client: Client, workflow_id: str, *, reason: str) -> None:
+    """End a note; nothing happens if it has ended already.
+
+    Raises:
+        RPCError: the server does not answer, or refuses.
+    """
+    try:
+        await client.get_workflow_handle(workflow_id).terminate(reason=reason, rpc_timeout=_RPC_TIMEOUT)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise

@@ -1,0 +1,106 @@
+"""Names of the task queues that serve the tools of `--tools` and `--agents`.
+
+The name of a queue must not depend on what is in the file: runs in flight call the tools by the queue that their plan
+was compiled with, and a new version of the file has to serve them (docs/decisions/0064).
+"""
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from dagwright.core.boundary import wire
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.tools.references import (
+    absolute_path,
+    chosen_queue,
+    file_of_reference,
+    is_path,
+    options_of_references,
+    queue_of_reference,
+)
+
+_SAFE = re.compile(r"[^A-Za-z0-9_.-]")
+_STEM_CHARACTERS = 60
+
+
+def queue_name(reference: str, *, task_queue: str) -> str:
+    """Return the queue of the tools of a module or file.
+
+    Args:
+        reference: value of `--tools`, or the reference of a file of `--agents`.
+        task_queue: queue of the workflows of the same workers.
+    """
+    return f"{task_queue}:{_suffix(reference)}"
+
+
+def home_of_queue(queue: str, reference: str) -> str | None:
+    """Return the `task_queue` for which a reference has this queue name; `None` if it has another name."""
+    suffix = f":{_suffix(reference)}"
+    return queue.removesuffix(suffix) if queue.endswith(suffix) and queue != suffix else None
+
+
+def worker_options(queue: str, references: Sequence[str], *, is_of_run: bool) -> list[str]:
+    """Return the options of `worker.py` that make it serve a queue.
+
+    Args:
+        references: tools and agents of the run that waits, as its memo has them.
+        is_of_run: it is the queue of the run itself, so it may be that of a worker without tools.
+    """
+    options = options_of_references(references)
+    if chosen_queue(references) == queue:
+        return options
+    homes = filter(None, (home_of_queue(queue, each) for each in references))
+    home = next(homes, queue if is_of_run else None)
+    if home is None:
+        options = options_of_references([each for each in references if queue_of_reference(each) is None])
+        return [*(options or ["--tools", "FILE"]), "--tools-queue", queue]
+    return [*options, *([] if home == wire.DEFAULT_TASK_QUEUE else ["--task-queue", home])]
+
+
+def is_queue_of(queue: str, references: Sequence[str]) -> bool:
+    """Return whether a worker with these references serves a queue of tools without further options."""
+    return chosen_queue(references) == queue or any(home_of_queue(queue, each) for each in references)
+
+
+def queue_of_plan(plan: CompiledPlan) -> str | None:
+    """Return the queue on which a run of a plan starts: that of most calls of its nodes; `None` for the default.
+
+    The worker that serves the tools serves the workflow too, so Temporal can hand out the activities eagerly. Tools of
+    other files are called on their own queues. Queues of foreign activities serve no workflows.
+    """
+    counts: Counter[str] = Counter()
+    _count_calls(plan, counts)
+    if not counts:
+        _count_declared(plan, counts)
+    return counts.most_common(1)[0][0] if counts else None
+
+
+def _count_calls(plan: CompiledPlan, counts: Counter[str]) -> None:
+    queues = {name: tool.task_queue for name, tool in plan.tools.items() if not tool.is_foreign}
+    counts.update(queue for node in plan.nodes if (queue := queues.get(node.tool)) is not None)
+    for node in plan.nodes:
+        if node.sub_plan is not None:
+            _count_calls(node.sub_plan, counts)
+
+
+def _count_declared(plan: CompiledPlan, counts: Counter[str]) -> None:
+    """Count what an agent or a planner may call, where the plan has no nodes yet."""
+    counts.update(tool.task_queue for tool in plan.tools.values() if tool.task_queue and not tool.is_foreign)
+    declared = (plan.pursuit or {}).get("tools")
+    for tool in declared if isinstance(declared, list) else ():
+        if isinstance(tool, Mapping) and isinstance(tool.get("task_queue"), str) and not tool.get("is_foreign"):
+            counts[tool["task_queue"]] += 1
+    for node in plan.nodes:
+        if node.sub_plan is not None:
+            _count_declared(node.sub_plan, counts)
+
+
+def _suffix(reference: str) -> str:
+    file = file_of_reference(reference) or (reference if is_path(reference) else None)
+    if file is None:
+        return _SAFE.sub("_", reference)
+    path = absolute_path(file)
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
+    return f"{_SAFE.sub('_', path.stem)[:_STEM_CHARACTERS]}-{digest}"

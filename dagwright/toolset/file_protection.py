@@ -1,0 +1,128 @@
+"""What the file tools of a process must not touch, from its settings and from the values of `--tools` and `--agents`.
+
+A worker in the background does not know the options of every later command, so each command records its own files in
+the state folder, where every process of that folder finds them.
+"""
+
+import fcntl
+import json
+import os
+import re
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dagwright.mcp_client.config import Program, Variables, read_servers
+from dagwright.settings import Settings
+from dagwright.store.private_files import make_private_folder
+from dagwright.tools.errors import ToolsUnreadable
+from dagwright.tools.protected_paths import ProtectedPaths, recorded_places
+from dagwright.tools.references import SERVERS_SUFFIX, absolute_path, file_of_reference, is_path, queue_of_reference
+
+RECORD = "protected-paths.json"
+MAX_RECORDED = 1_000
+"""Newest paths that are recorded; older ones belong to commands of long ago."""
+_SQLITE_FILE = re.compile(r"sqlite[^:/]*:///([^?]+)")
+_BESIDE_SQLITE = ("", "-wal", "-shm", "-journal")
+
+
+def protected_paths(settings: Settings, references: Sequence[str] = ()) -> ProtectedPaths:
+    """Paths and modules that the file tools of a process refuse.
+
+    Args:
+        references: of `references_of`.
+    """
+    files = [file for file in map(_file_in, references) if file is not None]
+    programs = [program for file in files if file.suffix == SERVERS_SUFFIX for program in _programs_in(file, settings)]
+    return ProtectedPaths(
+        places=(*_places_of(settings), *files, *programs),
+        modules=tuple(each for each in references if _file_in(each) is None and queue_of_reference(each) is None),
+        code_folders=tuple(
+            dict.fromkeys([Path.cwd(), *(each.parent for file in files for each in (file, file.resolve()))])
+        ),
+        record=settings.state_dir / RECORD,
+    )
+
+
+def record_protected(settings: Settings, protected: ProtectedPaths) -> None:
+    """Record the paths of this process for the other processes of its state folder, if it can be written.
+
+    The modules with tools must be imported already: another process may not find them, or find others of that name.
+    """
+    record = settings.state_dir / RECORD
+    places = [*protected.places, *protected.module_files()]
+    own = [str(place) for place in places if not place.is_relative_to(settings.state_dir)]
+    if set(own) <= {str(place) for place in recorded_places(record)}:
+        return
+    try:
+        make_private_folder(settings.state_dir)
+        lock = os.open(record.with_name(f".{RECORD}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        # Nothing of another process can be in a folder that is read-only.
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = [str(place) for place in recorded_places(record)]
+        number, name = tempfile.mkstemp(dir=record.parent, prefix=f".{RECORD}-")
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            json.dump(list(dict.fromkeys([*known, *own]))[-MAX_RECORDED:], file)
+        Path(name).replace(record)
+    finally:
+        os.close(lock)
+
+
+def _places_of(settings: Settings) -> Iterator[Path]:
+    yield settings.state_dir
+    yield settings.api_keys
+    yield settings.cache_home / "dagwright"
+    if settings.plans is not None:
+        yield settings.plans
+    if settings.prices is not None:
+        yield settings.prices
+    if "://" not in settings.payload_store:
+        yield Path(settings.payload_store)
+    if (found := _SQLITE_FILE.match(settings.database_url)) is not None:
+        yield from (Path(f"{found[1]}{end}") for end in _BESIDE_SQLITE)
+    for file in settings.temporal_files():
+        yield file
+        yield from _tls_files_in(file)
+    if sys.prefix != sys.base_prefix:
+        # The virtual environment, whose programs are run.
+        yield Path(sys.prefix)
+
+
+def _file_in(reference: str) -> Path | None:
+    """Return the file that a reference names, `None` if it names a module."""
+    agents = file_of_reference(reference)
+    if agents is not None:
+        return absolute_path(agents)
+    is_file = is_path(reference) and queue_of_reference(reference) is None
+    return absolute_path(reference) if is_file else None
+
+
+def _programs_in(servers: Path, settings: Settings) -> Iterator[Path]:
+    """Yield the command of each MCP server of a file and its first argument that is a file: `node server.js`."""
+    try:
+        found = read_servers(servers, Variables(settings.secret, settings.variable))
+    except ToolsUnreadable:
+        # Loading the tools reports what is wrong with the file.
+        return
+    for program in (each.where for each in found if isinstance(each.where, Program)):
+        script = next(filter(Path.is_file, (program.cwd / argument for argument in program.args)), None)
+        yield from (absolute_path(str(file)) for file in (program.cwd / program.command, script) if file is not None)
+
+
+def _tls_files_in(config: Path) -> Iterator[Path]:
+    """Yield the TLS files that the profiles of a configuration file of Temporal's client name."""
+    try:
+        profiles = tomllib.loads(config.read_text(encoding="utf-8")).get("profile")
+    except (OSError, ValueError):
+        # The client reports what is wrong with the file as soon as it connects.
+        return
+    for profile in profiles.values() if isinstance(profiles, dict) else ():
+        tls = profile.get("tls") if isinstance(profile, dict) else None
+        for name, value in tls.items() if isinstance(tls, dict) else ():
+            if name.endswith("_path") and isinstance(value, str):
+                yield absolute_path(value)

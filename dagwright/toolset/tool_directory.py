@@ -1,0 +1,79 @@
+"""What tools the workers of a queue have, and which cards of agents plans were checked with, told through the store.
+
+Several workers may serve the queue of the workflows, each with tools of its own on a queue of theirs. A run that was
+started with a plan as it was written is compiled by any of them, so each tells the others what it has. The store may
+forget it at any time; then the plan is refused by a worker that lacks the tool.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from pydantic import TypeAdapter, ValidationError
+
+from dagwright.core.model.agent_cards import AgentCard, card_from_json
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.store import PayloadStore, StoreUnavailable
+
+_KEPT = timedelta(days=365)
+_DECLARATION = TypeAdapter(ToolDeclaration)
+_logger = structlog.get_logger(__name__)
+
+
+async def tell_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *, task_queue: str) -> None:
+    """Tells what tools a worker has whose workflows are on `task_queue`; a store that cannot take it is logged."""
+    expires_at = datetime.now(UTC) + _KEPT
+    try:
+        # All at once: with a bucket, a worker of hundreds of tools would take no work for many seconds.
+        async with asyncio.TaskGroup() as group:
+            for tool in tools:
+                content = _DECLARATION.dump_json(tool)
+                group.create_task(store.remember(_key(tool.name, task_queue), content, expires_at=expires_at))
+    except* StoreUnavailable as failed:
+        _logger.warning("other workers are not told of the tools", error=str(failed.exceptions[0]))
+
+
+async def told_tools(store: PayloadStore, names: Iterable[str], *, task_queue: str) -> Mapping[str, ToolDeclaration]:
+    """Returns those of the tools that some worker has told of; a store that cannot be asked knows none."""
+    found: dict[str, ToolDeclaration] = {}
+    for name in names:
+        try:
+            content = await store.recall(_key(name, task_queue))
+            if content is not None:
+                found[name] = _DECLARATION.validate_json(content)
+        except (StoreUnavailable, ValidationError) as error:
+            _logger.warning("what other workers have is not known", tool=name, error=str(error))
+    return found
+
+
+async def tell_cards(store: PayloadStore, cards: Iterable[AgentCard]) -> None:
+    """Keeps cards by their versions, for workers that have other ones; a store that cannot take them is logged."""
+    expires_at = datetime.now(UTC) + _KEPT
+    try:
+        async with asyncio.TaskGroup() as group:
+            for card in cards:
+                content = json.dumps(card.to_json()).encode()
+                group.create_task(store.remember(_card_key(card.name, card.version), content, expires_at=expires_at))
+    except* StoreUnavailable as failed:
+        _logger.warning("other workers are not told of the agents", error=str(failed.exceptions[0]))
+
+
+async def told_card(store: PayloadStore, name: str, version: str) -> AgentCard | None:
+    """Returns the card of an agent in a version that somebody has told of, `None` if nobody has.
+
+    Raises:
+        StoreUnavailable: the store does not answer.
+    """
+    content = await store.recall(_card_key(name, version))
+    return None if content is None else card_from_json(json.loads(content))
+
+
+def _card_key(name: str, version: str) -> str:
+    return hashlib.sha256(json.dumps(["card", name, version]).encode()).hexdigest()
+
+
+def _key(name: str, task_queue: str) -> str:
+    return hashlib.sha256(json.dumps(["tool", task_queue, name]).encode()).hexdigest()

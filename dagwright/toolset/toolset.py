@@ -1,0 +1,215 @@
+"""Every tool a process knows: the built-in ones, the onboarding verbs, those of `--tools` and the agents of `--agents`.
+
+It exists so that a worker, `run` and `check` see the same tools on the same queues. It must not import workflows
+or activities.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dagwright.agents import AgentRegistry, load_agents
+from dagwright.agents.finding import stored_cards
+from dagwright.agents.tools import agent_tools, declared_agents
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.validation.workers import WorkersRefused, check_workers, workers_among
+from dagwright.entities.onboarding import onboarding_tools
+from dagwright.llm.client import Endpoint
+from dagwright.llm.clients import ModelSetup
+from dagwright.planning.rounds.rounds import RoundsLimits
+from dagwright.protocol.call_limits import is_queue
+from dagwright.protocol.webhooks import Hook, signing_key
+from dagwright.settings import Settings
+from dagwright.store import PayloadStore, open_store
+from dagwright.tools import ToolRegistry, ToolsUnreadable, load_tools
+from dagwright.tools.builtin import builtin_tools
+from dagwright.tools.environment import SearchPlace, ToolEnvironment
+from dagwright.tools.queues import queue_name
+from dagwright.tools.references import (
+    SERVERS_SUFFIX,
+    absolute_path,
+    agents_reference,
+    chosen_queue,
+    file_of_reference,
+    is_path,
+    queue_of_reference,
+    queue_reference,
+)
+from dagwright.tools.secret_bindings import SecretBinding
+from dagwright.toolset.file_protection import protected_paths
+from dagwright.toolset.tool_directory import told_card
+
+if TYPE_CHECKING:
+    from dagwright.mcp_client import ServersOfTools
+
+
+@dataclass(frozen=True, slots=True)
+class Toolset:
+    """Holds the tools of a process.
+
+    Args:
+        built_in: served on the task queue of the workflows, with the agents that were added to the database.
+        own: the tools of `--tools` and `--agents`, each served on the queue of its file or module, or all on that of
+            `--tools-queue`; a name that both have means the own one.
+        references: the values of `--tools`, `--agents` and `--tools-queue`, absolute, so that another command can load
+            the same.
+        database_url: the database behind the onboarding verbs; nothing is opened before a verb is called.
+        store: where large values are kept; nothing is opened before its first use.
+        hook: who is told what runs ask of people.
+        models: which model service is asked, and how; nothing is opened before its first call.
+        servers: the MCP servers behind some of the tools, if any are; whoever serves the tools ends them.
+        agents: those of `--agents`; each is a tool too.
+        rounds: limits of questions that are answered in rounds and do not say them.
+    """
+
+    built_in: ToolRegistry
+    own: ToolRegistry
+    references: tuple[str, ...]
+    environment: ToolEnvironment
+    database_url: str
+    store: PayloadStore
+    hook: Hook | None = None
+    models: ModelSetup = field(default_factory=ModelSetup)
+    servers: "ServersOfTools | None" = None
+    agents: AgentRegistry = field(default_factory=AgentRegistry)
+    rounds: RoundsLimits = field(default_factory=RoundsLimits)
+
+    def declarations(self) -> Mapping[str, ToolDeclaration]:
+        """Returns what a plan can call: tool name -> declaration."""
+        return self.built_in.merged(self.own).declarations()
+
+    @property
+    def own_queues(self) -> tuple[str, ...]:
+        """The queues of the own tools."""
+        return self.own.queues
+
+
+def references_of(
+    tools: Sequence[str] | None, agents: Sequence[str] | None, *, tools_queue: str | None = None
+) -> list[str]:
+    """References of a run for its values of `--tools`, `--agents` and `--tools-queue`."""
+    queues = [] if tools_queue is None else [queue_reference(tools_queue)]
+    return [*(tools or ()), *map(agents_reference, agents or ()), *queues]
+
+
+def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
+    """Returns the tools of a process.
+
+    Args:
+        settings: where files, database and keys are.
+        references: of `references_of`.
+
+    Raises:
+        ToolsUnreadable: one of the references cannot be loaded, or its workers cannot work together.
+    """
+    queue = chosen_queue(references) or settings.tools_queue
+    if queue is not None and not is_queue(queue):
+        raise ToolsUnreadable(f"{queue!r:.60} cannot be the name of a task queue")
+    references = [each for each in references if queue_of_reference(each) is None]
+    environment = environment_of(settings, references)
+    built_in = builtin_tools(environment).merged(
+        ToolRegistry.of(*onboarding_tools(settings.database_url)), declared_agents(stored_cards(settings.database_url))
+    )
+    files = [file for file in map(file_of_reference, references) if file is not None]
+    agents = load_agents(files) if files else AgentRegistry()
+    own, servers = _own_tools(settings, [each for each in references if file_of_reference(each) is None])
+    store = open_store(settings.payload_store, state_dir=settings.state_dir)
+    _check_workers(own, built_in)
+    own = own.merged(agent_tools(agents, environment, find=partial(told_card, store)))
+    named = own.on_queue(queue) if queue else own.on_queues(partial(queue_name, task_queue=settings.task_queue))
+    kept = [*map(_absolute, references), *([queue_reference(queue)] if queue else [])]
+    return Toolset(
+        built_in=built_in,
+        own=named,
+        references=tuple(kept),
+        environment=environment,
+        database_url=settings.database_url,
+        store=store,
+        hook=_hook_of(settings),
+        models=_models_of(settings),
+        servers=servers,
+        agents=agents,
+        rounds=settings.rounds_limits,
+    )
+
+
+def environment_of(settings: Settings, references: Sequence[str] = ()) -> ToolEnvironment:
+    """Build the environment of a process's tools from its settings; opens nothing.
+
+    Args:
+        references: of `references_of`; the file tools refuse these files.
+    """
+
+    def address() -> str:
+        # It imports the client of Temporal, which takes half a second of a command that only checks.
+        from dagwright.search.server import find_address  # noqa: PLC0415
+
+        return find_address(settings)
+
+    return ToolEnvironment(
+        files_root=settings.files_root,
+        files_root_is_explicit="files_root" in settings.model_fields_set,
+        protected=protected_paths(settings, references),
+        allow_private_addresses=settings.allow_private_addresses,
+        serper_api_key=settings.serper_api_key.get_secret_value() if settings.serper_api_key else None,
+        serper_base_url=settings.serper_base_url,
+        search_url=settings.search_url,
+        secret=settings.secret,
+        drain_limit_s=settings.drain_s,
+        binding_of=lambda name: SecretBinding(settings.secret_tools(name), settings.secret_hosts(name)),
+        search=SearchPlace(
+            address, settings.opensearch_prefix, settings.opensearch_max_rows, settings.opensearch_timeout_s
+        ),
+    )
+
+
+def _check_workers(own: ToolRegistry, built_in: ToolRegistry) -> None:
+    workers = workers_among(own.declarations())
+    for name in workers:
+        if name in built_in:
+            raise ToolsUnreadable(
+                f"The worker {name!r} has the name of a tool that is built in; call it something else"
+            )
+    try:
+        check_workers(workers)
+    except WorkersRefused as error:
+        raise ToolsUnreadable(f"The workers of --tools cannot work together: {error}") from None
+
+
+def _models_of(settings: Settings) -> ModelSetup:
+    key = settings.llm_api_key
+    return ModelSetup(
+        endpoint=Endpoint(settings.llm_base_url, key.get_secret_value() if key is not None else ""),
+        model=settings.model,
+        prices_file=settings.prices,
+        secret=settings.secret,
+    )
+
+
+def _own_tools(settings: Settings, references: Sequence[str]) -> "tuple[ToolRegistry, ServersOfTools | None]":
+    modules = [reference for reference in references if not reference.endswith(SERVERS_SUFFIX)]
+    files = dict.fromkeys(absolute_path(each) for each in references if each.endswith(SERVERS_SUFFIX))
+    own = load_tools(modules) if modules else ToolRegistry()
+    if not files:
+        return own, None
+    from dagwright.mcp_client import Variables, load_servers  # noqa: PLC0415 - most commands name no server
+
+    servers = load_servers([*files], Variables(settings.secret, settings.variable))
+    for name in own.specs:
+        if name in servers.registry:
+            raise ToolsUnreadable(f"Two tools are called {name!r}: in {', '.join(modules)} and of an MCP server")
+    return own.merged(servers.registry), servers
+
+
+def _hook_of(settings: Settings) -> Hook | None:
+    if settings.notify_url is None or settings.notify_secret is None:
+        return None
+    return Hook(settings.notify_url, signing_key(settings.notify_secret.get_secret_value()), settings.ui_url)
+
+
+def _absolute(reference: str) -> str:
+    """Returns a path of a file that holds from every folder; a module name stays as it is."""
+    if file_of_reference(reference) is not None:
+        return reference
+    return str(absolute_path(reference)) if is_path(reference) else reference

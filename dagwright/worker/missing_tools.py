@@ -1,0 +1,111 @@
+"""Resumes calls that were paused because their worker did not have the tool: a worker that has it does so.
+
+A worker that receives a call of a tool that it does not have lets the server pause the call
+(`activities.unknown_tools`). Every worker with tools of its own looks for such calls when it starts, and now and then
+after that: in a rolling deployment, old workers hold calls while new ones already have the tool.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from datetime import timedelta
+
+import structlog
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import UnpauseActivityRequest
+from temporalio.client import Client, WorkflowExecutionDescription
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.core.boundary import wire
+from dagwright.server.tool_pauses import IS_HELD
+
+LOOK_S = 20.0
+"""Seconds between two looks of a worker, on average."""
+_TOOLS_OF_A_QUERY = 50
+_JITTER = timedelta(seconds=5)
+"""Period over which the calls of a run start again."""
+_RPC_TIMEOUT = timedelta(seconds=5)
+_LOG = structlog.stdlib.get_logger(__name__)
+
+
+async def keep_releasing(client: Client, tools: Collection[str], queues: Collection[str]) -> None:
+    """Let held calls of these tools go, again and again, until cancelled.
+
+    Args:
+        tools: names and aliases of the tools that the worker has.
+        queues: task queues on which it serves them.
+    """
+    while True:
+        try:
+            await release_calls(client, tools, queues)
+        except RPCError as error:
+            _LOG.warning("calls that wait for a tool cannot be looked for now", error=str(error))
+        await asyncio.sleep(LOOK_S * random.uniform(0.75, 1.25))
+
+
+async def release_calls(client: Client, tools: Collection[str], queues: Collection[str]) -> int:
+    """Let the calls go that were held because a worker had no tool of these names; return how many."""
+    released = 0
+    async for run in _runs_with_held_calls(client, sorted(tools)):
+        raw = run.raw_description
+        home = raw.execution_config.task_queue.name
+        for call in raw.pending_activities:
+            queue = call.activity_options.task_queue.name or home
+            if _is_missing_tool(call) and call.activity_type.name in tools and queue in queues:
+                await _release(client, run, call)
+                released += 1
+    if released:
+        _LOG.info("calls that waited for a tool continue", calls=released)
+    return released
+
+
+def _is_missing_tool(call: PendingActivityInfo) -> bool:
+    return call.state in IS_HELD and call.pause_info.manual.reason.startswith(wire.PAUSED_AS_MISSING)
+
+
+async def _runs_with_held_calls(client: Client, tools: Sequence[str]) -> AsyncIterator[WorkflowExecutionDescription]:
+    running = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"
+    seen: set[str] = set()
+    for query in _queries(running, tools):
+        try:
+            found = [run async for run in client.list_workflows(query)]
+        except RPCError as error:
+            if error.status is not RPCStatusCode.INVALID_ARGUMENT:
+                raise
+            # A server that does not index paused calls.
+            found = [run async for run in client.list_workflows(running)]
+        for run in found:
+            if run.run_id in seen:
+                continue
+            seen.add(run.run_id)
+            try:
+                yield await client.get_workflow_handle(run.id, run_id=run.run_id).describe(rpc_timeout=_RPC_TIMEOUT)
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+
+
+def _queries(running: str, tools: Sequence[str]) -> Iterator[str]:
+    for first in range(0, len(tools), _TOOLS_OF_A_QUERY):
+        names = tools[first : first + _TOOLS_OF_A_QUERY]
+        values = ", ".join("'property:activityType={}'".format(name.replace("'", "''")) for name in names)
+        yield f"{running} AND TemporalPauseInfo IN ({values})"
+
+
+async def _release(client: Client, run: WorkflowExecutionDescription, call: PendingActivityInfo) -> None:
+    """Let one call go; the attempts without the tool do not count."""
+    request = UnpauseActivityRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=run.id, run_id=run.run_id),
+        identity=client.identity,
+        id=call.activity_id,
+        reset_attempts=True,
+    )
+    request.jitter.FromTimedelta(_JITTER)
+    try:
+        await client.workflow_service.unpause_activity(request, timeout=_RPC_TIMEOUT)
+    except RPCError as error:
+        # The call or its run has ended meanwhile, or another worker was faster.
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise

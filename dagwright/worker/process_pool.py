@@ -1,0 +1,184 @@
+"""Runs functions in processes of their own, which are killed when their results are no longer needed.
+
+A thread cannot be stopped, and holds the interpreter lock. So work whose cost a caller decides, such as the check of a
+plan of several megabytes, runs here: it takes no time from the event loop and the heartbeats of this process, and a
+timeout or a cancelled request really frees the CPU. The address space of each process is limited to `MEMORY_BYTES`.
+
+ProcessLost         the process ended without a result, for example because it reached its memory limit
+"""
+
+import asyncio
+import json
+import os
+import pickle
+import resource
+import signal
+import struct
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import BinaryIO, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PROCESSES = 2
+"""Functions that run at once; more would only take the CPU from runs."""
+MEMORY_BYTES = 2 * 1024**3
+"""Address space of a process; checks of the largest plans (8 MiB) use up to 0.45 GiB of it."""
+_OUT_OF_MEMORY = 71
+_NICENESS = 5
+"""Runs and requests come first."""
+_LENGTH = struct.Struct(">Q")
+"""Stands before each message: its length in bytes. A message is a pickle; both sides are this program."""
+_CHILD = (
+    "import sys; from json import loads; sys.path[:] = loads(sys.argv[1]); "
+    "from dagwright.worker.process_pool import serve; serve()"
+)
+"""Run with `-I`, so that neither the current folder nor variables decide what is imported."""
+
+
+class ProcessLost(Exception):
+    """The process of a function ended without a result."""
+
+
+@dataclass(slots=True)
+class ProcessPool:
+    """A few processes, started when they are first needed and reused; `close` ends them.
+
+    Args:
+        timeout_s: after which a function is given up, and its process killed; waiting for a free slot does not count.
+        size: processes at most.
+    """
+
+    timeout_s: float
+    size: int = PROCESSES
+    _idle: list[Process] = field(default_factory=list)
+    _busy: set[Process] = field(default_factory=set)
+    _slots: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Allow as many functions at once as there may be processes."""
+        self._slots = asyncio.Semaphore(self.size)
+
+    async def run(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """Return the result of a module-level function; if this is cancelled, its process is killed.
+
+        Args:
+            args: can be pickled, as the result can.
+
+        Raises:
+            Exception: what the function raises.
+            TimeoutError: it takes too long.
+            ProcessLost: its process ended without a result.
+        """
+        request = await asyncio.to_thread(pickle.dumps, (function, args, named))
+        async with self._slots, asyncio.timeout(self.timeout_s):
+            answer = await self._answer(request)
+        is_result, value = await asyncio.to_thread(pickle.loads, answer)
+        if is_result:
+            return value  # type: ignore[no-any-return]
+        raise value
+
+    async def _answer(self, request: bytes) -> bytes:
+        idle = self._take_idle()
+        if idle is not None:
+            # An idle process may end by itself, such as for a lack of memory on the machine.
+            with suppress(ProcessLost):
+                return await self._exchange(idle, request)
+        return await self._exchange(await _started(), request)
+
+    def _take_idle(self) -> Process | None:
+        while self._idle:
+            process = self._idle.pop()
+            if process.returncode is None:
+                return process
+        return None
+
+    async def _exchange(self, process: Process, request: bytes) -> bytes:
+        self._busy.add(process)
+        try:
+            answer = await _exchanged(process, request)
+        except BaseException:
+            await _killed(process)
+            raise
+        finally:
+            self._busy.discard(process)
+        self._idle.append(process)
+        return answer
+
+    async def close(self) -> None:
+        """Kill all processes."""
+        await asyncio.gather(*map(_killed, [*self._idle, *self._busy]))
+        self._idle.clear()
+
+
+async def _started() -> Process:
+    command = [sys.executable, "-I", "-c", _CHILD, json.dumps(sys.path)]
+    # In a separate session: Ctrl-C in the terminal ends this process, which then ends that one.
+    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
+
+
+async def _exchanged(process: Process, request: bytes) -> bytes:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(_LENGTH.pack(len(request)) + request)
+        await process.stdin.drain()
+        (length,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
+        return await process.stdout.readexactly(length)
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        raise ProcessLost("the process ended without a result") from error
+
+
+async def _killed(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
+    await asyncio.shield(process.wait())
+
+
+def serve() -> None:
+    """Run the functions that come on standard input, until its end: the body of a process of the pool."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.nice(_NICENESS)
+    _limit_memory()
+    requests = os.fdopen(os.dup(0), "rb")
+    results = os.fdopen(os.dup(1), "wb")
+    # What a function prints must not get among the results.
+    os.dup2(2, 1)
+    while (head := requests.read(_LENGTH.size)) and len(head) == _LENGTH.size:
+        (length,) = _LENGTH.unpack(head)
+        _answer(requests.read(length), results)
+
+
+def _limit_memory() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
+    # macOS refuses a limit of the address space.
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+def _answer(request: bytes, results: BinaryIO) -> None:
+    try:
+        function, args, named = pickle.loads(request)
+        answer = pickle.dumps((True, function(*args, **named)))
+    except MemoryError:
+        # The process is not usable any more: the caller sees it as lost.
+        os._exit(_OUT_OF_MEMORY)
+    # The process edge: each error is returned to the caller.
+    except Exception as error:
+        answer = _of_error(error)
+    results.write(_LENGTH.pack(len(answer)) + answer)
+    results.flush()
+
+
+def _of_error(error: Exception) -> bytes:
+    try:
+        answer = pickle.dumps((False, error))
+        pickle.loads(answer)
+    except Exception:
+        return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
+    return answer
