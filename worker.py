@@ -18,24 +18,21 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from activities.await_store import await_store_activity
-from activities.blobs import blob_activities
 from activities.call_headers import ToolInterceptor
 from activities.call_model import model_activity
 from activities.call_starts import CallStarts
 from activities.call_tool import CallGuards, named_tool_activities
 from activities.compile_plan import CompileScope, compile_activity
-from activities.end_cancelled import end_cancelled
-from activities.find_ended import find_ended
-from activities.load_plan import load_activity
-from activities.load_values import load_values_activity
+from activities.ended_runs import end_cancelled, find_ended
 from activities.maps import map_activities
 from activities.notify import notify_activity
 from activities.parked_calls import ParkedCalls
 from activities.read_model_plan import read_plan_activity
 from activities.result_cache import ResultCache
 from activities.run_region import region_activity
+from activities.store_waits import await_store_activity
 from activities.stored_agents import stored_agent_activity
+from activities.stored_values import blob_activities, load_activity, load_values_activity
 from activities.unknown_tools import unknown_tool_activity
 from activities.values import Values
 from dagwright import __version__
@@ -47,8 +44,8 @@ from dagwright.interfaces.cli.background_settings import serving_beside
 from dagwright.interfaces.cli.edge import guarded, leave
 from dagwright.interfaces.cli.exits import ExitCode
 from dagwright.interfaces.cli.leaving import WayOut, stop_signal
+from dagwright.interfaces.cli.options import PlainHelp
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.plain_help import PlainHelp
 from dagwright.interfaces.cli.worker_health import worker_health
 from dagwright.llm.clients import ModelClients
 from dagwright.logging import configure_logging

@@ -1,8 +1,4 @@
-"""What travels beside the arguments of a tool: the idempotency key, and what only a worker may fill in.
-
-The key and the holes come as activity headers (`dagwright.core.boundary.wire`). Secrets are found here and nowhere
-else; `dagwright.tools.redaction` takes them out again of all that goes back to the server or to the payload store.
-"""
+"""Headers of a tool call (idempotency key, secrets, worker-only values) and the attempt a result comes from."""
 
 import base64
 import hashlib
@@ -16,7 +12,9 @@ from temporalio.activity import Info
 from temporalio.api.common.v1 import Payload
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from dagwright.core.boundary.usage import NONE, Usage
 from dagwright.core.boundary.wire import (
+    DETAIL_USAGE,
     HEADER_ANSWERS,
     HEADER_ATTEMPTS,
     HEADER_CACHE,
@@ -27,15 +25,43 @@ from dagwright.core.boundary.wire import (
     HEADER_MODEL,
     HEADER_OWNER,
     HEADER_WANTED,
+    METADATA_ATTEMPT,
+    METADATA_STARTED_AT,
+    METADATA_USAGE,
 )
 from dagwright.core.expressions.filling import secret_names
 from dagwright.core.expressions.stored_values import Want
 from dagwright.core.model.compiled import wanted_from_json
+from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.planning.model_calls.calls import NOTHING_SET, ModelConfig, model_config_from_json
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import MissingSecret, SecretRefused
 from dagwright.tools.secret_bindings import problem_of_secret
+
+
+def attempt_metadata(info: Info, usage: Usage = NONE) -> dict[str, bytes]:
+    """Returns what the payload of a result says of its attempt; nothing of usage if no model was asked."""
+    metadata = {
+        "encoding": b"json/plain",
+        METADATA_ATTEMPT: str(info.attempt).encode(),
+        METADATA_STARTED_AT: _started_at(info).encode(),
+    }
+    # Asked first whether it is the very one: nearly every call asks no model.
+    if usage is not NONE and usage != NONE:
+        metadata[METADATA_USAGE] = pydantic_core.to_json(usage.to_json())
+    return metadata
+
+
+def attempt_details(info: Info, usage: Usage = NONE) -> dict[str, Any]:
+    """Returns what the details of a failure say of its attempt; nothing of usage if no model was asked."""
+    used = {} if usage == NONE else {DETAIL_USAGE: usage.to_json()}
+    return {"attempt": info.attempt, "started_at": _started_at(info), **used}
+
+
+def _started_at(info: Info) -> str:
+    return format_time(info.started_time.timestamp())
+
 
 _headers: ContextVar[Mapping[str, Payload]] = ContextVar("dagwright_activity_headers")
 

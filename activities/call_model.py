@@ -23,8 +23,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from activities.attempts import attempt_details, attempt_metadata
-from activities.call_headers import given_holes, given_model, wanted_parts
+from activities.call_headers import attempt_details, attempt_metadata, given_holes, given_model, wanted_parts
 from activities.errors import Posture, WorkerStopped, activity_failure_of, posture_of
 from activities.heartbeats import Heartbeats
 from activities.model_asks import ModelAsks, failure_details

@@ -19,10 +19,11 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from activities.attempts import attempt_details, attempt_metadata
 from activities.cached_results import CachedResult, result_key
 from activities.call_headers import (
     allowed_attempts,
+    attempt_details,
+    attempt_metadata,
     cache_seconds,
     call_effects,
     checked_version,

@@ -12,8 +12,7 @@ from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from activities.attempts import attempt_details, attempt_metadata
-from activities.call_headers import given_holes
+from activities.call_headers import attempt_details, attempt_metadata, given_holes
 from activities.errors import Posture, activity_failure_of, posture_of
 from activities.heartbeats import kept_alive
 from activities.values import Values

@@ -20,7 +20,7 @@ from activities.cached_results import CachedResult, from_stored_form, to_stored_
 from activities.look_worth import SLOW_S, LookWorth, call_seconds
 from activities.tool_runs import Outcome
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
-from dagwright.core.model.durations import LONGEST
+from dagwright.core.model.times import LONGEST
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
 from dagwright.tools.code import CodeReader
 

@@ -17,7 +17,7 @@ from activities.call_tool import ToolActivity
 from activities.errors import TOOL_CHANGED
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.wire import ERROR_NOT_STARTED
-from dagwright.core.model.model_tools import AGENT_PREFIX
+from dagwright.core.model.tools import AGENT_PREFIX
 from dagwright.tools import ToolSpec
 from dagwright.tools.errors import ToolsUnreadable
 

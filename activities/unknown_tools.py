@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 
 from activities.stored_agents import AgentMissing
 from dagwright.core.boundary.wire import ERROR_TOOL_MISSING, PAUSED_AS_MISSING
-from dagwright.core.model.model_tools import AGENT_PREFIX
+from dagwright.core.model.tools import AGENT_PREFIX
 from dagwright.server.tool_pauses import pause_call
 
 _LOG = structlog.stdlib.get_logger("activities.unknown_tools")

@@ -15,7 +15,7 @@ from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_va
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from dagwright.core.model.durations import LONGEST
+from dagwright.core.model.times import LONGEST
 from dagwright.planning.model_calls.calls import MODEL_NAME_CHARACTERS
 from dagwright.planning.rounds.rounds import (
     MAX_ROUNDS,
@@ -26,7 +26,7 @@ from dagwright.planning.rounds.rounds import (
     RoundsLimits,
     Synthesis,
 )
-from dagwright.protocol.webhooks import signing_key
+from dagwright.protocol.notifications import signing_key
 from dagwright.store.errors import LocationInvalid
 from dagwright.store.location import parse_location
 

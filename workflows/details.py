@@ -10,7 +10,7 @@ from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import format_time
 from dagwright.core.scheduler.map_batches import items_done
 from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.protocol.feedback import ANYONE
+from dagwright.protocol.command_messages import ANYONE
 
 _MARKS = {
     NodeStatus.COMPLETED: "✅",

@@ -25,8 +25,8 @@ from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.scheduler import NO_ATTEMPT, Scheduler
 from dagwright.protocol.budgets import ABOVE_LOST, BudgetNews, take_news
+from dagwright.protocol.command_messages import awaited
 from dagwright.protocol.commands import Taken
-from dagwright.protocol.feedback import awaited
 from dagwright.protocol.history_limits import HistoryUse, Marks
 from dagwright.protocol.messages import SubPlanEnd
 from dagwright.protocol.outcomes import (

@@ -9,8 +9,8 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 
 from dagwright.core.boundary import wire
+from dagwright.core.boundary.decoding import unpack
 from dagwright.core.boundary.limits import OWN_HEARTBEAT_S, PLAN_STEPS
-from dagwright.core.boundary.packing import unpack
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.protocol.messages import plan_of_pages

@@ -33,7 +33,6 @@ from dagwright.core.validation.inputs import wrong_inputs
 from dagwright.features.commands.steering import standing_notes
 from dagwright.protocol.budgets import BudgetNews, news_of
 from dagwright.protocol.command_handler import is_awaited, refuse_unknown, report_of
-from dagwright.protocol.deadlines import changed_deadline, deadline_of
 from dagwright.protocol.documents import (
     RunFacts,
     chunk_document,
@@ -60,7 +59,7 @@ from dagwright.protocol.outcomes import is_cancellation, is_sub_plan
 from dagwright.protocol.plan_limits import PlanTooLarge
 from dagwright.protocol.query_results import graph_answer, node_answer, status_answer
 from dagwright.protocol.run_snapshot import CarryTooLarge, RunCarry, state_to_text
-from dagwright.protocol.run_start import begin_fork, begin_run, is_by_model, scheduler_of
+from dagwright.protocol.run_start import begin_fork, begin_run, changed_deadline, deadline_of, is_by_model, scheduler_of
 from dagwright.protocol.scheduler_snapshot import carry_of, restore, tasks_in_flight
 from dagwright.protocol.turns import end_of_turn
 from workflows.blobs import TextRefused

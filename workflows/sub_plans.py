@@ -48,11 +48,9 @@ from dagwright.protocol.messages import (
     run_input_to_json,
 )
 from dagwright.protocol.outcomes import ResultInvalid, found_ends, read_sub_plan_end, sub_plan_failure
-from dagwright.protocol.run_attributes import identifying_pairs
+from dagwright.protocol.run_attributes import identifying_pairs, keyword, task_summary
 from dagwright.protocol.run_snapshot import carry_from_json
 from dagwright.protocol.run_start import handed_down
-from dagwright.protocol.summaries import task_summary
-from dagwright.protocol.tags import keyword
 from dagwright.protocol.turns import TurnEnd
 from workflows.calls import RunScope, json_payload, owner_of_run
 from workflows.timers import now_s

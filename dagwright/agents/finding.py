@@ -12,7 +12,7 @@ from dagwright.agents.classes import load_class
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
 from dagwright.agents.tools import agent_tools
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.model_tools import AGENT_PREFIX
+from dagwright.core.model.tools import AGENT_PREFIX
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.spec import ToolSpec
 

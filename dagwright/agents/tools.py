@@ -10,8 +10,7 @@ from dagwright.agents.registry import AgentRegistry
 from dagwright.agents.services import ServiceCall
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
-from dagwright.core.model.model_tools import AGENT_PREFIX
-from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.tools.context import context as current_call
 from dagwright.tools.docstrings import Documentation
 from dagwright.tools.environment import ToolEnvironment

@@ -30,7 +30,7 @@ from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.executions import root_run, run_above
 from dagwright.history.run_reader import RunClosed, RunFeed, RunNotFound, RunView
 from dagwright.protocol.command_handler import ActTaker
-from dagwright.protocol.feedback import may_await
+from dagwright.protocol.command_messages import may_await
 from dagwright.protocol.node_paths import into_sub_plan
 from dagwright.protocol.notes import Notes
 from dagwright.server import Connection

@@ -30,9 +30,9 @@ from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, 
 from dagwright.features.forks.reuse import MOST_KEPT, Kept, KeptBook
 from dagwright.history.map_items import OpenFeed
 from dagwright.history.run_reader import RunNotFound, RunView
-from dagwright.planning.plan_and_execute.forks import without_what_followed
 from dagwright.planning.plan_and_execute.goals import PLAN
-from dagwright.planning.rounds.forks import without_later_rounds
+from dagwright.planning.plan_and_execute.nodes import without_what_followed
+from dagwright.planning.rounds.nodes import without_later_rounds
 from dagwright.protocol.messages import RunInput
 from dagwright.protocol.run_snapshot import RunCarry, carry_to_json, pieces_of, state_to_text
 from dagwright.protocol.scheduler_snapshot import carry_of

@@ -27,10 +27,9 @@ from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, WORKFLOW_TASK_S, s
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import Policy, default_policy
 from dagwright.core.model.states import RunStatus
-from dagwright.history.cancelled_runs import read_recorded_document
+from dagwright.history.closing_event import closing_document, read_recorded_document
 from dagwright.history.hydration import error_with_inner_nodes, full_document, restored_document, stored_text
 from dagwright.history.map_items import view_of_item
-from dagwright.history.result_document import closing_document
 from dagwright.history.run_reader import RunFeed, RunNotFound, RunView, tools_of
 from dagwright.history.run_subscriptions import RunFeeds
 from dagwright.history.token_streams import AnswerTexts
@@ -39,8 +38,7 @@ from dagwright.plans.pages import made_to_travel
 from dagwright.protocol.documents import nodes_ended
 from dagwright.protocol.failures import NODE_FAILED, run_error_of
 from dagwright.protocol.messages import RunInput, run_input_to_json
-from dagwright.protocol.run_attributes import attributes_at_start
-from dagwright.protocol.tags import tags_in
+from dagwright.protocol.run_attributes import attributes_at_start, tags_in
 from dagwright.server import Connection
 from dagwright.server.tool_pauses import Parked, parked_tools
 from dagwright.settings import Settings

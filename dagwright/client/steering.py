@@ -24,15 +24,13 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import PlanInvalid, Problem
-from dagwright.core.model.model_tools import AGENT_PREFIX
-from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.features.commands.plan_edits import extension_of
 from dagwright.features.commands.sent_tools import tools_to_json
 from dagwright.history.run_reader import RunClosed, RunFeed, RunNotFound, RunView
-from dagwright.protocol.actor import by_from_json
+from dagwright.protocol.command_messages import MESSAGE_BYTES, by_from_json
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import MessageInvalid
-from dagwright.protocol.node_commands import MESSAGE_BYTES
 from dagwright.server import Connection
 
 _NO_RUN = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)

@@ -13,10 +13,10 @@ from dagwright.client.sessions import Busy, PreparedTurn, Sessions
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.validation.workers import workers_among
 from dagwright.planner import Asked, RoundsAsked, prepare_goal, prepare_rounds
+from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.model_calls.calls import ModelConfig
 from dagwright.planning.plan_and_execute.goals import Profile, context_from_json
 from dagwright.planning.rounds.rounds import RoundsLimits, Synthesis
-from dagwright.planning.sessions.conversation import TurnSummary
 from dagwright.protocol.sessions import Session
 from dagwright.toolset.toolset import Toolset
 

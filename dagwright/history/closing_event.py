@@ -1,17 +1,83 @@
-"""What the last event of a history tells of a run, and what a failed workflow task does."""
+"""The closing event of a run and the result document in it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.client import Client
 from temporalio.converter import DataConverter
 
+from dagwright.core.boundary.wire import ACTIVITY_END_CANCELLED
+from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.history.result_document import all_records, take_written
+from dagwright.protocol.messages import MessageInvalid, read_message
+
+_LOCAL_ACTIVITY = "core_local_activity"
+"""Name that the SDK gives the markers of local activities."""
+
+
+def closing_document(event: HistoryEvent) -> dict[str, Any] | None:
+    """Returns the document that a run wrote into its last event; `None` if it wrote none."""
+    if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+        payloads = event.workflow_execution_completed_event_attributes.result.payloads
+    else:
+        failure = event.workflow_execution_failed_event_attributes.failure
+        payloads = failure.application_failure_info.details.payloads
+    try:
+        document = read_message(payloads[0]) if payloads else None
+    except MessageInvalid:
+        return None
+    return document if isinstance(document, dict) and "nodes" in document else None
+
+
+def recorded_document(event: HistoryEvent) -> dict[str, Any] | None:
+    """Return the document that a cancelled run recorded in a marker; `None` if the event is another one."""
+    marker = event.marker_recorded_event_attributes
+    if marker.marker_name != _LOCAL_ACTIVITY or "result" not in marker.details:
+        return None
+    try:
+        call = read_message(marker.details["data"].payloads[0])
+        document = read_message(marker.details["result"].payloads[0])
+    except (MessageInvalid, IndexError):
+        return None
+    is_ours = isinstance(call, dict) and call.get("activity_type") == ACTIVITY_END_CANCELLED
+    return document if is_ours and isinstance(document, dict) and "nodes" in document else None
+
+
+def all_records(scheduler: Scheduler) -> Iterator[Record]:
+    """Yields the records of all nodes and items."""
+    for record in scheduler.records:
+        yield record
+        for item in record.items:
+            yield item.record
+
+
+def is_reference(value: Any, *, ref: str) -> bool:
+    """Tells whether a value of a written document stands for one that was too large to write."""
+    return isinstance(value, dict) and value.keys() == {"ref", "bytes", "preview"} and value["ref"] == ref
+
+
+def take_written(record: Record, node: Mapping[str, Any], *, name: str) -> None:
+    """Makes a record say what the run wrote of its node; a large value is only there as a reference, so it stays."""
+    record.status = NodeStatus(node["status"])
+    if is_whole(record.result) and not is_reference(node["result"], ref=f"node:{name}"):
+        record.result = node["result"]
+    record.error = NodeError(**node["error"]) if node["error"] else None
+    record.attempts, record.partial, record.reason = node["attempts"], node["partial"], node["reason"]
+    record.blocked_by, record.message = tuple(node["blocked_by"]), node.get("message")
+    record.started_at, record.ended_at = _seconds(node["started_at"]), _seconds(node["ended_at"])
+
+
+def _seconds(time: str | None) -> float | None:
+    return None if time is None else datetime.fromisoformat(time).timestamp()
+
 
 CLOSED_AS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: None,
@@ -73,3 +139,32 @@ def task_failure(event: HistoryEvent) -> TaskFailure:
     cause = WorkflowTaskFailedCause.Name(failed.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
     words = cause.replace("_", " ").lower()
     return TaskFailure(cause, f"{words}: {failed.failure.message}" if failed.failure.message else words)
+
+
+_PAGE_EVENTS = 20
+"""The marker is one of the last ten events unless signals arrive while the run ends."""
+_MOST_PAGES = 5
+_RPC_TIMEOUT = timedelta(seconds=10)
+
+
+async def read_recorded_document(client: Client, workflow_id: str, run_id: str | None) -> dict[str, Any] | None:
+    """Return the document that a cancelled run recorded; `None` if the end of its history has none.
+
+    Runs of earlier versions, and runs that were cancelled before they started, have none.
+    """
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id or ""),
+        maximum_page_size=_PAGE_EVENTS,
+    )
+    for _ in range(_MOST_PAGES):
+        page = await client.workflow_service.get_workflow_execution_history_reverse(
+            request, retry=True, timeout=_RPC_TIMEOUT
+        )
+        for event in page.history.events:
+            if (document := recorded_document(event)) is not None:
+                return document
+        if not page.next_page_token:
+            return None
+        request.next_page_token = page.next_page_token
+    return None

@@ -21,8 +21,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from dagwright.core.boundary import wire
-from dagwright.core.model.model_tools import AGENT_PREFIX
 from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.tools import AGENT_PREFIX
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.tools.queues import is_queue_of, worker_options
 

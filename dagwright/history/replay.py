@@ -21,11 +21,24 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Through
 from dagwright.core.model.states import STILL_OUTSIDE, NodeStatus
 from dagwright.core.scheduler.scheduler import NO_ATTEMPT, ONE_ATTEMPT, Scheduler
-from dagwright.history.call_events import FailedCall, error_of_call, read_argument
-from dagwright.history.closing_event import CLOSED_AS, TaskFailure, closing_error, end_nodes, task_failure
-from dagwright.history.result_document import closing_document, recorded_document
-from dagwright.history.start_events import LOAD_PLAN, PREPARING, Beginning
-from dagwright.history.sub_plan_events import sub_plan_end_of
+from dagwright.history.closing_event import (
+    CLOSED_AS,
+    TaskFailure,
+    closing_document,
+    closing_error,
+    end_nodes,
+    recorded_document,
+    task_failure,
+)
+from dagwright.history.events import (
+    LOAD_PLAN,
+    PREPARING,
+    Beginning,
+    FailedCall,
+    error_of_call,
+    read_argument,
+    sub_plan_end_of,
+)
 from dagwright.history.task_batches import Batch, Batches
 from dagwright.protocol import budgets
 from dagwright.protocol.budgets import BudgetNews

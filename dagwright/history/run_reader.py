@@ -23,6 +23,7 @@ from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.steering import standing_notes
 from dagwright.features.compensation.compensation import undo_counts
+from dagwright.history.closing_event import is_reference
 from dagwright.history.executions import BEGINNING, Offset, executions_of, root_run, run_above
 from dagwright.history.pending_activities import (
     PendingCall,
@@ -36,7 +37,6 @@ from dagwright.history.pending_activities import (
 from dagwright.history.queues import NOTES_OF_WAITING, OpenCall, held_notes, notes_of, reason_of, unserved
 from dagwright.history.reader import LOST_SERVER_S, HistoryReader, TaskState, begun_in, states_of
 from dagwright.history.replay import Projection
-from dagwright.history.result_document import is_reference
 from dagwright.protocol.command_handler import Read
 from dagwright.protocol.documents import (
     RunFacts,

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from dagwright.core.model.errors import Problem
 from dagwright.planner.catalogue import Catalogue, cut
+from dagwright.planning.conversation import TURNS_TOLD
 from dagwright.planning.model_calls.calls import Message, system, user
 from dagwright.planning.model_calls.messages import json_line
 from dagwright.planning.plan_and_execute.goals import Profile
-from dagwright.planning.sessions.conversation import TURNS_TOLD
 
 TURN_CHARACTERS = 1_000
 NEWEST_TURN_CHARACTERS = 10_000

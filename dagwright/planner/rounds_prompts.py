@@ -9,10 +9,10 @@ from typing import Any
 
 from dagwright.core.validation.workers import Worker
 from dagwright.planner.catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_told, cut, fitting
+from dagwright.planning.conversation import TurnSummary, turns_told
 from dagwright.planning.model_calls.calls import Message, system, user
 from dagwright.planning.model_calls.messages import json_line
 from dagwright.planning.rounds.rounds import Synthesis
-from dagwright.planning.sessions.conversation import TurnSummary, turns_told
 
 NEWEST_TURN_CHARACTERS = 10_000
 """Of the newest turn, which the question may be about: room for all that a session tells of its answer."""

@@ -7,19 +7,18 @@ from typing import Any
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES, summary_of
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.durations import parse_duration
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
-from dagwright.core.model.model_tools import ROUNDS_KIND
-from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.times import parse_duration
+from dagwright.core.model.tools import ROUNDS_KIND, ToolDeclaration
 from dagwright.core.validation.workers import WorkersRefused, check_workers, workers_among
 from dagwright.planner.goals import GoalRefused, checked_goal
 from dagwright.planner.reading import tools_told
 from dagwright.planner.rounds_prompts import ANSWER_PROMPT, intention_messages, planner_prompt, registry_of
 from dagwright.planner.rounds_schema import rounds_schema
+from dagwright.planning.conversation import TurnSummary, turns_from_json, turns_told
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
 from dagwright.planning.rounds.nodes import rounds_plan
 from dagwright.planning.rounds.rounds import Rounds, RoundsLimits, checked_max_rounds, checked_synthesis
-from dagwright.planning.sessions.conversation import TurnSummary, turns_from_json, turns_told
 from dagwright.protocol.documents import encoded_size
 
 ROUNDS_PROFILE = ROUNDS_KIND

@@ -9,7 +9,7 @@ from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.model_tools import AGENT_KIND, GOAL_KIND, ROUNDS_KIND
+from dagwright.core.model.tools import AGENT_KIND, GOAL_KIND, ROUNDS_KIND
 from dagwright.core.validation.model_policy import policy_of_pursuit
 from dagwright.features.plan_extension.extender import Pursuit
 from dagwright.planning.agent_loop.loop import AgentPursuit

@@ -18,9 +18,8 @@ from dagwright.core.model.agents import tool_of_agent
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import MAX_PROBLEMS, Note, PlanInvalid, Problem, pointer
-from dagwright.core.model.model_tools import AGENT_PREFIX
 from dagwright.core.model.policy import LETTING_INLINE, REFUSED_INLINE, Policy
-from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.flow_checks import flow_problems, misspelt_keywords, undeclared_inputs
 from dagwright.core.validation.inputs import missing_inputs, wrong_inputs

@@ -12,11 +12,11 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.requests import Through
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.feedback.answer_reading import EARLY_ANSWERS
+from dagwright.protocol.command_messages import TAKE_ANYTHING
 from dagwright.protocol.commands import PLAIN_CANCEL, Act, Taken, is_act, read_act, refusal_of_act, take_act
 from dagwright.protocol.messages import MessageInvalid, SubPlanEnd, sub_plan_end_from_json
 from dagwright.protocol.notes import Notes
 from dagwright.protocol.outcomes import sub_plan_task
-from dagwright.protocol.run_commands import TAKE_ANYTHING
 
 Read = Callable[[], Any]
 """Returns the JSON value of a message, or raises `MessageInvalid`."""

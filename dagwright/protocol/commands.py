@@ -14,11 +14,16 @@ from dagwright.core.model.actor import NOBODY
 from dagwright.core.model.requests import Feedback, Through
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.steering import take
-from dagwright.protocol.feedback import feedback_from_json, feedback_to_json
-from dagwright.protocol.node_commands import Steered, steered_from_json
+from dagwright.protocol.command_messages import (
+    RUN_MESSAGES,
+    Steered,
+    cancelled_by,
+    feedback_from_json,
+    feedback_to_json,
+    steered_from_json,
+)
 from dagwright.protocol.node_paths import way_down
 from dagwright.protocol.planned_nodes import planned_from_json
-from dagwright.protocol.run_commands import RUN_MESSAGES, cancelled_by
 
 Done = Callable[[Scheduler, float], str | None]
 """Does something to a scheduler at a time, or returns why not."""

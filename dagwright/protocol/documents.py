@@ -20,9 +20,8 @@ from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.compensation.compensation import STANDS, told_of_undoing, undone_by
 from dagwright.features.lookups.lookups import bindings
 from dagwright.features.lookups.places import lookup_errors
-from dagwright.planning.rounds.documents import rounds_document, rounds_in_short
-from dagwright.planning.rounds.graph import groups_of
-from dagwright.planning.sessions.names import names_set
+from dagwright.planning.conversation import names_set
+from dagwright.planning.rounds.documents import groups_of, rounds_document, rounds_in_short
 from dagwright.protocol.failures import FIRST_FAILED
 from dagwright.protocol.lineage import seen_of_run
 

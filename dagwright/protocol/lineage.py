@@ -8,8 +8,8 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.lineage import NOTHING, Seen, seen_from_json
-from dagwright.core.model.model_tools import AGENT_KIND, MODEL_TOOL
 from dagwright.core.model.states import Record
+from dagwright.core.model.tools import AGENT_KIND, MODEL_TOOL
 from dagwright.core.scheduler.scheduler import Scheduler
 
 

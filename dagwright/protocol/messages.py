@@ -16,11 +16,11 @@ from dagwright.core.boundary.usage import NONE, Usage, told_agents, told_usage
 from dagwright.core.expressions.references import Lookup, suggestion
 from dagwright.core.expressions.value_refs import unfilled_from_json, unfilled_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
-from dagwright.core.model.durations import parse_duration
 from dagwright.core.model.errors import Problem, pointer
 from dagwright.core.model.lineage import NOTHING as NOTHING_SEEN
 from dagwright.core.model.lineage import Seen
 from dagwright.core.model.policy import Policy, policy_from_json
+from dagwright.core.model.times import parse_duration
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.features.budgets.budget import budget_of_options, options_to_json
 from dagwright.features.lookups.lookups import bound_from_json, bound_to_json

@@ -53,7 +53,6 @@ from dagwright.core.scheduler.scheduler import NO_ATTEMPT, Scheduler
 from dagwright.features.feedback.asking import Raised
 from dagwright.features.regions.batches import SliceTooLarge, encode_slice, take_slice
 from dagwright.features.regions.offloaded_batches import encode_inner_slice, take_inner_slice
-from dagwright.protocol.call_limits import options_problem
 from dagwright.protocol.lineage import seen_of_metadata, told_seen
 from dagwright.protocol.map_batch_runs import chunk_end_from_json, chunk_run_input
 from dagwright.protocol.messages import (
@@ -63,6 +62,7 @@ from dagwright.protocol.messages import (
     run_input_to_json,
     sub_plan_end_from_json,
 )
+from dagwright.protocol.plan_limits import options_problem
 
 _UNDECLARED = ToolDeclaration(name="")
 

@@ -20,8 +20,8 @@ from dagwright.features.commands.edit_checks import growth_of
 from dagwright.features.commands.steering import Act, Written, refusal_of_run
 from dagwright.planning.plan_and_execute.goals import PLAN, own_id
 from dagwright.planning.plan_and_execute.loop import GoalPursuit
+from dagwright.protocol.command_messages import MESSAGE_BYTES, Steered
 from dagwright.protocol.messages import MessageInvalid
-from dagwright.protocol.node_commands import MESSAGE_BYTES, Steered
 
 _ID_BYTES = 2_000
 

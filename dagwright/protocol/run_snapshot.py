@@ -11,7 +11,7 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.packing import UNPACKED_LIMIT_BYTES, packed_text, unpacked_text
+from dagwright.core.boundary.decoding import UNPACKED_LIMIT_BYTES, packed_text, unpacked_text
 
 PIECE_CHARACTERS = 1_000_000
 """Characters of one piece in the store: half of what an activity may be given."""

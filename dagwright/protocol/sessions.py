@@ -15,7 +15,7 @@ from dagwright.core.boundary.limits import cut_text
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
-from dagwright.planning.sessions.conversation import TurnSummary
+from dagwright.planning.conversation import TurnSummary
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import TurnPlace
 from dagwright.protocol.turn_summaries import place_from_json, response_of, shortened

@@ -10,17 +10,16 @@ from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES
-from dagwright.core.model.model_tools import PLAN_READER
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.core.model.tools import PLAN_READER
 from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.planning.sessions.names import identified, is_session_name, one_line
-from dagwright.protocol.call_limits import is_queue
+from dagwright.planning.conversation import identified, is_session_name, one_line
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.failures import FROM_NODES
 from dagwright.protocol.messages import MessageInvalid
-from dagwright.protocol.turn_summaries import place_from_json, place_of, response_of
-from dagwright.protocol.turn_text import done_words
+from dagwright.protocol.plan_limits import is_queue
+from dagwright.protocol.turn_summaries import done_words, place_from_json, place_of, response_of
 
 TURN_BYTES = 1_000_000
 """Encoded message that starts a turn. It stands in history twice, and one workflow task may send 4 MB."""

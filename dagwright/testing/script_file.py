@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from dagwright.core.model.durations import parse_duration
+from dagwright.core.model.times import parse_duration
 from dagwright.testing.answers import (
     Answer,
     Completion,

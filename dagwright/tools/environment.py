@@ -1,12 +1,43 @@
-"""What tools get from the settings, without reading the environment themselves."""
+"""What tools get from the settings, and what the tools of a process keep between calls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from dagwright.tools.kept import Kept
 from dagwright.tools.protected_paths import NOTHING_PROTECTED, ProtectedPaths
 from dagwright.tools.secret_bindings import BindingOf, unbound
+
+
+class Closes(Protocol):
+    """What can be closed."""
+
+    async def close(self) -> None: ...
+
+
+T = TypeVar("T", bound=Closes)
+
+
+class Kept:
+    """Things that are made by the first call that wants them, used by all, and closed when the process ends.
+
+    It is of one event loop: a tool that is no `async def` runs in a thread, and may not use it.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[Callable[[], Any], Any] = {}
+
+    def get(self, make: Callable[[], T]) -> T:
+        """Returns what `make` has made, by the first call that named it."""
+        if make not in self._made:
+            self._made[make] = make()
+        found: T = self._made[make]
+        return found
+
+    async def close(self) -> None:
+        """Closes everything, the newest first; what is wanted after that is made anew."""
+        while self._made:
+            await self._made.popitem()[1].close()
 
 
 def no_secret(name: str) -> str | None:  # noqa: ARG001 - the signature of a source of secrets

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S
-from dagwright.core.model.durations import LONGEST, parse_duration
+from dagwright.core.model.times import LONGEST, parse_duration
 from dagwright.core.model.tools import Effects, ToolDeclaration, problem_of_rule
 from dagwright.core.model.worker_cards import WorkerCard
 from dagwright.tools.docstrings import documentation_of

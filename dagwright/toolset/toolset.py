@@ -18,8 +18,8 @@ from dagwright.entities.onboarding import onboarding_tools
 from dagwright.llm.client import Endpoint
 from dagwright.llm.clients import ModelSetup
 from dagwright.planning.rounds.rounds import RoundsLimits
-from dagwright.protocol.call_limits import is_queue
-from dagwright.protocol.webhooks import Hook, signing_key
+from dagwright.protocol.notifications import Hook, signing_key
+from dagwright.protocol.plan_limits import is_queue
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
 from dagwright.tools import ToolRegistry, ToolsUnreadable, load_tools

@@ -9,8 +9,8 @@ from temporalio.client import Client, WorkflowHistory
 from dagwright.core.boundary import wire
 from dagwright.core.expressions.stored_values import Unfilled
 from dagwright.core.expressions.value_refs import with_shown
+from dagwright.history.closing_event import is_reference
 from dagwright.history.replay import Projection
-from dagwright.history.result_document import is_reference
 from dagwright.history.run_reader import RunFeed
 from dagwright.interfaces.cli.drawing import mermaid, svg
 from dagwright.protocol.conversion import data_converter

@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dagwright.core.model.durations import parse_duration
+from dagwright.core.model.times import parse_duration
 from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
 
 _PARTS = st.sampled_from(["", ".5", ".05", ".001", ".999", ".123"])

@@ -10,8 +10,8 @@ from temporalio.client import WorkflowHistory
 from temporalio.workflow import NondeterminismError
 
 from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.history.closing_event import recorded_document
 from dagwright.history.replay import Projection
-from dagwright.history.result_document import recorded_document
 from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.documents import RunFacts, compact_value, counted_document, result_document
 from dagwright.protocol.run_snapshot import state_from_text

@@ -10,7 +10,7 @@ from typing import Any
 from temporalio.client import Client
 
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.model_tools import GOAL_KIND
+from dagwright.core.model.tools import GOAL_KIND
 from dagwright.history.run_reader import RunFeed
 from dagwright.planner import Asked, prepare_goal
 from dagwright.protocol.documents import compact_value

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from temporalio.client import Client
 
 from dagwright.planner import RoundsAsked, prepare_rounds
-from dagwright.planning.sessions.conversation import TurnSummary
+from dagwright.planning.conversation import TurnSummary
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, json_text, read_script, step
 from dagwright.testing.script import Step

@@ -18,11 +18,11 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import TypedSearchAttributes
 
-from activities.find_ended import _end_of
+from activities.ended_runs import _end_of
 from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary, owner_in
 from dagwright.client.runs import HISTORIES_AT_ONCE, Runs
 from dagwright.core.boundary import wire
-from dagwright.history.cancelled_runs import read_recorded_document
+from dagwright.history.closing_event import read_recorded_document
 from dagwright.server import Connection, Server
 from dagwright.store import open_store
 

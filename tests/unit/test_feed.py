@@ -21,7 +21,7 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.packing import pack_json
+from dagwright.core.boundary.decoding import pack_json
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.states import STILL_OUTSIDE
 from dagwright.core.scheduler.scheduler import Scheduler

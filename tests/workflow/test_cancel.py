@@ -6,7 +6,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.service import RPCError
 
-from dagwright.history.cancelled_runs import read_recorded_document
+from dagwright.history.closing_event import read_recorded_document
 from dagwright.history.run_reader import RunFeed
 from tests.support.eventually import eventually
 from tests.support.runs import Runs, bare, cancelled, document_of, done, end_of, events_of

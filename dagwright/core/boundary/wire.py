@@ -4,7 +4,7 @@ Other programs (the Temporal UI, clients in other languages, saved histories) ho
 rename here is a break. Names that the core knows too are imported from there.
 """
 
-from dagwright.core.model import model_tools
+from dagwright.core.model import tools
 
 WORKFLOW_RUN_PLAN = "RunPlan"
 WORKFLOW_RUN_AGENT = "RunAgent"
@@ -91,9 +91,9 @@ ACTIVITY_LOAD_VALUES = "load_values"
 """Puts stored values into the arguments of a call to an activity that is not Dagwright's."""
 ACTIVITY_AWAIT_STORE = "await_store"
 """Waits until the payload store answers, for a call that could not be made or whose result could not be stored."""
-ACTIVITY_CALL_MODEL = model_tools.MODEL_TOOL
+ACTIVITY_CALL_MODEL = tools.MODEL_TOOL
 """Asks a model: `dagwright.planning.model_calls.calls`."""
-ACTIVITY_READ_MODEL_PLAN = model_tools.PLAN_READER
+ACTIVITY_READ_MODEL_PLAN = tools.PLAN_READER
 """Makes nodes of what a model wrote: `dagwright.planning.plan_and_execute.goals`."""
 ACTIVITY_NOTIFY = "notify"
 """Tells the hook what happened to the requests of a run."""

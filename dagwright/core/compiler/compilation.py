@@ -15,7 +15,7 @@ from dagwright.core.model.plan import AtLeast, Cache, Human, Node, OnErrorValue
 from dagwright.core.model.tools import Effects, ToolDeclaration, with_undoing
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.human_fields import question_of
-from dagwright.core.validation.node_effects import effects_of_node
+from dagwright.core.validation.node_checks import effects_of_node
 from dagwright.core.validation.node_references import NodeReferences
 from dagwright.features.lookups.lookups import handed_down, with_lookups
 

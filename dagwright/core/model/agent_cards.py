@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 import jsonschema_rs
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from dagwright.core.model.durations import DurationText, parse_duration
+from dagwright.core.model.times import DurationText, parse_duration
 
 AgentType = Literal["llm", "class", "service"]
 FeedbackPolicy = Literal["never", "on_request", "always", "heuristic"]

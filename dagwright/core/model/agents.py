@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.model_tools import AGENT_PREFIX
-from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration
 
 AGENT_TIMEOUT_S = 300.0
 """Of one attempt, where a card names none: an agent may ask a model several times."""

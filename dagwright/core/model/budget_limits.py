@@ -5,7 +5,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, get_args
 
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.durations import LONGEST, parse_duration
+from dagwright.core.model.times import LONGEST, parse_duration
 
 Kind = Literal["tokens", "money", "calls", "nodes", "time"]
 KINDS: Sequence[Kind] = get_args(Kind)

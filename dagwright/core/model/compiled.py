@@ -16,8 +16,15 @@ from typing import Any, Literal, get_args
 from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.core.expressions.stored_values import Want, path_from_json, path_to_json
 from dagwright.core.model.agent_cards import is_inline
-from dagwright.core.model.model_tools import AGENT_KIND, AGENT_PREFIX, GOAL_KIND, ROUNDS_KIND
-from dagwright.core.model.tools import TOLD_FIELDS, Effects, ToolDeclaration
+from dagwright.core.model.tools import (
+    AGENT_KIND,
+    AGENT_PREFIX,
+    GOAL_KIND,
+    ROUNDS_KIND,
+    TOLD_FIELDS,
+    Effects,
+    ToolDeclaration,
+)
 from dagwright.core.model.worker_cards import worker_card_from_json
 
 HolePath = tuple[str | int, ...]

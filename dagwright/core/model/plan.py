@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from dagwright.core.model.agent_cards import InlineAgent
-from dagwright.core.model.durations import parse_duration
+from dagwright.core.model.times import parse_duration
 
 MAX_ID_BYTES = 200
 """Longest node id in UTF-8: the engine makes activity ids of it, which Temporal ends at 1,000 bytes."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import jsonpath
 
-from dagwright.core.model.durations import parse_duration
+from dagwright.core.model.times import parse_duration
 from dagwright.features.lookups.entity_types import jurisdiction_of
 
 KEYWORD: Final = "x-dagwright-text"

@@ -1,8 +1,4 @@
-"""What the plan core knows of a tool: its declaration, without the code behind it.
-
-A declaration is plain JSON-able data, so it can travel with a compiled plan. The code behind a tool lives in
-`dagwright.tools`, or in a worker that may be written in another language.
-"""
+"""Tool declarations: what the core knows of a tool, without the code that runs it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -143,3 +139,16 @@ def parameter_name(key: str, properties: Mapping[str, Any]) -> str:
         return key
     underscored = key.replace("-", "_")
     return underscored if underscored in properties else key
+
+
+MODEL_TOOL = "call_model"
+"""The tool whose every call is one call of a model."""
+PLAN_READER = "read_model_plan"
+"""The tool that reads a plan which a model has written: it asks no model, and that plan has been paid for."""
+PURPOSE_ANSWER = "answer"
+"""Purpose of a call that makes the answer of what there is: a run that finishes makes it, whatever is left."""
+AGENT_PREFIX = "agent."
+"""Begins the name of the tool that an agent is; the name of the agent follows."""
+AGENT_KIND, GOAL_KIND, ROUNDS_KIND = "agent", "goal", "rounds"
+"""Kinds of pursuits: what a plan grows by that is the run of an agent, of a request in words, or of a question that is
+answered in rounds of workers."""

@@ -8,7 +8,7 @@ from dagwright.core.model import graph
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import CYCLE
 from dagwright.core.model.plan import Node
-from dagwright.core.validation.check_report import CheckReport
+from dagwright.core.validation.checked_plan import CheckReport
 from dagwright.core.validation.node_references import NodeReferences
 
 Extra = Mapping[int, Mapping[str, Reference | Lookup]]

@@ -26,11 +26,9 @@ from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.compiled import Hole
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import PlanInvalid, Problem, ProblemList
-from dagwright.core.model.model_tools import AGENT_PREFIX
 from dagwright.core.model.plan import Node, Plan
-from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.validation.check_report import CheckReport
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
+from dagwright.core.validation.checked_plan import Checked, CheckReport
 from dagwright.core.validation.dependency_checks import DependencyChecks, levels, number_nodes
 from dagwright.core.validation.field_problems import read_nodes, read_plan_fields
 from dagwright.core.validation.inputs import schema_of, wrong_defaults, wrong_types

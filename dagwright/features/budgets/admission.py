@@ -17,10 +17,10 @@ from dagwright.core.expressions.value_refs import encode, shown_in_arguments
 from dagwright.core.model.budget_limits import Kind, Limit
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.model_tools import MODEL_TOOL
 from dagwright.core.model.requests import BUDGET, BUDGET_TASK
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import MODEL_TOOL
 from dagwright.core.model.usage import NONE, Usage, usage_from_json
 from dagwright.core.scheduler import map_batches
 from dagwright.core.scheduler.item_book import Place

@@ -30,8 +30,7 @@ from dagwright.core.model.budget_limits import (
     most_of,
 )
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.model_tools import AGENT_PREFIX, MODEL_TOOL, PLAN_READER, PURPOSE_ANSWER
-from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.tools import AGENT_PREFIX, MODEL_TOOL, PLAN_READER, PURPOSE_ANSWER, ToolDeclaration
 from dagwright.core.model.usage import NONE, Usage, usage_from_json
 from dagwright.features.budgets.busy_time import BusyTime, busy_time_from_json
 

@@ -13,10 +13,9 @@ import pydantic_core
 
 from dagwright.core.expressions.compute_budget import WorkBudget
 from dagwright.core.model.errors import PlanInvalid, Problem
-from dagwright.core.model.model_tools import AGENT_PREFIX
 from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS
 from dagwright.core.model.requests import JUDGED_AT_ONCE
-from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.extension_checks import refusal_of_extension, refusal_of_own_ids
 from dagwright.core.scheduler.run_state import RunState

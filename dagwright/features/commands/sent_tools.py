@@ -7,8 +7,14 @@ from typing import Any
 from dagwright.core.model.agent_cards import AgentCard, card_from_json
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.model_tools import AGENT_PREFIX
-from dagwright.core.model.tools import TOLD_FIELDS, Effects, ToolDeclaration, problem_of_rule, with_undoing
+from dagwright.core.model.tools import (
+    AGENT_PREFIX,
+    TOLD_FIELDS,
+    Effects,
+    ToolDeclaration,
+    problem_of_rule,
+    with_undoing,
+)
 from dagwright.core.model.worker_cards import WorkerCard, worker_card_from_json
 
 MAX_TIMEOUT_S = 365 * 86_400.0

@@ -14,7 +14,6 @@ from dagwright.interfaces.cli.edge import guarded, open_standard_streams
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.goal_commands import ask, chat, session
 from dagwright.interfaces.cli.groups import GROUPS
-from dagwright.interfaces.cli.mcp_command import mcp
 from dagwright.interfaces.cli.options import (
     Agents,
     AllOrNothing,
@@ -27,6 +26,7 @@ from dagwright.interfaces.cli.options import (
     Model,
     NoColor,
     Node,
+    PlainHelp,
     Reason,
     RunId,
     Tags,
@@ -35,7 +35,6 @@ from dagwright.interfaces.cli.options import (
     with_queue,
 )
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.plain_help import PlainHelp
 from dagwright.interfaces.cli.requests import (
     AnswerRequest,
     AppendRequest,
@@ -50,7 +49,7 @@ from dagwright.interfaces.cli.requests import (
     RunRequest,
     TermsRequest,
 )
-from dagwright.interfaces.cli.server_commands import serve, up
+from dagwright.interfaces.cli.server_commands import mcp, serve, up
 
 if TYPE_CHECKING:
     from dagwright.settings import Settings

@@ -9,7 +9,7 @@ from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.worker_results import status_shown
 from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.planning.rounds.graph import drawn_needs, groups_of
+from dagwright.planning.rounds.documents import drawn_needs, groups_of
 
 BOXES = 200
 ARROWS = 450

@@ -7,7 +7,7 @@ from contextlib import aclosing, contextmanager, suppress
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from dagwright.client.pending_requests import Asked
+from dagwright.client.answering import Asked
 from dagwright.client.runs import Runs
 from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.history.text_stream import ToldText

@@ -7,7 +7,6 @@ from typing import Any
 from dagwright.client.runs import NO_TERMS, Terms
 from dagwright.client.turns import PreparedRun, PreparedWords, SessionStart, WordsRequest
 from dagwright.history.run_reader import RunView
-from dagwright.interfaces.cli.budgets import read_budget
 from dagwright.interfaces.cli.connecting import command_settings
 from dagwright.interfaces.cli.endings import failure_lines, mend_lines, summary_line, tell_answer
 from dagwright.interfaces.cli.exits import CommandRefused
@@ -20,6 +19,7 @@ from dagwright.interfaces.cli.requests import AskRequest
 from dagwright.interfaces.cli.rounds import ask_in_rounds, prepared_or_refused, prepared_rounds
 from dagwright.interfaces.cli.running import Showing, run_prepared
 from dagwright.interfaces.cli.session_turns import run_in_session
+from dagwright.interfaces.cli.terms import read_budget
 from dagwright.planning.plan_and_execute.goals import context_from_json
 from dagwright.protocol.sessions import Session, session_name
 from dagwright.settings import Settings

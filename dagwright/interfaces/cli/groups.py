@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 from dagwright.interfaces.cli.calling import call
-from dagwright.interfaces.cli.options import Json, NoColor
+from dagwright.interfaces.cli.options import Json, NoColor, PlainHelp
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.plain_help import PlainHelp
 
 entities = typer.Typer(help="The parties that onboarding plans look up.", rich_markup_mode=None)
 store = typer.Typer(help="The store of large values.", rich_markup_mode=None)

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from dagwright.client.feedback import People
 from dagwright.core.boundary import wire
-from dagwright.core.model.durations import parse_duration
-from dagwright.core.model.times import seconds_of
+from dagwright.core.model.times import parse_duration, seconds_of
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.background import STARTING_WORDS, is_worker_starting
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read

@@ -13,8 +13,7 @@ from dagwright.client.graph import GraphListing
 from dagwright.client.node_view import look_at_node
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.client.runs import Runs, open_runs
-from dagwright.core.model.durations import parse_duration
-from dagwright.core.model.times import seconds_of
+from dagwright.core.model.times import parse_duration, seconds_of
 from dagwright.history.explaining import NodeUnknown
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import Farewell, run_async

@@ -1,10 +1,23 @@
-"""Options that several commands have, with their help."""
+"""Options that several commands share, and their help without Python type names."""
 
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from dagwright.tools.references import queue_reference
+
+_TYPE = re.compile(r" <(?:str|list\[str\])>")
+
+
+class PlainHelp(TyperCommand):
+    """A command whose help names values by what they are."""
+
+    def get_help(self, ctx: Any) -> str:
+        # Blanks instead, so that the columns stay where they are.
+        return _TYPE.sub(lambda found: " " * len(found[0]), super().get_help(ctx))
+
 
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout, and nothing else.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Write no colours (as NO_COLOR does).")]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from temporalio.client import Client
 
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.durations import parse_duration
+from dagwright.core.model.times import parse_duration
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import Farewell, run_async

@@ -10,16 +10,15 @@ from dagwright.client.runs import NO_TERMS, Terms
 from dagwright.client.turns import PreparedRun
 from dagwright.core.boundary.limits import NOTES
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.durations import parse_duration
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import default_policy
+from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.written_values import CUT_OFF, Mend, folded
 from dagwright.features.compensation.compensation import notes_of_undoing
 from dagwright.features.explain.plan_text import changes_of, plan_words
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.asking import ask_inputs, ask_leave
-from dagwright.interfaces.cli.budgets import read_budget
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plans import (
@@ -34,6 +33,7 @@ from dagwright.interfaces.cli.plans import (
     typed_inputs,
 )
 from dagwright.interfaces.cli.requests import RunRequest
+from dagwright.interfaces.cli.terms import read_budget
 from dagwright.plans.preparation import (
     check_plan,
     check_written_plan,

@@ -7,7 +7,6 @@ from typing import Any
 from dagwright.client.runs import NO_TERMS, Terms
 from dagwright.client.turns import PreparedRun, PreparedWords, SessionStart, WordsRequest, prepared_words
 from dagwright.history.run_reader import RunView
-from dagwright.interfaces.cli.budgets import read_budget
 from dagwright.interfaces.cli.endings import tell_answer
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.model_needed import model_config, refuse_without_model
@@ -17,6 +16,7 @@ from dagwright.interfaces.cli.preparing import deadline_s_of, seconds_of_option
 from dagwright.interfaces.cli.requests import AskRequest
 from dagwright.interfaces.cli.running import Showing, run_prepared
 from dagwright.interfaces.cli.session_turns import run_in_session
+from dagwright.interfaces.cli.terms import read_budget
 from dagwright.planner import GoalRefused
 from dagwright.protocol.sessions import Session, session_name
 from dagwright.settings import Settings

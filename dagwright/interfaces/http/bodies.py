@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
-from dagwright.core.model.durations import parse_duration
+from dagwright.core.model.times import parse_duration
 from dagwright.dialects.json_reader import MAX_DEPTH, depth_of
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.headers import header_text
 from dagwright.planning.model_calls.calls import MODEL_NAME_CHARACTERS
 from dagwright.planning.rounds.rounds import SYNTHESES, Synthesis, checked_max_rounds, checked_synthesis
-from dagwright.protocol.tags import METADATA, TagsInvalid, checked_tags
+from dagwright.protocol.run_attributes import METADATA, TagsInvalid, checked_tags
 
 JsonObject = dict[str, Any]
 JsonObjects = Annotated[list[JsonObject], Field(fail_fast=True)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from dagwright.interfaces.http.bodies import ChatMessage, json_of
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.planning.sessions.conversation import TURNS_TOLD, TurnSummary
+from dagwright.planning.conversation import TURNS_TOLD, TurnSummary
 from dagwright.protocol.turn_summaries import OLDER_RESPONSE_BYTES, cut_inside, shortened
 
 ANSWER_FUNCTION = "answer_feedback"

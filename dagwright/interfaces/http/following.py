@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from dagwright.client.answering import Asked
 from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest
-from dagwright.client.pending_requests import Asked
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.usage import NONE, Usage

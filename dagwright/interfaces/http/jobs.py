@@ -25,8 +25,8 @@ from dagwright.interfaces.http.following import headers_of_run
 from dagwright.interfaces.http.starts import Job, Prepare, Starting
 from dagwright.interfaces.http.structured_output import OutputForm
 from dagwright.interfaces.http.targets import Target
+from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
-from dagwright.planning.sessions.conversation import TurnSummary
 from dagwright.plans.preparation import check_plan, prepare_plan, prepare_to_ask, unused_inputs
 from dagwright.plans.templates import Template
 from dagwright.protocol.sessions import Session

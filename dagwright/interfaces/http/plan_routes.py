@@ -35,7 +35,7 @@ from dagwright.interfaces.http.targets import refuse_broken
 from dagwright.plans.posted import PreparedPlan, RefusedPlan, check_posted, compiled_to_ask, prepare_posted
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template
-from dagwright.protocol.node_commands import MESSAGE_BYTES
+from dagwright.protocol.command_messages import MESSAGE_BYTES
 
 router = APIRouter(tags=["plans"], route_class=JsonRoute)
 Key = Annotated[str | None, Header(alias="Idempotency-Key", description="Sent twice, it is one run.")]

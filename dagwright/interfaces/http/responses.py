@@ -64,8 +64,8 @@ from dagwright.interfaces.http.streams import NOTHING_MORE, Events, event, strea
 from dagwright.interfaces.http.structured_output import output_form_of
 from dagwright.interfaces.http.targets import target_of
 from dagwright.interfaces.http.telling import Telling, unless_over
+from dagwright.planning.conversation import TURNS_TOLD, TurnSummary
 from dagwright.planning.model_calls.failures import ModelFailure
-from dagwright.planning.sessions.conversation import TURNS_TOLD, TurnSummary
 
 router = APIRouter(tags=["responses"], route_class=JsonRoute)
 CANCEL_S = 5.0

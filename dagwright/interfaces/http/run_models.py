@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from dagwright.interfaces.http.event_models import NodeFacts, RunError, reference_to
 from dagwright.interfaces.http.headers import header_descriptions
-from dagwright.protocol.actor import NAME_CHARACTERS, WORDS_CHARACTERS
+from dagwright.protocol.command_messages import NAME_CHARACTERS, WORDS_CHARACTERS
 
 JsonObject = dict[str, Any]
 MetadataField = Annotated[JsonObject, WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}})]

@@ -13,8 +13,8 @@ from typing import Any
 import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
+from dagwright.client.answering import Asked
 from dagwright.client.feedback import Answer, AnswerRefused
-from dagwright.client.pending_requests import Asked
 from dagwright.client.runs import Runs
 from dagwright.core.model.states import RunStatus
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView

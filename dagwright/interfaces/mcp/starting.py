@@ -12,9 +12,9 @@ from dagwright.client.runs import NO_TERMS, IdInUse, IdInvalid, Origin, Runs, St
 from dagwright.client.sessions import Sessions, TurnNotTaken
 from dagwright.client.turns import SessionStart, WordsRequest, prepared_words, start_turn
 from dagwright.core.model.compiled import CompiledPlan, first_of_model
-from dagwright.core.model.durations import parse_duration
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import Policy
+from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.model_policy import model_policy
 from dagwright.features.explain.plan_text import changes_of

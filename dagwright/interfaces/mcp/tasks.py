@@ -15,8 +15,8 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
+from dagwright.client.answering import Asked
 from dagwright.client.feedback import AnswerRefused
-from dagwright.client.pending_requests import Asked
 from dagwright.client.runs import Runs
 from dagwright.client.steering import Steering
 from dagwright.core.model.times import format_time

@@ -12,8 +12,7 @@ from typing import Any, get_args
 from dagwright.core.expressions.references import Placeholder, ResultOf
 from dagwright.core.model.agent_cards import FeedbackPolicy
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, tool_from_json, tool_to_json
-from dagwright.core.model.model_tools import AGENT_KIND
-from dagwright.core.model.tools import TOLD_FIELDS, ToolDeclaration
+from dagwright.core.model.tools import AGENT_KIND, TOLD_FIELDS, ToolDeclaration
 from dagwright.core.validation.model_policy import POLICY, model_policy
 from dagwright.planning.model_calls.calls import (
     CallLabels,

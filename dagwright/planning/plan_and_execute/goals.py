@@ -16,8 +16,7 @@ from dagwright.core.model.compiled import (
     tool_of,
     tool_to_json,
 )
-from dagwright.core.model.model_tools import GOAL_KIND
-from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.tools import GOAL_KIND, Effects, ToolDeclaration
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
 
 PLAN, READ, APPROVE, ANSWER = "plan", "read", "approve", "answer"

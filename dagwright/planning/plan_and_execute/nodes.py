@@ -1,9 +1,6 @@
-"""The nodes that a run for a request adds by itself: the call that plans, what reads the plan, and what both are told.
+"""Nodes that plan-and-execute adds: the planning call, the reader of its plan, the answer."""
 
-Replay: ids, order and content of the nodes are part of the history of a run.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +10,7 @@ from dagwright.core.validation.model_policy import POLICY, intents_policy, model
 from dagwright.planning.model_calls.calls import CallLabels, Message, ModelCall, ModelRequest, OutputSchema, Planning
 from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
 from dagwright.planning.model_calls.responses import ACCEPTED
-from dagwright.planning.plan_and_execute.goals import PLAN, READ, READ_MODEL_PLAN, Goal
+from dagwright.planning.plan_and_execute.goals import ANSWER, PLAN, READ, READ_MODEL_PLAN, Goal, goal_from_json, own_id
 from dagwright.planning.plan_and_execute.replan_context import SoFar
 
 
@@ -119,3 +116,26 @@ def output_of_plan(goal: Goal, read_id: str) -> tuple[Any, Sequence[Hole]] | Non
     if not goal.ends_with_plan:
         return None
     return None, (((), (ResultOf(read_id, "result", ("plan",)),)),)
+
+
+def without_what_followed(plan: CompiledPlan, rerun: Collection[str]) -> CompiledPlan:
+    """Returns the plan of a run without what it has added behind the first of its own nodes that is done again.
+
+    Args:
+        plan: of a run, as far as it has grown; one that pursues something else stays as it is.
+        rerun: ids of the nodes that a fork does again.
+    """
+    if not plan.has_planner:
+        return plan
+    own = [own_id(node.id) for node in plan.nodes]
+    again = [number for number, node in enumerate(plan.nodes) if node.id in rerun and own[number] is not None]
+    if not again:
+        return plan
+    # A call that plans is of no use without what reads its answer.
+    reads = [number for number, name in enumerate(own) if name == READ]
+    count = max(again[0], *(number for number in reads if number <= again[0] + 1)) + 1
+    if ANSWER in own[:count]:
+        return replace(plan, nodes=plan.nodes[:count])
+    last = plan.nodes[max(number for number in reads if number < count)].id
+    output, holes = output_of_plan(goal_from_json(plan.pursuit), last) or (None, ())
+    return replace(plan, nodes=plan.nodes[:count], output=output, output_holes=holes)

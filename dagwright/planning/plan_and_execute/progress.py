@@ -15,8 +15,8 @@ from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import Want
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, Hole
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.model_tools import PURPOSE_ANSWER
 from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.tools import PURPOSE_ANSWER
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.extension_checks import free_id
 from dagwright.core.scheduler.run_state import RunState

@@ -1,10 +1,4 @@
-"""The rounds of a run as documents show them: how far it has come, each sub-goal, and what each round brought.
-
-The names of the fields are those in which the design of such planners writes its state, sub-goals and results.
-
-Of all that only a bounded part stands in it, as it is written into the end of the run: what a sub-goal put out stands
-in full at its node.
-"""
+"""Rounds in the documents and the graph of a run: progress, sub-goals, and the results of each round."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +8,7 @@ import pydantic_core
 
 from dagwright.core.boundary.limits import cut_text
 from dagwright.core.expressions.stored_values import is_whole
+from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX, worker_result_of
 from dagwright.core.scheduler.run_state import RunState
@@ -22,10 +17,44 @@ from dagwright.features.plan_extension.extender import GivenUp
 from dagwright.planning.model_calls.responses import told_answer
 from dagwright.planning.rounds.loop import RoundsPursuit, why_stopped
 from dagwright.planning.rounds.nodes import is_answered
-from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN, Rounds
+from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN, Rounds, is_own
 from dagwright.planning.rounds.state import RoundsSoFar, SubGoalProgress
 from dagwright.planning.rounds.state_text import in_short
 from dagwright.planning.rounds.sub_goals import inputs_to_json
+
+
+def groups_of(scheduler: Scheduler) -> Mapping[str, str]:
+    """Returns the group of each node of a run that answers a question in rounds; nothing of any other run.
+
+    Returns:
+        id of a node -> `round 1`; what puts the question into words, and what answers it, is of no round.
+    """
+    pursuit = scheduler.pursuit
+    if not isinstance(pursuit, RoundsPursuit):
+        return {}
+    run = RoundsSoFar(scheduler, pursuit.rounds)
+    try:
+        rounds = {call.node.id: call.round for call in run.calls}
+        rounds |= {node.id: number for number, node, _ in run.tries}
+    except GivenUp:
+        # Something else stands where an answer of the planner should; the run has ended by that.
+        return {}
+    return {node: f"round {number}" for node, number in rounds.items()}
+
+
+def drawn_needs(scheduler: Scheduler, node: CompiledNode) -> Sequence[int]:
+    """Returns the numbers of the nodes from which an edge is drawn to a node of a question in rounds.
+
+    To a sub-goal they lead from those whose slots it gets, to a call of the planner from the one before.
+    """
+    nodes = scheduler.plan.nodes
+    needed = scheduler.needed_by(node)
+    if node.is_worker:
+        return [number for number in needed if nodes[number].is_worker or not is_own(nodes[number].id)]
+    if node.id.partition("#")[0] == PLAN:
+        return [number for number in needed if not nodes[number].is_worker]
+    return needed
+
 
 PHASES = ("idle", "planning", "executing", "joining", "done", "failed")
 _SUB_GOALS_BYTES = 192 * 1024

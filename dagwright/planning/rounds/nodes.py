@@ -1,17 +1,13 @@
-"""The nodes of a run that answers a question in rounds: calls of the planner, of workers, and the one that answers.
+"""Nodes of a run in rounds: calls of the planner, of worker tools, and of the model that answers."""
 
-Replay: ids, order and content of the nodes are part of the history of a run.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dagwright.core.expressions.references import Part, Placeholder, ResultOf
 from dagwright.core.expressions.stored_values import StoredValue, Want
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, Join, RetryRule
-from dagwright.core.model.model_tools import PURPOSE_ANSWER, ROUNDS_KIND
-from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.tools import PURPOSE_ANSWER, ROUNDS_KIND, Effects, ToolDeclaration
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.model_policy import POLICY, model_policy
@@ -26,7 +22,7 @@ from dagwright.planning.model_calls.calls import (
 )
 from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
 from dagwright.planning.model_calls.responses import READ
-from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, Rounds
+from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, Rounds, is_own
 from dagwright.planning.rounds.state import PlannerCall, RoundsSoFar
 from dagwright.planning.rounds.sub_goals import Input, InputRef, KnownSubGoal, PlannedSubGoal, RoundContext, refs_of
 
@@ -277,3 +273,24 @@ def output_without_answer(inputs: Mapping[str, Input]) -> Output:
         for ref in refs_of(given):
             parts += ["\n\n" if parts else "", _slot(ref)]
     return None, (((), tuple(parts)),)
+
+
+def without_later_rounds(plan: CompiledPlan, rerun: Collection[str]) -> CompiledPlan:
+    """Returns the plan of a run without the calls of the planner that follow what is done again, and all behind them.
+
+    Args:
+        plan: of a run, as far as it has grown; one that pursues something else stays as it is.
+        rerun: ids of the nodes that a fork does again.
+    """
+    if not plan.asks_nobody:
+        return plan
+    own = [node.id.partition("#")[0] if is_own(node.id) else None for node in plan.nodes]
+    again = [number for number, node in enumerate(plan.nodes) if node.id in rerun and own[number] is not None]
+    if not again:
+        return plan
+    calls = [number for number, name in enumerate(own) if name == PLAN]
+    # A call that is made again is kept itself, and so is the first one behind the intention.
+    least = 1 if own[again[0]] == INTENTION else again[0]
+    kept = least + 1 if own[least] == PLAN else next((call for call in calls if call > least), len(plan.nodes))
+    value, holes = OUTPUT_BEFORE
+    return replace(plan, nodes=plan.nodes[:kept], output=value, output_holes=holes)

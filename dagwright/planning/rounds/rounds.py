@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from dagwright.core.model.model_tools import ROUNDS_KIND
+from dagwright.core.model.tools import ROUNDS_KIND
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
+from dagwright.planning.conversation import TurnSummary, turns_from_json
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
-from dagwright.planning.sessions.conversation import TurnSummary, turns_from_json
 
 INTENTION, PLAN, ANSWER = "intention", "plan", "answer"
 """Ids of the nodes that a run adds by itself; those of the planner that follow have `#` and a number behind."""

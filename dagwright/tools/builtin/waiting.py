@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import WithJsonSchema
 
 from dagwright.core.model import text_formats
-from dagwright.core.model.durations import parse_duration
+from dagwright.core.model.times import parse_duration
 from dagwright.tools.context import context
 from dagwright.tools.spec import tool
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.find_ended import end_of_document
+from activities.ended_runs import end_of_document
 from dagwright.core.boundary.limits import RESULT_LIMIT_BYTES
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.protocol.outcomes import sub_plan_failure

@@ -11,9 +11,9 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.await_store import await_store_activity
 from activities.maps import map_activities
 from activities.read_model_plan import read_plan_activity
+from activities.store_waits import await_store_activity
 from activities.values import Values
 from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, HEADER_HOLES
 from dagwright.core.expressions.stored_values import StoredValue

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.interfaces.cli.answers import answer_of
+from dagwright.interfaces.cli.answering import answer_of
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.requests import AnswerRequest
 

@@ -5,9 +5,9 @@ from decimal import Decimal
 import pytest
 
 from dagwright.core.model.usage import Usage
-from dagwright.interfaces.cli.budgets import read_budget, read_new_limits
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.request_words import answer_words
+from dagwright.interfaces.cli.terms import read_budget, read_new_limits
 from dagwright.interfaces.cli.wording import usage_lines
 
 MOST = "1,000,000,000,000,000"

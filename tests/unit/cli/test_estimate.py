@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.interfaces.cli.checking import _events_words, check_document
-from dagwright.interfaces.cli.estimate import events_per_item, expected_events
+from dagwright.interfaces.cli.checking import _events_words, check_document, events_per_item, expected_events
 from dagwright.interfaces.cli.plans import PlanSource
 from dagwright.plans.preparation import check_plan, check_size
 

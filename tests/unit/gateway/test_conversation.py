@@ -8,7 +8,7 @@ import pytest
 from dagwright.interfaces.http.bodies import ChatMessage
 from dagwright.interfaces.http.conversation import Conversation, GivenAnswer, conversation_of
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.planning.sessions.conversation import TurnSummary
+from dagwright.planning.conversation import TurnSummary
 from dagwright.protocol.documents import encoded_size
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.core.boundary.packing import UNPACKED_LIMIT_BYTES, pack_json, packed_text, unpack
+from dagwright.core.boundary.decoding import UNPACKED_LIMIT_BYTES, pack_json, packed_text, unpack
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.states import Attempt
 from dagwright.core.scheduler.scheduler import Scheduler

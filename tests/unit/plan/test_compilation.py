@@ -12,8 +12,8 @@ from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.argument_checks import with_parts
 from dagwright.core.model.compiled import CompiledNode, RetryRule, plan_from_json, plan_to_json
-from dagwright.core.model.durations import parse_duration
 from dagwright.core.model.errors import PlanInvalid, pointer
+from dagwright.core.model.times import parse_duration
 from dagwright.core.model.tools import Effects, ToolDeclaration, parameter_name
 from tests.unit.plan.building import TOOLS, check, compiled, node, plan_of, problems_of
 

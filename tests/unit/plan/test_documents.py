@@ -22,7 +22,7 @@ from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.features.regions.batches import end_from_json, end_to_json
 from dagwright.plans.schema import SCHEMA_FILE, agents_schema, schema_texts
-from dagwright.protocol.actor import by_of_anything
+from dagwright.protocol.command_messages import by_of_anything
 from dagwright.protocol.documents import (
     RunFacts,
     compact_document,

@@ -12,8 +12,8 @@ from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import Chain, sentence
 from dagwright.features.feedback.asking import ANSWERS_BYTES, Raised
 from dagwright.interfaces.cli.wording import closing_words
+from dagwright.protocol.command_messages import feedback_from_json, feedback_to_json, may_await
 from dagwright.protocol.documents import node_document
-from dagwright.protocol.feedback import feedback_from_json, feedback_to_json, may_await
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.outcomes import next_call
 from dagwright.protocol.scheduler_snapshot import carry_of, restore

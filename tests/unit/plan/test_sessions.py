@@ -14,8 +14,7 @@ from dagwright.core.model.policy import policy_from_json
 from dagwright.core.model.states import Phase
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.planning.sessions.conversation import turns_from_json
-from dagwright.planning.sessions.names import identified, is_session_name, names_set
+from dagwright.planning.conversation import identified, is_session_name, names_set, turns_from_json
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import MessageInvalid, RunInput, TurnPlace, run_input_from_json, run_input_to_json
 from dagwright.protocol.sessions import Session, SessionNameInvalid, session_from_json, session_id, session_name

@@ -23,9 +23,9 @@ from dagwright.planner.reading import PLANNED_BYTES, ReadPlan
 from dagwright.planner.schema import text_of
 from dagwright.planner.starting import goal_of_document
 from dagwright.planner.verbs import verb_catalogue, verbs_among
+from dagwright.planning.conversation import TURNS_TOLD
 from dagwright.planning.plan_and_execute.goals import Goal, context_from_json, goal_from_json
 from dagwright.planning.plan_and_execute.loop import GoalPursuit
-from dagwright.planning.sessions.conversation import TURNS_TOLD
 from dagwright.protocol.messages import RunInput
 from dagwright.protocol.run_start import scheduler_of
 from dagwright.settings import Settings

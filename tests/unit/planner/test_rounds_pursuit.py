@@ -17,12 +17,12 @@ from dagwright.features.commands.node_commands import RetryNode, SetResult
 from dagwright.features.commands.steering import take
 from dagwright.planner import RoundsAsked, prepare_rounds
 from dagwright.planner.rounds_reading import read_round
+from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.extenders import pursuit_of
 from dagwright.planning.rounds.documents import rounds_document
 from dagwright.planning.rounds.nodes import worker_node
 from dagwright.planning.rounds.rounds import RoundsLimits
 from dagwright.planning.rounds.sub_goals import PlannedSubGoal, round_context_from_json
-from dagwright.planning.sessions.conversation import TurnSummary
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.support.rounds import Workers, done, failed, goes_on, ref, sub_goal

@@ -16,6 +16,7 @@ from dagwright.planner.rounds_fields import MOST_DEPTH
 from dagwright.planner.rounds_prompts import intention_messages
 from dagwright.planner.rounds_reading import read_round
 from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SUB_GOALS
+from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.rounds.sub_goals import (
     KnownSubGoal,
     PlannedSubGoal,
@@ -25,7 +26,6 @@ from dagwright.planning.rounds.sub_goals import (
     round_context_from_json,
     work_of,
 )
-from dagwright.planning.sessions.conversation import TurnSummary
 from dagwright.protocol.documents import encoded_size
 from dagwright.tools.results import plain_json
 from tests.support.rounds import done, failed, goes_on, ref, sub_goal

@@ -1,6 +1,6 @@
 """What tools keep from call to call."""
 
-from dagwright.tools.kept import Kept
+from dagwright.tools.environment import Kept
 
 CLOSED: list[str] = []
 

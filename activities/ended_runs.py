@@ -1,7 +1,4 @@
-"""The activity that looks for sub-plans that have ended and cannot tell it, because they were terminated.
-
-It only reads, so Temporal may repeat it. This module must not import workflows.
-"""
+"""Activities that end a cancelled run, and find sub-plans that ended without a report."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -14,10 +11,29 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.heartbeats import kept_alive
 from dagwright.core.boundary.limits import RESULT_LIMIT_BYTES
-from dagwright.core.boundary.wire import ACTIVITY_FIND_ENDED, DETAIL_SEEN, ERROR_PLAN_FAILED
+from dagwright.core.boundary.wire import ACTIVITY_END_CANCELLED, ACTIVITY_FIND_ENDED, DETAIL_SEEN, ERROR_PLAN_FAILED
 from dagwright.core.model.states import RunStatus
-from dagwright.history.cancelled_runs import read_recorded_document
+from dagwright.history.closing_event import read_recorded_document
 from dagwright.protocol.documents import encoded_size, error_json
+
+_RPC_TIMEOUT = timedelta(seconds=10)
+
+
+@activity.defn(name=ACTIVITY_END_CANCELLED)
+async def end_cancelled(message: Mapping[str, Any]) -> Any:
+    """Request the cancellation of the calling workflow, unless Temporal has it already, and return its document.
+
+    Args:
+        message: `{"document", "reason"}`; without a reason the cancellation was requested before.
+    """
+    reason = message.get("reason")
+    if reason is not None:
+        info = activity.info()
+        assert info.workflow_id is not None
+        handle = activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
+        await handle.cancel(reason=reason, rpc_timeout=_RPC_TIMEOUT)
+    return message["document"]
+
 
 _TOLD_BYTES = 4 * RESULT_LIMIT_BYTES
 """Ends that are told at once: a result has a limit, and the rest is told the next time."""
@@ -25,7 +41,6 @@ _TOLD = ("status", "output", "stored_output", "error", "chunk", "usage", DETAIL_
 """Of the document of a run, what the one above takes, or the session."""
 _BELOW = "below"
 """What takes back what the run did; it is told whatever the size of the rest."""
-_RPC_TIMEOUT = timedelta(seconds=10)
 
 End = dict[str, Any]
 """How a sub-plan ended: `{"status", "output", "error"}`."""

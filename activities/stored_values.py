@@ -1,0 +1,98 @@
+"""Activities that load stored values for a run: pages of plans, arguments, long texts."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
+
+import pydantic_core
+from temporalio import activity
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from activities.errors import activity_failure_of, posture_of
+from activities.heartbeats import kept_alive
+from activities.store_waits import with_store
+from activities.values import Values
+from dagwright.core.boundary.decoding import pack_json
+from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES
+from dagwright.core.boundary.wire import ACTIVITY_GET_BLOB, ACTIVITY_LOAD_PLAN, ACTIVITY_LOAD_VALUES, ACTIVITY_PUT_BLOB
+from dagwright.core.model.tools import Effects
+from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
+from dagwright.tools.errors import ResultTooLarge, ToolError
+from dagwright.tools.redaction import Redaction
+
+ERROR_STATE_LOST = "state_lost"
+"""`ApplicationError.type`: the text is not in the store, or not what was put there."""
+
+
+def blob_activities(store: PayloadStore) -> list[Callable[..., Any]]:
+    """Returns the activities `put_blob` and `get_blob` over a store."""
+
+    @activity.defn(name=ACTIVITY_PUT_BLOB)
+    async def put_blob(message: dict[str, str]) -> dict[str, str]:
+        """Keeps the text of `{"text"}` and returns `{"ref"}`."""
+        with kept_alive():
+            return {"ref": await store.put(message["text"].encode())}
+
+    @activity.defn(name=ACTIVITY_GET_BLOB)
+    async def get_blob(message: dict[str, str]) -> dict[str, str]:
+        """Returns the `{"text"}` of `{"ref"}`."""
+        try:
+            with kept_alive():
+                return {"text": (await store.get(message["ref"])).decode()}
+        except (PayloadMissing, PayloadDamaged) as error:
+            told = f"what the execution before handed on cannot be had: {error}"
+            raise ApplicationError(told, type=ERROR_STATE_LOST, non_retryable=True) from None
+
+    return [put_blob, get_blob]
+
+
+ERROR_PLAN_LOST = "plan_lost"
+"""`ApplicationError.type`: the page is not in the store, or not what was put there."""
+
+LoadActivity = Callable[[dict[str, Any]], Awaitable[dict[str, str]]]
+
+
+def load_activity(store: PayloadStore) -> LoadActivity:
+    """Returns the activity `load_plan` over a store."""
+
+    @activity.defn(name=ACTIVITY_LOAD_PLAN)
+    async def load_plan(message: dict[str, Any]) -> dict[str, str]:
+        """Returns the page `{"ref"}` of a plan, packed."""
+        try:
+            return pack_json(await with_store(lambda: store.get(str(message.get("ref")))))
+        except (PayloadMissing, PayloadDamaged) as error:
+            told = f"a part of the plan cannot be had: {error}"
+            raise ApplicationError(told, type=ERROR_PLAN_LOST, non_retryable=True) from None
+
+    return load_plan
+
+
+LoadValues = Callable[[dict[str, Any]], Awaitable[RawValue]]
+
+
+def load_values_activity(values: Values) -> LoadValues:
+    """Returns the activity `load_values`."""
+
+    @activity.defn(name=ACTIVITY_LOAD_VALUES)
+    async def load_values(message: dict[str, Any]) -> RawValue:
+        """Returns the arguments of `{"arguments", "holes"}` with the holes filled."""
+        arguments = message["arguments"]
+        try:
+            await with_store(lambda: values.fill(arguments, message["holes"], secrets={}))
+            encoded = pydantic_core.to_json(arguments)
+            if len(encoded) > ARGUMENTS_LIMIT_BYTES:
+                raise ResultTooLarge(
+                    f"the arguments have {len(encoded):,} bytes with their values; an activity that is not Dagwright's "
+                    f"gets at most {ARGUMENTS_LIMIT_BYTES:,}; hand it a smaller part, or the name of a file"
+                )
+        except ToolError as error:
+            _fail(error)
+        return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=encoded))
+
+    return load_values
+
+
+def _fail(error: ToolError) -> NoReturn:
+    details = {"attempt": activity.info().attempt}
+    raise activity_failure_of(error, posture_of(error, Effects.READ), details=details, redaction=Redaction()) from None
