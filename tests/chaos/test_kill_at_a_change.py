@@ -24,10 +24,7 @@ async def test_worker_killed_whenever_the_run_changes_executions(tmp_path: Path)
     make_database(folder)
     plan, values = reactive_graph(80, seed=11)
     with patch.dict(local.DYNAMIC_CONFIG, {"limit.historyCount.suggestContinueAsNew": "60"}):
-        async with (
-            live_server(tmp_path / "server") as server,
-            worker_process(server.address, folder) as worker,
-        ):
+        async with live_server(tmp_path / "server") as server, worker_process(server.address, folder) as worker:
             client = await server.start()
             # One at a time, so that nothing is in flight between two steps.
             handle = await start_run(client, plan, workflow_id="changing", max_in_flight=1)

@@ -13,14 +13,7 @@ from temporalio.client import Client, WorkflowHistory
 from dagwright.core.boundary.limits import INLINE_PLAN_NODES
 from dagwright.settings import Settings
 from dagwright.store import open_store
-from tests.support.chaos import (
-    HELD_WORKER,
-    FaultPoints,
-    WorkerProcess,
-    result_within,
-    start_travelling,
-    worker_process,
-)
+from tests.support.chaos import HELD_WORKER, FaultPoints, WorkerProcess, result_within, start_travelling, worker_process
 from tests.support.chaos_tools import calls_of, make_database, value_of
 from tests.support.held_worker import READING, WRITING
 from tests.support.runs import Handle, assert_clean, assert_replays, events_of
@@ -82,11 +75,7 @@ def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[st
     for number in range(count):
         name, before = f"n{number}", [f"n{earlier}" for earlier in range(max(0, number - 2), number)]
         values[name] = value_of(name, [values[earlier] for earlier in before])
-        arguments = {
-            "name": name,
-            "values": [f"{{{{{earlier}.result}}}}" for earlier in before],
-            "pause_ms": pause_ms,
-        }
+        arguments = {"name": name, "values": [f"{{{{{earlier}.result}}}}" for earlier in before], "pause_ms": pause_ms}
         nodes.append({"id": name, "tool": "pure_compute", "arguments": arguments, "timeout": "60s"})
     last = f"n{count - 1}"
     end = {"id": "end", "tool": "echo", "arguments": {"last": f"{{{{{last}.result}}}}"}}

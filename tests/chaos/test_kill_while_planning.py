@@ -13,9 +13,9 @@ from dagwright.protocol.messages import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, slow, text
 from dagwright.toolset.toolset import load_toolset
+from tests.chaos.building import assert_whole
 from tests.support.chaos import TOOLS, FaultPoints, result_within, start_workflow, worker_process
 from tests.support.goals import call, written
-from tests.support.runs import assert_clean, assert_replays
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -51,6 +51,4 @@ async def test_next_attempt_is_told_what_was_started_and_finishes_the_plan(
     told = server.calls[1].messages[-1]["content"]
     assert told.startswith("Your last answer broke off before the plan was whole.")
     assert json.dumps(first) in told
-    history = await handle.fetch_history()
-    assert_clean(history)
-    await assert_replays(history)
+    await assert_whole(handle)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.chaos.building import assert_whole
 from tests.support.chaos import (
     RETRY,
     FaultPoints,
@@ -149,6 +150,4 @@ async def test_every_value_of_a_reactive_graph_is_right_after_kills_of_worker_an
     output = (await handle.query("status"))["output"]
     assert (document["status"], output) == ("completed", values)
     assert effects_of(folder) == sorted(name for name in values if name.endswith("9"))
-    history = await handle.fetch_history()
-    assert_clean(history)
-    await assert_replays(history)
+    await assert_whole(handle)

@@ -17,20 +17,13 @@ from dagwright.protocol.messages import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, step
 from dagwright.toolset.toolset import load_toolset
-from tests.support.chaos import (
-    QUICK_WORKER,
-    TOOLS,
-    FaultPoints,
-    restart,
-    result_within,
-    start_workflow,
-    worker_process,
-)
+from tests.chaos.building import assert_whole
+from tests.support.chaos import QUICK_WORKER, TOOLS, FaultPoints, restart, result_within, start_workflow, worker_process
 from tests.support.chaos_tools import calls_of
 from tests.support.eventually import eventually
 from tests.support.goals import purposes
 from tests.support.rounds import done, goes_on, ref, results_of, sub_goal
-from tests.support.runs import Handle, assert_clean, assert_replays
+from tests.support.runs import Handle
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -112,9 +105,7 @@ async def test_worker_is_killed_while_each_kind_of_call_is_out(
     # The call that was in flight was lost, and was made once more: twice more where the worker is so slow to begin that
     # it is given up as well. None is made beside those attempts.
     assert 2 <= calls_of(folder)["b"] <= document["nodes"]["sg2"]["attempts"] <= 3
-    history = await handle.fetch_history()
-    assert_clean(history)
-    await assert_replays(history)
+    await assert_whole(handle)
 
 
 async def test_server_is_killed_in_the_middle_of_a_round_and_while_the_planner_is_asked(
@@ -145,6 +136,4 @@ async def test_server_is_killed_in_the_middle_of_a_round_and_while_the_planner_i
         ("answer", "answer"),
     ]
     assert calls_of(folder) == {"a": 1, "b": 1, "c": 1}
-    history = await handle.fetch_history()
-    assert_clean(history)
-    await assert_replays(history)
+    await assert_whole(handle)

@@ -7,10 +7,11 @@ import pytest
 
 from dagwright.core.boundary import wire
 from dagwright.history.run_reader import RunFeed
+from tests.chaos.building import assert_whole
 from tests.support.chaos import FaultPoints, WorkerProcess, effect, restart, result_within, start_run
 from tests.support.chaos_tools import attempts_of, effects_of
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, assert_clean, assert_replays
+from tests.support.runs import Handle
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -43,9 +44,7 @@ async def _assert_answered_once(handle: Handle, document: dict[str, Any], node: 
     answers = document["nodes"][node]["lineage"]["answers"]
     assert [(answer["request"], answer["what"], answer["by"]) for answer in answers] == [(node, "approved", "ann")]
     assert (document["waiting_for"], document["notes"]) == ([], [])
-    history = await handle.fetch_history()
-    assert_clean(history)
-    await assert_replays(history)
+    await assert_whole(handle)
 
 
 async def test_both_killed_between_question_and_answer(
@@ -109,6 +108,4 @@ async def test_both_killed_while_a_tool_asks_and_when_it_knows(
     document = await result_within(handle, 240)
     assert document["nodes"]["effect"]["result"] == "Fred"
     assert attempts_of(folder) == ["effect"]
-    history = await handle.fetch_history()
-    assert_clean(history)
-    await assert_replays(history)
+    await assert_whole(handle)

@@ -9,6 +9,7 @@ import pytest
 
 from dagwright.core.boundary import wire
 from dagwright.history.run_reader import RunFeed
+from tests.chaos.building import assert_whole
 from tests.support.chaos import (
     HELD_STARTER,
     ROOT,
@@ -24,7 +25,7 @@ from tests.support.chaos_tools import attempts_of, effects_of
 from tests.support.eventually import eventually
 from tests.support.held_starter import READ, STARTED
 from tests.support.programs import Running, start_program
-from tests.support.runs import Handle, assert_clean, assert_replays
+from tests.support.runs import Handle
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -114,9 +115,7 @@ async def _assert_done_once(server: LiveServer, folder: Path, fork: str) -> None
     assert effects_of(folder) == ["cut", "done", "first", "last"]
     assert set(attempts_of(folder)) == {"cut", "done", "first", "last"}
     assert [attempts_of(folder).count(name) for name in ("done", "first", "last")] == [1, 1, 1]
-    history = await handle.fetch_history()
-    assert_clean(history)
-    await assert_replays(history)
+    await assert_whole(handle)
 
 
 async def test_all_killed_between_reading_the_old_run_and_starting_the_new_one(
@@ -219,9 +218,7 @@ async def test_both_killed_between_the_question_of_a_running_run_and_the_answers
         answers = document["nodes"]["check"]["lineage"]["answers"]
         assert [(answer["request"], answer["by"]) for answer in answers] == [("check", "ann")]
         assert (document["status"], document["waiting_for"]) == ("completed", [])
-        history = await run.fetch_history()
-        assert_clean(history)
-        await assert_replays(history)
+        await assert_whole(run)
     # Both do what had not begun, under one key.
     assert effects_of(folder) == ["first", "shared"]
     assert attempts_of(folder) == ["first", "shared", "shared"]

@@ -21,12 +21,13 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.messages import RunInput
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
+from tests.chaos.building import assert_whole
 from tests.support.chaos import ROOT, FaultPoints, result_within, start_workflow, worker_process
 from tests.support.eventually import eventually
 from tests.support.onboarding import FULL, PARTIES, intent, rows_since, seed
 from tests.support.onboarding_worker import AFTER, BEFORE, INSIDE
 from tests.support.people import answer
-from tests.support.runs import Handle, assert_clean, assert_replays, document_of
+from tests.support.runs import Handle, document_of
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -107,7 +108,7 @@ async def test_worker_killed_in_or_after_the_transaction_of_each_intent(
     assert (document["status"], [*document["nodes"]]) == ("completed", [*FULL])
     assert all(node["attempts"] >= 2 and node["result"]["created"] for node in document["nodes"].values())
     store.assert_has(*done, effects=len(FULL))
-    await assert_replays_clean(handle)
+    await assert_whole(handle)
 
 
 async def test_worker_killed_while_a_director_is_asked_about_and_in_and_after_the_creation(
@@ -141,7 +142,7 @@ async def test_worker_killed_while_a_director_is_asked_about_and_in_and_after_th
     assert [(each["created"], each["party"]["name"]) for each in document["lookups"]] == [(True, NEW)]
     rows = [row.replace("John Smith (GB)", NEW) for rows in FULL.values() for row in rows]
     store.assert_has(person, *rows, effects=1 + len(FULL))
-    await assert_replays_clean(handle)
+    await assert_whole(handle)
 
 
 async def asks(client: Client, handle: Handle) -> bool:
@@ -205,11 +206,4 @@ async def test_worker_killed_in_or_after_each_step_that_takes_the_onboarding_bac
     # The last one too: of a call that failed nobody knows what it has done.
     assert {document["nodes"][node]["status"] for node in undos} == {"completed"}
     store.assert_has(effects=0)
-    await assert_replays_clean(handle)
-
-
-async def assert_replays_clean(handle: Handle) -> None:
-    """Checks that no workflow task of a run has failed, and that its history replays."""
-    history = await handle.fetch_history()
-    assert_clean(history)
-    await assert_replays(history)
+    await assert_whole(handle)

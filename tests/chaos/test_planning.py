@@ -10,8 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.policy import Policy, Rule
@@ -20,8 +19,9 @@ from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.planning.model_calls import nodes as model_nodes
 from dagwright.protocol.messages import RunInput
 from dagwright.settings import Settings
-from dagwright.testing import ANY_NUMBER, ModelServer, Step, step, tool_call, tool_calls
+from dagwright.testing import ModelServer, Step, step, tool_call, tool_calls
 from dagwright.toolset.toolset import load_toolset
+from tests.chaos.building import assert_whole
 from tests.support.answer_texts import PIECE, Reader, held, texts_of
 from tests.support.chaos import (
     QUICK_WORKER,
@@ -35,15 +35,12 @@ from tests.support.chaos import (
 from tests.support.chaos_tools import effects_of
 from tests.support.eventually import eventually
 from tests.support.goals import call, written
-from tests.support.intents import fund, product, said, seed
 from tests.support.quick_worker import HEARTBEAT_S
-from tests.support.runs import Handle, assert_clean, assert_replays, events_of
+from tests.support.runs import Handle
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-KILLS = 2
-"""Of one run, wherever they hit it: one in a workflow task costs the timeout of that task."""
 _LOST = "said to a worker that is gone"
 _RETRIES = {"retry": {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}, "heartbeat": "1s"}
 
@@ -103,13 +100,6 @@ async def _start(client: Client, kind: str, run_input: RunInput) -> Handle:
     return await start_workflow(client, run_input, workflow_id=f"killed-{uuid4().hex}", workflow_type=kind)
 
 
-async def assert_whole(handle: Handle) -> None:
-    """Checks that the history of a run is without a failed task, and replays."""
-    history = await handle.fetch_history()
-    assert_clean(history)
-    await assert_replays(history)
-
-
 async def test_worker_killed_at_each_step_of_a_request_asks_again_only_what_was_not_answered(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
@@ -149,33 +139,6 @@ async def test_worker_killed_at_each_step_of_a_request_asks_again_only_what_was_
     assert [received.metadata["node"] for received in model.calls] == [
         "plan", "plan", "plan#2", "plan#2", "answer", "answer",
     ]  # fmt: skip
-    assert _LOST not in json.dumps(document)
-    await assert_whole(handle)
-
-
-async def test_worker_killed_while_intents_are_planned_asks_again_only_what_was_not_answered(
-    own_server: LiveServer, folder: Path
-) -> None:
-    script = [
-        lost("plan"),
-        said_to("plan", said(*seed("circular"))),
-        lost("plan#2"),
-        said_to("plan#2", said(fund("Apex"), product("CUSTODY", "@result_1"))),
-    ]
-    async with ModelServer(*script) as model:
-        compiled, _ = prepare_goal("Make it.", load_toolset(Settings()).declarations(), Asked(profile="intents"))
-        handle = await _start(await own_server.start(), wire.WORKFLOW_PURSUE_GOAL, RunInput(compiled=compiled))
-        async with serving(own_server, folder, model) as worker:
-            await asked(model, "plan")
-            await restart_worker(worker)
-            await asked(model, "plan", "plan", "plan#2")
-            await restart_worker(worker)
-            document = await result_within(handle, 240)
-    assert document["status"] == "completed"
-    assert {name: node["attempts"] for name, node in document["nodes"].items()} == {
-        "plan": 2, "read": 1, "plan#2": 2, "read#2": 1, "@result_1": 1, "@result_2": 1,
-    }  # fmt: skip
-    assert [received.metadata["node"] for received in model.calls] == ["plan", "plan", "plan#2", "plan#2"]
     assert _LOST not in json.dumps(document)
     await assert_whole(handle)
 
@@ -289,67 +252,7 @@ async def test_answer_of_a_worker_that_was_killed_is_read_on_or_begins_again(
     await assert_whole(handle)
 
 
-async def test_worker_killed_again_and_again_pays_for_no_recorded_answer_twice(
-    own_server: LiveServer, folder: Path
-) -> None:
-    nodes = [{**call(f"n{number}", "long_text", name=f"{number}"), **_RETRIES} for number in range(3)]
-    script = [
-        step("No.", metadata={"node": "plan"}, times=ANY_NUMBER),
-        step(written(*nodes), metadata={"node": "plan#2"}, times=ANY_NUMBER),
-        step("Three texts.", metadata={"node": "answer"}, times=ANY_NUMBER),
-    ]
-    recorded: dict[str, int] = {}
-    kills = 0
-    async with ModelServer(*script) as model:
-        handle = await start_goal(await own_server.start(), "Write three texts.", "long_text")
-        async with serving(own_server, folder, model) as worker:
-            length = 0
-            # On a busy machine the history grows by tasks that time out: kill on until an answer was recorded.
-            while (kills < KILLS or "plan" not in recorded) and await grows_past(handle, length + 5):
-                await worker.kill()
-                kills += 1
-                length, ended = await ended_activities(handle)
-                paid = Counter(str(received.metadata["node"]) for received in model.calls)
-                assert {name: paid[name] for name in recorded} == recorded
-                recorded.update({name: paid[name] for name in ended if name in ("plan", "plan#2", "answer")})
-                await worker.start()
-            document = await result_within(handle, 240)
-    assert (document["status"], document["output"]) == ("completed", "Three texts.")
-    assert kills >= KILLS
-    paid = Counter(str(received.metadata["node"]) for received in model.calls)
-    assert {name: paid[name] for name in recorded} == recorded
-    assert {*recorded} >= {"plan"}
-    await assert_whole(handle)
-
-
 async def restart_worker(worker: WorkerProcess) -> None:
     """Kills a worker and starts it again at once."""
     await worker.kill()
     await worker.start()
-
-
-async def grows_past(handle: Handle, length: int) -> bool:
-    """Waits until a run has that many events, and tells whether it goes on then."""
-    is_running = True
-
-    async def does() -> bool:
-        nonlocal is_running
-        described = await handle.describe()
-        is_running = described.status is WorkflowExecutionStatus.RUNNING
-        return described.history_length >= length or not is_running
-
-    await eventually(does)
-    return is_running
-
-
-async def ended_activities(handle: Handle) -> tuple[int, Sequence[str]]:
-    """Returns how many events a run has, and the ids of the activities whose results it has recorded."""
-    history = await handle.fetch_history()
-    ids = {
-        event.event_id: event.activity_task_scheduled_event_attributes.activity_id
-        for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    }
-    ended = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-    return len(history.events), [
-        ids[event.activity_task_completed_event_attributes.scheduled_event_id] for event in ended
-    ]

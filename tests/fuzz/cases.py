@@ -87,8 +87,7 @@ _garbage = st.fixed_dictionaries(
 )
 _payloads = st.lists(st.builds(lambda value: {"json": value}, odd_values) | _garbage, max_size=3)
 _ends = st.fixed_dictionaries(
-    {"task": ids, "status": st.sampled_from(_STATUSES)},
-    optional={"output": json_values, "error": json_values},
+    {"task": ids, "status": st.sampled_from(_STATUSES)}, optional={"output": json_values, "error": json_values}
 )
 _answers = st.fixed_dictionaries({"request": ids, "answer": json_values}, optional={"by": json_values})
 _told = st.fixed_dictionaries(
@@ -114,8 +113,7 @@ def _messages(draw: st.DrawFn) -> Message:
 
 
 _options = st.fixed_dictionaries(
-    {},
-    optional={"max_parallel": seldom(st.sampled_from(EDGES), st.integers(1, 600)), "policy": json_values},
+    {}, optional={"max_parallel": seldom(st.sampled_from(EDGES), st.integers(1, 600)), "policy": json_values}
 )
 _fields = st.fixed_dictionaries(
     {},
@@ -132,8 +130,7 @@ _own_fields = st.fixed_dictionaries(
         "path": seldom(json_values, st.sampled_from(([], [["node", "a"]], [["node", "a"], ["item", "1"]]))),
         "parent": seldom(json_values, st.sampled_from((None, {"workflow_id": "nobody-there", "task": "a"}))),
         "bound": seldom(
-            json_values,
-            st.sampled_from(([], [{"search_text": "x", "entity_type": "person", "party": {"id": "p1"}}])),
+            json_values, st.sampled_from(([], [{"search_text": "x", "entity_type": "person", "party": {"id": "p1"}}]))
         ),
         "carry": json_values | st.sampled_from(("AAAA", "eJwDAAAAAAE=")),
         "pages": json_values,

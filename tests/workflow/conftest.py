@@ -1,6 +1,8 @@
 """Workers that serve plans for the workflow tests, with and without a workflow cache."""
 
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
 from typing import cast
 from unittest.mock import patch
 
@@ -12,9 +14,11 @@ from dagwright.plans import pages
 from dagwright.server import local
 from dagwright.settings import Settings
 from tests.support.foreign import foreign_worker, with_tools
+from tests.support.goals import scripted_runs
 from tests.support.runs import Runs, serving_runs
 from tests.support.server import live_server
 from tests.support.tools import Bench
+from tests.workflow.building import Scripted
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +67,12 @@ async def foreign_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
         found = with_tools(runs, tools)
         yield found
         await found.check_ended()
+
+
+@pytest.fixture
+def scripted(client: Client, tmp_path: Path) -> Scripted:
+    """Serve runs with a model that follows a script, and a state folder of the test."""
+    return partial(scripted_runs, client, tmp_path)
 
 
 @pytest.fixture(scope="module")

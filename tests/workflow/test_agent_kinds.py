@@ -186,26 +186,6 @@ async def test_service_agent_that_is_busy_is_asked_again_and_one_that_refuses_fa
     assert len({asked.headers["idempotency-key"] for asked in good.asked}) == 1
 
 
-async def test_agent_whose_card_changed_after_the_plan_was_checked_is_not_called(
-    client: Client, tmp_path: Path
-) -> None:
-    with agent_service(Reply(body={"result": 1})) as service:
-        card = card_of("service", name="desk", service_url=service.url, effects="read")
-        async with serving(client, tmp_path, card) as runs:
-            before = card_of("service", name="desk", service_url=service.url, effects="read", description="Other")
-            [old] = agent_tools(AgentRegistry.of(before), ToolEnvironment(tmp_path))
-            queue = runs.tools["agent.desk"].task_queue
-            assert queue is not None
-            tools = {**runs.tools, "agent.desk": old.on_queue(queue).declaration}
-            stale = Runs(client, task_queue=runs.task_queue, tools=tools, store=runs.store)
-            found = await stale.run({"nodes": [agent("d", "desk", "Ask")]})
-            await stale.check_ended()
-    assert found["nodes"] == {
-        "d": failed("tool_changed: the card of the agent 'desk' has changed since the plan was checked; run it anew")
-    }
-    assert service.asked == []
-
-
 async def test_agents_ask_people_and_go_on_with_the_answer(client: Client, tmp_path: Path) -> None:
     question = {"type": "CLARIFICATION", "prompt": "Which desk?"}
     with agent_service(Reply(body={"feedback": question, "checkpoint": [1]}), Reply(body={"result": "ok"})) as service:

@@ -1,4 +1,4 @@
-"""Runs that do all or nothing: what they did is taken back when they end otherwise than completed."""
+"""Compensation: a run that does not complete undoes what it did, last call first, also over new executions."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -9,7 +9,9 @@ from unittest.mock import patch
 import pytest
 from pydantic import SecretStr
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 
+from dagwright.core.boundary import limits
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.policy import CHANGES_ASK, Policy, Rule
@@ -17,12 +19,12 @@ from dagwright.core.scheduler import map_batches
 from dagwright.history.run_reader import RunFeed
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
+from dagwright.store.folder import FolderStore
 from dagwright.testing import ModelServer, tool_call
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, written
 from tests.support.ledger import Ledger
-from tests.support.onboarding import intent, onboarding, rows_since, seed
-from tests.support.runs import Document, Runs, document_of, end_of, serving_runs
+from tests.support.runs import Document, Runs, chain_of, document_of, end_of, serving_runs
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -43,10 +45,7 @@ def ledger() -> Ledger:
 
 @pytest.fixture(scope="module")
 async def served(
-    client: Client,
-    bench: Bench,
-    ledger: Ledger,
-    tmp_path_factory: pytest.TempPathFactory,
+    client: Client, bench: Bench, ledger: Ledger, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("ledger"))
     registry = bench.registry().merged(ledger.registry())
@@ -109,24 +108,6 @@ async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: 
     assert (view.nodes_done, view.nodes_total) == (3, 3)
 
 
-async def test_cancelled_run_takes_back_what_it_did_and_ends_cancelled(runs: Runs, ledger: Ledger, unique: str) -> None:
-    plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="1s"), make("c", unique, "b"))
-    handle = await runs.start(plan, all_or_nothing=True)
-    await eventually(lambda: f"{unique}:b" in ledger.entered)
-    await handle.signal("cancel", {"by": "ann"})
-    document = await document_of(handle)
-    assert (document["status"], document["error"]) == ("cancelled", None)
-    assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
-    assert states(document) == {
-        "a": "completed",
-        "b": "cancelled",
-        "c": "cancelled",
-        "undo b": "completed",
-        "undo a": "completed",
-    }
-    assert end_of(await handle.fetch_history()) == "canceled"
-
-
 async def test_cancel_through_temporal_closes_at_once(runs: Runs, ledger: Ledger, unique: str) -> None:
     plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="1s"))
     handle = await runs.start(plan, all_or_nothing=True)
@@ -162,12 +143,7 @@ async def test_what_sub_plans_did_is_taken_back_in_its_turn(runs: Runs, ledger: 
     child = [view async for view in RunFeed(runs.client, f"{handle.id}/undo below").follow()][-1]
     told = child.unfilled_document()
     assert (told["status"], told["error"], told["output"]) == ("completed", None, None)
-    assert states(told) == {
-        "b": "completed",
-        "inner": "completed",
-        "undo inner": "completed",
-        "undo b": "completed",
-    }
+    assert states(told) == {"b": "completed", "inner": "completed", "undo inner": "completed", "undo b": "completed"}
 
 
 async def test_what_a_failed_and_a_cancelled_sub_plan_did_is_taken_back(
@@ -182,6 +158,7 @@ async def test_what_a_failed_and_a_cancelled_sub_plan_did_is_taken_back(
     await eventually(lambda: f"{unique}:y" in ledger.entered)
     await handle.signal("cancel", {})
     assert (await document_of(handle))["status"] == "cancelled"
+    assert end_of(await handle.fetch_history()) == "canceled"
     assert ledger.of(unique)[4:] == ["+x", "+y", "-y", "-x"]
 
 
@@ -258,30 +235,60 @@ async def test_what_an_agent_did_is_taken_back(client: Client, ledger: Ledger, t
     assert ledger.of(unique) == ["+a", "-a"]
 
 
-async def test_onboarding_that_fails_at_its_last_intent_leaves_no_row(client: Client, tmp_path: Path) -> None:
-    plan = seed("onboarding")
-    # The fund is there by then, and of another type.
-    plan["intents"].append(intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU", client_type="pension"))
-    plan["intents"][-1]["refs"] = {"related-to": "@result_2"}
-    async with onboarding(client, tmp_path) as found:
-        handle = await found.runs.start(plan, all_or_nothing=True)
+@pytest.mark.usefixtures("low_marks")
+async def test_undoing_goes_on_in_new_executions(
+    eager_client: Client, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    ledger = Ledger()
+    names = [f"n{number}" for number in range(40)]
+    nodes = [{"id": name, "tool": "make", "arguments": {"name": f"t:{name}"}} for name in names]
+    plan = {"nodes": [*nodes, {"id": "refuse", "tool": "refuse", "depends_on": names}], "deadline": "1h"}
+    settings = Settings(state_dir=tmp_path_factory.mktemp("undoing"))
+    async with serving_runs(eager_client, ledger.registry(), settings=settings) as runs:
+        handle = await runs.start(plan, all_or_nothing=True, max_in_flight=1)
         document = await document_of(handle)
-        assert states(document)["@result_7"] == "failed"
-        assert document["error"]["message"].endswith("what it did was taken back (6 in all)"), document["error"]
-        assert rows_since(found.before, found.database) == []
+        chain = await chain_of(runs.client, handle)
+        view = await RunFeed(runs.client, handle.id).read()
+        await runs.check_ended()
+    assert len(chain) > 3
+    assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["failed"]
+    assert document["error"]["message"] == "'refuse' failed: no; what it did was taken back (40 in all)"
+    assert ledger.of("t") == [f"+{name}" for name in names] + [f"-{name}" for name in reversed(names)]
+    told = view.unfilled_document()
+    assert {name: node["status"] for name, node in told["nodes"].items()} == {
+        name: node["status"] for name, node in document["nodes"].items()
+    }
 
 
-async def test_second_cancel_leaves_the_rest_as_it_is(runs: Runs, ledger: Ledger, unique: str) -> None:
-    held = make("b", unique, "a", heartbeat="1s")
-    held["arguments"]["name"] = f"{unique}:held"
-    handle = await runs.start(plan_of(make("a", unique), held, refuse("b")), all_or_nothing=True)
-    await eventually(lambda: f"-{unique}:held" in ledger.entered)
-    await handle.signal("cancel", {"by": "ann"})
-    status = await handle.query("status")
-    assert status["status"] == "running"
-    assert status["notes"][-1]["message"].startswith("the run takes back what it did; cancel it once more")
-    await handle.signal("cancel", {"by": "ann"})
-    document = await document_of(handle)
-    assert document["status"] == "failed"
-    assert ledger.of(unique) == ["+a", "+held"]
-    assert [note["node"] for note in document["notes"] if note["code"] == "stands"] == ["a", "b"]
+@pytest.mark.usefixtures("low_marks")
+@pytest.mark.parametrize("is_full", [False, True], ids=["with room", "full"])
+async def test_run_that_cannot_be_handed_on_takes_back_what_it_did_as_far_as_its_history_goes(
+    eager_client: Client, tmp_path_factory: pytest.TempPathFactory, *, is_full: bool
+) -> None:
+    ledger = Ledger()
+    steps = ({"id": f"n{number}", "tool": "make", "arguments": {"name": f"t:n{number}"}} for number in range(60))
+    refused = patch.object(FolderStore, "put", side_effect=ApplicationError("given up by hand", non_retryable=True))
+    room = 220 if is_full else limits.HISTORY_LIMIT_EVENTS
+    small = patch.multiple(limits, INLINE_STATE_BYTES=100, HISTORY_LIMIT_EVENTS=room)
+    settings = Settings(state_dir=tmp_path_factory.mktemp("refused"))
+    async with serving_runs(eager_client, ledger.registry(), settings=settings) as runs:
+        with small, refused:
+            handle = await runs.start({"nodes": list(steps)}, all_or_nothing=True, max_in_flight=1)
+            document = await document_of(handle)
+            view = await RunFeed(runs.client, handle.id).read()
+            await runs.check_ended()
+    assert (document["status"], document["error"]["code"]) == ("failed", "store_refused")
+    done = [name.removeprefix("+") for name in ledger.of("t") if name.startswith("+")]
+    gone = [name.removeprefix("-") for name in ledger.of("t") if name.startswith("-")]
+    standing = [note["node"] for note in document["notes"] if note["code"] == "stands"]
+    assert 20 < len(done) < 60
+    assert (gone, standing) == (done[::-1][: len(gone)], done[: len(done) - len(gone)])
+    if is_full:
+        assert 0 < len(gone) < len(done)
+        assert document["nodes"]["undo n0"]["reason"] == "the history is full"
+    else:
+        assert document["error"]["message"].endswith(f"; what it did was taken back ({len(done)} in all)")
+    told = view.unfilled_document()["nodes"]
+    assert {name: node["status"] for name, node in told.items()} == {
+        name: node["status"] for name, node in document["nodes"].items()
+    }

@@ -1,7 +1,6 @@
 """Answers that are read while a model writes them, on a real server: who comes when, and what is lost on the way."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from temporalio.api.enums.v1 import EventType
@@ -13,8 +12,9 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.testing import Cut, json_text, slow, text, tool_call
 from tests.support.answer_texts import PIECE, Reader, held, texts_of
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal, scripted_runs, written
+from tests.support.goals import call, goal, written
 from tests.support.runs import bare, document_of
+from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
 
@@ -27,14 +27,14 @@ _OF_CALLS_AND_MESSAGES = frozenset(EventType.values()) - {
 """How many results one workflow task sees is up to chance."""
 
 
-async def test_answer_to_a_request_is_read_while_it_is_written(client: Client, tmp_path: Path) -> None:
+async def test_answer_to_a_request_is_read_while_it_is_written(client: Client, scripted: Scripted) -> None:
     released = asyncio.Event()
     answer = json_text({"answer": WORDS, "missing": []})
     script = (
         written(call("one", "echo", said="rain")),
         slow(answer, characters=PIECE, held_after=6, released=released),
     )
-    async with scripted_runs(client, tmp_path, *script) as (_, runs):
+    async with scripted(*script) as (_, runs):
         texts = texts_of(client)
         handle = await runs.start_compiled(goal(runs, "What is the weather?", "echo"))
         early = Reader(texts, handle.id)
@@ -52,7 +52,9 @@ async def test_answer_to_a_request_is_read_while_it_is_written(client: Client, t
     assert {(piece.node, piece.attempt) for piece in early.pieces[:-1]} == {("answer", 1)}
 
 
-async def test_words_of_an_agent_are_those_of_the_plan_whose_output_it_makes(client: Client, tmp_path: Path) -> None:
+async def test_words_of_an_agent_are_those_of_the_plan_whose_output_it_makes(
+    client: Client, scripted: Scripted
+) -> None:
     released = asyncio.Event()
     card = AgentCard(
         name="guide", description="Tells", objective_template="Tell {what}", type="llm", prompt="Tell.", tools=("echo",)
@@ -62,7 +64,7 @@ async def test_words_of_an_agent_are_those_of_the_plan_whose_output_it_makes(cli
         "output": "{{guide.result}}",
     }
     script = (tool_call("echo", said="rain"), held(WORDS, released, after=4))
-    async with scripted_runs(client, tmp_path, *script) as (_, runs):
+    async with scripted(*script) as (_, runs):
         declared = agent_declaration(card)
         compiled = prepare_plan(check_plan(plan, {**runs.tools, declared.name: declared}), {})
         handle = await runs.start_compiled(compiled)
@@ -76,7 +78,7 @@ async def test_words_of_an_agent_are_those_of_the_plan_whose_output_it_makes(cli
 
 @pytest.mark.parametrize("again", [WORDS, "Bergen has sun."])
 async def test_an_attempt_that_follows_one_which_broke_off_goes_on_or_begins_again(
-    client: Client, tmp_path: Path, again: str
+    client: Client, scripted: Scripted, again: str
 ) -> None:
     released = asyncio.Event()
     script = (
@@ -84,7 +86,7 @@ async def test_an_attempt_that_follows_one_which_broke_off_goes_on_or_begins_aga
         slow(text(WORDS), characters=PIECE, held_after=4, cut_after=5, cut=Cut.RESET, released=released),
         text(again),
     )
-    async with scripted_runs(client, tmp_path, *script) as (server, runs):
+    async with scripted(*script) as (server, runs):
         handle = await runs.start_compiled(goal(runs, "What is the weather?", "echo", replans=0))
         reader = Reader(texts_of(client), handle.id)
         await eventually(lambda: reader.text == WORDS[: 4 * PIECE])
@@ -97,12 +99,12 @@ async def test_an_attempt_that_follows_one_which_broke_off_goes_on_or_begins_aga
     assert len(server.calls) == 3
 
 
-async def test_history_is_the_same_whether_somebody_reads_or_not(client: Client, tmp_path: Path) -> None:
+async def test_history_is_the_same_whether_somebody_reads_or_not(client: Client, scripted: Scripted) -> None:
     plan = written(call("one", "echo", said="rain"))
     answer = slow(text(WORDS), characters=PIECE, each_s=0.05)
     kinds = []
     for is_read in (True, False):
-        async with scripted_runs(client, tmp_path, plan, answer) as (_, runs):
+        async with scripted(plan, answer) as (_, runs):
             handle = await runs.start_compiled(goal(runs, "What is the weather?", "echo", replans=0))
             reader = Reader(texts_of(client), handle.id) if is_read else None
             await document_of(handle)

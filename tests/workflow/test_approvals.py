@@ -1,4 +1,4 @@
-"""What is asked beside human nodes: leave to call, what to do about a failure, what a tool wants to know, inputs."""
+"""Requests beside human nodes: approvals and the policy, failures, questions of tools, missing inputs."""
 
 from typing import Any
 from unittest.mock import patch
@@ -8,13 +8,14 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from dagwright.core.boundary import limits, wire
+from dagwright.core.model.policy import policy_from_json
+from dagwright.history.run_reader import RunFeed
 from dagwright.plans.preparation import check_plan, prepare_to_ask
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, asks_below, has_notes, human, refusal_of, signal, view_of
 from tests.support.runs import (
     Handle,
     Runs,
-    as_shown,
     bare,
     blocked,
     chain_of,
@@ -25,6 +26,7 @@ from tests.support.runs import (
     without_cache,
 )
 from tests.support.tools import Bench
+from tests.workflow.building import ended_document
 
 pytestmark = pytest.mark.server
 
@@ -65,7 +67,7 @@ async def test_approved_call_is_made_with_the_arguments_of_the_answer_and_a_reje
     await answer(handle, "yes", {"approved": True})
     await answer(handle, "other", {"approved": True, "arguments": {"name": f"{unique} changed"}})
     await answer(handle, "no", {"approved": False, "reason": "too dear"}, note="see the budget")
-    document = await document_of(handle)
+    document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {
         "yes": done(f"{unique} yes"),
         "other": done(f"{unique} changed"),
@@ -83,7 +85,6 @@ async def test_approved_call_is_made_with_the_arguments_of_the_answer_and_a_reje
         "note": "see the budget",
     }
     assert [len(bench.effects[f"{unique} {name}"]) for name in ("yes", "other", "changed", "no")] == [1, 0, 1, 0]
-    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
 async def test_approval_for_the_whole_run_lets_later_calls_and_sub_plans_run(runs: Runs, unique: str) -> None:
@@ -101,13 +102,12 @@ async def test_approval_for_the_whole_run_lets_later_calls_and_sub_plans_run(run
     below_handle = runs.client.get_workflow_handle(f"{handle.id}/before")
     await eventually(lambda: _has_policy(below_handle))
     await answer(handle, "before/wait", {"text": "go"})
-    document = await document_of(handle)
+    document = await ended_document(runs, handle)
     assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
         ("a", "b", "later", "before", "after"), "completed"
     )
     assert _said(document["nodes"]["a"]["lineage"]) == [("a", "approved", "ann", "update")]
     assert _said(document["nodes"]["b"]["lineage"]) == [("b", "approved", "ann", "policy")]
-    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
 async def test_approval_for_a_whole_sub_plan_holds_in_it_and_not_above(runs: Runs, unique: str) -> None:
@@ -142,23 +142,9 @@ async def test_changed_policy_releases_what_waits_and_refuses_what_comes(runs: R
     await asks(runs, handle, "check")
     await handle.signal(wire.SET_POLICY, {"policy": {"otherwise": "refuse"}})
     await answer(handle, "check", {"approved": True})
-    document = await document_of(handle)
+    document = await ended_document(runs, handle)
     assert bare(document)["nodes"]["b"] == failed("refused: the policy of the run does not let 'change' be called so")
     assert _said(document["nodes"]["a"]["lineage"]) == [("a", "policy changed", "ann", "policy")]
-    assert (await view_of(runs, handle)).document() == as_shown(document)
-
-
-async def test_one_answer_counts_for_all_items_that_ask(runs: Runs, bench: Bench, unique: str) -> None:
-    item = _change("each", unique + " {{item}}") | {"for_each": ["x", "y", "z"], "key": "{{item}}"}
-    handle = await runs.start({"nodes": [{**item, "approval": "required"}]})
-    await asks(runs, handle, "each[x]", "each[y]", "each[z]")
-    await answer(handle, "each[y]", {"approved": False})
-    assert "each[x]" in await refusal_of(handle, {"request": "each", "answer": {"text": "yes"}})
-    await answer(handle, "each", {"approved": True})
-    document = await document_of(handle)
-    assert [document["nodes"][f"each[{key}]"]["status"] for key in "xyz"] == ["completed", "failed", "completed"]
-    assert [len(bench.effects[f"{unique} {key}"]) for key in "xyz"] == [1, 0, 1]
-    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
 # Failures.
@@ -179,7 +165,7 @@ async def test_failure_is_asked_about(runs: Runs, bench: Bench, unique: str) -> 
     await answer(handle, "retry#2", {"selected": ["retry"], "arguments": {"message": "odder"}})
     await asks(runs, handle, "retry#3")
     await answer(handle, "retry#3", {"selected": ["value"], "value": 7})
-    document = await document_of(handle)
+    document = await ended_document(runs, handle)
     odd = "tool_failed: odd"
     assert bare(document)["nodes"] == {
         "value": done({"n": 1}, error=odd),
@@ -194,7 +180,6 @@ async def test_failure_is_asked_about(runs: Runs, bench: Bench, unique: str) -> 
         ("retry#2", "retry", "ann", "update"),
     ]
     assert _said(document["nodes"]["retry#3"]["lineage"]) == [("retry#3", "value", "ann", "update")]
-    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
 # Running tools.
@@ -214,7 +199,7 @@ async def test_tool_asks_while_it_runs_and_goes_on_from_its_checkpoint(runs: Run
     await answer(handle, "o", {"selected": ["blue"]})
     await asks(runs, handle, "o#2")
     await signal(handle, "o#2", {"text": "It is cheap"})
-    document = await document_of(handle)
+    document = await ended_document(runs, handle)
     result = {"begun": 1, "chosen": ["blue"], "why": "It is cheap"}
     assert bare(document)["nodes"] == {"o": done(result, attempts=3)}
     # One begun effect, one made, and both under the same key.
@@ -224,7 +209,6 @@ async def test_tool_asks_while_it_runs_and_goes_on_from_its_checkpoint(runs: Run
         ("o", "answered", "ann", "update"),
         ("o#2", "answered", "bob", "signal"),
     ]
-    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
 async def _asks_in_any_order(runs: Runs, handle: Handle, *requests: str) -> bool:
@@ -297,9 +281,8 @@ async def test_missing_inputs_are_asked_for_in_one_form_before_anything_runs(run
     assert {node["status"] for node in view.document()["nodes"].values()} == {"pending"}
     assert "minimum" in await refusal_of(handle, {"request": "inputs", "answer": {"data": {"n": 0, "free": "y"}}})
     await answer(handle, "inputs", {"data": {"n": 3, "free": "y"}})
-    document = await document_of(handle)
+    document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {"a": done({"n": 3, "d": 4}), "b": done({"text": "x y"})}
-    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
 async def test_compiled_plan_asks_for_its_inputs_and_can_be_cancelled_before_they_are_there(runs: Runs) -> None:
@@ -308,9 +291,8 @@ async def test_compiled_plan_asks_for_its_inputs_and_can_be_cancelled_before_the
     handle = await runs.start_raw({"plan": plan})
     await asks(runs, handle, "inputs")
     await handle.signal(wire.CANCEL, {"reason": "not now"})
-    document = await document_of(handle)
+    document = await ended_document(runs, handle)
     assert (document["status"], document["waiting_for"]) == ("cancelled", [])
-    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
 # Time, and what is told.
@@ -338,11 +320,10 @@ async def test_open_requests_and_early_answers_survive_a_change_of_executions(ru
         await asks(runs, handle, "each[a]")
         assert "answered by ann" in await refusal_of(newest, {"request": "each[b]", "answer": {"text": "C"}})
         await answer(newest, "each[a]", {"text": "A"})
-        document = await document_of(handle)
+        document = await ended_document(runs, handle)
         assert bare(document)["nodes"]["end"] == done(
             {"then": {"approved": True, "reason": None}, "each": [{"text": "A"}, {"text": "B"}]}
         )
-        assert (await view_of(runs, handle)).document() == as_shown(document)
         assert [end_of(history) for history in await chain_of(runs.client, handle)][-1] == "completed"
         await runs.check_ended()
 
@@ -378,3 +359,72 @@ async def test_temporal_tells_who_is_waited_for(runs: Runs) -> None:
     assert document["status"] == "completed"
     found = (await handle.describe()).typed_search_attributes
     assert (found.get(state), found.get(awaiting)) == ("completed", None)
+
+
+def _write(node: str, name: str, **fields: Any) -> dict[str, Any]:
+    return {"id": node, "tool": "write", "arguments": {"name": name}, **fields}
+
+
+async def _asks(runs: Runs, handle: Handle, *requests: str) -> list[dict[str, Any]]:
+    """Waits until a run itself asks exactly this."""
+    found: list[dict[str, Any]] = []
+
+    async def does() -> bool:
+        found[:] = (await RunFeed(runs.client, handle.id).read()).document()["waiting_for"]
+        return [request["id"] for request in found] == list(requests)
+
+    await eventually(does)
+    return found
+
+
+async def _answer(handle: Handle, request: str, **answer: Any) -> None:
+    message = {"request": request, "answer": answer, "by": "ann"}
+    await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
+
+
+async def test_policy_asks_about_the_calls_that_it_names(runs: Runs, bench: Bench, unique: str) -> None:
+    rule = {"tool": "wr*", "arguments": {"properties": {"name": {"pattern": "1$"}}}, "then": "ask"}
+    policy = policy_from_json({"rules": [rule, {"arguments": {"required": ["error"]}, "then": "refuse"}]})
+    nodes = [
+        _write("first", f"{unique}1"),
+        _write("second", f"{unique}2"),
+        {"id": "never", "tool": "write", "arguments": {"name": unique, "error": "no"}},
+    ]
+    handle = await runs.start({"nodes": nodes}, policy=policy)
+    [request] = await _asks(runs, handle, "first")
+    asked = {name: request[name] for name in ("purpose", "type", "tool", "arguments")}
+    assert asked == {"purpose": "approval", "type": "APPROVAL", "tool": "write", "arguments": {"name": f"{unique}1"}}
+    await _answer(handle, "first", approved=True, arguments={"name": f"{unique}3"})
+
+    assert bare(await document_of(handle))["nodes"] == {
+        "first": done(f"{unique}3"),
+        "second": done(f"{unique}2"),
+        "never": failed("refused: the policy of the run does not let 'write' be called so"),
+    }
+    assert f"{unique}1" not in bench.effects
+
+
+async def test_plan_of_a_model_runs_when_it_was_approved_as_a_whole(runs: Runs, bench: Bench, unique: str) -> None:
+    below = {"nodes": [_write("deep", f"{unique}2")], "output": "{{deep.result}}"}
+    handle = await runs.start(
+        {"nodes": [_write("a", f"{unique}1"), {"id": "below", "plan": below}]}, needs_approval=True
+    )
+    [request] = await _asks(runs, handle, "plan")
+    view = await RunFeed(runs.client, handle.id).read()
+    assert (view.status, request["node"], bench.effects[f"{unique}1"]) == ("waiting", None, [])
+    assert request["prompt"].splitlines()[0] == "The plan has 3 nodes; 2 of them can change something."
+    await _answer(handle, "plan", approved=True)
+
+    document = await ended_document(runs, handle)
+    assert bare(document)["nodes"] == {"a": done(f"{unique}1"), "below": done(f"{unique}2")}
+
+
+async def test_plan_of_a_model_that_is_rejected_calls_nothing(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await runs.start_raw({"plan": {"nodes": [_write("a", unique)]}, "options": {"approve_plan": True}})
+    await _asks(runs, handle, "plan")
+    await _answer(handle, "plan", approved=False, reason="too dear")
+
+    document = await ended_document(runs, handle)
+    assert (document["status"], document["error"]["code"]) == ("failed", "rejected")
+    assert document["error"]["message"] == "rejected by ann: too dear"
+    assert bench.effects[unique] == []

@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
 
 from dagwright.core.boundary import limits
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
@@ -17,11 +15,12 @@ from dagwright.planning.extenders import workflow_type_of
 from dagwright.planning.model_calls.calls import ModelCall, ModelRequest, user
 from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
 from dagwright.protocol.messages import RunInput, run_input_to_json
-from dagwright.testing import Completion, ModelServer, Tokens
-from tests.support.agents import agent, agent_runs, ended
+from dagwright.testing import Completion, Tokens
+from tests.support.agents import ended
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, purposes, written
 from tests.support.runs import Handle, Runs, assert_clean, assert_replays, document_of, histories_of
+from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
 
@@ -73,9 +72,9 @@ async def usage_of(handle: Handle) -> tuple[int, int, dict[str, int]]:
     return usage["calls"], usage["tokens"], agents
 
 
-async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(client: Client, tmp_path: Path) -> None:
+async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(scripted: Scripted) -> None:
     answers = [says("one"), says("two"), says("three")]
-    async with ModelServer(*answers) as model, agent_runs(client, model, tmp_path) as runs:
+    async with scripted(*answers) as (model, runs):
         handle = await start(runs, agents_of("a", "b", "c"), {"calls": 2})
         view = await asked(runs, handle)
         assert view.scheduler is not None
@@ -93,36 +92,12 @@ async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(clie
         assert await usage_of(handle) == (3, 300, {"a": 100, "b": 100, "c": 100})
 
 
-async def test_a_sub_plan_of_a_sub_plan_shares_the_budget(client: Client, tmp_path: Path) -> None:
-    inner = agents_of("deep", "deeper")
-    outer = CompiledPlan((CompiledNode("in", kind="plan", sub_plan=inner, timeout_s=0.0), *agents_of("near").nodes))
-    answers = [says("one"), says("two"), says("three")]
-    async with ModelServer(*answers) as model, agent_runs(client, model, tmp_path) as runs:
-        handle = await start(runs, outer, {"calls": 2})
-        await asked(runs, handle)
-        assert len(model.calls) == 2
-        answer = {"request": "budget", "answer": {"data": {"calls": None}}, "by": "ann"}
-        await handle.execute_update("submit_feedback", answer)
-        document = await ended(runs, handle)
-        assert document["status"] == "completed"
-        assert await usage_of(handle) == (3, 300, {"deep": 100, "deeper": 100, "near": 100})
-
-
-async def test_bad_budget_is_told_with_its_field(client: Client, tmp_path: Path) -> None:
-    async with ModelServer() as model, agent_runs(client, model, tmp_path) as runs:
-        handle = await start(runs, agent(runs), {"tokens": -5}, objective="Say one.")
-        document = await document_of(handle)
-        assert document["error"]["message"] == (
-            "options.budget is no budget: tokens must be a whole number from 1 to 1,000,000,000,000,000, not -5"
-        )
-
-
 async def test_what_waits_and_is_held_back_goes_on_in_a_new_execution(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "HARD_MARK_EVENTS", 120)
     monkeypatch.setattr(limits, "DRAIN_S", 0.3)
-    async with ModelServer(says("one"), says("two")) as model, agent_runs(client, model, tmp_path) as runs:
+    async with scripted(says("one"), says("two")) as (_, runs):
         steps = [
             CompiledNode(f"s{number}", tool="echo", dependencies=[number + 1] if number else ()) for number in range(40)
         ]
@@ -148,11 +123,8 @@ async def test_what_waits_and_is_held_back_goes_on_in_a_new_execution(
         assert await usage_of(handle) == (2, 200, {"a": 100, "b": 100})
 
 
-async def test_items_that_ask_a_model_share_the_budget_of_their_run(client: Client, tmp_path: Path) -> None:
-    async with (
-        ModelServer(says("one"), says("two"), says("three")) as model,
-        agent_runs(client, model, tmp_path) as runs,
-    ):
+async def test_items_that_ask_a_model_share_the_budget_of_their_run(scripted: Scripted) -> None:
+    async with scripted(says("one"), says("two"), says("three")) as (_, runs):
         request = ModelRequest(ModelCall((user("Say a number."),)))
         each = replace(model_node("m", request), for_each=[1, 2, 3])
         plan = CompiledPlan((each,), tools={CALL_MODEL.name: CALL_MODEL})
@@ -169,10 +141,10 @@ async def test_items_that_ask_a_model_share_the_budget_of_their_run(client: Clie
         assert (await handle.result())["nodes"]["m"]["usage"]["calls"] == 3
 
 
-async def test_planning_again_counts_and_is_left_out_when_the_budget_is_used_up(client: Client, tmp_path: Path) -> None:
+async def test_planning_again_counts_and_is_left_out_when_the_budget_is_used_up(scripted: Scripted) -> None:
     fragile = {**call("a", "give_up"), "on_error": "replan"}
     script = (written(fragile, call("b", "add", left=1, right=2)), written(fragile), says("It is 3."))
-    async with ModelServer(*script) as model, agent_runs(client, model, tmp_path) as runs:
+    async with scripted(*script) as (model, runs):
         budget = {"calls": 2, "on_limit": "finish"}
         handle = await start(runs, goal(runs, "What is 1 + 2?", "add", "give_up"), budget)
         document = await ended(runs, handle)
@@ -184,10 +156,10 @@ async def test_planning_again_counts_and_is_left_out_when_the_budget_is_used_up(
 
 
 async def test_a_sub_plan_whose_run_above_was_terminated_finishes_with_what_there_is(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "LOOK_S", 0.2)
-    async with ModelServer(says("one")) as model, agent_runs(client, model, tmp_path) as runs:
+    async with scripted(says("one")) as (_, runs):
         handle = await start(runs, agents_of("a", "b"), {"calls": 1})
         await asked(runs, handle)
         view = await RunFeed(runs.client, handle.id).read()
@@ -212,8 +184,8 @@ async def test_a_sub_plan_whose_run_above_was_terminated_finishes_with_what_ther
             await assert_replays(history)
 
 
-async def test_a_message_that_tells_too_much_is_refused_with_a_note(client: Client, tmp_path: Path) -> None:
-    async with ModelServer(says("one"), says("two")) as model, agent_runs(client, model, tmp_path) as runs:
+async def test_a_message_that_tells_too_much_is_refused_with_a_note(scripted: Scripted) -> None:
+    async with scripted(says("one"), says("two")) as (_, runs):
         handle = await start(runs, agents_of("a", "b"), {"calls": 1, "money": "1.00"})
         many = {f"c{number}": 1 for number in range(10_001)}
         for claims, settled in (

@@ -124,39 +124,6 @@ async def test_second_run_makes_no_call_and_says_which_one_made_its_result(
     assert calls == ["a"]
 
 
-async def test_large_result_is_used_again_with_the_parts_that_the_plan_names(
-    worker: Runs, another: Runs, calls: list[str]
-) -> None:
-    def nodes(part: str) -> list[Document]:
-        long = node("long", "look_long")
-        return [long, {"id": "size", "tool": "length", "arguments": {"value": f"{{{{long.result{part}}}}}"}}]
-
-    await ended(worker, *nodes(".name"))
-    found = [(await ended(runs, *nodes(".text")))[1] for runs in (worker, another)]
-    assert [each["size"]["result"] for each in found] == [INLINE_VALUE_BYTES] * 2
-    assert [each["long"]["result"]["call"] for each in found] == [1, 1]
-    assert calls == ["a"]
-
-
-async def test_stored_value_as_argument_counts_by_its_content(worker: Runs, another: Runs, calls: list[str]) -> None:
-    def nodes(first: str) -> list[Document]:
-        hanging = node(f"{first}2", "look", name=f"{{{{{first}.result}}}}")
-        return [{**node(first, "long_text"), "cache": "off"}, hanging]
-
-    await ended(worker, *nodes("x"))
-    await ended(another, *nodes("y"))
-    assert [len(name) for name in calls] == [1, INLINE_VALUE_BYTES, 1]
-
-
-async def test_slow_pure_node_is_called_once_by_all_workers(worker: Runs, another: Runs, calls: list[str]) -> None:
-    alone = {"id": "x", "tool": "ponder", "arguments": {"name": "a"}}
-    for runs in (worker, worker, another):
-        assert (await ended(runs, alone))[1]["x"]["result"] == "a!"
-    assert calls == ["a"]
-    await ended(worker, {**alone, "cache": "off"})
-    assert calls == ["a", "a"]
-
-
 def pondered(node_id: str, name: str, tool_name: str = "ponder", **arguments: Any) -> Document:
     return {"id": node_id, "tool": tool_name, "arguments": {"name": name, **arguments}}
 

@@ -1,16 +1,31 @@
-"""Retries, time-outs, keys and items on the real server: what each kind of effect allows."""
+"""Retries, timeouts, idempotency keys and failures on the real server, by the effects of a tool."""
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
 
 from activities.call_starts import CallStarts
 from dagwright.protocol.idempotency import idempotency_key
+from dagwright.settings import Settings
+from dagwright.tools import RetryLater, ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, bare, document_of, done, events_of, failed
+from tests.support.runs import (
+    Runs,
+    bare,
+    blocked,
+    cancelled,
+    document_of,
+    done,
+    end_of,
+    events_of,
+    failed,
+    serving_runs,
+)
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -24,12 +39,20 @@ async def test_failed_attempts_are_tried_again(runs: Runs) -> None:
         {"id": "never", "tool": "flaky", "arguments": {"until": 4}, "retry": _FAST},
         {"id": "once", "tool": "flaky", "arguments": {"until": 2}, "retry": {"max_attempts": 1}},
         {"id": "final", "tool": "fail", "retry": _FAST},
+        # The server takes no first delay over the longest, and without a cut the run would be stuck.
+        {
+            "id": "cut",
+            "tool": "flaky",
+            "arguments": {"until": 3},
+            "retry": {**_FAST, "first_delay": "1h", "max_delay": "10ms"},
+        },
     ]
     assert (await runs.run({"nodes": nodes}))["nodes"] == {
         "third": done(3, attempts=3),
         "never": failed("tool_failed: RuntimeError: attempt 3", attempts=3),
         "once": failed("tool_failed: RuntimeError: attempt 1"),
         "final": failed("tool_failed: no"),
+        "cut": done(3, attempts=3),
     }
 
 
@@ -67,19 +90,8 @@ async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: 
 async def test_write_is_never_repeated_blindly(runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [
         {"id": "fails", "tool": "write", "arguments": {"name": f"{unique} fails", "error": "broke"}},
-        {
-            "id": "told",
-            "tool": "write",
-            "arguments": {"name": f"{unique} told", "error": "broke"},
-            "retry": _FAST,
-        },
-        {
-            "id": "slow",
-            "tool": "hold_write",
-            "arguments": {"name": f"{unique} slow"},
-            "timeout": "2s",
-            "retry": _FAST,
-        },
+        {"id": "told", "tool": "write", "arguments": {"name": f"{unique} told", "error": "broke"}, "retry": _FAST},
+        {"id": "slow", "tool": "hold_write", "arguments": {"name": f"{unique} slow"}, "timeout": "2s", "retry": _FAST},
     ]
     document = await runs.run({"nodes": nodes})
     bench.open(f"{unique} slow")
@@ -145,21 +157,6 @@ async def test_deadline_ends_the_run_and_keeps_what_is_done(runs: Runs, bench: B
     assert bench.cleaned.count(unique) == 1
 
 
-async def test_deadline_of_the_start_message_counts_too(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = {"nodes": [{"id": "slow", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}]}
-    document = await runs.run_raw({"plan": plan, "options": {"deadline": "300ms"}})
-    assert document["error"] == "deadline_exceeded: the run took over its deadline; still running: slow"
-
-
-async def test_at_most_max_parallel_tasks_of_a_run_are_in_flight(runs: Runs, bench: Bench, unique: str) -> None:
-    nodes = [{"id": f"n{number}", "tool": "hold", "arguments": {"name": unique}} for number in range(5)]
-    handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"max_parallel": 2}})
-    await eventually(lambda: bench.running[unique] == 2)
-    bench.open(unique)
-    assert (await document_of(handle))["status"] == "completed"
-    assert bench.most_running[unique] == 2
-
-
 async def test_history_reads_like_the_plan(runs: Runs) -> None:
     plan = {
         "nodes": [
@@ -186,31 +183,102 @@ async def test_history_reads_like_the_plan(runs: Runs) -> None:
     assert bare(document)["status"] == "completed"
 
 
-async def test_items_keep_their_order_and_have_names_and_what_is_no_list_fails(runs: Runs) -> None:
-    items = [{"name": "north", "n": 2}, {"name": "south", "n": 1}]
-    each = {"tool": "echo", "key": "{{item.name}}", "arguments": {"n": "{{item.n}}", "at": "{{index}}"}}
-    nodes = [
-        {"id": "list", "tool": "echo", "arguments": {"items": items}},
-        {"id": "m", "for_each": "{{list.result.items}}", **each},
-        {"id": "after", "tool": "echo", "arguments": {"all": "{{m.result}}"}},
-        {"id": "none", "for_each": "{{list.result.items[0]}}", **each},
-    ]
-    values = [{"n": 2, "at": 0}, {"n": 1, "at": 1}]
-    assert await runs.run({"nodes": nodes, "output": "{{after.result}}"}) == {
-        "status": "completed_with_failures",
-        "output": {"all": values},
+async def test_call_longer_than_its_heartbeat_timeout_is_kept_alive_and_its_details_reach_the_next_attempt(
+    client: Client, tmp_path: Path
+) -> None:
+    @tool(effects="read")
+    def slow() -> int:
+        context().wait_cancelled(2.5)
+        return context().attempt
+
+    @tool(effects="read")
+    async def pages() -> Any:
+        if context().last_heartbeat is None:
+            context().heartbeat({"page": 7})
+            raise RetryLater("later", after=timedelta(milliseconds=10))
+        return [context().attempt, context().last_heartbeat]
+
+    nodes = [{"id": "slow", "tool": "slow", "heartbeat": "1s"}, {"id": "pages", "tool": "pages", "heartbeat": "1s"}]
+    async with serving_runs(client, ToolRegistry.of(slow, pages), settings=Settings(state_dir=tmp_path)) as runs:
+        document = await runs.run({"nodes": nodes})
+        await runs.check_ended()
+    assert document["nodes"] == {"slow": done(1), "pages": done([2, {"page": 7}], attempts=2)}
+
+
+async def test_chain_hands_values_on(runs: Runs) -> None:
+    plan = {
+        "nodes": [
+            {"id": "a", "tool": "echo", "arguments": {"list": [1, {"k": None}]}},
+            {"id": "b", "tool": "echo", "arguments": {"got": "{{a.result.list}}", "text": "<{{a.result.list[0]}}>"}},
+            {"id": "c", "tool": "add", "arguments": {"left": "{{b.result.got[0]}}", "right": 0.5}},
+        ],
+        "output": {"sum": "{{c.result}}", "first": "{{a.result.list}}"},
+    }
+    assert await runs.run(plan) == {
+        "status": "completed",
+        "output": {"sum": 1.5, "first": [1, {"k": None}]},
         "nodes": {
-            "list": done({"items": items}),
-            "m": done(values),
-            "m[north]": done(values[0]),
-            "m[south]": done(values[1]),
-            "after": done({"all": values}),
-            "none": failed('invalid_for_each: for_each needs a list, not \'{"name":"north","n":2}\''),
+            "a": done({"list": [1, {"k": None}]}),
+            "b": done({"got": [1, {"k": None}], "text": "<1>"}),
+            "c": done(1.5),
         },
     }
 
 
-async def test_at_most_max_parallel_calls_of_a_tool_run_at_once(runs: Runs, unique: str) -> None:
-    nodes = [{"id": f"n{number}", "tool": "narrow", "arguments": {"name": unique, "wanted": 2}} for number in range(6)]
-    document = await runs.run({"nodes": nodes})
-    assert document["output"] == {f"n{number}": 2 for number in range(6)}
+async def test_failure_blocks_its_dependents_and_nothing_else(runs: Runs) -> None:
+    plan = {
+        "nodes": [
+            {"id": "bad", "tool": "fail", "arguments": {"message": "no mail"}},
+            {"id": "next", "tool": "echo", "depends_on": ["bad"]},
+            {"id": "last", "tool": "echo", "depends_on": ["next", "good"]},
+            {"id": "good", "tool": "echo", "arguments": {"x": 1}},
+            {"id": "apart", "tool": "echo", "depends_on": ["good"]},
+        ]
+    }
+    assert await runs.run(plan) == {
+        "status": "completed_with_failures",
+        "output": {"apart": {}},
+        "nodes": {
+            "bad": failed("tool_failed: no mail"),
+            "next": blocked("bad"),
+            "last": blocked("bad"),
+            "good": done({"x": 1}),
+            "apart": done({}),
+        },
+    }
+
+
+async def test_run_fails_when_nothing_it_is_for_completed(runs: Runs) -> None:
+    handle = await runs.start(
+        {"nodes": [{"id": "a", "tool": "echo"}, {"id": "b", "tool": "give_up", "depends_on": ["a"]}]}
+    )
+    document = bare(await document_of(handle))
+    assert document == {"status": "failed", "output": {}, "nodes": {"a": done({}), "b": failed("tool_failed: no")}}
+    assert end_of(await handle.fetch_history()) == "failed"
+
+
+async def test_fail_fast_stops_what_runs_and_what_waits(runs: Runs, bench: Bench, unique: str) -> None:
+    plan = {
+        "on_failure": "fail_fast",
+        "nodes": [
+            {"id": "slow", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"},
+            {"id": "after", "tool": "echo", "depends_on": ["slow"]},
+            {"id": "first", "tool": "add", "arguments": {"left": 1, "right": 1}},
+            {"id": "bad", "tool": "fail", "depends_on": ["first"]},
+            {"id": "hit", "tool": "echo", "depends_on": ["bad"]},
+        ],
+    }
+    reason = "'bad' failed: no"
+    assert await runs.run(plan) == {
+        "status": "failed",
+        "output": {},
+        "error": f"fail_fast: {reason}",
+        "nodes": {
+            "slow": cancelled(),
+            "after": cancelled(reason),
+            "first": done(2.0),
+            "bad": failed("tool_failed: no"),
+            "hit": blocked("bad"),
+        },
+    }
+    assert bench.cleaned.count(unique) == bench.entered.count(unique)

@@ -1,4 +1,4 @@
-"""The four agents of `examples/agents.yaml` at work, each with the tools that it names; the model is scripted."""
+"""The agents and plans of `examples/`, each with its tools; the model is scripted."""
 
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,13 @@ from temporalio.client import Client
 from dagwright.agents import load_agents
 from dagwright.agents.tools import agent_tools
 from dagwright.core.model.policy import CHANGES_ASK, Policy, Rule
+from dagwright.dialects.reading import read_plan_file
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, SearchServer, found, json_text, text, tool_call
+from dagwright.tools import ToolRegistry
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.runs import document_of, serving_runs
-from tests.support.travel import travel_service
+from tests.support.travel import EXAMPLE, travel_service
 
 pytestmark = pytest.mark.server
 
@@ -90,3 +92,18 @@ async def test_each_of_the_four_agents_does_its_work_with_its_tools(client: Clie
     results = {place: told[place] for place in (1, 3, 5, 6, 7, 12, 13, 14)}
     wanted = {1: "1402", 3: "1402", 5: "airline", 6: "hotel", 7: "price", 12: "small.py", 13: "small.py", 14: "2 * n"}
     assert [place for place, words in wanted.items() if words.casefold() not in str(results[place]).casefold()] == []
+
+
+async def test_a_flight_a_hotel_and_things_to_do_are_found_at_once(client: Client, tmp_path: Path) -> None:
+    plan = read_plan_file(EXAMPLE / "paris.yaml")
+    with travel_service() as address:
+        settings = Settings(state_dir=tmp_path, search_url=address)
+        async with serving_runs(client, ToolRegistry(), settings=settings) as runs:
+            document = await document_of(await runs.start(plan, inputs={"origin": "Oslo"}))
+            await runs.check_ended()
+    output, nodes = document["output"], document["nodes"]
+    assert document["status"] == "completed"
+    assert output["flight"] == nodes["flights"]["result"][0]["id"]
+    assert output["to_do"] == [each["name"] for each in nodes["activities"]["result"]]
+    assert output["hotel"].endswith(", Paris")
+    assert all(each["origin"] == "Oslo" for each in nodes["flights"]["result"])

@@ -1,6 +1,5 @@
 """`RunFeed` on a real server: what it shows is what the run knows, while it goes on and after any end."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,19 +14,9 @@ from dagwright.history.run_reader import RunFeed, RunView
 from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.documents import compact_document
 from dagwright.settings import Settings
-from dagwright.store import ref_of
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
-from tests.support.runs import (
-    Handle,
-    Runs,
-    as_shown,
-    bare_node,
-    cancelled,
-    document_of,
-    done,
-    serving_runs,
-)
+from tests.support.runs import Handle, Runs, bare_node, cancelled, document_of, done, serving_runs
 from tests.support.runs import bare as bare_document
 from tests.support.tools import Bench
 
@@ -117,23 +106,6 @@ def _running(projection: Projection) -> list[str]:
     return found
 
 
-async def test_large_values_are_put_back_and_everything_else_is_as_the_run_wrote_it(cached_runs: Runs) -> None:
-    look_alike = {"ref": "node:other", "bytes": 1, "preview": "x"}
-    nodes = [
-        {"id": "large", "tool": "text", "arguments": {"size": 20_000}},
-        {"id": "alike", "tool": "echo", "arguments": look_alike},
-    ]
-    handle = await cached_runs.start({"nodes": nodes, "output": "{{large.result}}"})
-    written = await document_of(handle)
-    shown = await cached_runs.restored(handle)
-
-    reference = {"ref": ref_of(b'"' + b"x" * 20_000 + b'"'), "bytes": 20_002, "preview": "x" * 200}
-    assert (written["output"], written["nodes"]["large"]["result"]) == (reference, reference)
-    assert (await _view(cached_runs, handle)).document() == as_shown(written)
-    large = {**written["nodes"]["large"], "result": "x" * 20_000}
-    assert shown == {**written, "output": "x" * 20_000, "nodes": {**written["nodes"], "large": large}}
-
-
 async def test_nodes_that_were_only_counted_are_put_back(cached_runs: Runs) -> None:
     nodes = [{"id": f"n{number}", "tool": "text", "arguments": {"size": 8_000}} for number in range(140)]
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
@@ -194,20 +166,3 @@ async def test_cause_of_a_failure_is_whole_while_the_call_is_tried_again(client:
         "backing_off",
         f"RuntimeError: {cause}",
     )
-
-
-async def test_run_that_was_refused_has_no_nodes(cached_runs: Runs) -> None:
-    plan = {"nodes": [{"id": "a", "tool": "echo", "arguments": {}}], "inputs": {"n": {"type": "integer", "default": 1}}}
-    handle = await cached_runs.start(plan)
-    refused = await cached_runs.start_raw({"compiled": await _compiled_of(handle), "inputs": {"n": "many"}})
-
-    assert (await document_of(refused))["nodes"] == {}
-    view = await _view(cached_runs, refused)
-    assert (view.status, view.document()["nodes"], view.graph()["nodes"]) == ("failed", {}, [])
-
-
-async def _compiled_of(handle: Handle) -> Any:
-    async for event in handle.fetch_history_events():
-        payloads = event.workflow_execution_started_event_attributes.input.payloads
-        return json.loads(payloads[0].data)["compiled"]
-    raise AssertionError("there are no events")

@@ -1,17 +1,25 @@
-"""`RunFeeds` on a real server: one reader for all who look, and a subscriber that goes on where it stopped."""
+"""`RunFeeds`: one reader for all subscribers, resumed from an offset, over several executions."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import aclosing
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.client import Client
 
-from dagwright.history.executions import BEGINNING, Offset
+from dagwright.client.runs import Runs as ClientRuns
+from dagwright.core.model.states import NodeStatus
+from dagwright.history.executions import BEGINNING, Offset, executions_of
 from dagwright.history.run_reader import RunFeed, RunNotFound
 from dagwright.history.run_subscriptions import RunFeeds, RunUpdate
+from dagwright.server import Connection, Server
+from dagwright.settings import Settings
+from dagwright.store import open_store
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, as_shown, document_of
+from tests.support.runs import Handle, Runs, as_shown, document_of, serving_runs
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -129,3 +137,90 @@ async def test_offset_of_an_execution_that_is_not_kept_counts_for_nothing(client
     await document_of(handle)
     feeds = RunFeeds(lambda workflow_id: RunFeed(client, workflow_id))
     assert [update.changed for update in await _all_of(feeds, handle, after=Offset(7, 3))] == [("a",)]
+
+
+_SIZE = 90
+_RANK = {NodeStatus.PENDING: 0, NodeStatus.READY: 1, NodeStatus.RUNNING: 2, NodeStatus.COMPLETED: 3}
+
+
+@pytest.fixture
+async def eager_runs(
+    eager_client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Runs]:
+    settings = Settings(state_dir=tmp_path_factory.mktemp("kept"))
+    async with serving_runs(eager_client, bench.registry(), settings=settings) as runs:
+        yield runs
+        await runs.check_ended()
+
+
+def _long_chain() -> dict[str, Any]:
+    nodes: list[dict[str, Any]] = []
+    for number in range(_SIZE):
+        left = f"{{{{n{number - 1}.result}}}}" if number else 0
+        nodes.append({"id": f"n{number}", "tool": "echo", "arguments": {"n": 1}, "depends_on": []})
+        if number:
+            nodes[-1]["arguments"] = {"before": left if number % 30 == 0 else number}
+            nodes[-1]["depends_on"] = [f"n{number - 1}"]
+    return {"nodes": nodes, "output": f"{{{{n{_SIZE - 1}.result}}}}", "title": "Long"}
+
+
+async def _watched(feeds: RunFeeds, handle: Handle) -> list[tuple[RunUpdate, list[NodeStatus]]]:
+    """Returns all updates, each with the states that it showed when it came."""
+    found = []
+    async for update in feeds.subscribe(handle.id):
+        scheduler = update.view.scheduler
+        found.append((update, [record.status for record in scheduler.records] if scheduler else []))
+    return found
+
+
+async def test_run_is_followed_over_its_executions_and_read_from_any_offset(
+    eager_client: Client, eager_runs: Runs
+) -> None:
+    feeds = RunFeeds(lambda workflow_id: RunFeed(eager_client, workflow_id))
+    handle = await eager_runs.start(_long_chain())
+    watching = asyncio.create_task(_watched(feeds, handle))
+    written = await document_of(handle)
+    seen = await watching
+    newest = await eager_client.get_workflow_handle(handle.id).describe()
+    executions = await executions_of(
+        eager_client, handle.id, first_run_id=str(handle.first_execution_run_id), last_run_id=newest.run_id
+    )
+
+    offsets = [update.view.offset for update, _ in seen]
+    assert len(executions) > 2
+    assert offsets == sorted(offsets)
+    assert offsets[-1].run == len(executions)
+    # Nobody sees a node go back, or the plan go away, when a new execution begins.
+    planned = [states for _, states in seen if states]
+    assert [states for _, states in seen[len(seen) - len(planned) :]] == planned
+    for before, after in pairwise(planned):
+        assert all(_RANK[old] <= _RANK[new] for old, new in zip(before, after, strict=True))
+
+    document = seen[-1][0].view.document()
+    assert document == written
+    assert (document["run_id"], document["nodes"]["n0"]["started_at"]) == (
+        executions[-1],
+        written["nodes"]["n0"]["started_at"],
+    )
+    started = [(await RunFeed(eager_client, handle.id, run_id=run).read()).started_at for run in executions]
+    assert len(set(started)) == 1
+
+    told = {task for update, _ in seen for task in update.changed}
+    assert told == {f"n{number}" for number in range(_SIZE)}
+    for offset in (Offset(1, 40), Offset(2, 10), offsets[len(offsets) // 2]):
+        at_offset = await RunFeed(eager_client, handle.id).states_at(offset)
+        done_before = {task for task, state in at_offset.items() if state.status is NodeStatus.COMPLETED}
+        rest = [update async for update in feeds.subscribe(handle.id, after=offset)]
+        assert [set(update.changed) for update in rest] == [told - done_before]
+        assert offset.run == 1 or done_before
+
+
+async def test_list_shows_a_run_of_many_executions_once(eager_client: Client, eager_runs: Runs, tmp_path: Path) -> None:
+    handle = await eager_runs.start(_long_chain())
+    await document_of(handle)
+    first = await eager_client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id).describe()
+    connection = Connection(eager_client, Server("here", eager_client.namespace), frozenset())
+    runs = ClientRuns(connection, task_queue=eager_runs.task_queue, store=open_store(str(tmp_path)))
+    (mine,) = [run for run in await runs.list_runs() if run.workflow_id == handle.id]
+    assert (mine.status, mine.nodes_done, mine.nodes_total) == ("completed", _SIZE, _SIZE)
+    assert mine.started_at == pytest.approx(first.start_time.timestamp(), abs=0.01)

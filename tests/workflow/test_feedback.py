@@ -1,11 +1,16 @@
-"""People answer what a run asks: by update and by signal, early, twice, wrong, late, in items and in sub-plans."""
+"""Human answers: by update and by signal, early, repeated, invalid, late, in items, in sub-plans, and with nodes."""
+
+from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, asks_below, has_notes, human, refusal_of, signal, view_of
 from tests.support.runs import (
+    Handle,
     Runs,
     as_shown,
     bare,
@@ -17,6 +22,7 @@ from tests.support.runs import (
     without_cache,
 )
 from tests.support.tools import Bench
+from tests.workflow.building import ended_document
 
 pytestmark = pytest.mark.server
 
@@ -34,14 +40,13 @@ async def test_answer_by_update_is_taken_and_its_dependent_goes_on(runs: Runs) -
     }
     assert await handle.query(wire.QUERY_PENDING) == view.document()["waiting_for"]
     assert await answer(handle, "check", {"approved": True}) == {"ok": True, "message": "'check' is answered"}
-    document = await document_of(handle)
+    document = await ended_document(runs, handle)
     assert bare(document) == {
         "status": "completed",
         "output": {"go": {"check": _APPROVED}},
         "nodes": {"check": done(_APPROVED), "go": done({"check": _APPROVED})},
     }
     assert document["waiting_for"] == []
-    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
 async def test_answer_by_signal_is_taken_and_a_refused_one_is_noted(runs: Runs) -> None:
@@ -89,14 +94,13 @@ async def test_early_answer_waits_for_its_request(runs: Runs, bench: Bench, uniq
     bench.open(unique)
     await asks(runs, handle, "bad")
     await answer(handle, "bad", {"approved": True})
-    document = await document_of(handle)
+    document = await ended_document(runs, handle)
     assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
         ("held", "check", "bad"), "completed"
     )
     assert [note["code"] for note in document["notes"]] == ["refused"]
     told = "feedback: 'bad' has not asked yet, and will not take this: unknown key 'text'; expected "
     assert document["notes"][0]["message"].startswith(told)
-    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
 async def test_deadline_fails_the_node_and_a_default_answers_it(runs: Runs) -> None:
@@ -159,26 +163,114 @@ async def test_wrong_answer_that_was_sent_on_is_noted_below(runs: Runs) -> None:
 async def test_answer_before_the_first_workflow_task_counts(runs: Runs) -> None:
     handle = await runs.start_raw({"plan": {"nodes": [human("check")]}})
     await signal(handle, "check", {"approved": True})
-    document = await document_of(handle)
+    document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {"check": done(_APPROVED)}
-    assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
-async def test_early_answer_that_nobody_asked_for_is_noted(runs: Runs, bench: Bench, unique: str) -> None:
-    held = {"id": "held", "tool": "hold", "arguments": {"name": unique}}
-    handle = await runs.start({"nodes": [held, {**human("check"), "depends_on": ["held"]}]})
-    await eventually(lambda: unique in bench.entered)
-    for name in ("held", "check#2"):
-        await answer(handle, name, {"approved": True})
-    bench.open(unique)
-    await asks(runs, handle, "check")
-    noted = (await view_of(runs, handle)).document()["notes"]
-    await answer(handle, "check", {"approved": True})
-    document = await document_of(handle)
-    told = [{"code": "refused", "node": None, "message": _not_needed(name)} for name in ("held", "check#2")]
-    assert (noted, document["notes"]) == (told[:1], told)
-    assert (await view_of(runs, handle)).document() == as_shown(document)
+# Answers with nodes.
+
+_MORE = [after("look", "ask"), after("sum", "look", "a")]
+_GIVEN = {"text": "Look north", "nodes": ["look", "sum"]}
 
 
-def _not_needed(name: str) -> str:
-    return f"{name!r} was never asked: the answer of ann, kept for it, is not needed"
+def _asking(*others: Any) -> dict[str, Any]:
+    return {"nodes": [after("a"), human("ask", "GUIDANCE"), after("on", "ask"), *others]}
+
+
+async def test_nodes_of_an_answer_run_and_say_who_gave_them(runs: Runs) -> None:
+    handle = await runs.start(_asking())
+    await asks(runs, handle, "ask")
+    wrong = {"request": "ask", "answer": {"nodes": [after("a"), after("x", "aa"), {"id": "y", "tool": "nothing"}]}}
+    refused = await refusal_of(handle, wrong)
+    assert refused.startswith("'ask': ")
+    for problem in ("duplicate_id at /nodes/0/id", "did you mean 'a'", "there is no tool 'nothing'"):
+        assert problem in refused
+    told = await answer(handle, "ask", {"text": "Look north", "nodes": _MORE}, note="as the map says")
+    assert told == {"ok": True, "message": "'ask' is answered"}
+    document = await ended_document(runs, handle)
+    assert bare(document)["nodes"] == {
+        "a": done({}),
+        "ask": done(_GIVEN),
+        "on": done({"ask": _GIVEN}),
+        "look": done({"ask": _GIVEN}),
+        "sum": done({"look": {"ask": _GIVEN}, "a": {}}),
+    }
+    for node in ("look", "sum"):
+        [step] = document["nodes"][node]["lineage"]["by_hand"]
+        assert {name: part for name, part in step.items() if name != "at"} == {
+            "what": "append_nodes",
+            "by": "ann",
+            "through": "update",
+            "reason": "as the map says",
+            "request": "ask",
+        }
+
+
+async def test_signal_with_nodes_may_name_tools_that_the_plan_does_not(runs: Runs) -> None:
+    handle = await runs.start(_asking())
+    await asks(runs, handle, "ask")
+    assert "calculator" not in {node["tool"] for node in _asking()["nodes"] if "tool" in node}
+    await signal(handle, "ask", {"nodes": [{"id": "rest", "tool": "calculator", "arguments": {"query": "1 + 1"}}]})
+    document = await ended_document(runs, handle)
+    assert document["nodes"]["rest"]["status"] == "completed"
+
+
+async def test_nodes_are_added_to_the_sub_plan_that_asks(runs: Runs) -> None:
+    handle = await runs.start({"nodes": [{"id": "archive", "plan": {"plan": 1, **_asking()}}]})
+    await asks_below(runs, handle, "archive/ask")
+    await answer(handle, "archive/ask", {"text": "Look north", "nodes": _MORE})
+    document = await ended_document(runs, handle)
+    assert document["output"] == {"archive": {"on": {"ask": _GIVEN}, "sum": {"look": {"ask": _GIVEN}, "a": {}}}}
+
+
+_SCHEDULED = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+_TASK_DONE = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+_PLAN = {
+    "nodes": [
+        {"id": "first", "tool": "echo", "arguments": {"x": 1}},
+        {"id": "second", "tool": "echo", "arguments": {"x": "{{first.result}}"}},
+        {"id": "check", "human": {"prompt": "Publish?"}, "depends_on": ["second"]},
+        {"id": "after", "tool": "echo", "arguments": {"x": "{{check.result}}"}},
+    ]
+}
+
+
+async def _tasks_until_started(handle: Handle, node: str, *, behind: EventType.ValueType) -> int:
+    """Returns the workflow tasks from the last event of a kind before the start of a node up to that start."""
+    events = list((await handle.fetch_history()).events)
+    started = next(number for number, event in enumerate(events) if _starts(event, node))
+    cause = max(number for number, event in enumerate(events[:started]) if event.event_type == behind)
+    return sum(event.event_type == _TASK_DONE for event in events[cause:started])
+
+
+def _starts(event: HistoryEvent, node: str) -> bool:
+    return event.event_type == _SCHEDULED and event.activity_task_scheduled_event_attributes.activity_id == node
+
+
+async def _asking_run(runs: Runs) -> Handle:
+    handle = await runs.start(_PLAN)
+
+    async def asks() -> bool:
+        return bool(await handle.query(wire.QUERY_PENDING))
+
+    await eventually(asks)
+    return handle
+
+
+@pytest.mark.parametrize("way", ["signal", "update"])
+async def test_dependent_of_an_answer_starts_as_soon_as_that_of_any_other_node(runs: Runs, way: str) -> None:
+    handle = await _asking_run(runs)
+    message = {"request": "check", "answer": {"approved": True}}
+    if way == "signal":
+        await handle.signal(wire.SIGNAL_FEEDBACK, message)
+    else:
+        await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
+    await document_of(handle)
+
+    completed = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
+    assert await _tasks_until_started(handle, "second", behind=completed) == 1
+    signalled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+    accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
+    # An update is accepted in the workflow task that takes it.
+    cause, tasks = (signalled, 1) if way == "signal" else (accepted, 0)
+    assert await _tasks_until_started(handle, "after", behind=cause) == tasks

@@ -1,9 +1,6 @@
 """Requests in words that go on: in new executions, after their worker was killed, and in forks."""
 
-import asyncio
-from pathlib import Path
 from unittest.mock import patch
-from uuid import uuid4
 
 import pytest
 from temporalio.client import Client
@@ -11,20 +8,13 @@ from temporalio.client import Client
 from dagwright.client.forks import Draft, ForkRefused, Forks, retooled
 from dagwright.core.boundary import limits
 from dagwright.history.run_reader import RunFeed
-from dagwright.planner import Asked, prepare_goal
 from dagwright.planning.extenders import workflow_type_of
 from dagwright.protocol.messages import RunInput, run_input_to_json
-from dagwright.settings import Settings
-from dagwright.testing import ModelServer, Step, step
-from dagwright.toolset.toolset import load_toolset
-from tests.support.agents import agent_runs, answered
-from tests.support.chaos import QUICK_WORKER, worker_process
-from tests.support.eventually import eventually
-from tests.support.goals import call, ended, goal, purposes, scripted_runs, written
+from tests.support.goals import call, ended, goal, purposes, written
 from tests.support.intents import fund, intents_goal, made, product, said, seed
 from tests.support.people import answer, asks
 from tests.support.runs import Handle, Runs, bare, chain_of, document_of, end_of
-from tests.support.server import live_server
+from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
 
@@ -32,10 +22,10 @@ _FRAGILE = {**call("a", "give_up"), "on_error": "replan"}
 """A node whose failure has it planned again."""
 
 
-async def test_a_request_goes_on_in_new_executions(client: Client, tmp_path: Path) -> None:
+async def test_a_request_goes_on_in_new_executions(client: Client, scripted: Scripted) -> None:
     chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 8)]
     plan = written(call("n0", "plus", left=0, right=1), *chain)
-    async with ModelServer("No.", plan, "It is 8.") as model, agent_runs(client, model, tmp_path) as runs:
+    async with scripted("No.", plan, "It is 8.") as (model, runs):
         with patch.object(limits, "HARD_MARK_EVENTS", 20):
             handle = await runs.start_compiled(goal(runs, "Count to 8.", "plus"))
             document = await ended(runs, handle)
@@ -47,13 +37,13 @@ async def test_a_request_goes_on_in_new_executions(client: Client, tmp_path: Pat
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("answer", "answer")]
 
 
-async def test_a_request_that_is_planned_again_goes_on_in_new_executions(client: Client, tmp_path: Path) -> None:
+async def test_a_request_that_is_planned_again_goes_on_in_new_executions(client: Client, scripted: Scripted) -> None:
     chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 4)]
     plan = written(
         _FRAGILE, call("b", "plus", left="{{a.result}}", right=1), call("n0", "plus", left=0, right=1), *chain
     )
     again = written(call("c", "plus", left="{{n3.result}}", right=1), call("d", "plus", left="{{c.result}}", right=1))
-    async with ModelServer(plan, again, "It is 6.") as model, agent_runs(client, model, tmp_path) as runs:
+    async with scripted(plan, again, "It is 6.") as (model, runs):
         with patch.object(limits, "HARD_MARK_EVENTS", 15):
             handle = await runs.start_compiled(goal(runs, "Count to 6.", "plus", "give_up"))
             document = await ended(runs, handle)
@@ -65,47 +55,9 @@ async def test_a_request_that_is_planned_again_goes_on_in_new_executions(client:
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
 
 
-@pytest.mark.slow
-async def test_worker_that_is_killed_between_plan_and_answer_pays_for_no_recorded_call_twice(tmp_path: Path) -> None:
-    never = asyncio.Event()
-    planned = written(call("sum", "calculator", expression="6*7"))
-    steps: list[Step] = [
-        step(planned),
-        step("lost", last="42", released=never),
-        step("It is 42.", last="42"),
-    ]
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    tools = load_toolset(Settings(state_dir=tmp_path / "here")).declarations()
-    plan, _ = prepare_goal("What is 6 times 7?", {"calculator": tools["calculator"]}, Asked())
-    async with live_server(tmp_path / "server") as live, ModelServer(*steps) as server:
-        client = await live.start()
-        environment = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
-        async with worker_process(live.address, folder, environment=environment, program=QUICK_WORKER) as worker:
-            handle = await client.start_workflow(
-                "PursueGoal",
-                run_input_to_json(RunInput(compiled=plan)),
-                id=f"goal-{uuid4().hex}",
-                task_queue="dagwright",
-            )
-            await eventually(lambda: len(server.calls) == 2)
-            await worker.kill()
-            await worker.start()
-            document = bare(await document_of(handle))
-    assert (document["status"], document["output"], document["nodes"]["sum"]["result"]) == (
-        "completed",
-        "It is 42.",
-        42,
-    )
-    assert document["nodes"]["plan"]["result"] == answered(steps[0].answer.text)  # type: ignore[union-attr]
-    assert purposes([*server.calls]) == [("plan", "plan"), ("answer", "answer"), ("answer", "answer")]
-
-
-async def test_fork_takes_the_plan_over_and_answers_anew_only_what_came_out_otherwise(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_fork_takes_the_plan_over_and_answers_anew_only_what_came_out_otherwise(scripted: Scripted) -> None:
     plan = written(call("a", "plus", left=1, right=2), call("b", "flaky", until=1))
-    async with ModelServer(plan, "First.", "Second.") as model, agent_runs(client, model, tmp_path) as runs:
+    async with scripted(plan, "First.", "Second.") as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Add.", "plus", "flaky"))
         assert (await ended(runs, handle))["output"] == "First."
         same = await _draft(runs, handle.id)
@@ -117,14 +69,11 @@ async def test_fork_takes_the_plan_over_and_answers_anew_only_what_came_out_othe
 
 
 @pytest.mark.parametrize("rerun", ["plan", "plan#2", "read#2"])
-async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(client: Client, tmp_path: Path, rerun: str) -> None:
+async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(scripted: Scripted, rerun: str) -> None:
     first = written(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=1))
     other = written(call("a", "plus", left=5, right=5), call("c", "plus", left="{{a.result}}", right=1))
     asked_again = [] if rerun == "read#2" else [other]
-    async with (
-        ModelServer("No.", first, "It is 4.", *asked_again, "Again.") as model,
-        agent_runs(client, model, tmp_path) as runs,
-    ):
+    async with scripted("No.", first, "It is 4.", *asked_again, "Again.") as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Add.", "plus"))
         assert [*(await ended(runs, handle))["nodes"]] == ["plan", "read", "plan#2", "read#2", "a", "b", "answer"]
         again = await _draft(runs, handle.id, rerun)
@@ -139,10 +88,10 @@ async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(client: Clien
     assert found["nodes"]["a"]["result"] == (3.0 if rerun == "read#2" else 10.0)
 
 
-async def test_intents_go_on_in_new_executions_and_in_forks(client: Client, tmp_path: Path) -> None:
+async def test_intents_go_on_in_new_executions_and_in_forks(client: Client, scripted: Scripted) -> None:
     first = said(fund("Apex"), *[product("CUSTODY", f"@result_{number}") for number in (1, 1)])
     script = (said(*seed("circular")), first, said(fund("Other")))
-    async with scripted_runs(client, tmp_path, *script) as (model, runs):
+    async with scripted(*script) as (model, runs):
         with patch.object(limits, "HARD_MARK_EVENTS", 15):
             handle = await runs.start_compiled(intents_goal(runs, confidence=0.95, context={"cbu": {"id": "prt_1"}}))
             await asks(runs, handle, "approve")
@@ -167,15 +116,10 @@ async def test_intents_go_on_in_new_executions_and_in_forks(client: Client, tmp_
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("plan#2", "repair")]
 
 
-async def test_fork_of_a_request_that_was_planned_again_begins_with_the_first_plan(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_fork_of_a_request_that_was_planned_again_begins_with_the_first_plan(scripted: Scripted) -> None:
     wrong = written({**call("a", "give_up", message="nobody there"), "on_error": "replan"})
     right = written(call("a", "plus", left=1, right=1))
-    async with (
-        ModelServer(wrong, right, "It is 2.", right, "Two.") as model,
-        agent_runs(client, model, tmp_path) as runs,
-    ):
+    async with scripted(wrong, right, "It is 2.", right, "Two.") as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Add.", "plus", "give_up"))
         assert [*(await ended(runs, handle))["nodes"]] == ["plan", "read", "a", "plan#2", "read#2", "a#2", "answer"]
         with pytest.raises(ForkRefused, match="or have the model plan again: --rerun plan"):
@@ -185,15 +129,10 @@ async def test_fork_of_a_request_that_was_planned_again_begins_with_the_first_pl
     assert [*found["nodes"]] == ["plan", "read", "a", "answer"]
 
 
-async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_before(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_before(scripted: Scripted) -> None:
     plan, again = written(_FRAGILE, call("b", "plus", left=1, right=2)), written(call("a", "plus", left=1, right=1))
     other = written(call("c", "plus", left="{{b.result}}", right=1))
-    async with (
-        ModelServer(plan, again, "It is 2.", other, "It is 4.") as model,
-        agent_runs(client, model, tmp_path) as runs,
-    ):
+    async with scripted(plan, again, "It is 2.", other, "It is 4.") as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Add.", "plus", "give_up"))
         assert (await ended(runs, handle))["output"] == "It is 2."
         with pytest.raises(ForkRefused, match="took the place of others"):

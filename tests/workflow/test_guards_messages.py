@@ -83,17 +83,6 @@ async def test_run_with_as_many_signals_as_the_server_takes_can_still_be_cancell
     await strict_runs.check_ended()
 
 
-async def test_updates_that_nobody_knows_are_refused_and_hold_nothing_up(runs: Runs, bench: Bench, unique: str) -> None:
-    """Guard S16: with ten updates open the next one hangs, that of a person too."""
-    handle = await runs.start(_held(unique))
-    await eventually(lambda: unique in bench.entered)
-    refused = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(30)])
-    await handle.signal(wire.CANCEL)
-    # What is held up never comes, and a run that is stuck fails here.
-    assert (await document_of(handle))["status"] == "cancelled"
-    assert {type(outcome) for outcome in refused} == {WorkflowUpdateFailedError}
-
-
 async def test_more_refused_updates_than_the_server_takes_leave_the_run_as_it_is(
     strict_runs: Runs, bench: Bench, unique: str
 ) -> None:
@@ -188,12 +177,6 @@ async def test_details_of_a_run_have_at_most_fifty_lines_and_cost_no_event(runs:
     assert len(rows) == limits.DETAIL_LINES
     assert lines[-1] == "30 more nodes are not shown."
     assert len((await handle.fetch_history()).events) == before
-
-
-async def test_three_megabytes_of_memo_are_refused_before_the_run(runs: Runs) -> None:
-    """Guard F8: a memo that the server takes and cannot keep would terminate the run; nothing of ours writes one."""
-    with pytest.raises(RPCError):
-        await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "echo"}]}}, memo={"x": "y" * 3_000_000})
 
 
 async def test_title_of_a_megabyte_is_no_memo_of_a_megabyte(cached_runs: Runs, server: LiveServer) -> None:

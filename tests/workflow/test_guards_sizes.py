@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.service import RPCError
 
 from dagwright.core.boundary import limits
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.history.hydration import restored_document
 from dagwright.history.run_reader import RunFeed
-from tests.support.runs import Runs, chain_of, document_of, done, events_of, failed
+from tests.support.runs import Runs, chain_of, document_of, done, events_of
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
@@ -24,11 +23,6 @@ _SMALL = {"id": "small", "tool": "text", "arguments": {"size": 8_000}}
 def _texts(count: int) -> str:
     """Returns a text that holds the result of `small` that often."""
     return "{{small.result}}" * count
-
-
-def _codes(document: dict[str, Any]) -> Counter[str]:
-    """Counts the nodes by state, and by the code of their error if they have one."""
-    return Counter(node.get("error", node["status"]).partition(":")[0] for node in document["nodes"].values())
 
 
 async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
@@ -97,13 +91,6 @@ async def test_input_that_the_server_refuses_is_refused_before(runs: Runs) -> No
     assert [problem.code for problem in refused.value.problems] == ["too_large"]
 
 
-@pytest.mark.parametrize("size", [2_200_000, 5_000_000])
-async def test_raw_start_that_is_too_large_is_refused_by_the_server(runs: Runs, size: int) -> None:
-    """Guard S4: whoever goes past the client gets the server's own refusal, and no run."""
-    with pytest.raises(RPCError):
-        await runs.start_raw({"plan": {"title": "x" * size, "nodes": []}})
-
-
 async def test_calls_of_eight_megabytes_that_are_ready_at_once_are_sent_in_parts(runs: Runs) -> None:
     """Guard S5: over 4 MB in one workflow task would wedge the run."""
     nodes = [{"id": f"n{number}", "tool": "echo", "arguments": {"text": _texts(25)}} for number in range(40)]
@@ -135,18 +122,6 @@ async def test_results_that_would_fill_the_history_do_not_terminate_the_run(fore
     assert 0 < completed * 200_000 <= limits.HISTORY_LIMIT_BYTES
 
 
-async def test_results_of_sixty_kilobytes_cost_the_history_little(cached_runs: Runs) -> None:
-    """Guard S8, F2: a thousand would be 60 MB there, and the server would terminate the run."""
-    sizes = [60_000 + number for number in range(40)]
-    node = {"id": "each", "tool": "text", "for_each": sizes, "arguments": {"size": "{{item}}"}}
-    handle = await cached_runs.start({"nodes": [node], "output": "{{each.status}}"})
-    document = await document_of(handle)
-    assert (document["status"], document["output"]) == ("completed", "completed")
-    history = await handle.fetch_history()
-    assert sum(event.ByteSize() for event in history.events) < 160_000
-    await cached_runs.check_ended()
-
-
 async def test_results_of_a_foreign_worker_near_the_limit_of_the_server_do_not_end_the_run(foreign_runs: Runs) -> None:
     """Guard F2: a foreign result may have 2 MB, which no wrapper of ours takes out of the history."""
     items = list(range(28))
@@ -174,17 +149,6 @@ async def test_failure_messages_of_a_foreign_worker_may_be_of_any_size(foreign_r
 _ONE_AND_ONE = {"arguments": {"left": 1, "right": 1}}
 
 
-async def test_failure_message_over_four_megabytes_of_a_tool_is_cut(runs: Runs) -> None:
-    """Guard S14, F16: a write would else read as `outcome unknown`."""
-    node = {"id": "a", "tool": "write", "arguments": {"name": "huge", "error": "x" * 1_000}}
-    shout = {"id": "b", "tool": "odd_failure", "arguments": {"kind": "huge"}, "retry": {"max_attempts": 1}}
-    document = await runs.run({"nodes": [node, shout]})
-    assert document["nodes"]["a"] == failed(f"tool_failed: RuntimeError: {'x' * 1_000}")
-    told = document["nodes"]["b"]["error"]
-    assert told.startswith("tool_failed: RuntimeError: xxx")
-    assert len(told) < 5_000
-
-
 def _region(first: dict[str, Any], count: int) -> list[dict[str, Any]]:
     """Returns a chain of pure nodes that the run does not hold, behind its first one."""
     rest = [
@@ -194,8 +158,7 @@ def _region(first: dict[str, Any], count: int) -> list[dict[str, Any]]:
     return [{"id": "n0", "tool": "add", "arguments": {"left": 0, "right": 1}, **first}, *rest]
 
 
-@pytest.mark.parametrize("size", [300_000, 999_000])
-async def test_inputs_of_a_run_go_along_into_a_large_region(cached_runs: Runs, size: int) -> None:
+async def test_inputs_of_a_run_go_along_into_a_large_region(cached_runs: Runs) -> None:
     """Guard S1: a region is given all inputs, as nobody in the run knows which its nodes read."""
     first = {"when": "size(inputs.text) > 7 && inputs.text.startsWith('xx')"}
     plan = {
@@ -203,7 +166,7 @@ async def test_inputs_of_a_run_go_along_into_a_large_region(cached_runs: Runs, s
         "nodes": _region(first, _MANY),
         "output": f"{{{{n{_MANY - 1}.result}}}}",
     }
-    document = await document_of(await cached_runs.start(plan, inputs={"text": "x" * size}))
+    document = await document_of(await cached_runs.start(plan, inputs={"text": "x" * 999_000}))
     assert (document["status"], document["output"]) == ("completed", _MANY)
     await cached_runs.check_ended()
 
@@ -234,13 +197,7 @@ async def test_sub_plans_of_a_megabyte_for_each_item_do_not_fill_the_history(
     steps = [{"id": f"s{number}", "tool": "echo", "arguments": {"text": "y" * 240_000}} for number in range(3)]
     nodes = [{**step, "when": "inputs.n < 0"} for step in steps]
     below = {"inputs": {"n": {"type": "integer"}}, "nodes": nodes}
-    node = {
-        "id": "each",
-        "plan": below,
-        "for_each": list(range(20)),
-        "arguments": {"n": "{{item}}"},
-        "max_parallel": 5,
-    }
+    node = {"id": "each", "plan": below, "for_each": list(range(20)), "arguments": {"n": "{{item}}"}, "max_parallel": 5}
     handle = await cached_runs.start({"nodes": [node], "output": "{{each.status}}"})
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", "completed")

@@ -1,11 +1,14 @@
-"""Guards around workers: none there, one that leaves, and steps that would hold others up."""
+"""Guards around workers: a worker that leaves, steps that would delay others, concurrent workflow tasks."""
 
 import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
@@ -13,16 +16,17 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 import worker
-from dagwright.core.boundary import wire
-from dagwright.history.run_reader import RunFeed
+from dagwright.protocol.messages import run_input_from_json
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker
 from tests.support.foreign import with_tools as with_foreign
-from tests.support.runs import Runs, document_of, events_of, histories_of, with_tools
+from tests.support.runs import Runs, document_of, events_of, histories_of, serving_runs, with_tools
 from tests.support.tools import Bench
+from worker import WORKFLOW_TASKS
+from workflows import run_plan
 
 pytestmark = pytest.mark.server
 
@@ -60,40 +64,6 @@ async def test_long_chain_of_pure_steps_holds_nothing_up(cached_runs: Runs) -> N
     assert ended["second"] < ended["c29"] - timedelta(seconds=1)
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_MARKER_RECORDED) == []
     await cached_runs.check_ended()
-
-
-async def test_cancel_takes_effect_in_the_middle_of_a_chain_of_pure_steps(cached_runs: Runs) -> None:
-    """Guard F1: a signal would wait until the whole chain has ended."""
-    chain = [
-        {"id": f"c{n}", "tool": "nap", "arguments": {"ms": 100}, "depends_on": [f"c{n - 1}"] if n else []}
-        for n in range(60)
-    ]
-    handle = await cached_runs.start({"nodes": chain})
-
-    async def has_begun() -> bool:
-        view = await RunFeed(cached_runs.client, handle.id).read()
-        return view.nodes_done > 0
-
-    await eventually(has_begun)
-    await handle.signal(wire.CANCEL)
-    document = await document_of(handle)
-    assert document["status"] == "cancelled"
-    assert document["nodes"]["c59"]["status"] == "cancelled"
-    await cached_runs.check_ended()
-
-
-async def test_run_that_no_worker_serves_is_told_without_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:
-    """Guard F13: a query would hang; the history and `describe` answer at once."""
-    async with _serving(client, bench.registry(), queue=f"gone-{uuid4().hex}", folder=tmp_path) as runs:
-        declared, store = runs.tools, runs.store
-    nobody = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=declared, store=store)
-    handle = await nobody.start({"title": "Alone", "nodes": [{"id": "a", "tool": "echo"}]})
-    try:
-        async with asyncio.timeout(60):
-            view = await RunFeed(client, handle.id).read()
-        assert (view.status, view.title, view.is_closed) == ("running", "Alone", False)
-    finally:
-        await handle.terminate()
 
 
 async def test_heartbeats_are_short_where_a_second_attempt_does_no_harm(cached_runs: Runs, client: Client) -> None:
@@ -153,3 +123,43 @@ async def test_worker_that_leaves_lets_its_tools_end(
         "after": ("completed", 1),
     }
     assert bench.effects[unique] == [bench.effects[unique][0]]
+
+
+_RUNS = 3 * WORKFLOW_TASKS
+_TASK_S = 0.2
+"""How long each holds its thread: long enough that all could be taken meanwhile."""
+
+
+async def test_runs_that_all_want_their_turn_at_once_have_it_a_few_at_a_time(
+    client: Client, bench: Bench, tmp_path: Path
+) -> None:
+    busy = _Busy()
+
+    with patch.object(run_plan, "run_input_from_json", busy.read):
+        async with serving_runs(
+            client, bench.registry(), settings=Settings(state_dir=tmp_path), deadlock_detection=True
+        ) as runs:
+            plan = {"nodes": [{"id": "a", "tool": "echo", "arguments": {"text": "hello"}}]}
+            handles = await asyncio.gather(*(runs.start(plan) for _ in range(_RUNS)))
+            documents = [await document_of(handle) for handle in handles]
+
+    assert [document["status"] for document in documents] == ["completed"] * _RUNS
+    assert 1 < busy.most <= WORKFLOW_TASKS
+
+
+class _Busy:
+    """Stands for workflow code that takes its time, and counts how many do so at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = self.most = 0
+        self._read = run_input_from_json
+
+    def read(self, *arguments: Any) -> Any:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        time.sleep(_TASK_S)
+        with self._lock:
+            self._now -= 1
+        return self._read(*arguments)

@@ -1,7 +1,6 @@
 """Agents that stand in a plan itself, on the real Temporal server: where they run, and where the policy stops them."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,14 +8,15 @@ from temporalio.client import Client
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.policy import WRITES_ASK, Policy, Rule, policy_from_json
-from dagwright.testing import ModelServer, json_text, step, tool_call
-from tests.support.agents import agent_runs, said
+from dagwright.testing import json_text, step, tool_call
 from tests.support.agents import ended as ended_run
+from tests.support.agents import said
 from tests.support.eventually import eventually
 from tests.support.goals import ended, goal, purposes, written
 from tests.support.people import answer, asks, refusal_of, view_of
-from tests.support.runs import Document, bare_error, document_of, done
+from tests.support.runs import Document, document_of, done
 from tests.support.tools import Bench
+from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
 
@@ -29,7 +29,7 @@ def _inline(node: str, objective: str, *tools: str, **fields: Any) -> Document:
     return {"id": node, "agent": {"prompt": f"You {node}.", "tools": list(tools), **fields}, "objective": objective}
 
 
-async def test_an_agent_in_a_plan_calls_its_tools_and_answers_by_its_schema(client: Client, tmp_path: Path) -> None:
+async def test_an_agent_in_a_plan_calls_its_tools_and_answers_by_its_schema(client: Client, scripted: Scripted) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     count = _inline("count", "Count {{item}}.", output_schema=schema, feedback_policy="never")
     nodes = [
@@ -42,7 +42,7 @@ async def test_an_agent_in_a_plan_calls_its_tools_and_answers_by_its_schema(clie
         step("Green tea.", last="tea"),
         *(step(json_text({"n": number}), last=f"Count {name}.") for number, name in enumerate("ab")),
     )
-    async with ModelServer(*steps) as model, agent_runs(client, model, tmp_path) as runs:
+    async with scripted(*steps) as (model, runs):
         handle = await runs.start({"nodes": nodes})
         document = await ended_run(runs, handle)
         usage = (await document_of(handle))["usage"]
@@ -59,15 +59,12 @@ async def test_an_agent_in_a_plan_calls_its_tools_and_answers_by_its_schema(clie
         "below/count (inline)": 2,
     }
     [first] = [call for call in model.calls if call.tools and said(call)[-1] == ("user", "Look for tea.")]
-    assert (said(first), first.tools) == (
-        [("system", "You look."), ("user", "Look for tea.")],
-        ["echo", "ask_person"],
-    )
+    assert (said(first), first.tools) == ([("system", "You look."), ("user", "Look for tea.")], ["echo", "ask_person"])
 
 
-async def test_a_policy_that_refuses_them_refuses_the_plan_before_anything_runs(client: Client, tmp_path: Path) -> None:
+async def test_a_policy_that_refuses_them_refuses_the_plan_before_anything_runs(scripted: Scripted) -> None:
     plan = {"nodes": [{"id": "a", "tool": "echo"}, {"id": "b", "plan": {"nodes": [_inline("in", "Do it.")]}}]}
-    async with ModelServer() as model, agent_runs(client, model, tmp_path) as runs:
+    async with scripted() as (_, runs):
         options: list[Any] = [{"policy": REFUSING}, {"approve_plan": True}]
         handles = [await runs.start_raw({"plan": plan, "options": each}) for each in options]
         by_person, by_model = [await document_of(handle) for handle in handles]
@@ -83,13 +80,16 @@ async def test_a_policy_that_refuses_them_refuses_the_plan_before_anything_runs(
 
 
 async def test_the_policy_of_a_run_that_goes_on_holds_them_and_those_that_are_added(
-    client: Client, tmp_path: Path, unique: str
+    scripted: Scripted, unique: str
 ) -> None:
     bench = Bench()
     hold = {"id": "on", "tool": "hold", "arguments": {"name": unique}}
-    nodes = [hold, {**_inline("asked", "Do it."), "depends_on": ["on"]}]
+    nodes = [
+        hold,
+        *({**agent, "depends_on": ["on"]} for agent in (_inline("asked", "Do it."), _inline("late", "Do it.", "echo"))),
+    ]
     asking = {"rules": [{"tool": "agent.inline", "arguments": {"properties": {"tools": {"maxItems": 0}}}}]}
-    async with ModelServer("It is done.") as model, agent_runs(client, model, tmp_path, bench=bench) as runs:
+    async with scripted("It is done.", bench=bench) as (_, runs):
         handle = await runs.start({"nodes": nodes})
         await eventually(lambda: unique in bench.entered)
         asking["rules"][0]["then"] = "ask"
@@ -103,26 +103,13 @@ async def test_the_policy_of_a_run_that_goes_on_holds_them_and_those_that_are_ad
         await answer(handle, "asked", {"approved": True})
         document = await ended_run(runs, handle)
     assert document["nodes"]["asked"] == done("It is done.")
+    assert document["nodes"]["late"]["error"].startswith(f"refused: {_WHY}")
 
 
-async def test_an_agent_that_the_policy_refuses_meanwhile_fails_its_node(
-    client: Client, tmp_path: Path, unique: str
-) -> None:
-    bench = Bench()
-    hold = {"id": "on", "tool": "hold", "arguments": {"name": unique}}
-    async with ModelServer() as model, agent_runs(client, model, tmp_path, bench=bench) as runs:
-        handle = await runs.start({"nodes": [hold, {**_inline("late", "Do it."), "depends_on": ["on"]}]})
-        await eventually(lambda: unique in bench.entered)
-        await handle.execute_update(wire.SET_POLICY, {"policy": REFUSING, "by": "ann"})
-        bench.open(unique)
-        document = await document_of(handle)
-    assert bare_error(document["nodes"]["late"]["error"]).startswith(f"refused: {_WHY}")
-
-
-async def test_a_model_that_plans_makes_no_agents_unless_the_policy_lets_it(client: Client, tmp_path: Path) -> None:
+async def test_a_model_that_plans_makes_no_agents_unless_the_policy_lets_it(scripted: Scripted) -> None:
     wrong = written(_inline("look", "Look.", "echo"))
     right = written({"id": "look", "tool": "echo", "arguments": {"what": "tea"}})
-    async with ModelServer(wrong, right, "Tea.") as model, agent_runs(client, model, tmp_path) as runs:
+    async with scripted(wrong, right, "Tea.") as (model, runs):
         found = await ended(runs, await runs.start_compiled(goal(runs, "Look.", "echo")))
     assert (found["status"], found["output"]) == ("completed", "Tea.")
     assert [problem["code"] for problem in found["nodes"]["read"]["result"]["problems"]] == ["refused"]
@@ -130,7 +117,7 @@ async def test_a_model_that_plans_makes_no_agents_unless_the_policy_lets_it(clie
 
 
 async def test_a_model_that_may_make_agents_gives_them_no_tools_and_no_leave_that_the_run_has_not(
-    client: Client, tmp_path: Path, unique: str
+    client: Client, scripted: Scripted, unique: str
 ) -> None:
     bench = Bench()
     gaining = written(_inline("look", "Look.", "echo", "hold"))
@@ -142,7 +129,7 @@ async def test_a_model_that_may_make_agents_gives_them_no_tools_and_no_leave_tha
         step("I could not.", last="not allow"),
         "Nothing was done.",
     )
-    async with ModelServer(*steps) as model, agent_runs(client, model, tmp_path, bench=bench) as runs:
+    async with scripted(*steps, bench=bench) as (model, runs):
         plan = goal(runs, "Look.", "echo", "write", policy=ALLOWING)
         handle = await runs.start_compiled(plan, policy=ALLOWING)
         below = client.get_workflow_handle(f"{handle.id}/look")
@@ -158,11 +145,9 @@ async def test_a_model_that_may_make_agents_gives_them_no_tools_and_no_leave_tha
     assert "needs the tool 'hold', which is not there" in model.calls[1].text
 
 
-async def test_a_plan_that_is_given_instead_may_make_agents_where_that_of_the_model_may(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_a_plan_that_is_given_instead_may_make_agents_where_that_of_the_model_may(scripted: Scripted) -> None:
     steps = (step(written(_inline("look", "Look.")), last="Look."), step("Tea.", last="Seek."), "There is tea.")
-    async with ModelServer(*steps) as model, agent_runs(client, model, tmp_path) as runs:
+    async with scripted(*steps) as (_, runs):
         plan = goal(runs, "Look.", "echo", policy=ALLOWING, asks_first=True)
         handle = await runs.start_compiled(plan, policy=ALLOWING)
         await asks(runs, handle, "approve")

@@ -1,19 +1,16 @@
-"""Regions of large plans: their insides lie in the store, and the run knows what something outside needs."""
+"""Large plans travel in pages; the regions of large plans lie in the payload store."""
 
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from temporalio.api.enums.v1 import EventType
 
 from activities.inner_regions import RegionMemory
 from dagwright.client.runs import Runs as ClientRuns
-from dagwright.core.boundary.limits import INLINE_PLAN_NODES
+from dagwright.core.boundary.limits import INLINE_PLAN_NODES, PLAN_PAGE_NODES
 from dagwright.server import Connection
-from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, bare, blocked, document_of, events_of
+from tests.support.runs import Handle, Runs, assert_clean, bare, blocked, document_of
 from tests.support.server import LiveServer
-from tests.support.tools import Bench
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
@@ -98,28 +95,6 @@ async def test_failures_inside_are_counted_and_block_what_needs_them(runs: Runs)
     assert await counts_of(handle) == {"completed": COUNT, "failed": 1, "blocked": 3, "skipped": 2}
 
 
-async def test_cancel_reaches_a_large_region(runs: Runs, bench: Bench, unique: str) -> None:
-    hold = {"id": "held", "tool": "pure_hold", "arguments": {"name": unique}, "timeout": "60s", "depends_on": ["n9"]}
-    made = plan()
-    handle = await runs.start({**made, "nodes": [*made["nodes"][:-1], hold], "output": None})
-    await eventually(lambda: unique in bench.entered)
-    await handle.signal("cancel", {"reason": "enough"})
-    document = await document_of(handle)
-    assert document["status"] == "cancelled"
-    counts = await counts_of(handle)
-    assert sum(counts.values()) == COUNT + 2
-    assert counts["cancelled"] > 0
-    assert counts["completed"] > 9
-
-
-async def test_fail_fast_inside_ends_the_run_with_the_node_that_failed(runs: Runs) -> None:
-    made = plan(on_failure="fail_fast")
-    made["nodes"][100]["arguments"]["left"] = "{{n9.result.gone}}"
-    document = await document_of(await runs.start(made))
-    assert document["status"] == "failed"
-    assert document["error"]["message"].startswith("'n99' failed: Missing data: n9.result.gone")
-
-
 async def test_list_names_the_node_that_failed_inside(runs: Runs, server: LiveServer) -> None:
     made = plan()
     made["nodes"][100]["arguments"]["left"] = "{{n9.result.gone}}"
@@ -132,11 +107,54 @@ async def test_list_names_the_node_that_failed_inside(runs: Runs, server: LiveSe
     assert (listed.error["code"], listed.error["node"]) == ("node_failed", "n99")
 
 
-async def test_inside_that_is_lost_fails_what_hangs_on_it(runs: Runs) -> None:
-    with patch("activities.run_region.fetch", side_effect=ValueError("lost")):
-        handle = await runs.start(plan())
-        document = bare(await document_of(handle))
-    assert document["status"] == "failed"
-    assert document["nodes"]["n5"]["error"] == "region_lost: lost"
+_COUNT = INLINE_PLAN_NODES + PLAN_PAGE_NODES + 1
+
+
+def _plan(count: int) -> dict[str, Any]:
+    """Returns one node that is run, and many that are skipped: the plan is large, and the run is short."""
+    first: dict[str, Any] = {"id": "n0", "tool": "plus", "arguments": {"left": 1, "right": 1}}
+    others = [
+        {"id": f"n{number}", "tool": "plus", "arguments": {"left": number, "right": 1}, "when": "n0.result == 3"}
+        for number in range(1, count - 1)
+    ]
+    last: dict[str, Any] = {"id": "last", "tool": "plus", "arguments": {"left": "{{n0.result}}", "right": 40}}
+    return {"title": "Large", "nodes": [first, *others, last], "output": "{{last.result}}"}
+
+
+async def test_large_plan_travels_in_pages_and_runs_whole(runs: Runs) -> None:
+    handle = await runs.start(_plan(_COUNT))
+    document = await document_of(handle)
+    assert (document["status"], document["output"]) == ("completed", 42)
+    assert document["nodes_ref"]["counts"] == {"completed": 2, "skipped": _COUNT - 2}
     history = await handle.fetch_history()
-    assert len(events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)) == 2
+    started = history.events[0].workflow_execution_started_event_attributes
+    assert len(started.input.payloads[0].data) < 1_000
+    pages = [
+        event
+        for event in history.events
+        if event.activity_task_scheduled_event_attributes.activity_type.name == "load_plan"
+    ]
+    assert len(pages) == 1 + -(-_COUNT // PLAN_PAGE_NODES)
+    assert_clean(history)
+
+
+async def test_large_plan_of_another_program_is_compiled_into_pages(runs: Runs) -> None:
+    document = await document_of(await runs.start_raw({"plan": _plan(_COUNT)}))
+    assert (document["status"], document["output"]) == ("completed", 42)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "told"),
+    [
+        ({"pages": []}, "a plan has 1 to 1,000 pages, not 0"),
+        ({"pages": ["sha256-" + "0" * 64]}, "a part of the plan cannot be had"),
+        ({"pages": ["../../etc/passwd"]}, "a part of the plan cannot be had"),
+        ({"pages": [7]}, "the pages of a plan must be a list of references"),
+    ],
+)
+async def test_pages_that_cannot_be_had_end_the_run_with_the_reason(
+    runs: Runs, compiled: dict[str, Any], told: str
+) -> None:
+    document = await document_of(await runs.start_raw({"compiled": compiled}))
+    assert document["status"] == "failed"
+    assert told in document["error"]["message"]

@@ -12,8 +12,8 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Refused, step, tool_call, tool_calls
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.agent_bench import card_of
-from tests.support.people import view_of
-from tests.support.runs import Document, Handle, Runs, as_shown, document_of, serving_runs
+from tests.support.runs import Document, serving_runs
+from tests.workflow.building import ended_document
 
 pytestmark = pytest.mark.server
 
@@ -46,13 +46,6 @@ def _lineage(document: Document, node: str) -> dict[str, Any]:
     }
 
 
-async def _told(runs: Runs, handle: Handle) -> Document:
-    """Returns the document of a run, after a look at whether its history alone tells the same."""
-    written = await document_of(handle)
-    assert (await view_of(runs, handle)).document() == as_shown(written)
-    return written
-
-
 async def test_a_node_tells_the_files_and_addresses_that_its_tool_has_read(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,7 +61,7 @@ async def test_a_node_tells_the_files_and_addresses_that_its_tool_has_read(
     ]
     registry = ToolRegistry.of(look, look_and_fail)
     async with serving_runs(client, registry, settings=_settings(tmp_path)) as runs:
-        document = await _told(runs, await runs.start({"nodes": nodes}))
+        document = await ended_document(runs, await runs.start({"nodes": nodes}))
         await runs.check_ended()
     shown = "https://x.example/***?q=tea&api_key=***&of=***"
     assert {name: _lineage(document, name) for name in document["nodes"]} == {
@@ -113,7 +106,7 @@ async def test_an_agent_tells_its_model_calls_its_tool_calls_and_what_these_have
     ):
         known = {**runs.tools, "agent.looker": agent_declaration(card)}
         handle = await runs.start_compiled(prepare_plan(check_plan({"nodes": nodes}, known), {}))
-        document = await _told(runs, handle)
+        document = await ended_document(runs, handle)
         await runs.check_ended()
     assert _lineage(document, "first") == {
         "agent": "looker",

@@ -37,7 +37,7 @@ def _plan() -> dict[str, Any]:
             {"id": "gate", "human": {"prompt": "Go on?"}},
             {"id": "now", "for_each": [*range(_HALF)], "human": question},
             {"id": "then", "for_each": [*range(_HALF)], "human": question, "depends_on": ["gate"]},
-        ],
+        ]
     }
 
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client
 
 from dagwright.search import asking
@@ -19,8 +18,6 @@ from tests.support.goals import ended
 from tests.support.maritime_runs import (
     SCRIPTS,
     answered,
-    generates,
-    looks_up,
     maritime_runs,
     one_round,
     query,
@@ -29,7 +26,6 @@ from tests.support.maritime_runs import (
     shows,
     slot,
     start,
-    understood,
     worker_says,
 )
 from tests.support.rounds import done, failed, ref, results_of, said_to, sub_goal
@@ -87,71 +83,6 @@ async def test_index_that_is_missing_is_told_to_the_planner_and_to_the_person(
     assert "lost-shipments" in error
     assert "python -m dagwright.maritime load" in error
     assert "lost-shipments" in told
-
-
-def covered_s(call: PendingActivityInfo) -> float:
-    """Returns for how many seconds from its last failure on a call is tried again, by what the Temporal server says.
-
-    Each attempt that fails at once is followed by the same wait; the one that comes next counts as an attempt already.
-    """
-    wait_s = (
-        call.next_attempt_schedule_time.ToDatetime() - call.last_attempt_complete_time.ToDatetime()
-    ).total_seconds()
-    left_s = wait_s * (call.maximum_attempts - call.attempt + 1)
-    if not call.HasField("expiration_time") or not call.expiration_time.seconds:
-        return left_s
-    until = call.expiration_time.ToDatetime() - call.last_attempt_complete_time.ToDatetime()
-    return min(left_s, until.total_seconds())
-
-
-async def test_question_goes_on_when_the_search_server_goes_away_while_a_worker_asks_it(
-    client: Client, tmp_path: Path, search: LiveSearch
-) -> None:
-    away = await load_maritime(search, "away", documents=2_000)
-    expected = sum(each["destination_port_code"] == "USHOU" for each in away.shipments())
-    answered_now = asyncio.Event()
-    body = {"query": {"bool": {"filter": [TO_HOUSTON]}}, "size": 1}
-    script = (
-        "Show shipments to Houston.",
-        one_round(looks_up(1, "shipments to Houston")),
-        one_round(generates(2, 1), runs_generated(3, 2), shows(4, 3)),
-        done(table=ref(4, "formatted_results")),
-        worker_says("sg1", understood("search", {"Houston": ("port", "destination_port")})),
-        # It has read the fields of the index, and its query is to be judged by the server as soon as it is written.
-        worker_says("sg2", query(body), released=answered_now),
-    )
-
-    async with maritime_runs(client, tmp_path, away, *script) as (server, runs):
-        handle = await start(runs, "Show shipments to Houston")
-
-        def asked_by(node: str) -> int:
-            return sum(call.metadata.get("node") == node for call in server.calls)
-
-        async def waiting() -> PendingActivityInfo | None:
-            [call] = (await handle.describe()).raw_description.pending_activities or [None]
-            return call if call is not None and call.HasField("next_attempt_schedule_time") else None
-
-        async def is_tried_again() -> bool:
-            return await waiting() is not None
-
-        await eventually(lambda: asked_by("sg2") == 1)
-        await search.kill()
-        try:
-            answered_now.set()
-            await eventually(is_tried_again)
-            call = await waiting()
-            assert call is not None
-            assert (call.activity_type.name, covered_s(call) > 60) == ("es_query_gen", True)
-        finally:
-            await search.start()
-        await ended(runs, handle)
-        found = await runs.restored(handle, full=True)
-    assert results_of(found)[:2] == [[(1, "success")], [(2, "success"), (3, "success"), (4, "success")]]
-    assert found["nodes"]["sg2"]["attempts"] > 1
-    # What the model wrote before the server went away is used, and not paid for again.
-    assert (asked_by("sg1"), asked_by("sg2")) == (1, 1)
-    assert slot(found, "sg3", "hit_count") == expected
-    assert (found["status"], f"1 of {expected:,} are shown" in found["output"]) == ("completed", True)
 
 
 OUTAGE_ATTEMPTS = int(timedelta(minutes=1) / asking.RETRY_AFTER) + 1

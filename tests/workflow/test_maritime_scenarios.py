@@ -85,12 +85,7 @@ async def test_unclear_word_is_asked_back_beside_the_part_that_is_clear(
         found = await answered(runs, ONE)
         planned = said_to(server, "plan#3")
     assert (found["status"], found["rounds"]["phase"]) == ("completed", "done")
-    assert results_of(found) == [
-        [(1, "success"), (2, "success")],
-        [(3, "success")],
-        [(4, "success")],
-        [],
-    ]
+    assert results_of(found) == [[(1, "success"), (2, "success")], [(3, "success")], [(4, "success")], []]
     assert_arrived_yesterday(found)
     # The planner decides by what the query generator was not sure about.
     assert "eta_date" in planned

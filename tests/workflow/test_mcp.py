@@ -14,24 +14,13 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 import worker
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.history.run_reader import RunFeed
 from dagwright.mcp_client import ServersOfTools
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
-from tests.support.runs import (
-    Runs,
-    bare,
-    cancelled,
-    document_of,
-    done,
-    events_of,
-    failed,
-    histories_of,
-    serving_runs,
-)
+from tests.support.runs import Runs, bare, cancelled, document_of, done, events_of, failed, histories_of, serving_runs
 from tests.support.tool_servers import calls_of, load, server_entry, without_pids, write_servers
 
 pytestmark = pytest.mark.server
@@ -83,24 +72,6 @@ async def test_each_call_is_an_activity_whose_type_is_the_name_of_the_tool(mcp_r
     assert (attributes.activity_type.name, attributes.activity_id) == ("srv.say", "n")
 
 
-async def test_a_tool_that_no_server_has_is_refused_with_the_nearest(mcp_runs: Runs) -> None:
-    with pytest.raises(PlanInvalid) as refused:
-        await mcp_runs.start(_plan(_node("srv.cuont", text="x")))
-    [problem] = refused.value.problems
-    assert (problem.code, problem.pointer, problem.hint) == (
-        "unknown_tool",
-        "/nodes/0/tool",
-        "did you mean 'srv.count'?",
-    )
-
-
-async def test_arguments_are_checked_against_the_schema_of_the_server(mcp_runs: Runs) -> None:
-    with pytest.raises(PlanInvalid) as refused:
-        await mcp_runs.start(_plan(_node("srv.count", text=7)))
-    [problem] = refused.value.problems
-    assert (problem.code, problem.pointer) == ("invalid_arguments", "/nodes/0/arguments/text")
-
-
 async def test_a_large_result_travels_by_reference(mcp_runs: Runs) -> None:
     text = "x" * 100_000
     handle = await mcp_runs.start(
@@ -109,11 +80,6 @@ async def test_a_large_result_travels_by_reference(mcp_runs: Runs) -> None:
     node = (await document_of(handle))["nodes"]
     assert node["n"]["result"] == {"characters": 100_000}
     assert set(node["say"]["result"]) == {"ref", "bytes", "preview"}
-
-
-async def test_thirty_calls_at_once_end_with_their_own_results(mcp_runs: Runs) -> None:
-    node = {**_node("srv.say", "all", text="{{item}}"), "for_each": [f"item {number}" for number in range(30)]}
-    assert (await mcp_runs.run(_plan(node)))["nodes"]["all"]["result"] == [f"item {number}" for number in range(30)]
 
 
 async def test_a_read_that_fails_is_tried_again_and_a_write_is_not(mcp_runs: Runs, did: Path) -> None:

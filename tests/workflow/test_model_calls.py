@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -20,14 +19,11 @@ from activities.values import Values
 from dagwright.llm import Endpoint, ModelCall, OfferedTool, OutputSchema, user
 from dagwright.llm.clients import ModelClients, ModelSetup
 from dagwright.planning.model_calls.calls import ModelRequest, messages_from_json, request_to_json
-from dagwright.testing import ModelServer, Refused, Step, busy, json_text, step, text, tool_call
-from tests.support import model_runs
-from tests.support.chaos import worker_process
+from dagwright.testing import ModelServer, Refused, busy, json_text, step, text, tool_call
 from tests.support.eventually import eventually
 from tests.support.memory_store import MemoryStore
 from tests.support.model_runs import ASK_MODELS, AskModelsWorkflow
 from tests.support.runs import events_of
-from tests.support.server import live_server
 from workflows.calls import CallInterceptor
 
 pytestmark = pytest.mark.server
@@ -125,12 +121,6 @@ async def test_what_never_works_ends_at_once_with_advice(client: Client) -> None
     }
 
 
-async def test_attempts_that_are_used_up_say_so(client: Client) -> None:
-    async with ModelServer(step(busy(), times=5)) as server, asking(client, server) as asked:
-        [failed] = await asked.run(request())
-    assert (failed["code"], failed["action"]) == ("model_busy", "retry")
-
-
 async def test_large_answers_and_prompts_travel_by_reference(client: Client) -> None:
     long = "long " * 4_000
     schema = OutputSchema("answer", {"type": "object", "properties": {"n": {"type": "string"}}, "required": ["n"]})
@@ -167,12 +157,6 @@ async def test_a_conversation_goes_on_from_its_reference(client: Client) -> None
     assert server.calls[1].messages[1]["tool_calls"][0]["function"]["name"] == "look_up"
 
 
-async def test_what_is_too_large_for_history_is_refused_before_it_is_sent(client: Client) -> None:
-    async with ModelServer() as server, asking(client, server) as asked:
-        [refused] = await asked.run(request("x" * 300_000))
-    assert refused["refused"].startswith("what is said to the model has 300,")
-
-
 async def test_a_call_that_is_cancelled_ends_at_the_model_too(client: Client) -> None:
     released = asyncio.Event()
     async with ModelServer(step("late", released=released)) as server, asking(client, server) as asked:
@@ -182,35 +166,3 @@ async def test_a_call_that_is_cancelled_ends_at_the_model_too(client: Client) ->
         with pytest.raises(WorkflowFailureError) as caught:
             await handle.result()
         assert isinstance(caught.value.cause, CancelledError)
-
-
-@pytest.mark.slow
-async def test_a_killed_worker_asks_nothing_again_that_was_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The worker dies while the second question is open; the first, whose answer history has, is never asked again."""
-    monkeypatch.setattr(model_runs, "MODEL_HEARTBEAT_S", 1.0)
-    never = asyncio.Event()
-    steps: list[Step] = [
-        step("first", text="one"),
-        step("lost", text="two", released=never),
-        step("second", text="two"),
-    ]
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    queue = f"models-{uuid4().hex}"
-    async with live_server(tmp_path / "server") as live, ModelServer(*steps) as server:
-        client = await live.start()
-        environment = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
-        workflows = Worker(client, task_queue=queue, workflows=[AskModelsWorkflow], interceptors=[CallInterceptor()])
-        async with worker_process(live.address, folder, environment=environment) as worker, workflows:
-            message = {"requests": [request_to_json(request(words)) for words in ("one", "two")]}
-            handle = await client.start_workflow(
-                ASK_MODELS, {**message, "task_queue": "dagwright"}, id="killed", task_queue=queue
-            )
-            await eventually(lambda: len(server.calls) == 2)
-            await worker.kill()
-            await worker.start()
-            assert await handle.result() == [answered("first"), answered("second")]
-        assert [call.text for call in server.calls] == ["one", "two", "two"]
-        assert {call.api_key for call in server.calls} == {"key"}

@@ -15,10 +15,10 @@ from temporalio.client import Client
 from dagwright.history.run_reader import RunFeed
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.settings import Settings
-from dagwright.testing import ModelServer, SearchServer, Tokens, busy, json_text, step, text, tool_call
+from dagwright.testing import ModelServer, SearchServer, Tokens, json_text, step, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, bare, document_of, serving_runs
+from tests.support.runs import Runs, document_of, serving_runs
 from tests.workflow.test_regions import calls_of_run
 
 pytestmark = pytest.mark.server
@@ -165,24 +165,6 @@ async def test_tools_of_a_sub_plan_ask_the_model_that_the_run_above_was_given(cl
     assert [call.model for call in model.calls] == ["large"]
 
 
-async def test_what_is_no_calculation_fails_its_step_and_what_it_cost_is_told(client: Client, tmp_path: Path) -> None:
-    refused = json_text({"is_calculation": False, "expression": "", "reason": "It asks for a poem."})
-    async with ModelServer(refused) as model, serving(client, tmp_path, model) as runs:
-        document = await document_of(await runs.start({"nodes": [words("poem", "Write a poem")]}))
-    assert (
-        bare(document)["nodes"]["poem"]["error"] == "tool_failed: 'Write a poem' is no calculation: It asks for a poem."
-    )
-    assert document["usage"]["calls"] == 1
-
-
-async def test_a_tool_whose_model_is_busy_is_called_again_when_the_service_said(client: Client, tmp_path: Path) -> None:
-    async with ModelServer(busy(retry_after=1), "hello") as model, serving(client, tmp_path, model) as runs:
-        document = await document_of(
-            await runs.start({"nodes": [{"id": "e", "tool": "echo", "arguments": {"words": "?"}}]})
-        )
-    assert (document["output"], document["nodes"]["e"]["attempts"]) == ({"e": "hello"}, 2)
-
-
 async def test_what_attempts_have_used_that_failed_after_an_answer_is_in_the_sum(
     client: Client, tmp_path: Path
 ) -> None:
@@ -222,10 +204,7 @@ async def test_tools_that_say_that_they_ask_share_the_budget_of_their_run(client
 
 async def test_what_was_answered_from_the_cache_is_not_paid_again(client: Client, tmp_path: Path) -> None:
     plan = {"nodes": [{"id": "e", "tool": "echo", "arguments": {"words": "?"}, "cache": {"ttl": "1h"}}]}
-    async with (
-        ModelServer(text("one", tokens=Tokens(10, 1))) as model,
-        serving(client, tmp_path, model) as runs,
-    ):
+    async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serving(client, tmp_path, model) as runs:
         first = await document_of(await runs.start(plan, budget={"calls": 1}))
         second = await document_of(await runs.start(plan, budget={"calls": 1}))
     assert (first["usage"]["calls"], first["nodes"]["e"]["usage"]["tokens"]) == (1, 11)

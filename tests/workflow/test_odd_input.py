@@ -15,8 +15,8 @@ from temporalio.worker import Worker
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, bare, document_of, done, failed, raw
-from tests.support.tools import ODD_FAILURES, ODD_RESULTS, Bench
+from tests.support.runs import Handle, Runs, bare, document_of, done, raw
+from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
@@ -27,34 +27,23 @@ _UNENDED = {"given": [["a", "running", 1, 0, 0]], "items": {"value": []}}
 
 _WRONG: list[tuple[tuple[Any, ...], str]] = [
     ((), "invalid: the input must be an object"),
-    ((None,), "invalid: the input must be an object"),
-    (("text",), "invalid: the input must be an object"),
-    ((7,), "invalid: the input must be an object"),
-    (([],), "invalid: the input must be an object"),
     (({"plan": _FINE}, {"second": 1}), "invalid: the input must be an object"),
-    (({},), "invalid: the input must hold exactly one of"),
     (({"plan": _FINE, "compiled": {}},), "invalid: the input must hold exactly one of"),
-    (({"plan": _FINE, "inputs": 5},), "invalid: 'inputs' must be an object"),
-    (({"plan": _FINE, "options": {"max_parallel": 0}},), "invalid: options.max_parallel must be"),
-    (({"plan": _FINE, "options": {"deadline": 5}},), "invalid: options.deadline must be"),
     (({"plan": _FINE, "options": {"deadline": "soon"}},), "invalid: options.deadline must be a duration: 'soon'"),
-    (({"plan": _FINE, "path": 7},), "invalid: the input cannot be read"),
     (({"plan": _FINE, "parent": "above"},), "invalid: 'parent' must name a workflow_id and a task"),
     (({"compiled": {"format": 2}},), "invalid: the input cannot be read"),
-    (({"compiled": {"format": 1, "nodes": [{"id": 1, "holes": 5}]}},), "invalid: the input cannot be read"),
-    (({"compiled": []},), "invalid: the input cannot be read"),
     (({"compiled": _COMPILED, "chunk": {}},), "invalid: the input cannot be read: this is no chunk of a map"),
-    (({"compiled": _COMPILED, "chunk": {"given": [], "items": {}}},), "invalid: the input cannot be read"),
     (({"compiled": _COMPILED, "chunk": _UNENDED},), "invalid: the input cannot be read: a node that the items"),
     (({"plan": None},), "invalid_field: "),
-    (({"plan": "steps"},), "invalid_field: "),
     (({"plan": {"nodes": []}},), "empty_plan: "),
-    (({"plan": {"nodes": [{"id": "a", "tool": "nope"}]}},), "unknown_tool: "),
-    (({"plan": {"nodes": [{"id": "a", "tool": "echo", "depends_on": ["a"]}]}},), "self_dependency: "),
     ((raw(b"{"),), "invalid: the payload is no JSON"),
-    ((raw(b"\xff\x00"),), "invalid: the payload is no JSON"),
     ((raw(b"[" * 100_000),), "invalid: the payload is no JSON"),
     ((raw(b'{"plan": 1e999}'),), "invalid: the payload is no JSON"),
+    ((raw(b'{"plan": {"nodes": [{"id": "\\ud800", "tool": "echo"}]}}'),), "invalid: the payload is no JSON"),
+    (
+        (raw(b'{"compiled": {"format": 1, "nodes": [{"id": "a", "title": "\\udfff"}]}}'),),
+        "invalid: the payload is no JSON",
+    ),
     ((raw(b"\x00", "binary/encrypted"),), "invalid: the payload is no JSON"),
     ((raw(b"", "binary/null"),), "invalid: the input must be an object"),
     ((raw(b"\xff", "binary/plain"), 1), "invalid: the input must be an object"),
@@ -78,24 +67,15 @@ async def test_every_problem_of_a_raw_plan_is_told(runs: Runs) -> None:
 
 
 async def test_raw_plan_of_any_dialect_runs(runs: Runs) -> None:
-    steps = [
-        {"id": "one", "intent": "say it", "tool": "echo", "arguments": {"x": 1}},
-        {"id": "two", "intent": "again", "tool": "echo", "arguments": {"x": "{{one.result.x}}"}},
-    ]
     intents = {
-        "intents": [
-            {"verb": "echo", "params": {"x": 1}},
-            {"verb": "echo", "params": {}, "refs": {"x": "@result_1"}},
-        ]
+        "intents": [{"verb": "echo", "params": {"x": 1}}, {"verb": "echo", "params": {}, "refs": {"x": "@result_1"}}]
     }
     native = {"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": {"x": "{{PLACEHOLDER_x}}"}}]}
     found = [
-        await runs.run_raw({"plan": {"steps": steps}}),
         await runs.run_raw({"plan": intents}),
         await runs.run_raw({"plan": native, "inputs": {"x": "1"}}),
     ]
     assert [document["nodes"] for document in found] == [
-        {"one": done({"x": 1}), "two": done({"x": 1})},
         {"@result_1": done({"x": 1}), "@result_2": done({"x": {"x": 1}})},
         {"a": done({"x": "1"})},
     ]
@@ -106,7 +86,6 @@ _ODD_IDS = [
     "a/b",
     "line\nbreak",
     "👩‍🚀",
-    "a.b (c)",
     'q"uote\\',
     "nul\x00",
     "~",
@@ -142,37 +121,6 @@ def _plan_with(node_id: str) -> dict[str, Any]:
     }
 
 
-async def test_long_titles_and_tables_are_cut(runs: Runs) -> None:
-    node = {"id": "a", "tool": "echo", "title": "| **x** \n" * 50_000}
-    handle = await runs.start({"title": "t" * 100_000, "nodes": [node]})
-    assert (await document_of(handle))["status"] == "completed"
-
-
-async def test_arguments_that_are_too_large_in_sum_fail_their_node(runs: Runs) -> None:
-    nodes = [{"id": f"t{number}", "tool": "text", "arguments": {"size": 8_000}} for number in range(40)]
-    texts = [f"{{{{t{number}.result}}}}" for number in range(40)]
-    document = await runs.run({"nodes": [*nodes, {"id": "all", "tool": "echo", "arguments": {"texts": texts}}]})
-    assert document["nodes"]["all"] == failed(
-        "too_large: the arguments have 320,131 bytes; at most 262,144 are allowed"
-    )
-
-
-async def test_many_large_results_do_not_wedge_the_run(runs: Runs) -> None:
-    nodes = [{"id": f"t{number}", "tool": "text", "arguments": {"size": 250_000}} for number in range(18)]
-    uses = [{"id": f"u{n}", "tool": "echo", "arguments": {"t": f"{{{{t{n}.result}}}}"}} for n in range(18)]
-    document = await runs.run({"nodes": [*nodes, *uses]})
-    assert (document["status"], len(document["nodes"])) == ("completed", 36)
-
-
-async def test_document_of_many_nodes_is_counts(runs: Runs) -> None:
-    items = ["y" * 7_500 + str(number) for number in range(70)]
-    each = {"tool": "echo", "for_each": items, "arguments": {"x": "{{item}}"}}
-    handle = await runs.start({"nodes": [{"id": "m", **each}, {"id": "n", **each}]})
-    document = await document_of(handle)
-    assert document["nodes"] == {}
-    assert document["nodes_ref"] == {"ref": "history", "counts": {"completed": 142}}
-
-
 async def test_numbers_that_grow_when_written_again_are_refused(runs: Runs) -> None:
     encoded = (
         b'{"plan": {"nodes": [{"id": "a", "tool": "echo", "arguments": {"x": ['
@@ -183,49 +131,17 @@ async def test_numbers_that_grow_when_written_again_are_refused(runs: Runs) -> N
     assert document["error"].startswith("too_large: ")
 
 
-async def test_huge_plan_is_refused(runs: Runs) -> None:
-    nodes = [{"id": f"n{number}", "tool": "echo", "arguments": {"x": "y" * 60}} for number in range(15_000)]
-    document = await runs.run_raw({"plan": {"nodes": nodes}})
-    assert document["error"].startswith("too_large: ")
-
-
 async def test_plan_with_very_many_problems_is_refused(runs: Runs) -> None:
     nodes = [{"id": f"n{number}" + "z" * 180, "tool": f"nope{number}"} for number in range(4_000)]
     document = await runs.run_raw({"plan": {"nodes": nodes}})
     assert document["error"].startswith("unknown_tool: ")
 
 
-@pytest.mark.parametrize("tool", ["odd_failure", "odd_failure_async"])
-async def test_tool_may_raise_anything(runs: Runs, tool: str) -> None:
-    kinds = sorted(ODD_FAILURES)
-    nodes = [{"id": kind, "tool": tool, "arguments": {"kind": kind}, "retry": {"max_attempts": 1}} for kind in kinds]
-    document = await runs.run({"nodes": [*nodes, {"id": "b", "tool": "echo"}]})
-    assert document["status"] == "completed_with_failures"
-    assert [document["nodes"][kind]["status"] for kind in kinds] == ["failed"] * len(kinds)
-    assert all(document["nodes"][kind]["error"] for kind in kinds)
-
-
-async def test_tool_may_return_anything(runs: Runs) -> None:
-    kinds = sorted(ODD_RESULTS)
-    nodes = [
-        {"id": kind, "tool": "odd_result", "arguments": {"kind": kind}, "retry": {"max_attempts": 1}} for kind in kinds
-    ]
-    document = await runs.run({"nodes": [*nodes, {"id": "b", "tool": "echo"}]})
-    assert document["status"] == "completed_with_failures"
-    assert [document["nodes"][kind]["status"] for kind in kinds] == ["failed"] * len(kinds)
-    assert document["nodes"]["b"] == done({})
-
-
 GARBAGE: list[tuple[Any, ...]] = [
     (),
-    (None,),
-    (1, 2),
     ("text",),
-    ([1, {"a": 2}],),
     ({"reason": {"a": [1]}, "by": 5},),
     (raw(b"{"),),
-    (raw(b"\xff", "binary/encrypted"),),
-    ("cancel", []),
     (raw(b"\xff", "binary/plain"), 1),
     (raw(b"\xff", "binary/encrypted"), raw(b"{")),
 ]
@@ -326,11 +242,7 @@ async def test_results_of_foreign_workers_are_json_or_refused(runs: Runs, foreig
     nodes = [{"id": kind, "tool": "foreign.answer", "arguments": {"kind": kind}} for kind in _ANSWERS]
     document = await _foreign(runs, foreign_queue).run({"nodes": nodes})
     found = {name: node.get("error", "result: ").partition(":")[0] for name, node in document["nodes"].items()}
-    assert found == {
-        **dict.fromkeys(_ANSWERS, "invalid_result"),
-        "null": "result",
-        "odd_attempt": "result",
-    }
+    assert found == {**dict.fromkeys(_ANSWERS, "invalid_result"), "null": "result", "odd_attempt": "result"}
 
 
 async def test_failures_of_foreign_workers_are_told(runs: Runs, foreign_queue: str) -> None:
@@ -354,14 +266,7 @@ async def _end_kind(handle: Handle) -> str:
 
 
 _ODD_FIELDS: list[dict[str, Any]] = [
-    {"timeout_s": -1},
-    {"timeout_s": 1e300},
     {"timeout_s": None},
-    {"heartbeat_s": 1e12},
-    {"retry": {"max_attempts": -1}},
-    {"retry": {"factor": 0.1}},
-    {"retry": {"first_delay_s": -5}},
-    {"priority": 99},
     {"priority": "high"},
     {"tool": "x" * 2_000},
     {"tool": 5},

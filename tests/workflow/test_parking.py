@@ -16,7 +16,7 @@ from activities import parked_calls
 from dagwright.core.boundary import wire
 from dagwright.history.run_reader import RunFeed, RunView
 from dagwright.server import tool_pauses
-from dagwright.server.tool_pauses import Parked, Released, park_tool, parked_tool, parked_tools, pause_call, unpark_tool
+from dagwright.server.tool_pauses import Released, park_tool, parked_tool, parked_tools, pause_call, unpark_tool
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
@@ -237,23 +237,6 @@ async def test_parking_twice_says_who_did_it_and_unparking_twice_does_nothing(cl
     assert await unpark_tool(client, service.send, by="bob") == Released(None, 0, 0, tool_pauses.LEAST_SPREAD_S)
     assert await park_tool(client, service.send, by="eve", reason=None) is None
     await unpark_tool(client, service.send, by=None)
-
-
-async def test_call_that_is_held_back_at_the_moment_of_the_release_goes_on(
-    served: Runs, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers: list[Parked | None] = [Parked(service.send, 0.0), Parked(service.send, 0.0), None]
-
-    async def told(client: Client, name: str) -> Parked | None:
-        return answers.pop(0) if name == service.send and answers else None
-
-    monkeypatch.setattr(parked_calls, "parked_tool", told)
-    assert await served.run({"nodes": [_node("a", service.send)]}) == {
-        "status": "completed",
-        "output": {"a": "a"},
-        "nodes": {"a": done("a")},
-    }
-    assert (answers, service.calls) == ([], ["a"])
 
 
 async def test_call_that_somebody_paused_by_hand_stays_so(served: Runs, service: Service) -> None:

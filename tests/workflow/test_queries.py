@@ -1,7 +1,6 @@
-"""What the Temporal UI alone tells of a run: queries, current details, search attributes, lookups."""
+"""What is told of a run: queries, current details, search attributes, and why a node waits."""
 
 import json
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -9,30 +8,18 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import WorkflowQueryFailedError
-from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.common import SearchAttributeKey
 
 from dagwright.core.boundary import wire
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import load_parties
-from dagwright.settings import Settings
+from dagwright.history.explaining import Explaining, NodeUnknown
+from dagwright.history.run_reader import RunFeed
 from tests.support.eventually import eventually
-from tests.support.runs import (
-    Handle,
-    Runs,
-    bare,
-    bare_node,
-    document_of,
-    done,
-    events_of,
-    serving_runs,
-    without_cache,
-)
+from tests.support.runs import Handle, Runs, bare, bare_node, document_of, done, events_of, without_cache
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
-_PARTIES = Path(__file__).parents[2] / "examples" / "onboarding" / "parties.csv"
 
 
 def _plan(name: str) -> dict[str, Any]:
@@ -113,17 +100,6 @@ async def test_current_details_are_a_live_table(runs: Runs, bench: Bench, unique
     assert (await _details(handle)).startswith("**completed**: 4 completed")
 
 
-async def test_search_attribute_follows_the_state(runs: Runs) -> None:
-    attributes = TypedSearchAttributes([SearchAttributePair(_STATE, "running")])
-    ends = {}
-    for name, tool in (("good", "echo"), ("bad", "fail")):
-        plan = {"plan": {"nodes": [{"id": "a", "tool": tool}]}}
-        handle = await runs.start_raw(plan, search_attributes=attributes)
-        await document_of(handle)
-        ends[name] = (await handle.describe()).typed_search_attributes.get(_STATE)
-    assert ends == {"good": "completed", "bad": "failed"}
-
-
 async def test_run_that_anybody_starts_has_its_state(runs: Runs, bench: Bench) -> None:
     """As the Temporal UI starts it: with a plan and no search attribute."""
     unique = uuid4().hex
@@ -146,20 +122,77 @@ async def _states_written(handle: Handle) -> list[str]:
     return [json.loads(attributes.indexed_fields[_STATE.name].data) for attributes in written]
 
 
-async def test_lookups_are_bound_before_anything_runs(cached_runs: Runs, bench: Bench, tmp_path: Path) -> None:
-    settings = Settings(state_dir=tmp_path)
-    database = EntityDatabase(settings.database_url)
-    load_parties(database, _PARTIES)
-    database.dispose()
+# Why a node waits.
 
-    def intents(name: str) -> dict[str, Any]:
-        lookup = {"who": {"search_text": name, "entity_type": "person"}}
-        return {"intents": [{"verb": "echo", "params": {}, "refs": {}, "lookups": lookup}]}
 
-    async with serving_runs(cached_runs.client, bench.registry(), settings=settings) as runs:
-        found = await runs.run_raw({"plan": intents("Sarah Chen")})
-        missing = await runs.run_raw({"plan": intents("Nobody Known"), "options": {"asks": False}})
-        await runs.check_ended()
-    assert found["nodes"]["@result_1"]["result"]["who"].startswith("person_")
-    assert (missing["status"], missing["nodes"]["@result_1"]["status"]) == ("failed", "cancelled")
-    assert missing["error"].startswith("lookup_not_found: ")
+def _explaining(runs: Runs) -> Explaining:
+    return Explaining(lambda workflow_id: RunFeed(runs.client, workflow_id), runs.store)
+
+
+def _plan_below(name: str) -> dict[str, Any]:
+    """Returns a plan that waits for a held tool, two runs below."""
+    inner = {"nodes": [{"id": "held", "tool": "hold", "arguments": {"name": name}}]}
+    middle = {"nodes": [{"id": "in/ner", "plan": inner}]}
+    return {"nodes": [{"id": "outer", "plan": middle}, {"id": "publish", "tool": "echo", "depends_on": ["outer"]}]}
+
+
+async def _words(runs: Runs, handle: Handle, node: str) -> str:
+    found = await _explaining(runs).of_node(handle.id, node)
+    return found.words(lambda _: "then")
+
+
+async def test_waiting_node_is_followed_into_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await runs.start(_plan_below(unique))
+    await eventually(lambda: unique in bench.entered)
+
+    expected = (
+        "publish waits for outer, which runs as a run of its own since then, which runs as a run of its own since "
+        "then, which runs since then"
+    )
+    assert await _words(runs, handle, "publish") == expected
+    assert await _words(runs, handle, "outer/in/ner/held") == "outer/in/ner/held runs since then"
+    whole = (await _explaining(runs).of_run(handle.id)).to_json()
+    assert [(each["node"], each["why"], each["because"]) for each in whole["chain"]] == [
+        ("outer", "run", ["outer/in/ner"]),
+        ("outer/in/ner", "run", ["outer/in/ner/held"]),
+        ("outer/in/ner/held", "running", []),
+    ]
+    with pytest.raises(NodeUnknown, match="has no node 'publsh'; did you mean 'publish'"):
+        await _explaining(runs).of_node(handle.id, "publsh")
+    bench.open(unique)
+    await document_of(handle)
+
+
+async def test_end_of_a_run_is_told_by_what_failed_in_a_sub_plan(runs: Runs) -> None:
+    inner = {"nodes": [{"id": "bad", "tool": "fail", "arguments": {"message": "no such file"}}]}
+    handle = await runs.start(
+        {"nodes": [{"id": "outer", "plan": inner}, {"id": "after", "tool": "echo", "depends_on": ["outer"]}]}
+    )
+    await document_of(handle)
+
+    told = await _explaining(runs).of_run(handle.id)
+    assert [(each.node, each.kind, [*each.because]) for each in told.chain.reasons] == [
+        ("outer", "failed", ["outer/bad"]),
+        ("outer/bad", "failed", []),
+    ]
+    assert told.words(lambda _: "then").endswith("no such file)")
+    assert (await _words(runs, handle, "after")).startswith("after is blocked by outer at then, which failed at then")
+
+
+@pytest.mark.usefixtures("small_pages")
+async def test_nodes_inside_of_large_regions_are_told(runs: Runs) -> None:
+    count = 410
+    nodes: list[dict[str, Any]] = [{"id": "n0", "tool": "add", "arguments": {"left": 1, "right": 1}}]
+    nodes += [
+        {"id": f"n{number}", "tool": "add", "arguments": {"left": f"{{{{n{number - 1}.result}}}}", "right": 1}}
+        for number in range(1, count)
+    ]
+    handle = await runs.start({"nodes": nodes})
+    await document_of(handle)
+
+    told = await _explaining(runs).of_node(handle.id, "n2")
+    assert [(each.node, each.kind, [*each.because]) for each in told.chain.reasons] == [
+        ("n2", "completed", ["n1"]),
+        ("n1", "completed", ["n0"]),
+        ("n0", "completed", []),
+    ]

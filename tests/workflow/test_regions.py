@@ -1,6 +1,5 @@
 """Regions on the server: pure nodes run together, and nobody sees a difference but in time."""
 
-import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -13,19 +12,8 @@ from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import Effects
 from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.support.eventually import eventually
-from tests.support.runs import (
-    SKIPPED,
-    Handle,
-    Runs,
-    bare,
-    blocked,
-    cancelled,
-    document_of,
-    done,
-    events_of,
-    failed,
-)
-from tests.support.tools import ODD_FAILURES, ODD_RESULTS, Bench, digest_of, json_of
+from tests.support.runs import SKIPPED, Handle, Runs, bare, blocked, cancelled, document_of, done, events_of, failed
+from tests.support.tools import Bench, digest_of, json_of
 
 pytestmark = pytest.mark.server
 
@@ -55,16 +43,6 @@ async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
     assert node["started_at"] <= node["ended_at"]
     assert node["lineage"]["tool_version"] == runs.versions["add"]
     assert await calls_of_run(handle) == ["region:n0"]
-
-
-async def test_wide_pure_nodes_with_an_end_are_one_activity(runs: Runs) -> None:
-    wide = [pure(f"n{n}", "{{root.result}}", n) for n in range(100)]
-    values = [f"{{{{n{n}.result}}}}" for n in range(100)]
-    handle = await runs.start(
-        {"nodes": [pure("root"), *wide, {"id": "end", "tool": "total", "arguments": {"values": values}}]}
-    )
-    assert bare(await document_of(handle))["output"] == {"end": 200 + sum(range(100))}
-    assert await calls_of_run(handle) == ["region:root"]
 
 
 async def test_everything_that_can_become_of_a_node_can_in_a_region(runs: Runs) -> None:
@@ -187,54 +165,6 @@ async def test_large_results_inside_of_a_region_and_from_outside_go_through_the_
     assert sum(event.ByteSize() for event in history.events) < 200_000
 
 
-@pytest.mark.parametrize("tool", ["pure_failure", "pure_failure_async"])
-async def test_whatever_a_pure_tool_raises_fails_its_node_alone(runs: Runs, tool: str) -> None:
-    nodes = [{"id": kind, "tool": tool, "arguments": {"kind": kind}} for kind in ODD_FAILURES]
-    fast = {"max_attempts": 3, "first_delay": "10ms"}
-    alone = [
-        {**node, "tool": _ordinary(tool, kind), "retry": fast} for node, kind in zip(nodes, ODD_FAILURES, strict=True)
-    ]
-    found, expected = await asyncio.gather(runs.run({"nodes": [*nodes, pure("good")]}), runs.run({"nodes": alone}))
-    assert found["nodes"] == {**expected["nodes"], "good": done(2)}
-
-
-def _ordinary(tool: str, kind: str) -> str:
-    """Returns the tool outside of regions that fails in the same words."""
-    # An activity tells a GeneratorExit of an async tool with less words.
-    return "odd_failure_async" if tool == "pure_failure_async" and kind != "generator" else "odd_failure"
-
-
-async def test_result_of_a_pure_tool_that_is_no_json_fails_its_node_alone(runs: Runs) -> None:
-    nodes = [{"id": kind, "tool": "pure_result", "arguments": {"kind": kind}} for kind in ODD_RESULTS]
-    alone = [{**node, "tool": "odd_result"} for node in nodes]
-    found, expected = await asyncio.gather(runs.run({"nodes": [*nodes, pure("good")]}), runs.run({"nodes": alone}))
-    assert found["nodes"] == {**expected["nodes"], "good": done(2)}
-
-
-async def test_failure_that_may_pass_is_tried_again_at_once(runs: Runs) -> None:
-    nodes = [{"id": f"n{n}", "tool": "pure_flaky", "arguments": {"until": n}} for n in (2, 4)]
-    assert (await runs.run({"nodes": nodes}))["nodes"] == {
-        "n2": done(2, attempts=2),
-        "n4": failed("tool_failed: RuntimeError: attempt 3", attempts=3),
-    }
-
-
-async def test_tool_that_changes_its_arguments_changes_no_result(runs: Runs) -> None:
-    plan = {
-        "nodes": [
-            {"id": "a", "tool": "pure_change", "arguments": {"values": [{"n": 1}]}},
-            {"id": "b", "tool": "pure_change", "arguments": {"values": ["{{a.result[0]}}", "{{a.result}}"]}},
-            {"id": "c", "tool": "pure_change", "arguments": {"values": [{"a": "{{a.result}}"}]}},
-        ]
-    }
-    one = {"n": 1, "changed": True}
-    assert (await runs.run(plan))["nodes"] == {
-        "a": done([one]),
-        "b": done([one, [one]]),
-        "c": done([{"a": [one], "changed": True}]),
-    }
-
-
 async def test_pure_tools_refuse_secrets_whoever_compiled_the_plan(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN", "very-secret-text")
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN_TOOLS", "*")
@@ -244,7 +174,7 @@ async def test_pure_tools_refuse_secrets_whoever_compiled_the_plan(runs: Runs, m
     reading = {**runs.tools, "pure_secret": replace(runs.tools["pure_secret"], effects=Effects.READ)}
     compiled = plan_to_json(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, reading), {}))
     assert (await runs.run_raw({"compiled": compiled}))["nodes"] == {
-        "known": failed("secret_refused: 'pure_secret' takes no secrets: its results would carry 'TOKEN' on"),
+        "known": failed("secret_refused: 'pure_secret' takes no secrets: its results would carry 'TOKEN' on")
     }
 
 
@@ -275,33 +205,6 @@ async def test_cancelled_run_keeps_what_its_region_has_done(runs: Runs, bench: B
     found = bare(await document_of(handle))
     assert found["status"] == "cancelled"
     assert found["nodes"] == {"done": done(2), "held": done(unique), "after": cancelled("enough")}
-
-
-async def test_fail_fast_in_a_region_ends_the_run(runs: Runs) -> None:
-    nodes = [
-        pure("a"),
-        pure("bad", "{{a.result.gone}}"),
-        pure("blocked", "{{bad.result}}"),
-        {"id": "other", "tool": "echo", "depends_on": ["blocked"]},
-    ]
-    found = await runs.run({"nodes": nodes, "on_failure": "fail_fast"})
-    message = "Missing data: a.result.gone: 'gone' not found in a.result; it is a number"
-    assert found == {
-        "status": "failed",
-        "output": {},
-        "error": f"fail_fast: 'bad' failed: {message}",
-        "nodes": {
-            "a": done(2),
-            "bad": failed(f"missing_data: {message}"),
-            "blocked": blocked("bad"),
-            "other": blocked("bad"),
-        },
-    }
-
-
-async def test_sub_plan_has_regions_of_its_own(runs: Runs) -> None:
-    below = {"nodes": [pure("x"), pure("y", "{{x.result}}")], "output": "{{y.result}}"}
-    assert (await runs.run({"nodes": [{"id": "sub", "plan": below}]}))["nodes"] == {"sub": done(3)}
 
 
 async def test_long_ids_make_no_trouble(runs: Runs) -> None:

@@ -2,36 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
 
 from dagwright.core.boundary import wire
-from dagwright.testing import ModelServer, Refused, slow, text
+from dagwright.testing import slow, text
 from tests.support.eventually import eventually
-from tests.support.goals import call, ended, goal, purposes, scripted_runs, written
-from tests.support.people import answer, asks, human, view_of
-from tests.support.runs import Document, Handle, Runs, document_of, failed
+from tests.support.goals import call, ended, goal, purposes, written
+from tests.support.people import view_of
+from tests.support.runs import Document, Handle, Runs, document_of
 from tests.support.tools import Bench
+from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
 
 _PIECE = 8
 """Characters of one piece of a stream."""
-
-
-Scripted = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
-"""Serves runs with a model that says what a script says, as `scripted_runs` does."""
-
-
-@pytest.fixture
-def scripted(client: Client, tmp_path: Path) -> Scripted:
-    return partial(scripted_runs, client, tmp_path)
 
 
 def fragile(node_id: str, tool: str = "give_up", **arguments: Any) -> dict[str, Any]:
@@ -80,26 +67,6 @@ async def test_node_takes_the_place_of_one_that_failed_and_what_waited_for_it_go
     assert "Step 'a': completed" in server.calls[2].text or "Step 'a#2': completed" in server.calls[2].text
 
 
-async def test_nodes_that_can_no_longer_run_are_left_out_of_the_plan_that_goes_on(scripted: Scripted) -> None:
-    plan = written(
-        fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3), call("d", "echo", of="{{b.result}}")
-    )
-    again = written(call("e", "echo", of="{{c.result.n}}"))
-    async with scripted(plan, again, "Done.") as (server, runs):
-        handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo"))
-        found = await ended(runs, handle)
-        scheduler = (await view_of(runs, handle)).scheduler
-        assert scheduler is not None
-        why = {node.id: record.reason for node, record in scheduler.shown() if node.id in ("a", "b", "d")}
-    assert why == dict.fromkeys("abd", "the plan was made again, and goes on without it")
-    assert (found["status"], found["output"]) == ("completed", "Done.")
-    assert {name: found["nodes"][name]["status"] for name in "abcde"} == {
-        "a": "superseded", "b": "superseded", "c": "completed", "d": "superseded", "e": "completed",
-    }  # fmt: skip
-    assert found["nodes"]["e"]["result"] == {"of": 3}
-    assert "'a'" not in server.calls[2].text
-
-
 async def test_two_failures_while_another_node_runs_are_one_question(scripted: Scripted) -> None:
     bench = Bench()
     plan = written(fragile("a", message="one"), fragile("b", message="two"), call("c", "hold", name="slow"))
@@ -123,69 +90,6 @@ async def test_two_failures_while_another_node_runs_are_one_question(scripted: S
         .endswith("- 'a' failed: tool_failed: one\n- 'b' failed: tool_failed: two")
     )
     assert found["nodes"]["b#2"]["result"] == {"of": {"n": 1}, "and_of": "slow"}
-
-
-async def test_planner_that_has_nothing_more_to_do_leaves_the_failure_to_the_answer(scripted: Scripted) -> None:
-    plan = written(fragile("a", message="gone"), call("b", "echo"))
-    async with scripted(plan, '{"nodes": []}', "It is gone.") as (server, runs):
-        found = await ended(runs, await runs.start_compiled(goal(runs, "Try.", "give_up", "echo")))
-    assert (found["status"], found["output"]) == ("completed_with_failures", "It is gone.")
-    assert found["nodes"]["a"] == failed("tool_failed: gone")
-    assert [*found["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "answer"]
-    assert "Step 'a': failed" in server.calls[2].text
-
-
-async def test_planner_that_repeats_what_fails_is_asked_no_more_often_than_it_may_be(scripted: Scripted) -> None:
-    plan = written(fragile("a", message="never"))
-    async with scripted(plan, plan, plan, "It never works.") as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Try.", "give_up", replans=2))
-        found = await ended(runs, handle)
-        told = await titles(runs, handle, "plan")
-    assert (found["status"], found["output"]) == ("completed_with_failures", "It never works.")
-    assert states(found) | {"a": "superseded", "a#2": "superseded", "a#3": "failed"} == states(found)
-    assert told == [
-        "planning",
-        "planning again (1 of 2): 'a' failed: tool_failed: never",
-        "planning again (2 of 2): 'a#2' failed: tool_failed: never",
-    ]
-
-
-async def test_plan_that_clashes_or_waits_for_what_failed_goes_back(scripted: Scripted) -> None:
-    plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo"))
-    wrong = written(call("c", "echo", other=1), call("d", "echo", of="{{b.result}}"))
-    async with scripted(plan, wrong, written(call("d", "echo", n=4)), "Done.") as (server, runs):
-        found = await ended(runs, await runs.start_compiled(goal(runs, "Try.", "give_up", "echo")))
-    assert (found["status"], found["nodes"]["d"]["result"]) == ("completed", {"n": 4})
-    assert purposes([*server.calls]) == [
-        ("plan", "plan"), ("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer"),
-    ]  # fmt: skip
-    problems = found["nodes"]["read#2"]["result"]["problems"]
-    assert [(each["code"], each["node"]) for each in problems] == [
-        ("accepted_changed", "c"),
-        ("invalid_reference", "d"),
-    ]
-
-
-async def test_nonsense_when_it_is_planned_again_costs_nothing_that_was_reached(scripted: Scripted) -> None:
-    plan = written(fragile("a"), call("b", "echo", n=1))
-    async with scripted(plan, "Let me think.", "No.", "In part.") as (server, runs):
-        found = await ended(runs, await runs.start_compiled(goal(runs, "Try.", "give_up", "echo", plans=2)))
-    assert (found["status"], found["output"]) == ("completed_with_failures", "In part.")
-    assert purposes([*server.calls])[1:] == [("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
-
-
-async def test_guidance_of_a_person_leads_to_another_plan(scripted: Scripted) -> None:
-    plan = written(
-        human("ask", "GUIDANCE", prompt="Where shall I look?"), call("b", "echo", said="{{ask.result.text}}")
-    )
-    async with scripted(plan, written(call("c", "echo", at="{{b.result.said}}")), "North it is.") as (server, runs):
-        handle = await runs.start_compiled(goal(runs, "Find it.", "echo"))
-        await asks(runs, handle, "ask")
-        await answer(handle, "ask", {"text": "Look north"})
-        found = await ended(runs, handle)
-    assert (found["status"], found["output"]) == ("completed", "North it is.")
-    assert found["nodes"]["c"]["result"] == {"at": "Look north"}
-    assert server.calls[1].messages[-1]["content"].endswith("- guidance at 'ask': Look north")
 
 
 async def test_plan_is_not_needed_any_more_if_somebody_gives_the_result_while_it_is_made(scripted: Scripted) -> None:
@@ -216,56 +120,6 @@ async def test_plan_waits_for_what_somebody_tries_again_and_is_taken_if_that_fai
     assert (found["status"], found["output"]) == ("completed", "One.")
     # `a#2` was the second call of `a`.
     assert states(found) | {"a": "superseded", "a#3": "completed"} == states(found)
-
-
-async def test_writes_of_a_plan_that_is_made_again_are_held(client: Client, tmp_path: Path) -> None:
-    bench = Bench()
-    plan, again = written(fragile("a")), written(call("a", "change", name="world"))
-    async with scripted_runs(client, tmp_path, plan, again, "It was not allowed.", bench=bench) as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Change it.", "give_up", "change"))
-        await asks(runs, handle, "a#2")
-        await answer(handle, "a#2", {"approved": False, "reason": "no"})
-        found = await ended(runs, handle)
-    assert (found["status"], found["output"]) == ("completed_with_failures", "It was not allowed.")
-    assert bench.effects["world"] == []
-
-
-@pytest.mark.parametrize("is_approved", [True, False])
-async def test_plan_that_is_made_again_is_approved_as_the_first_one(
-    client: Client, tmp_path: Path, *, is_approved: bool
-) -> None:
-    bench = Bench()
-    plan, again = written(fragile("a"), call("b", "echo")), written(call("a", "change", name="world"))
-    async with scripted_runs(client, tmp_path, plan, again, "Done.", bench=bench) as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Change it.", "give_up", "change", "echo", asks_first=True))
-        await asks(runs, handle, "approve")
-        await answer(handle, "approve", {"approved": True})
-        await asks(runs, handle, "approve#2")
-        [request] = (await view_of(runs, handle)).document()["waiting_for"]
-        assert request["prompt"].startswith(
-            "May this plan run?\n\nThe plan has 1 node; 1 of them can change something."
-        )
-        await answer(handle, "approve#2", {"approved": is_approved})
-        found = await ended(runs, handle)
-    assert (found["status"], found["output"]) == ("completed" if is_approved else "completed_with_failures", "Done.")
-    assert len(bench.effects["world"]) == is_approved
-    assert ("a#2" in found["nodes"]) is is_approved
-
-
-async def test_plan_that_is_given_instead_of_one_made_again_takes_places_and_refers_as_that_may(
-    client: Client, tmp_path: Path
-) -> None:
-    plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
-    other = {"nodes": [call("a", "echo", n="{{c.result.n}}")]}
-    async with scripted_runs(client, tmp_path, plan, written(call("d", "echo")), "Done.") as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo", asks_first=True))
-        await asks(runs, handle, "approve")
-        await answer(handle, "approve", {"approved": True})
-        await asks(runs, handle, "approve#2")
-        await answer(handle, "approve#2", {"approved": True, "arguments": {"plan": other}})
-        found = await ended(runs, handle)
-    assert (found["status"], states(found)["a"]) == ("completed", "superseded")
-    assert found["nodes"]["b"]["result"] == {"of": {"n": 3}}
 
 
 async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(scripted: Scripted) -> None:
@@ -332,41 +186,9 @@ async def test_answer_in_which_something_is_missing_leads_to_another_plan_and_an
     assert (server.calls[1].response_format, server.calls[3].response_format) == ("json_schema", "json_schema")
 
 
-async def test_answer_with_gaps_stands_if_there_is_nothing_more_to_do(scripted: Scripted) -> None:
-    script = (written(call("a", "echo", n=1)), said("One, and no second.", "the second"), '{"nodes": []}')
-    async with scripted(*script) as (_, runs):
-        found = await ended(runs, await runs.start_compiled(goal(runs, "Both.", "echo")))
-    assert (found["status"], found["output"]) == ("completed", "One, and no second.")
-    assert [*found["nodes"]] == ["plan", "read", "a", "answer", "plan#2", "read#2"]
-
-
-async def test_answer_names_its_gaps_in_text_when_it_cannot_be_planned_again(scripted: Scripted) -> None:
-    script = (
-        written(call("a", "echo", n=1)),
-        said("One.", "more"),
-        written(call("b", "echo", n=2)),
-        "One, two, and no more.",
-    )
-    async with scripted(*script) as (server, runs):
-        found = await ended(runs, await runs.start_compiled(goal(runs, "More.", "echo", replans=1)))
-    assert (found["status"], found["output"]) == ("completed", "One, two, and no more.")
-    assert server.calls[1].response_format == "json_schema"
-    assert server.calls[3].response_format == "text"
-
-
-async def test_answer_stands_if_the_planner_cannot_be_asked_again(scripted: Scripted) -> None:
-    refused = Refused(404, "The model `small` does not exist", code="model_not_found")
-    async with scripted(written(call("a", "echo", n=1)), said("One.", "more"), refused) as (_, runs):
-        found = await ended(runs, await runs.start_compiled(goal(runs, "More.", "echo")))
-    assert (found["status"], found["output"]) == ("completed_with_failures", "One.")
-    assert found["nodes"]["plan#2"]["error"].startswith("model_unknown: ")
-
-
-async def test_large_answer_in_its_response_format_is_given_out(client: Client, tmp_path: Path) -> None:
+async def test_large_answer_in_its_response_format_is_given_out(scripted: Scripted) -> None:
     words = "long " * 60_000
-    async with scripted_runs(
-        client, tmp_path, written(call("a", "echo", n=1)), said(words, "more"), '{"nodes": []}'
-    ) as (_, runs):
+    async with scripted(written(call("a", "echo", n=1)), said(words, "more"), '{"nodes": []}') as (_, runs):
         handle = await runs.start_compiled(goal(runs, "More.", "echo"))
         found = await document_of(handle)
         [_, title] = await titles(runs, handle, "plan")

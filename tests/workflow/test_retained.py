@@ -1,4 +1,4 @@
-"""What a real server says of the runs it keeps, as the clean-up of payloads asks for it."""
+"""Retained runs, and the payload store of a task queue, as the Temporal server reports them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,10 +17,15 @@ from temporalio.workflow import ParentClosePolicy
 from dagwright.core.boundary import wire
 from dagwright.server.namespace import RETENTION
 from dagwright.server.retained import claim_store, retained_of
+from dagwright.server.store_notes import PublishedStore, adopt_store, check_store, publish_store, published_store
+from dagwright.settings import Settings
+from dagwright.store import OtherStore, StoreUnavailable
 from dagwright.store.clean_up import MARGIN, NeedUnknown, RetainedRun, bound_of
 from dagwright.store.folder import FolderStore
+from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
 from tests.support.server import live_server
+from worker import serving
 
 pytestmark = pytest.mark.server
 
@@ -132,7 +137,7 @@ async def test_run_that_outlives_its_first_stops_the_clean_up(
         bound_of(replace(retained, runs=runs[1:]), owners=[retained.namespace_id], now=now)
 
 
-@pytest.mark.parametrize("began", ["yesterday", 5, None, ["2026"]])
+@pytest.mark.parametrize("began", ["yesterday", None])
 async def test_beginning_that_is_no_time_stops_the_clean_up(began: object, own_client: Client) -> None:
     await own_client.start_workflow(
         wire.WORKFLOW_RUN_PLAN, {}, id="a", task_queue=f"nobody-{uuid4().hex}", memo={wire.MEMO_BEGAN: began}
@@ -154,3 +159,81 @@ async def test_every_page_of_runs_is_read(own_client: Client, monkeypatch: pytes
         *(own_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, {}, id=name, task_queue=QUEUE) for name in names)
     )
     assert [run.workflow_id for run in await _shown(own_client, 8)] == names
+
+
+# The store of a task queue.
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"stores-{uuid4().hex}"
+
+
+async def test_worker_with_another_store_does_not_start(client: Client, queue: str, tmp_path: Path) -> None:
+    first, second = (
+        load_toolset(Settings(state_dir=tmp_path, payload_store=str(tmp_path / name))) for name in ("first", "second")
+    )
+    async with serving(client, first, task_queue=queue):
+        with pytest.raises(OtherStore) as refused:
+            async with serving(client, second, task_queue=queue):
+                pass
+        # Another queue has other workers.
+        async with serving(client, second, task_queue=f"{queue}-other"):
+            pass
+    ids = [(await toolset.store.identify())[:12] for toolset in (first, second)]
+    assert str(refused.value) == (
+        f"the workers of task queue '{queue}' in namespace 'default' use the payload store {tmp_path / 'first'} "
+        f"(ID {ids[0]}), and this process has {tmp_path / 'second'} (ID {ids[1]}): set DAGWRIGHT_PAYLOAD_STORE to the "
+        "same store; to move a store, copy it with its file `store-id`; to use this one without the values of the "
+        "other, run `dagwright store adopt --yes`"
+    )
+
+
+async def test_workers_that_start_at_once_agree_on_one_store(client: Client, queue: str, tmp_path: Path) -> None:
+    stores = [FolderStore(tmp_path / str(number)) for number in range(4)]
+    ended = await asyncio.gather(
+        *(publish_store(client, store, task_queue=queue) for store in stores), return_exceptions=True
+    )
+    assert [type(each) for each in ended if each is not None] == [OtherStore] * 3
+    winner = stores[ended.index(None)]
+    assert await published_store(client, queue) == PublishedStore(await winner.identify(), winner.location)
+
+
+async def test_store_that_was_moved_with_its_id_is_the_same(client: Client, queue: str, tmp_path: Path) -> None:
+    await publish_store(client, FolderStore(tmp_path / "old"), task_queue=queue)
+    (tmp_path / "old").rename(tmp_path / "new")
+    await publish_store(client, FolderStore(tmp_path / "new"), task_queue=queue)
+    with pytest.raises(OtherStore):
+        await check_store(client, FolderStore(tmp_path / "old"), task_queue=queue)
+
+
+async def test_store_that_was_emptied_is_told_from_one_that_is_elsewhere(
+    client: Client, queue: str, tmp_path: Path
+) -> None:
+    await publish_store(client, FolderStore(tmp_path / "store"), task_queue=queue)
+    (tmp_path / "store").rename(tmp_path / "away")
+    with pytest.raises(OtherStore, match="has another ID than it had: its values were removed, or its disk is not"):
+        await publish_store(client, FolderStore(tmp_path / "store"), task_queue=queue)
+
+
+async def test_adopted_store_takes_the_place_of_the_other(client: Client, queue: str, tmp_path: Path) -> None:
+    old, new = FolderStore(tmp_path / "old"), FolderStore(tmp_path / "new")
+    await check_store(client, new, task_queue=queue)
+    await publish_store(client, old, task_queue=queue)
+    before = await adopt_store(client, new, task_queue=queue)
+    assert before == PublishedStore(await old.identify(), old.location)
+    await publish_store(client, new, task_queue=queue)
+    with pytest.raises(OtherStore):
+        await publish_store(client, old, task_queue=queue)
+
+
+async def test_note_keeps_no_payload_from_the_clean_up(client: Client, queue: str, tmp_path: Path) -> None:
+    await publish_store(client, FolderStore(tmp_path), task_queue=queue)
+    assert not [run for run in (await retained_of(client)).runs if queue in run.workflow_id]
+
+
+async def test_store_that_is_away_stops_a_worker_from_starting(client: Client, queue: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnavailable):
+        await publish_store(client, FolderStore(tmp_path / "file" / "store"), task_queue=queue)
+    assert await published_store(client, queue) is None

@@ -76,12 +76,7 @@ class WaitForSignal:
 
 
 def _worker(client: Client, task_queue: str) -> Worker:
-    return Worker(
-        client,
-        task_queue=task_queue,
-        workflows=[WaitForSignal],
-        workflow_runner=UnsandboxedWorkflowRunner(),
-    )
+    return Worker(client, task_queue=task_queue, workflows=[WaitForSignal], workflow_runner=UnsandboxedWorkflowRunner())
 
 
 async def test_namespace_keeps_closed_runs_for_ninety_days(server: LiveServer, client: Client) -> None:
@@ -255,17 +250,6 @@ async def test_unknown_namespace_of_a_named_server_is_told(
         async with open_connection(Settings(state_dir=state_dir)):
             pass
     assert str(refusal.value) == f"the Temporal server at {server.address} has no namespace 'elsewhere'"
-
-
-async def test_named_server_that_is_not_there_is_told(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
-    monkeypatch.setenv("TEMPORAL_ADDRESS", address)
-    with pytest.raises(NoServer) as refusal:
-        async with open_connection(Settings(state_dir=state_dir)):
-            pass
-    assert str(refusal.value) == f"the Temporal server at {address} can not be reached: nothing listens there"
 
 
 async def test_port_that_somebody_took_is_replaced(state_dir: Path) -> None:

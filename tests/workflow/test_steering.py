@@ -1,15 +1,32 @@
-"""Steering a run: what people do to it by signals and updates, and what whoever looks sees of it."""
+"""Commands to a run: pause, resume, limits and cancellation, by signal and by update."""
 
+import time
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 
 from dagwright.core.boundary import wire
+from dagwright.core.scheduler import map_batches
+from dagwright.history.closing_event import read_recorded_document
 from dagwright.history.run_reader import RunFeed, RunView
 from tests.support.eventually import eventually
 from tests.support.people import refusal_of
-from tests.support.runs import Handle, Runs, as_shown, bare, document_of, done, without_cache
+from tests.support.runs import (
+    Handle,
+    Runs,
+    as_shown,
+    bare,
+    bare_error,
+    cancelled,
+    document_of,
+    done,
+    end_of,
+    events_of,
+    without_cache,
+)
 from tests.support.tools import Bench
+from tests.workflow.building import ended_document
 
 pytestmark = pytest.mark.server
 
@@ -84,9 +101,8 @@ async def test_updates_say_whether_pause_and_resume_count(runs: Runs, bench: Ben
     bench.open(unique)
     await _view_with(runs, handle, "waiting")
     assert await handle.execute_update(wire.RESUME) == {"ok": True, "message": "the run goes on"}
-    document = await document_of(handle)
+    document = await ended_document(runs, handle)
     assert document["notes"] == [_note("pause", "paused by ann"), _note("resume", "resumed")]
-    assert (await RunFeed(runs.client, handle.id).read()).document() == as_shown(document)
 
 
 async def test_update_cancels_a_run_and_a_second_one_is_refused(runs: Runs, bench: Bench, unique: str) -> None:
@@ -134,3 +150,208 @@ async def test_run_that_is_paused_before_it_begins_starts_nothing(runs: Runs, be
     assert bench.effects[unique] == []
     await handle.signal(wire.CANCEL)
     assert bare(await document_of(handle))["status"] == "cancelled"
+
+
+def _held(name: str, *, count: int = 1) -> dict[str, Any]:
+    """Returns a plan of so many nodes that run until `name` is opened."""
+    nodes = [
+        {"id": f"n{number}", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"} for number in range(count)
+    ]
+    return {"nodes": nodes}
+
+
+async def _set(handle: Handle, **message: Any) -> str:
+    """Changes the limits as ann, by update."""
+    told = await handle.execute_update(wire.SET_LIMITS, {"by": "ann", **message})
+    assert told["ok"] is True
+    return str(told["message"])
+
+
+async def _has_timers(handle: Handle, count: int) -> bool:
+    events = (await handle.fetch_history()).events
+    return sum(event.HasField("timer_started_event_attributes") for event in events) == count
+
+
+async def test_run_that_is_given_a_later_deadline_ends_well(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await runs.start({**_held(unique), "deadline": "3s"})
+    await eventually(lambda: unique in bench.entered)
+    started_at = time.time()
+    assert await _set(handle, deadline="1h", reason="slow today") == "the run has deadline 1h now"
+    await eventually(lambda: _has_timers(handle, 2))
+    # Past the deadline that it began with.
+    await eventually(lambda: time.time() > started_at + 3.5)
+    view = await RunFeed(runs.client, handle.id).read()
+    assert (view.status, view.document()["notes"]) == (
+        "running",
+        [_note("set_limits", "deadline 1h set by ann: slow today")],
+    )
+    bench.open(unique)
+    document = await ended_document(runs, handle)
+    assert bare(document)["nodes"] == {"n0": done(unique)}
+
+
+async def test_run_at_a_deadline_that_was_lowered_ends_with_its_message(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await runs.start({**_held(unique), "deadline": "1h"})
+    await eventually(lambda: unique in bench.entered)
+    gone_s = time.time() - (await RunFeed(runs.client, handle.id).read()).started_at  # type: ignore[operator]
+    limit_s = round(gone_s) + 3
+    await _set(handle, deadline=f"{limit_s}s")
+    document = await document_of(handle)
+    told = f"deadline_exceeded: the run took over its deadline of {limit_s} s, set by ann; still running: n0"
+    assert (document["status"], bare_error(document["error"])) == ("failed", told)
+    view = await RunFeed(runs.client, handle.id).read()
+    assert view.document() == as_shown(document)
+
+
+async def test_run_of_one_at_once_starts_more_when_that_is_raised(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await runs.start(_held(unique, count=4), max_in_flight=1)
+    await eventually(lambda: bench.running[unique] == 1)
+    assert await _set(handle, max_parallel=3) == "the run has max_parallel 3 now"
+    await eventually(lambda: bench.running[unique] == 3)
+    view = await RunFeed(runs.client, handle.id).read()
+    assert [node["status"] for node in view.document()["nodes"].values()] == ["running"] * 3 + ["ready"]
+    bench.open(unique)
+    document = await ended_document(runs, handle)
+    assert (document["status"], bench.most_running[unique]) == ("completed", 3)
+
+
+async def test_chunks_of_a_large_map_get_their_part_of_the_new_limit(
+    cached_runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", 20)
+    node = {"id": "m", "tool": "hold", "for_each": list(range(41)), "arguments": {"name": unique}}
+    handle = await cached_runs.start({"nodes": [{**node, "heartbeat": "1s"}]}, max_in_flight=4)
+    await eventually(lambda: bench.running[unique] == 4)
+    await _set(handle, max_parallel=8)
+    await eventually(lambda: bench.running[unique] == 8)
+    bench.open(unique)
+    assert (await document_of(handle))["status"] == "completed"
+    assert bench.most_running[unique] == 8
+    await cached_runs.check_ended()
+
+
+async def test_invalid_limits_are_refused_before_history(cached_runs: Runs, bench: Bench, unique: str) -> None:
+    refused: list[tuple[Any, str]] = [
+        ({"max_parallel": 0}, "'max_parallel' must be a number from 1 to 500, not 0"),
+        ({"max_parallel": "many"}, "'max_parallel' must be a number from 1 to 500, not 'many'"),
+        ({"deadline": "soon"}, "'deadline' must be a duration: "),
+        ({"deadline": "1ms"}, "a deadline counts from the start of the run, which was "),
+        ({"by": "ann"}, "set_limits takes an object such as "),
+        (None, "set_limits takes an object such as "),
+    ]
+    handle = await cached_runs.start(_held(unique))
+    await eventually(lambda: unique in bench.entered)
+    for message, reason in refused:
+        assert (await refusal_of(handle, message, update=wire.SET_LIMITS)).startswith(reason)
+    bench.open(unique)
+    assert (await document_of(handle))["notes"] == []
+    await cached_runs.check_ended()
+
+
+async def test_limits_that_come_with_the_start_hold_from_the_beginning(runs: Runs, bench: Bench, unique: str) -> None:
+    message = {"max_parallel": 1, "deadline": "1h", "by": "ann"}
+    plan = {**_held(unique, count=2), "deadline": "1s"}
+    bench.open(unique)
+    handle = await runs.start_raw({"plan": plan}, start_signal=wire.SET_LIMITS, start_signal_args=[message])
+    document = await ended_document(runs, handle)
+    assert (document["status"], bench.most_running[unique]) == ("completed", 1)
+    assert document["notes"] == [_note("set_limits", "max_parallel 1 and deadline 1h set by ann")]
+
+
+def _held_in_task_and_thread(name: str) -> dict[str, Any]:
+    """Returns a plan of which one node is done, two run until they are told to stop, and one waits."""
+    return {
+        "nodes": [
+            {"id": "done", "tool": "add", "arguments": {"left": 1, "right": 1}},
+            {"id": "task", "tool": "hold", "arguments": {"name": name}, "depends_on": ["done"], "heartbeat": "1s"},
+            {
+                "id": "thread",
+                "tool": "hold_in_thread",
+                "arguments": {"name": name},
+                "depends_on": ["done"],
+                "heartbeat": "1s",
+            },
+            {"id": "after", "tool": "echo", "depends_on": ["task"]},
+        ]
+    }
+
+
+async def test_cancel_signal_stops_what_runs_and_keeps_what_is_done(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await runs.start(_held_in_task_and_thread(unique))
+    await eventually(lambda: bench.entered.count(unique) == 2)
+    await handle.signal("cancel", {"reason": "wrong plan", "by": "ann"})
+    assert bare(await document_of(handle)) == {
+        "status": "cancelled",
+        "output": {},
+        "nodes": {"done": done(2.0), "task": cancelled(), "thread": cancelled(), "after": cancelled("wrong plan")},
+        "notes": [{"code": "cancel", "node": None, "message": "cancelled by ann: wrong plan"}],
+    }
+    assert bench.cleaned.count(unique) == 2
+    history = await handle.fetch_history()
+    assert end_of(history) == "canceled"
+    [requested] = events_of(history, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED)
+    attributes = requested.workflow_execution_cancel_requested_event_attributes
+    assert attributes.cause == "cancelled by ann: wrong plan"
+    view = await RunFeed(runs.client, handle.id).read()
+    assert view.written is not None
+    assert bare(dict(view.written)) == bare(view.document()) == bare(await document_of(handle))
+
+
+async def test_cancel_through_temporal_closes_canceled_and_status_still_answers(
+    runs: Runs, bench: Bench, unique: str
+) -> None:
+    handle = await runs.start(_held_in_task_and_thread(unique))
+    await eventually(lambda: bench.entered.count(unique) == 2)
+    await handle.cancel()
+    assert bare(await document_of(handle)) == {
+        "status": "cancelled",
+        "output": {},
+        "nodes": {
+            "done": done(2.0),
+            "task": cancelled(),
+            "thread": cancelled(),
+            "after": cancelled("cancelled through Temporal"),
+        },
+    }
+    assert bench.cleaned.count(unique) == 2
+    assert end_of(await handle.fetch_history()) == "canceled"
+    recorded = await read_recorded_document(runs.client, handle.id, handle.result_run_id)
+    assert recorded is not None
+    assert bare(recorded) == bare(await document_of(handle))
+
+
+async def test_cancel_that_comes_with_the_start_starts_nothing(runs: Runs, bench: Bench, unique: str) -> None:
+    plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique}}]}
+    handle = await runs.start_raw({"plan": plan}, start_signal="cancel", start_signal_args=[{"reason": "no"}])
+    assert bare(await document_of(handle))["nodes"] == {"w": cancelled("no")}
+    assert bench.effects[unique] == []
+
+
+async def test_what_ended_with_the_cancel_has_ended(uncached_runs: Runs, bench: Bench, unique: str) -> None:
+    nodes = [{"id": f"n{number}", "tool": "hold", "arguments": {"name": unique}} for number in range(20)]
+    handle = await uncached_runs.start({"nodes": nodes})
+    await eventually(lambda: bench.running[unique] == 20)
+    bench.open(unique)
+    await eventually(lambda: bench.running[unique] == 0)
+    await handle.cancel()
+    document = await document_of(handle)
+    history = await handle.fetch_history()
+    ended = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+    completed = [name for name, node in document["nodes"].items() if node["status"] == "completed"]
+    assert len(completed) == len(ended)
+    await uncached_runs.check_ended()
+
+
+async def test_result_that_comes_while_the_run_stops_is_kept(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await runs.start(
+        {
+            "nodes": [
+                {"id": "write", "tool": "hold_write", "arguments": {"name": unique}, "heartbeat": "30s"},
+                {"id": "after", "tool": "echo", "depends_on": ["write"]},
+            ]
+        }
+    )
+    await eventually(lambda: unique in bench.entered)
+    await handle.signal("cancel")
+    bench.open(unique)
+    assert bare(await document_of(handle))["nodes"] == {"write": done(unique), "after": cancelled()}

@@ -12,16 +12,14 @@ from tests.support.runs import (
     Document,
     Handle,
     Runs,
-    as_shown,
     bare,
-    blocked,
     cancelled,
-    document_of,
     done,
     failed,
     without_cache,
 )
 from tests.support.tools import Bench
+from tests.workflow.building import ended_document
 
 pytestmark = pytest.mark.server
 
@@ -41,12 +39,6 @@ async def _is(runs: Runs, handle: Handle, node: str, status: str) -> None:
 
 async def _update(handle: Handle, name: str, **message: Any) -> Any:
     return await handle.execute_update(name, {"by": "ann", **message})
-
-
-async def _end(runs: Runs, handle: Handle) -> Document:
-    document = await document_of(handle)
-    assert await _document(runs, handle) == as_shown(document)
-    return document
 
 
 def _hold(node: str, name: str, *needs: str, **more: Any) -> dict[str, Any]:
@@ -73,7 +65,7 @@ async def test_running_node_is_cancelled_with_its_branch_and_the_others_go_on(
     assert await refusal_of(handle, {"node": "a"}, update=wire.CANCEL_NODE) == "'a' has ended: cancelled"
     before = await _document(runs, handle)
     bench.open(on)
-    document = await _end(runs, handle)
+    document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {
         "a": cancelled("cancelled by ann: wrong file"),
         "b": cancelled("the branch of 'a' was cancelled by ann: wrong file") | {"blocked_by": ["a"]},
@@ -87,20 +79,6 @@ async def test_running_node_is_cancelled_with_its_branch_and_the_others_go_on(
     }  # fmt: skip
 
 
-async def test_node_is_cancelled_by_signal_and_what_needs_it_is_blocked(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start({"nodes": [_hold("a", unique), _echo("b", "a")]})
-    await eventually(lambda: unique in bench.entered)
-    await handle.signal(wire.CANCEL_NODE, {"node": "a", "by": "bob"})
-    await handle.signal(wire.CANCEL_NODE, {"node": "b", "branch": "yes"})
-    await handle.signal(wire.CANCEL_NODE, {"node": "nowhere"})
-    document = bare(await _end(runs, handle))
-    assert document["nodes"] == {"a": cancelled("cancelled by bob"), "b": blocked("a", verb="was cancelled")}
-    assert [note["message"] for note in document["notes"]] == [
-        "cancel_node: 'branch' must be true or false",
-        "cancel_node: the run has no node 'nowhere'",
-    ]
-
-
 async def test_items_and_sub_plans_are_told_to_stop(runs: Runs, bench: Bench, unique: str) -> None:
     below = {"plan": 1, "nodes": [_hold("inner", f"{unique} inner")]}
     items = _hold("m", "{{item}}", for_each=[f"{unique} x", f"{unique} y"], key="{{index}}")
@@ -111,7 +89,7 @@ async def test_items_and_sub_plans_are_told_to_stop(runs: Runs, bench: Bench, un
     await _update(handle, wire.CANCEL_NODE, node="m[1]")
     await eventually(lambda: {f"{unique} inner", f"{unique} y"} <= set(bench.cleaned))
     bench.open(f"{unique} x")
-    nodes = bare(await _end(runs, handle))["nodes"]
+    nodes = bare(await ended_document(runs, handle))["nodes"]
     assert {name: node["status"] for name, node in nodes.items()} == {
         "sub": "cancelled", "m": "cancelled", "m[0]": "completed", "m[1]": "cancelled",
     }  # fmt: skip
@@ -124,7 +102,7 @@ async def test_node_of_a_sub_plan_is_cancelled_through_the_run_above(runs: Runs,
     told = await _update(handle, wire.CANCEL_NODE, node="sub/inner")
     assert told["message"] == "handed on to the sub-plan 'sub'"
     await eventually(lambda: unique in bench.cleaned)
-    assert bare(await _end(runs, handle))["nodes"] == {"sub": done("done", partial=True)}
+    assert bare(await ended_document(runs, handle))["nodes"] == {"sub": done("done", partial=True)}
     inner = await _document(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
     assert inner["nodes"]["inner"]["reason"] == "cancelled by ann"
     assert inner["nodes"]["inner"]["lineage"]["by_hand"][0]["through"] == "signal"
@@ -144,7 +122,7 @@ async def test_failed_node_is_tried_again_under_its_key_and_what_was_blocked_goe
     assert await _update(handle, wire.RETRY_NODE, node="a") == {"ok": True, "message": "'a' is tried again"}
     await _is(runs, handle, "b", "completed")
     bench.open(f"{unique} on")
-    document = await _end(runs, handle)
+    document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {
         "a": done(unique, attempts=2),
         "b": done({"a": unique}),
@@ -158,26 +136,6 @@ async def test_failed_node_is_tried_again_under_its_key_and_what_was_blocked_goe
     )  # fmt: skip
 
 
-async def test_node_is_tried_again_with_other_arguments_as_a_new_node(runs: Runs, bench: Bench, unique: str) -> None:
-    first = {"id": "a", "tool": "echo", "arguments": {"value": "{{miss.result.nothing}}"}}
-    plan = {
-        "nodes": [{"id": "miss", "tool": "echo"}, first, _echo("b", "a"), _hold("on", unique)],
-        "output": "{{a.result}}",
-    }
-    handle = await runs.start(plan)
-    await _is(runs, handle, "a", "failed")
-    await _update(handle, wire.RETRY_NODE, node="a", arguments={"value": 5})
-    await _is(runs, handle, "b", "completed")
-    assert "superseded by 'a#2'" in await refusal_of(handle, {"node": "a"}, update=wire.RETRY_NODE)
-    bench.open(unique)
-    document = await _end(runs, handle)
-    nodes = bare(document)["nodes"]
-    assert nodes["b"] == done({"a": {"value": 5}})
-    assert (nodes["a"]["status"], nodes["a#2"]) == ("superseded", done({"value": 5}))
-    assert (document["nodes"]["a#2"]["supersedes"], document["status"]) == ("a", "completed")
-    assert document["output"] == {"value": 5}
-
-
 async def test_sub_plan_is_tried_again_as_a_run_of_its_own(runs: Runs, bench: Bench, unique: str) -> None:
     inner = {"id": "inner", "tool": "second_time", "arguments": {"name": unique}}
     below = {"plan": 1, "nodes": [inner], "output": "{{inner.result}}"}
@@ -186,40 +144,11 @@ async def test_sub_plan_is_tried_again_as_a_run_of_its_own(runs: Runs, bench: Be
     await _update(handle, wire.RETRY_NODE, node="sub")
     await _is(runs, handle, "sub", "completed")
     bench.open(f"{unique} on")
-    assert bare(await _end(runs, handle))["nodes"]["sub"] == done(unique, attempts=2)
+    assert bare(await ended_document(runs, handle))["nodes"]["sub"] == done(unique, attempts=2)
     assert len(set(bench.effects[unique])) == 1
 
 
-async def test_failed_items_are_tried_again_and_the_others_are_not(runs: Runs, bench: Bench, unique: str) -> None:
-    names = [f"{unique} x", f"{unique} y"]
-    items = {"id": "m", "for_each": names, "tool": "second_time", "arguments": {"name": "{{item}}"}}
-    bench.effects[names[0]].append("before")
-    handle = await runs.start({"nodes": [items, _hold("on", unique)]})
-    await _is(runs, handle, "m", "failed")
-    await _update(handle, wire.RETRY_NODE, node="m")
-    await _is(runs, handle, "m", "completed")
-    bench.open(unique)
-    assert bare(await _end(runs, handle))["nodes"]["m"] == done(names)
-    assert [len(bench.effects[name]) for name in names] == [2, 2]
-
-
 # A result by hand.
-
-
-async def test_result_by_hand_stands_in_for_a_failed_node(runs: Runs, bench: Bench, unique: str) -> None:
-    failing = {"id": "a", "tool": "fail"}
-    handle = await runs.start({"nodes": [failing, _echo("b", "a"), _hold("on", unique)]})
-    await _is(runs, handle, "b", "blocked")
-    assert "no 'result'" in await refusal_of(handle, {"node": "a"}, update=wire.SET_RESULT)
-    await _update(handle, wire.SET_RESULT, node="a", result={"n": 3}, reason="read from the screen")
-    await _is(runs, handle, "b", "completed")
-    assert "has completed" in await refusal_of(handle, {"node": "a", "result": 1}, update=wire.SET_RESULT)
-    bench.open(unique)
-    document = await _end(runs, handle)
-    assert bare(document)["nodes"]["b"] == done({"a": {"n": 3}})
-    (step,) = document["nodes"]["a"]["lineage"]["by_hand"]
-    told = (step["what"], step["reason"], step["error"]["code"])
-    assert told == ("set_result", "read from the screen", "tool_failed")
 
 
 # Nodes that are added.
@@ -242,7 +171,7 @@ async def test_nodes_are_added_and_wait_for_those_that_are_there(runs: Runs, ben
     assert told == {"ok": True, "message": "3 nodes were added"}
     await _is(runs, handle, "e", "failed")
     bench.open(unique)
-    document = await _end(runs, handle)
+    document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {
         "a": done({"n": 1}),
         "on": done(unique),
@@ -282,7 +211,7 @@ async def test_added_nodes_have_the_run_read_parts_of_large_results(runs: Runs, 
     await eventually(asks)
     assert (await _document(runs, handle))["waiting_for"][0]["prompt"] == "Is row 3 right?"
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, {"request": "h", "answer": {"text": "yes"}})
-    ended = (await _end(runs, handle))["nodes"]
+    ended = (await ended_document(runs, handle))["nodes"]
     assert [ended[name]["result"] for name in ("first", "n", "w")] == ["row 5", "row 5", "w"]
 
 
@@ -297,4 +226,4 @@ async def test_message_that_is_none_is_refused(runs: Runs, bench: Bench, unique:
     assert "'nodes'" in await refusal_of(handle, {"nodes": {}}, update=wire.APPEND_NODES)
     assert "at most" in await refusal_of(handle, {"node": "on", "result": "x" * 300_000}, update=wire.SET_RESULT)
     bench.open(unique)
-    assert bare(await _end(runs, handle))["nodes"] == {"on": done(unique)}
+    assert bare(await ended_document(runs, handle))["nodes"] == {"on": done(unique)}

@@ -1,9 +1,11 @@
-"""A payload store that does not answer, and one that has lost something: what runs do, and what is told of them."""
+"""A payload store that is unavailable, full or has lost a value: how runs wait, fail and report it."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import Client
@@ -11,13 +13,17 @@ from temporalio.client import Client
 import worker
 from activities import store_waits
 from activities.values import Values
+from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
 from dagwright.history.hydration import restored_document
 from dagwright.history.run_reader import RunFeed
+from dagwright.protocol.outcomes import MOST_STORE_WAITS
 from dagwright.settings import Settings
+from dagwright.store import StoreUnavailable
+from dagwright.store.folder import FolderStore
 from tests.support.eventually import eventually
 from tests.support.runs import Document, Handle, Runs, assert_replays, bare, document_of, done, serving_runs
 from tests.support.tools import Bench, digest_of
-from tests.workflow.test_insides import COUNT, full_of, node_of, plan, pure, value_of
+from tests.workflow.test_insides import COUNT, full_of, node_of, plan, value_of
 
 pytestmark = pytest.mark.server
 
@@ -105,27 +111,6 @@ async def test_region_that_waits_for_the_store_can_be_cancelled(
     assert document["status"] == "cancelled"
     assert (document["nodes"]["n5"]["status"], document["nodes"]["n5"]["reason"]) == ("cancelled", "enough")
     assert document["nodes_ref"]["counts"] == {"cancelled": COUNT - 1}
-
-
-async def test_value_inside_of_a_region_is_waited_for(
-    own_runs: Runs, bench: Bench, tmp_path: Path, unique: str
-) -> None:
-    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "depends_on": ["table"]}
-    nodes = [
-        _TABLE,
-        hold,
-        {"id": "reads", "tool": "length", "arguments": {"text": "{{table.result.rows}} rows"}, "depends_on": ["hold"]},
-        pure("beside", "{{reads.result}}"),
-    ]
-    handle = await own_runs.start({"nodes": nodes, "output": "{{beside.result}}"})
-    await eventually(lambda: unique in bench.entered)
-    with outage(tmp_path):
-        bench.open(unique)
-
-        await until_told(own_runs, handle)
-    document = await document_of(handle)
-    assert document["status"] == "completed", document
-    assert document["nodes"]["reads"]["result"] > 10_000
 
 
 async def test_call_that_needs_a_value_waits_for_the_store_without_an_attempt_and_the_run_says_why(
@@ -217,3 +202,45 @@ async def test_what_is_gone_or_out_of_reach_is_told_by_the_commands(own_runs: Ru
     assert full["output"] == {"early": value_of(5)}
     (note,) = full["notes"]
     assert note["message"].endswith("; the run itself knows only how many are in which state")
+
+
+@pytest.fixture
+async def runs_refusing_the_table(
+    client: Client, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Runs]:
+    """Runs whose payload store takes everything but the table, with short pauses."""
+    put = FolderStore.put
+
+    async def refuse_table(store: FolderStore, content: bytes) -> str:
+        if b'"row 7"' in content:
+            raise StoreUnavailable("the store is full")
+        return await put(store, content)
+
+    monkeypatch.setattr(FolderStore, "put", refuse_table)
+    monkeypatch.setattr("dagwright.protocol.outcomes._STORE_PAUSE_S", 0.01)
+    monkeypatch.setattr(Values.__init__, "__kwdefaults__", {"patience_s": ()})
+    async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+        yield runs
+        await runs.check_ended()
+
+
+async def _waits_of(handle: Handle) -> list[dict[str, Any]]:
+    """Return the messages of the activities that waited for the store."""
+    history = await handle.fetch_history()
+    scheduled = [event.activity_task_scheduled_event_attributes for event in history.events]
+    return [
+        json.loads(each.input.payloads[0].data) for each in scheduled if each.activity_type.name == ACTIVITY_AWAIT_STORE
+    ]
+
+
+async def test_call_whose_result_is_never_stored_fails_after_five_repeats(runs_refusing_the_table: Runs) -> None:
+    # A result waits for the store until ten seconds before the end of its attempt: here not at all.
+    table = {"id": "table", "tool": "table", "arguments": {"rows": 500}, "timeout": "9s", "retry": {"max_attempts": 1}}
+    handle = await runs_refusing_the_table.start({"nodes": [table]})
+    node = (await document_of(handle))["nodes"]["table"]
+    assert (node["status"], node["error"]["code"], node["error"]["retryable"]) == ("failed", "store_unavailable", True)
+    assert node["attempts"] == MOST_STORE_WAITS + 1
+    waits = await _waits_of(handle)
+    assert [wait["pause_s"] for wait in waits] == [0.0, 0.01, 0.02, 0.04, 0.08]
+    assert all(wait["size_bytes"] > 10_000 for wait in waits)
+    assert (await runs_refusing_the_table.restored(handle))["nodes"]["table"]["attempts"] == MOST_STORE_WAITS + 1

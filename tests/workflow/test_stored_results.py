@@ -10,7 +10,6 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.core.model.compiled import plan_to_json
-from dagwright.core.scheduler import map_batches
 from dagwright.history.run_reader import RunFeed
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
@@ -18,16 +17,7 @@ from dagwright.store import ref_of
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker, with_tools
-from tests.support.runs import (
-    SKIPPED,
-    Runs,
-    bare,
-    document_of,
-    done,
-    events_of,
-    failed,
-    serving_runs,
-)
+from tests.support.runs import SKIPPED, Runs, bare, document_of, done, events_of, failed, serving_runs
 from tests.support.tools import Bench, digest_of, json_of
 
 pytestmark = pytest.mark.server
@@ -50,7 +40,9 @@ def _results(document: dict[str, Any]) -> dict[str, Any]:
     return {name: node.get("result", node.get("error")) for name, node in document["nodes"].items() if name != "table"}
 
 
-async def test_dependents_get_a_large_result_whole_in_parts_and_inside_of_texts(runs: Runs) -> None:
+async def test_nodes_read_a_large_result_whole_in_parts_and_in_conditions(runs: Runs) -> None:
+    over_rows = {"tool": "echo", "for_each": "{{table.result.rows}}"}
+    by_name = {"key": "{{item.name}}", "when": "item.name.endsWith('99')", "arguments": {"name": "{{item.name}}"}}
     plan = {
         "nodes": [
             _TABLE,
@@ -60,91 +52,63 @@ async def test_dependents_get_a_large_result_whole_in_parts_and_inside_of_texts(
             _digest("text", "{{table.result.rows}} of {{table.result.n}}"),
             _digest("inside", {"list": [1, "{{table.result.rows[2].text}}"]}),
             {"id": "small", "tool": "echo", "arguments": {"r": "{{table.result.rows[3]}}", "n": "{{table.result.n}}"}},
+            _digest("unknown", "{{table.result.row}}"),
+            _digest("deep", "{{table.result.rows[600].name}}"),
+            {"id": "odd", **over_rows, "arguments": {"x": "{{item.nme}}"}},
+            {"id": "yes", "tool": "echo", "when": "size(table.result.rows) == 500 && table.result.n > 1"},
+            {"id": "no", "tool": "echo", "when": "!has(table.result.rows) || has(table.result.none)"},
+            {"id": "any", "tool": "echo", "when": "table.result.rows.exists(row, row.name == 'row 7')"},
+            {"id": "each", **over_rows, **by_name},
+            {"id": "part", "tool": "echo", "for_each": "{{table.result.rows[495:]}}", "arguments": {"x": "{{item}}"}},
         ]
     }
     handle = await runs.start(plan)
-    assert _results(bare(await document_of(handle))) == {
-        "whole": digest_of({"n": 500, "rows": _ROWS}),
-        "large": digest_of(_ROWS),
-        "query": digest_of([row["name"] for row in _ROWS]),
-        "text": digest_of(f"{json_of(_ROWS)} of 500"),
-        "inside": digest_of({"list": [1, "x" * 20]}),
-        "small": {"r": _ROWS[3], "n": 500},
+    nodes = bare(await document_of(handle))["nodes"]
+    missing = "missing_data: Missing data:"
+    assert {
+        name: nodes[name] for name in [*(node["id"] for node in plan["nodes"][1:9]), "odd[7]", "yes", "no", "any"]
+    } == {
+        "whole": done(digest_of({"n": 500, "rows": _ROWS})),
+        "large": done(digest_of(_ROWS)),
+        "query": done(digest_of([row["name"] for row in _ROWS])),
+        "text": done(digest_of(f"{json_of(_ROWS)} of 500")),
+        "inside": done(digest_of({"list": [1, "x" * 20]})),
+        "small": done({"r": _ROWS[3], "n": 500}),
+        "unknown": failed(f"{missing} table.result.row: 'row' not found in table.result; it has n, rows"),
+        "deep": failed(
+            f"{missing} table.result.rows[600].name: [600] not found in table.result.rows; it has 500 items"
+        ),
+        "odd[7]": failed(f"{missing} item.nme: 'nme' not found in item; it has name, text"),
+        "yes": done({}),
+        "no": SKIPPED,
+        "any": done({}),
     }
+    ran = {name: node["result"] for name, node in nodes.items() if "result" in node and name.startswith("each[")}
+    assert ran == {f"each[row {number}]": {"name": f"row {number}"} for number in (99, 199, 299, 399, 499)}
+    assert nodes["part"] == done([{"x": row} for row in _ROWS[495:]])
     scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     assert max(event.ByteSize() for event in scheduled) < 6_000
 
 
-async def test_missing_part_of_a_large_result_fails_the_node_that_asked(runs: Runs) -> None:
-    plan = {
-        "nodes": [
-            _TABLE,
-            _digest("known", "{{table.result.row}}"),
-            _digest("deep", "{{table.result.rows[600].name}}"),
-            {"id": "each", "tool": "echo", "for_each": "{{table.result.rows}}", "arguments": {"x": "{{item.nme}}"}},
-        ]
-    }
-    document = bare(await document_of(await runs.start(plan)))
-    assert {name: document["nodes"][name] for name in ("known", "deep", "each[7]")} == {
-        "known": failed(
-            "missing_data: Missing data: table.result.row: 'row' not found in table.result; it has n, rows"
-        ),
-        "deep": failed(
-            "missing_data: Missing data: table.result.rows[600].name: [600] not found in table.result.rows; "
-            "it has 500 items"
-        ),
-        "each[7]": failed("missing_data: Missing data: item.nme: 'nme' not found in item; it has name, text"),
-    }
-
-
-async def test_run_decides_by_parts_of_large_results(runs: Runs) -> None:
-    plan = {
-        "nodes": [
-            _TABLE,
-            {"id": "yes", "tool": "echo", "when": "size(table.result.rows) == 500 && table.result.n > 1"},
-            {"id": "no", "tool": "echo", "when": "!has(table.result.rows) || has(table.result.none)"},
-            {"id": "any", "tool": "echo", "when": "table.result.rows.exists(row, row.name == 'row 7')"},
-            {
-                "id": "each",
-                "tool": "echo",
-                "for_each": "{{table.result.rows}}",
-                "key": "{{item.name}}",
-                "when": "item.name.endsWith('99')",
-                "arguments": {"name": "{{item.name}}"},
-            },
-            {"id": "query", "tool": "echo", "for_each": "{{table.result.rows[495:]}}", "arguments": {"x": "{{item}}"}},
-        ]
-    }
-    nodes = bare(await document_of(await runs.start(plan)))["nodes"]
-    assert {name: nodes[name] for name in ("yes", "no", "any")} == {"yes": done({}), "no": SKIPPED, "any": done({})}
-    ran = {name: node["result"] for name, node in nodes.items() if "result" in node and name.startswith("each[")}
-    assert ran == {f"each[row {number}]": {"name": f"row {number}"} for number in (99, 199, 299, 399, 499)}
-    assert nodes["query"] == done([{"x": row} for row in _ROWS[495:]])
-
-
-async def test_list_that_is_too_large_to_be_told_is_gone_over_by_reference(runs: Runs) -> None:
-    table = {"id": "table", "tool": "table", "arguments": {"rows": 400, "size": 1_000}}
-    each = {"tool": "echo", "for_each": "{{table.result.rows[0:400:100]}}", "arguments": {"name": "{{item.name}}"}}
-    whole = {"tool": "echo", "for_each": "{{table.result.rows}}", "arguments": {"name": "{{item.name}}"}}
-    keyed = {"id": "keyed", **whole, "key": "{{item.name}}"}
-    plan = {"nodes": [table, {"id": "each", **each}, keyed], "output": "{{keyed.result[399]}}"}
-    handle = await runs.start(plan)
-    document = bare(await document_of(handle))
-    assert document["nodes"]["each"] == done([{"name": f"row {number}"} for number in (0, 100, 200, 300)])
-    assert (document["nodes"]["keyed"]["status"], document["output"]) == ("completed", {"name": "row 399"})
-
-
-async def test_condition_on_what_is_too_large_to_be_told_fails_its_node(runs: Runs) -> None:
-    table = {"id": "table", "tool": "table", "arguments": {"rows": 6_000}}
+async def test_list_over_the_limit_of_the_run_is_mapped_by_reference_and_read_by_no_condition(runs: Runs) -> None:
+    wide = {"id": "wide", "tool": "table", "arguments": {"rows": 400, "size": 1_000}}
+    long = {"id": "long", "tool": "table", "arguments": {"rows": 6_000}}
+    named = {"tool": "echo", "arguments": {"name": "{{item.name}}"}}
     nodes = [
-        {"id": "size", "tool": "echo", "when": "size(table.result.rows) == 6000"},
-        {"id": "all", "tool": "echo", "when": "table.result.rows.all(row, row.name != '')"},
+        {"id": "each", "for_each": "{{wide.result.rows[0:400:100]}}", **named},
+        {"id": "keyed", "for_each": "{{wide.result.rows}}", "key": "{{item.name}}", **named},
+        {"id": "size", "tool": "echo", "when": "size(long.result.rows) == 6000"},
+        {"id": "all", "tool": "echo", "when": "long.result.rows.all(row, row.name != '')"},
     ]
-    document = bare(await document_of(await runs.start({"nodes": [table, *nodes]})))
-    assert {name: document["nodes"][name] for name in ("size", "all")} == {
+    document = bare(
+        await document_of(await runs.start({"nodes": [wide, long, *nodes], "output": "{{keyed.result[399]}}"}))
+    )
+    assert (document["nodes"]["keyed"]["status"], document["output"]) == ("completed", {"name": "row 399"})
+    assert {name: document["nodes"][name] for name in ("each", "size", "all")} == {
+        "each": done([{"name": f"row {number}"} for number in (0, 100, 200, 300)]),
         "size": done({}),
         "all": failed(
-            "too_large: when: table.result.rows has 298,891 bytes as JSON and lies in the payload store, where the run "
+            "too_large: when: long.result.rows has 298,891 bytes as JSON and lies in the payload store, where the run "
             "itself cannot read it; name a smaller part of it, or let a tool work it out and read its result"
         ),
     }
@@ -248,11 +212,7 @@ async def test_large_values_go_into_a_sub_plan_and_out_of_it(runs: Runs) -> None
     plan = {
         "nodes": [
             _TABLE,
-            {
-                "id": "sub",
-                "plan": sub,
-                "arguments": {"rows": "{{table.result.rows}}", "table": "{{table.result}}"},
-            },
+            {"id": "sub", "plan": sub, "arguments": {"rows": "{{table.result.rows}}", "table": "{{table.result}}"}},
             _digest("use", "{{sub.result.made.rows}}"),
             {"id": "few", "tool": "echo", "when": "sub.result.made.n == 400", "arguments": {"n": "{{sub.result.all}}"}},
             {"id": "each", "tool": "echo", "for_each": "{{sub.result.made.rows}}", "when": "item.name == 'row 5'"},
@@ -362,25 +322,6 @@ async def test_thirty_megabytes_cost_the_run_nothing(runs: Runs) -> None:
     assert sum(event.ByteSize() for event in history.events) < 30_000
     assert (await runs.restored(handle))["output"] == _reference("x" * 30_000_000)
     assert (await runs.restored(handle, full=True))["output"] == "x" * 30_000_000
-
-
-async def test_stored_results_of_the_items_of_a_large_map_are_read_as_one_list(
-    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", 20)
-    sizes = {"id": "sizes", "tool": "echo", "arguments": {"sizes": [60_000 + number for number in range(60)]}}
-    each = {"tool": "text", "for_each": "{{sizes.result.sizes}}", "arguments": {"size": "{{item}}"}, "priority": 2}
-    plan = {
-        "nodes": [
-            sizes,
-            {"id": "each", **each},
-            {"id": "all", "tool": "lengths", "arguments": {"texts": "{{each.result}}"}},
-        ]
-    }
-    handle = await cached_runs.start({**plan, "output": "{{all.result}}"})
-    document = await document_of(handle)
-    assert (document["status"], document["output"]) == ("completed", sum(range(60_000, 60_060)))
-    await cached_runs.check_ended()
 
 
 async def test_secrets_are_hidden_in_stored_results_too(client: Client, bench: Bench, tmp_path: Path) -> None:

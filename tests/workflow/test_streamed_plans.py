@@ -5,23 +5,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client
 
 from activities.plan_sent import BATCH_S
 from dagwright.core.boundary import wire
 from dagwright.protocol.planned_nodes import planned_message
-from dagwright.testing import ModelServer, slow, step, text
-from tests.support.agents import agent_runs
+from dagwright.testing import slow, step, text
 from tests.support.eventually import eventually
 from tests.support.goals import call, ended, goal, purposes, written
 from tests.support.people import answer, asks, view_of
 from tests.support.runs import Document, Handle
 from tests.support.tools import Bench
+from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
 
@@ -74,13 +72,10 @@ async def told_events(handle: Handle) -> list[HistoryEvent]:
     ]
 
 
-async def test_first_tool_starts_before_two_fifths_of_the_plan_are_written(client: Client, tmp_path: Path) -> None:
+async def test_first_tool_starts_before_two_fifths_of_the_plan_are_written(scripted: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     plan = written(*[call(f"n{place}", "hold", name=f"n{place}") for place in range(6)])
-    async with (
-        ModelServer(held(plan, released, share=0.4), "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench) as runs,
-    ):
+    async with scripted(held(plan, released, share=0.4), "Done.", bench=bench) as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Look.", "hold"))
         await eventually(lambda: "n0" in bench.entered)
         assert server.calls[0].is_streamed
@@ -93,37 +88,13 @@ async def test_first_tool_starts_before_two_fifths_of_the_plan_are_written(clien
     assert sorted(bench.entered) == [f"n{place}" for place in range(6)]
 
 
-async def test_early_nodes_hand_their_results_to_later_ones_and_run_once(client: Client, tmp_path: Path) -> None:
-    released = asyncio.Event()
-    first, second = call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4)
-    plan = written(first, second, call("c", "plus", left="{{b.result}}", right="{{a.result}}"))
-    async with (
-        ModelServer(held(plan, released, after=json.dumps(second)), "It is 10.") as server,
-        agent_runs(client, server, tmp_path) as runs,
-    ):
-        handle = await runs.start_compiled(goal(runs, "Add.", "plus"))
-
-        async def has_b() -> bool:
-            return [node["id"] for message in await told(handle) for node in message["nodes"]] == ["a", "b"]
-
-        await eventually(has_b)
-        released.set()
-        found = await ended(runs, handle)
-    assert (found["status"], found["output"]) == ("completed", "It is 10.")
-    assert results(found, "a", "b", "c") == {"a": 3.0, "b": 7.0, "c": 10.0}
-    assert nodes_told(found) == ["plan", "read", "a", "b", "c", "answer"]
-
-
-async def test_node_that_changes_something_waits_until_the_plan_is_whole(client: Client, tmp_path: Path) -> None:
+async def test_node_that_changes_something_waits_until_the_plan_is_whole(scripted: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     change = call("change", "change", name="world")
     plan = written(
         change, call("order", "order", name="x", choices=["b"]), call("look", "hold", name="look"), title="t" * 40
     )
-    async with (
-        ModelServer(held(plan, released, after='"name": "look"}}'), "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench) as runs,
-    ):
+    async with scripted(held(plan, released, after='"name": "look"}}'), "Done.", bench=bench) as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Change it.", "change", "order", "hold"))
         await eventually(lambda: bench.entered == ["look"])
         assert [[node["id"] for node in message["nodes"]] for message in await told(handle)] == [["look"]]
@@ -138,18 +109,13 @@ async def test_node_that_changes_something_waits_until_the_plan_is_whole(client:
     assert len(bench.effects["world"]) == 1
 
 
-async def test_invalid_node_in_the_middle_goes_back_and_what_was_accepted_stands(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_invalid_node_in_the_middle_goes_back_and_what_was_accepted_stands(scripted: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     first = call("a", "hold", name="a")
     wrong = written(first, call("b", "fly"), call("c", "echo", of="{{a.result}}"))
     last = call("d", "echo", of="{{a.result}}")
     mended = written(call("b", "echo", of="{{c.result}}"), call("c", "echo", of="{{a.result}}"), last)
-    async with (
-        ModelServer(held(wrong, released, after=json.dumps(first)), mended, "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench) as runs,
-    ):
+    async with scripted(held(wrong, released, after=json.dumps(first)), mended, "Done.", bench=bench) as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
         released.set()
@@ -166,15 +132,14 @@ async def test_invalid_node_in_the_middle_goes_back_and_what_was_accepted_stands
     assert found["nodes"]["b"]["result"]["of"] == {"of": "a"}
 
 
-async def test_accepted_node_that_is_changed_by_a_repair_goes_back_once_more(client: Client, tmp_path: Path) -> None:
+async def test_accepted_node_that_is_changed_by_a_repair_goes_back_once_more(scripted: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     first = call("a", "hold", name="a")
     wrong = written(first, call("b", "fly"))
     changed = written(call("a", "hold", name="another"))
-    async with (
-        ModelServer(held(wrong, released, after=json.dumps(first)), changed, written(first), "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench) as runs,
-    ):
+    async with scripted(
+        held(wrong, released, after=json.dumps(first)), changed, written(first), "Done.", bench=bench
+    ) as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Look.", "hold"))
         await eventually(lambda: bench.entered == ["a"])
         released.set()
@@ -190,15 +155,12 @@ async def test_accepted_node_that_is_changed_by_a_repair_goes_back_once_more(cli
     ]
 
 
-async def test_stream_that_is_cut_off_goes_on_with_what_was_accepted(client: Client, tmp_path: Path) -> None:
+async def test_stream_that_is_cut_off_goes_on_with_what_was_accepted(scripted: Scripted) -> None:
     bench = Bench()
     first = call("a", "hold", name="a")
     broken = written(first, *[call(f"long{place}", "echo", words="x" * 600) for place in range(3)])
     rest = written(call("b", "echo", of="{{a.result}}"))
-    async with (
-        ModelServer(cut(broken, after="x" * 500), rest, "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench) as runs,
-    ):
+    async with scripted(cut(broken, after="x" * 500), rest, "Done.", bench=bench) as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
@@ -216,14 +178,11 @@ async def test_stream_that_is_cut_off_goes_on_with_what_was_accepted(client: Cli
     assert nodes_told(found) == ["plan", "read", "a", "b", "answer"]
 
 
-async def test_doubles_and_messages_of_earlier_attempts_have_no_effect(client: Client, tmp_path: Path) -> None:
+async def test_doubles_and_messages_of_earlier_attempts_have_no_effect(scripted: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     first = call("a", "hold", name="a")
     plan = written(first, call("b", "echo"))
-    async with (
-        ModelServer(held(plan, released, after=json.dumps(first)), "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench) as runs,
-    ):
+    async with scripted(held(plan, released, after=json.dumps(first)), "Done.", bench=bench) as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[first]))
@@ -244,10 +203,7 @@ _REFUSED: list[tuple[Any, str]] = [
     ),
     (planned_message("plan", 1, offset=0, nodes=[call("w", "call_model")]), "has to wait until the plan is whole"),
     (planned_message("plan", 1, offset=0, nodes=[call("w", "echo", of="{{plan.result}}")]), "no node of the plan"),
-    (
-        planned_message("plan", 1, offset=0, nodes=[call("answer", "echo")]),
-        "the run itself gives ids such as 'answer'",
-    ),
+    (planned_message("plan", 1, offset=0, nodes=[call("answer", "echo")]), "the run itself gives ids such as 'answer'"),
     (planned_message("read", 1, offset=0, nodes=[call("w", "echo")]), "writes no plan of this run"),
     (planned_message("plan", 1, offset=0, nodes=[call("w", "fly")]), "unknown_tool"),
     ({"call": "plan"}, "'attempt' must be a number from 1"),
@@ -256,11 +212,11 @@ _REFUSED: list[tuple[Any, str]] = [
 """Message of a stream -> a part of the reason for which it is refused."""
 
 
-async def test_message_that_brings_what_must_not_start_is_refused(client: Client, tmp_path: Path) -> None:
+async def test_message_that_brings_what_must_not_start_is_refused(scripted: Scripted) -> None:
     gates = [asyncio.Event() for _ in _REFUSED]
     plan = written(call("a", "echo"))
     script = [each for gate in gates for each in (step(plan, released=gate), "Done.")]
-    async with ModelServer(*script) as server, agent_runs(client, server, tmp_path) as runs:
+    async with scripted(*script) as (server, runs):
         for gate, (message, why) in zip(gates, _REFUSED, strict=True):
             called = len(server.calls)
             handle = await runs.start_compiled(goal(runs, "Look.", "change", "echo"))
@@ -273,8 +229,8 @@ async def test_message_that_brings_what_must_not_start_is_refused(client: Client
             assert nodes_told(found) == ["plan", "read", "a", "answer"]
 
 
-async def test_nothing_starts_before_a_plan_that_somebody_approves(client: Client, tmp_path: Path) -> None:
-    async with ModelServer(written(call("a", "echo")), "Done.") as server, agent_runs(client, server, tmp_path) as runs:
+async def test_nothing_starts_before_a_plan_that_somebody_approves(scripted: Scripted) -> None:
+    async with scripted(written(call("a", "echo")), "Done.") as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Look.", "echo", asks_first=True))
         await asks(runs, handle, "approve")
         assert (await told(handle), server.calls[0].is_streamed) == ([], False)
@@ -285,13 +241,13 @@ async def test_nothing_starts_before_a_plan_that_somebody_approves(client: Clien
     assert nodes_told(found) == ["plan", "read", "approve", "a", "answer"]
 
 
-async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(client: Client, tmp_path: Path) -> None:
+async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(scripted: Scripted) -> None:
     released = asyncio.Event()
     names = [f"n{place}" for place in range(40)]
     plan = written(*[call(name, "echo") for name in names], title="t" * 40)
     end = -(-plan.index("]") // _PIECE)
     paced = slow(text(plan), characters=_PIECE, each_s=0.005, held_after=end + 1, released=released)
-    async with ModelServer(paced, "Done.") as server, agent_runs(client, server, tmp_path) as runs:
+    async with scripted(paced, "Done.") as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Look.", "echo"))
 
         async def all_came() -> bool:
@@ -311,18 +267,13 @@ async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(client: Client, 
     assert nodes_told(found) == ["plan", "read", *names, "answer"]
 
 
-async def test_call_that_somebody_makes_again_finishes_the_plan_of_the_one_that_failed(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_call_that_somebody_makes_again_finishes_the_plan_of_the_one_that_failed(scripted: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     first = call("a", "hold", name="a")
     broken = written(first, call("long", "echo", words="x" * 600))
     filtered = replace(held(broken, released, after=json.dumps(first)), finish_reason="content_filter")
     rest = written(call("b", "echo", of="{{a.result}}"))
-    async with (
-        ModelServer(filtered, rest, "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench) as runs,
-    ):
+    async with scripted(filtered, rest, "Done.", bench=bench) as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
 
         async def has_failed() -> bool:

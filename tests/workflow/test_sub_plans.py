@@ -30,21 +30,6 @@ _DOUBLE: dict[str, Any] = {
 }
 
 
-async def test_sub_plan_takes_arguments_as_inputs_and_returns_its_output(runs: Runs) -> None:
-    plan = {
-        "nodes": [
-            {"id": "a", "tool": "add", "arguments": {"left": 1, "right": 2}},
-            {"id": "sub", "plan": _DOUBLE, "arguments": {"n": "{{a.result}}"}},
-            {"id": "after", "tool": "echo", "arguments": {"got": "{{sub.result}}"}},
-        ]
-    }
-    assert await runs.run(plan) == {
-        "status": "completed",
-        "output": {"after": {"got": 6.0}},
-        "nodes": {"a": done(3.0), "sub": done(6.0), "after": done({"got": 6.0})},
-    }
-
-
 async def test_sub_plans_nest(runs: Runs) -> None:
     plan = _DOUBLE
     for _ in range(3):
@@ -59,46 +44,14 @@ async def test_sub_plans_nest(runs: Runs) -> None:
     assert names == ["", "/sub", "/sub/sub", "/sub/sub/sub"]
 
 
-async def test_ids_with_slashes_do_not_make_sub_plans_collide(runs: Runs) -> None:
-    inner = {"nodes": [{"id": "b", "plan": {"nodes": [{"id": "x", "tool": "echo", "arguments": {"at": "a then b"}}]}}]}
-    plan = {
-        "nodes": [
-            {"id": "a", "plan": inner},
-            {"id": "a/b", "plan": {"nodes": [{"id": "x", "tool": "echo", "arguments": {"at": "a/b"}}]}},
-        ]
-    }
-    assert (await runs.run(plan))["nodes"] == {
-        "a": done({"b": {"x": {"at": "a then b"}}}),
-        "a/b": done({"x": {"at": "a/b"}}),
-    }
-
-
-async def test_sub_plan_runs_for_each_item(runs: Runs) -> None:
-    plan = {
-        "nodes": [
-            {
-                "id": "each",
-                "for_each": [{"k": "a/b", "n": 1}, {"k": "c", "n": 2}],
-                "key": "{{item.k}}",
-                "plan": _DOUBLE,
-                "arguments": {"n": "{{item.n}}"},
-            }
-        ]
-    }
-    assert (await runs.run(plan))["nodes"] == {
-        "each": done([2.0, 4.0]),
-        "each[a/b]": done(2.0),
-        "each[c]": done(4.0),
-    }
-
-
-async def test_failed_sub_plan_fails_its_node(runs: Runs) -> None:
+async def test_failed_sub_plan_fails_its_node_and_one_with_failures_completes_in_part(runs: Runs) -> None:
     sub = {"nodes": [{"id": "x", "tool": "fail", "arguments": {"message": "no luck"}}]}
     plan = {
         "nodes": [
             {"id": "sub", "plan": sub},
             {"id": "after", "tool": "echo", "depends_on": ["sub"]},
             {"id": "value", "plan": sub, "on_error": {"value": 0}},
+            {"id": "part", "plan": {"nodes": [{"id": "bad", "tool": "fail"}, {"id": "good", "tool": "echo"}]}},
         ]
     }
     message = "sub_plan_failed: the sub-plan failed: no node that the plan is for was completed"
@@ -107,16 +60,7 @@ async def test_failed_sub_plan_fails_its_node(runs: Runs) -> None:
         "sub": failed(message),
         "after": blocked("sub"),
         "value": done(0, error=message),
-    }
-
-
-async def test_sub_plan_with_failures_completes_in_part(runs: Runs) -> None:
-    sub = {"nodes": [{"id": "bad", "tool": "fail"}, {"id": "good", "tool": "echo"}]}
-    document = await runs.run({"nodes": [{"id": "sub", "plan": sub}]})
-    assert document == {
-        "status": "completed",
-        "output": {"sub": {"good": {}}},
-        "nodes": {"sub": done({"good": {}}, partial=True)},
+        "part": done({"good": {}}, partial=True),
     }
 
 

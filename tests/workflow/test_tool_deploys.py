@@ -1,4 +1,4 @@
-"""A new version of a tools file is deployed while runs are in flight: they go on, or say what they wait for."""
+"""New versions of a tools file while runs are in flight, and tools that other workers publish."""
 
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -8,15 +8,19 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 import worker
 from dagwright.history.run_reader import RunFeed, RunView
 from dagwright.settings import Settings
+from dagwright.store import open_store
+from dagwright.toolset.tool_directory import told_tools
 from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker import missing_tools
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, assert_clean, assert_replays, document_of, histories_of
+from worker import serving
 
 pytestmark = pytest.mark.server
 
@@ -150,3 +154,47 @@ async def test_removed_pure_tools_of_a_region_hold_their_calls(deployment: Deplo
     async with deployment.serving(_BEGIN, pure):
         document = await deployment.ended(handle)
     assert [document["nodes"][node]["result"] for node in ("second", "third")] == ["hello ann", "hello ann"]
+
+
+_TOOLS = '''
+from dagwright.tools import tool
+
+@tool(effects="read")
+def told_greeting(name: str) -> str:
+    """Greets."""
+    return f"hello {name}"
+'''
+_PLAN = {"nodes": [{"id": "a", "tool": "told_greeting", "arguments": {"name": "Ann"}}], "output": "{{a.result}}"}
+
+
+async def test_plan_with_tools_of_another_worker_is_compiled_by_any(
+    client: Client, tmp_path: Path, unique: str
+) -> None:
+    tools = tmp_path / "told.py"
+    tools.write_text(_TOOLS, encoding="utf-8")
+    settings = Settings(state_dir=tmp_path / "state")
+    with_tools, without = load_toolset(settings, [str(tools)]), load_toolset(settings)
+    async with serving(client, with_tools, task_queue=unique):
+        pass
+    async with serving(client, without, task_queue=unique):
+        handle = await client.start_workflow("RunPlan", {"plan": _PLAN}, id=unique, task_queue=unique)
+
+        async def is_waiting_for_its_worker() -> bool:
+            events = (await handle.fetch_history()).events
+            scheduled = [each for each in events if each.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED]
+            return [each.activity_task_scheduled_event_attributes.activity_type.name for each in scheduled] == [
+                "compile_plan",
+                "told_greeting",
+            ]
+
+        await eventually(is_waiting_for_its_worker)
+        # The SDK lets no client have two workers of one queue.
+        other = await Client.connect(client.service_client.config.target_host, data_converter=client.data_converter)
+        async with serving(other, with_tools, task_queue=unique):
+            document = await handle.result()
+    assert document["output"] == "hello Ann"
+
+
+async def test_tool_that_nobody_told_of_is_not_known(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    assert await told_tools(store, ["nobody"], task_queue="a queue") == {}

@@ -1,6 +1,7 @@
-"""Worker tools, run on the real server: slots from one to the next, what is missing, and what they say besides."""
+"""Worker tools: slots, missing slots and messages; objects that tools reuse from call to call."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from temporalio.client import Client
 
 from dagwright.settings import Settings
 from dagwright.tools import RetryLater, SubGoal, ToolRegistry, WorkerResult, context, worker_tool
+from dagwright.toolset.toolset import load_toolset
 from tests.support.runs import Runs, document_of, events_of, histories_of, serving_runs
+from worker import serving
 
 pytestmark = pytest.mark.server
 
@@ -103,3 +106,55 @@ async def test_a_worker_without_its_slot_is_never_called(workers: Runs) -> None:
     (history,) = await histories_of(workers.client, handle)
     scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     assert "show" not in {each.activity_task_scheduled_event_attributes.activity_type.name for each in scheduled}
+
+
+_TOOLS = '''
+from pathlib import Path
+from dagwright.tools import context, tool
+
+class Desk:
+    """Tells a file what becomes of it."""
+
+    def __init__(self) -> None:
+        self.tell("opened")
+
+    def tell(self, word: str) -> None:
+        with (Path(__file__).parent / "told.txt").open("a") as file:
+            file.write(f"{word}\\n")
+
+    async def close(self) -> None:
+        self.tell("closed")
+
+@tool(effects="read")
+async def ask_desk(name: str) -> str:
+    """Asks."""
+    context().environment.kept.get(Desk).tell(name)
+    return name
+'''
+_PLAN = {
+    "nodes": [
+        {"id": "a", "tool": "ask_desk", "arguments": {"name": "Ann"}},
+        {"id": "b", "tool": "ask_desk", "arguments": {"name": "{{a.result}} again"}},
+    ],
+    "output": "{{b.result}}",
+}
+
+
+async def test_what_is_kept_is_opened_once_and_closed_when_the_worker_ends(
+    client: Client, tmp_path: Path, unique: str
+) -> None:
+    tools = tmp_path / "keeping.py"
+    tools.write_text(_TOOLS, encoding="utf-8")
+    toolset = load_toolset(Settings(state_dir=tmp_path / "state"), [str(tools)])
+    async with serving(client, toolset, task_queue=unique):
+        document = await (
+            await client.start_workflow("RunPlan", {"plan": _PLAN}, id=unique, task_queue=unique)
+        ).result()
+        assert document["output"] == "Ann again"
+    assert (tmp_path / "told.txt").read_text(encoding="utf-8").split("\n") == [
+        "opened",
+        "Ann",
+        "Ann again",
+        "closed",
+        "",
+    ]

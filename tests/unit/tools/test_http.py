@@ -1,6 +1,5 @@
 """`http_request` and `serper_web_search` against a real server on this machine."""
 
-import ipaddress
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from datetime import timedelta
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -18,7 +17,6 @@ import pytest
 from dagwright.tools import GiveUp, NotStarted, RetryLater
 from dagwright.tools.builtin.addresses import AddressRefused
 from dagwright.tools.builtin.http import Call, _answered, decoded, http_tools
-from dagwright.tools.builtin.special_networks import is_public
 from dagwright.tools.builtin.web_search import web_search_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import SecretRefused
@@ -33,8 +31,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass
-class Received:
+class Received(NamedTuple):
     method: str
     path: str
     headers: Message
@@ -126,19 +123,11 @@ async def test_a_request_is_sent_and_json_is_parsed(service: Service, call: Reco
     result = await requests()(
         service.url + "/p?a=1", "POST", query={"b": "é"}, headers={"X-Token": "t"}, body={"k": "é"}
     )
-    assert (result["status"], result["url"], result["body"]) == (
-        200,
-        f"{service.url}/p?a=1&b=%C3%A9",
-        {"a": [1]},
-    )
+    assert (result["status"], result["url"], result["body"]) == (200, f"{service.url}/p?a=1&b=%C3%A9", {"a": [1]})
     assert result["headers"]["etag"] == "x"
     assert "set-cookie" not in result["headers"]
     [received] = service.received
-    assert (received.method, received.path, received.body) == (
-        "POST",
-        "/p?a=1&b=%C3%A9",
-        '{"k": "é"}'.encode(),
-    )
+    assert (received.method, received.path, received.body) == ("POST", "/p?a=1&b=%C3%A9", '{"k": "é"}'.encode())
     assert {name: received.headers[name] for name in ("X-Token", "Idempotency-Key", "Content-Type", "Host")} == {
         "X-Token": "t",
         "Idempotency-Key": "key-1",
@@ -223,12 +212,7 @@ async def test_endless_redirects_end(service: Service, call: RecordedCall) -> No
     [
         ("GET", Answer(429, b"slow", {"Retry-After": "7"}), RetryLater, timedelta(seconds=7)),
         ("POST", Answer(429, b"slow", {"Retry-After": "7"}), RetryLater, timedelta(seconds=7)),
-        (
-            "GET",
-            Answer(503, b"", {"Retry-After": "Sun, 01 Jan 2100 00:00:00 GMT"}),
-            RetryLater,
-            timedelta(days=1),
-        ),
+        ("GET", Answer(503, b"", {"Retry-After": "Sun, 01 Jan 2100 00:00:00 GMT"}), RetryLater, timedelta(days=1)),
         ("GET", Answer(500, b"no"), RetryLater, None),
         ("PUT", Answer(502, b"no"), GiveUp, None),
         ("POST", Answer(500, b"no"), GiveUp, None),
@@ -240,13 +224,7 @@ async def test_endless_redirects_end(service: Service, call: RecordedCall) -> No
     ],
 )
 async def test_a_failure_is_tried_again_only_where_that_is_safe(
-    service: Service,
-    call: RecordedCall,
-    *,
-    method: str,
-    answer: Answer,
-    kind: type[Exception],
-    after: timedelta | None,
+    service: Service, call: RecordedCall, *, method: str, answer: Answer, kind: type[Exception], after: timedelta | None
 ) -> None:
     service.answers = [answer]
     with pytest.raises(kind) as caught:
@@ -268,10 +246,7 @@ async def test_a_request_that_the_plan_declares_idempotent_is_tried_again(servic
 
 
 async def test_a_post_whose_attempt_died_is_not_sent_again(service: Service) -> None:
-    with (
-        tool_context(attempt=2, last_heartbeat={"sent": True}),
-        pytest.raises(GiveUp, match="outcome is unknown"),
-    ):
+    with tool_context(attempt=2, last_heartbeat={"sent": True}), pytest.raises(GiveUp, match="outcome is unknown"):
         await requests()(service.url, "POST")
     assert service.received == []
 
@@ -376,40 +351,8 @@ def test_bodies_become_json_text_or_base64(content: bytes, content_type: str, va
     assert decoded(content, content_type) == value
 
 
-@pytest.mark.parametrize(
-    ("address", "is_ordinary"),
-    [
-        ("93.184.216.34", True),
-        ("2606:2800:220:1::1", True),
-        ("10.1.2.3", False),
-        ("100.64.0.1", False),
-        ("127.9.9.9", False),
-        ("169.254.169.254", False),
-        ("192.0.2.1", False),
-        ("224.0.0.1", False),
-        ("239.255.255.250", False),
-        ("255.255.255.255", False),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("::1", False),
-        ("fe80::1%eth0", False),
-        ("fc00::1", False),
-        ("fec0::1", False),
-        ("ff02::1", False),
-        ("::ffff:10.0.0.1", False),
-        ("::ffff:93.184.216.34", True),
-        ("64:ff9b::10.0.0.1", False),
-        ("64:ff9b::93.184.216.34", True),
-        ("2002:0a00:0001::", False),
-        ("2001:db8::1", False),
-    ],
-)
-def test_only_ordinary_addresses_are_public(address: str, is_ordinary: bool) -> None:
-    assert is_public(ipaddress.ip_address(address)) is is_ordinary
-
-
-def search(url: str, key: str | None = "k") -> Request:
-    function, _ = web_search_tools(ToolEnvironment(Path(), serper_api_key=key, serper_base_url=url))
+def search(url: str) -> Request:
+    function, _ = web_search_tools(ToolEnvironment(Path(), serper_api_key="k", serper_base_url=url))
     return function
 
 
@@ -441,29 +384,11 @@ async def test_a_search_gives_the_answer_box_and_the_organic_results(service: Se
     assert received.headers["X-API-KEY"] == "k"
 
 
-@pytest.mark.parametrize(
-    ("answer", "kind", "message"),
-    [
-        (Answer(403, b'{"message":"Unauthorized."}'), GiveUp, "check SERPER_API_KEY"),
-        (Answer(400, b'{"message":"Not enough credits"}'), GiveUp, "Not enough credits"),
-        (Answer(429, b"", {"Retry-After": "3"}), RetryLater, "429"),
-        (Answer(502, b"bad gateway"), RetryLater, "502: bad gateway"),
-        (Answer(200, b"<html>"), RetryLater, "another format"),
-        (as_json([1]), RetryLater, "another format"),
-        (as_json({"organic": ["x"]}), RetryLater, "another format"),
-    ],
-)
-async def test_a_search_that_fails_says_what_to_do(
-    service: Service, answer: Answer, kind: type[Exception], message: str
-) -> None:
+@pytest.mark.parametrize("answer", [Answer(200, b"<html>"), as_json([1]), as_json({"organic": ["x"]})])
+async def test_a_search_answered_in_another_format_is_retried(service: Service, answer: Answer) -> None:
     service.answers = [answer]
-    with pytest.raises(kind, match=message):
+    with pytest.raises(RetryLater, match="another format"):
         await search(service.url)("x")
-
-
-async def test_a_search_without_a_key_names_the_variable() -> None:
-    with pytest.raises(GiveUp, match="set SERPER_API_KEY"):
-        await search("http://127.0.0.1:1", key=None)("x")
 
 
 @pytest.mark.parametrize(

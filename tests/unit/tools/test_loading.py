@@ -1,11 +1,14 @@
-"""`--tools`: modules and files to registries, and what is said when that fails."""
+"""`--tools`: modules and files to registries, their errors, reused objects, and the snippets of docs/tools.md."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from dagwright.tools import ToolRegistry, ToolsUnreadable, load_tools, tool
+from dagwright.tools.builtin import builtin_tools
+from dagwright.tools.environment import Kept, ToolEnvironment
 
 GOOD = '''
 from __future__ import annotations
@@ -117,3 +120,60 @@ def test_a_registry_refuses_what_is_no_tool_and_merges_with_the_later_winning() 
         ToolRegistry.of(first["answered"], second["answered"])
     with pytest.raises(TypeError, match="is not a tool"):
         ToolRegistry.of(len)
+
+
+CLOSED: list[str] = []
+
+
+class First:
+    async def close(self) -> None:
+        CLOSED.append(type(self).__name__)
+
+
+class Second(First):
+    """Another one."""
+
+
+async def test_each_is_made_once_and_the_newest_is_closed_first() -> None:
+    kept = Kept()
+    first, second = kept.get(First), kept.get(Second)
+    assert (kept.get(First) is first, kept.get(Second) is second) == (True, True)
+    await kept.close()
+    assert CLOSED == ["Second", "First"]
+    assert kept.get(First) is not first
+
+
+# The documentation.
+
+PAGE = (Path(__file__).parents[3] / "docs" / "tools.md").read_text(encoding="utf-8")
+SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("snippet", "names"),
+    list(
+        zip(
+            SNIPPETS,
+            [["price", "shop.order"], ["book_seat", "free_seat"], ["review"], ["order"], ["publish"], ["ChargeCard"]],
+            strict=True,
+        )
+    ),
+)
+def test_each_snippet_is_a_module_of_tools(tmp_path: Path, snippet: str, names: list[str]) -> None:
+    (tmp_path / "snippet.py").write_text(snippet, encoding="utf-8")
+    assert list(load_tools(["snippet.py"], base=tmp_path).declarations()) == names
+
+
+def test_the_table_of_built_in_tools_is_whole_and_right() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (pure|read|idempotent|write) \|", PAGE, re.MULTILINE)
+    registry = builtin_tools(ToolEnvironment(Path()))
+    assert rows == [(spec.name, str(spec.declaration.effects)) for spec in registry]
+
+
+def test_every_built_in_tool_describes_itself_and_its_parameters() -> None:
+    for spec in builtin_tools(ToolEnvironment(Path())):
+        schema = spec.declaration.input_schema
+        assert spec.declaration.description, spec.name
+        assert schema is not None
+        for name, parameter in schema["properties"].items():
+            assert parameter.get("description"), f"{spec.name}: {name}"

@@ -1,93 +1,53 @@
-"""Special-purpose networks of the IANA registries, entry by entry: which addresses a request may go to."""
+"""Special-purpose networks of the IANA registries, and names that resolve to them at the second try."""
 
+import asyncio
 import ipaddress
+import socket
+from collections.abc import AsyncIterator
+from itertools import product
+from pathlib import Path
+from typing import Any
 
+import httpcore
 import pytest
 
+from dagwright.tools import NotStarted
+from dagwright.tools.builtin.addresses import AddressRefused
+from dagwright.tools.builtin.http import http_tools
 from dagwright.tools.builtin.special_networks import REACHABLE, UNREACHABLE, is_public
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.testing import tool_context
 
-IPV4 = {
-    "0.0.0.0/8": False,
-    "0.0.0.0/32": False,
-    "10.0.0.0/8": False,
-    "100.64.0.0/10": False,
-    "127.0.0.0/8": False,
-    "169.254.0.0/16": False,
-    "168.63.129.16/32": False,
-    "172.16.0.0/12": False,
-    "192.0.0.0/29": False,
-    "192.0.0.8/32": False,
-    "192.0.0.9/32": True,
-    "192.0.0.10/32": True,
-    "192.0.0.170/32": False,
-    "192.0.0.171/32": False,
-    "192.0.0.192/32": False,
-    "192.0.0.255/32": False,
-    "192.0.2.0/24": False,
-    "192.31.196.0/24": True,
-    "192.52.193.0/24": True,
-    "192.88.99.0/24": False,
-    "192.88.99.2/32": False,
-    "192.168.0.0/16": False,
-    "192.175.48.0/24": True,
-    "198.18.0.0/15": False,
-    "198.51.100.0/24": False,
-    "203.0.113.0/24": False,
-    "224.0.0.0/4": False,
-    "240.0.0.0/4": False,
-    "255.255.255.255/32": False,
-}
-IPV6 = {
-    "::1/128": False,
-    "::/128": False,
-    "::/96": False,
-    "64:ff9b:1::/48": False,
-    "100::/64": False,
-    "100:0:0:1::/64": False,
-    "2001:1::1/128": True,
-    "2001:1::2/128": True,
-    "2001:1::3/128": True,
-    "2001:1::4/128": False,
-    "2001:2::/48": False,
-    "2001:3::/32": True,
-    "2001:4:112::/48": True,
-    "2001:5::/32": False,
-    "2001:10::/28": False,
-    "2001:20::/28": True,
-    "2001:30::/28": True,
-    "2001:40::/28": False,
-    "2001:db8::/32": False,
-    "2620:4f:8000::/48": True,
-    "3fff::/20": False,
-    "4000::/3": False,
-    "5f00::/16": False,
-    "fc00::/7": False,
-    "fe80::/10": False,
-    "fec0::/10": False,
-    "ff00::/8": False,
-}
+PUBLIC = [
+    *("192.0.0.9/32", "192.0.0.10/32", "192.31.196.0/24", "192.52.193.0/24", "192.175.48.0/24"),
+    *("2001:1::1/128", "2001:1::2/128", "2001:1::3/128", "2001:3::/32", "2001:4:112::/48"),
+    *("2001:20::/28", "2001:30::/28", "2620:4f:8000::/48"),
+]
+PRIVATE = [
+    *("0.0.0.0/8", "0.0.0.0/32", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
+    *("168.63.129.16/32", "172.16.0.0/12", "192.0.0.0/29", "192.0.0.8/32", "192.0.0.170/32"),
+    *("192.0.0.171/32", "192.0.0.192/32", "192.0.0.255/32", "192.0.2.0/24", "192.88.99.0/24"),
+    *("192.88.99.2/32", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+    *("224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32", "::1/128", "::/128", "::/96", "64:ff9b:1::/48"),
+    *("100::/64", "100:0:0:1::/64", "2001:1::4/128", "2001:2::/48", "2001:5::/32", "2001:10::/28"),
+    *("2001:40::/28", "2001:db8::/32", "3fff::/20", "4000::/3", "5f00::/16", "fc00::/7", "fe80::/10"),
+    *("fec0::/10", "ff00::/8"),
+]
 ORDINARY = ("8.8.8.8", "1.1.1.1", "191.255.255.255", "192.0.1.1", "223.255.255.255", "2606:4700::1111", "2a00::1")
-NEIGHBOURS = (
-    "168.63.129.15",
-    "168.63.129.17",
-    "11.0.0.0",
-    "100.63.255.255",
-    "100.128.0.0",
-    "172.15.255.255",
-    "172.32.0.0",
-    "192.0.1.0",
-    "198.20.0.0",
-)
+NEIGHBOURS = [
+    *("168.63.129.15", "168.63.129.17", "11.0.0.0", "100.63.255.255", "100.128.0.0"),
+    *("172.15.255.255", "172.32.0.0", "192.0.1.0", "198.20.0.0"),
+]
 
 
-@pytest.mark.parametrize(("network", "expected"), [*IPV4.items(), *IPV6.items()])
+@pytest.mark.parametrize(("network", "expected"), [*product(PUBLIC, [True]), *product(PRIVATE, [False])])
 def test_each_entry_is_judged_from_its_first_to_its_last_address(network: str, expected: bool) -> None:
     entry = ipaddress.ip_network(network)
     assert [is_public(entry[place]) for place in (0, entry.num_addresses // 2, -1)] == [expected] * 3
 
 
 def test_every_entry_of_the_table_is_tested() -> None:
-    tested = [ipaddress.ip_network(each) for each in (*IPV4, *IPV6)]
+    tested = [ipaddress.ip_network(each) for each in (*PUBLIC, *PRIVATE)]
     for each in (*REACHABLE, *UNREACHABLE):
         network = ipaddress.ip_network(each)
         assert any(entry[0] in network and entry[-1] in network for entry in tested), each
@@ -141,3 +101,93 @@ def test_an_address_inside_another_is_judged(
     digits = [f"{value >> 16:x}:{value & 0xFFFF:x}" for value in (number, number ^ 0xFFFFFFFF)]
     address = ipaddress.ip_address(form.format(inner, hex=digits[0], inverted=digits[1]))
     assert is_public(address) is (is_inner_public if expected is None else expected)
+
+
+# Rebinding.
+
+PUBLIC_ADDRESS = "93.184.216.34"
+NAME = "rebind.example"
+
+
+class Network:
+    """A resolver that gives its answers in order, and the addresses that are connected to."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.answers: list[str] = []
+        self.connected: list[tuple[str, int]] = []
+        self.replies: list[bytes] = []
+        patch.setattr(socket, "getaddrinfo", self.getaddrinfo)
+        patch.setattr(httpcore.AnyIOBackend, "connect_tcp", self.connect_tcp)
+
+    def getaddrinfo(self, host: Any, port: Any, *_: Any, **__: Any) -> list[Any]:
+        name = host.decode() if isinstance(host, bytes) else host
+        address = self.answers.pop(0) if name == NAME else name
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    async def connect_tcp(self, host: str, port: int, **_: Any) -> httpcore.AsyncNetworkStream:
+        self.connected.append((host, port))
+        if not self.replies:
+            raise httpcore.ConnectError("nobody there")
+        return httpcore.AsyncMockStream([self.replies.pop(0)])
+
+
+@pytest.fixture
+async def network(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Network]:
+    network = Network(monkeypatch)
+    yield network
+    assert network.replies == []
+
+
+async def get(url: str, **arguments: Any) -> Any:
+    [request] = http_tools(ToolEnvironment(Path()))
+    with tool_context():
+        return await request(url, **arguments)
+
+
+def redirect(target: str) -> bytes:
+    return f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode()
+
+
+async def test_the_connection_goes_to_the_address_that_was_judged(network: Network) -> None:
+    network.answers = [PUBLIC_ADDRESS, "127.0.0.1"]
+    with pytest.raises(NotStarted):
+        await get(f"http://{NAME}:8080/")
+    assert (network.connected, network.answers) == ([(PUBLIC_ADDRESS, 8080)], ["127.0.0.1"])
+
+
+async def test_each_attempt_and_each_redirect_is_judged_again(network: Network) -> None:
+    network.answers = [PUBLIC_ADDRESS, "127.0.0.1"]
+    network.replies = [redirect(f"http://{NAME}/again")]
+    with pytest.raises(AddressRefused, match=r"is at 127\.0\.0\.1, which is not a public address"):
+        await get(f"http://{NAME}/")
+    assert (network.connected, network.answers) == ([(PUBLIC_ADDRESS, 80)], [])
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://127.0.0.1/",
+        "//127.0.0.1/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://168.63.129.16/machine",
+        "http://[::1]/",
+        "http://[::ffff:10.0.0.1]/",
+        "http://[64:ff9b::a9fe:a9fe]/",
+        "http://[2002:7f00:1::1]/",
+        "http://[fd00:ec2::254]/",
+        f"http://user@{NAME}/",
+    ],
+)
+async def test_a_redirect_into_the_own_network_is_refused(network: Network, target: str) -> None:
+    network.answers = [PUBLIC_ADDRESS, "10.0.0.1"]
+    network.replies = [redirect(target)]
+    with pytest.raises((AddressRefused, NotStarted)):
+        await get(f"http://{NAME}/")
+    assert network.connected == [(PUBLIC_ADDRESS, 80)]
+
+
+async def test_many_requests_at_once_never_connect_to_what_was_not_judged(network: Network) -> None:
+    network.answers = [PUBLIC_ADDRESS, "127.0.0.1"] * 20
+    ends = await asyncio.gather(*(get(f"http://{NAME}/") for _ in range(40)), return_exceptions=True)
+    assert {type(end) for end in ends} == {NotStarted, AddressRefused}
+    assert set(network.connected) == {(PUBLIC_ADDRESS, 80)}

@@ -55,13 +55,7 @@ async def test_context_tells_key_node_attempt_and_last_heartbeat() -> None:
 
     bench = FunctionBench(look)
     bench.temporal.info = replace(bench.temporal.info, heartbeat_details=[{"page": 3}, {"done": 1}])
-    assert await bench.result({}, **{HEADER_IDEMPOTENCY_KEY: "dw1_x"}) == [
-        "dw1_x",
-        "n1",
-        "test",
-        2,
-        {"page": 3},
-    ]
+    assert await bench.result({}, **{HEADER_IDEMPOTENCY_KEY: "dw1_x"}) == ["dw1_x", "n1", "test", 2, {"page": 3}]
 
 
 async def test_without_a_header_the_key_is_the_same_for_every_attempt() -> None:
@@ -82,10 +76,7 @@ async def test_secrets_are_filled_in_and_never_come_back() -> None:
     def echo(header: str, nested: list[dict[str, str]]) -> Any:
         return {"said": f"got {header}", "list": [nested[0]["a"] == SECRETS["TOKEN"]], SECRETS["TOKEN"]: 1}
 
-    holes = [
-        [["header"], [{"text": "Bearer "}, {"secret": "TOKEN"}]],
-        [["nested", 0, "a"], [{"secret": "TOKEN"}]],
-    ]
+    holes = [[["header"], [{"text": "Bearer "}, {"secret": "TOKEN"}]], [["nested", 0, "a"], [{"secret": "TOKEN"}]]]
     arguments = {"header": None, "nested": [{"a": None}]}
     assert await FunctionBench(echo).result(arguments, **{HEADER_HOLES: holes}) == {
         "said": "got Bearer ***",
@@ -218,20 +209,12 @@ def unprintable(raised: type[BaseException] = RuntimeError) -> Exception:
         (unprintable(), "read", ("tool_failed", False, None, "Unprintable: its text could not be made")),
         (unprintable(SystemExit), "read", ("tool_failed", False, None, "Unprintable: its text could not be made")),
         (RuntimeError("a\ud800b"), "read", ("tool_failed", False, None, "RuntimeError: a?b")),
-        (
-            ApplicationError("own", type="own_code", non_retryable=True),
-            "read",
-            ("own_code", True, None, "own"),
-        ),
+        (ApplicationError("own", type="own_code", non_retryable=True), "read", ("own_code", True, None, "own")),
         (AskPerson("Which one?"), "read", ("ask_person", True, None, "Which one?")),
         (status_error(404), "read", ("tool_failed", True, None, "HTTPStatusError: no luck")),
         (status_error(500), "read", ("tool_failed", False, None, "HTTPStatusError: no luck")),
         (status_error(500), "write", ("tool_failed", True, None, "HTTPStatusError: no luck")),
-        (
-            status_error(429, **{"Retry-After": "7"}),
-            "write",
-            ("tool_failed", False, 7, "HTTPStatusError: no luck"),
-        ),
+        (status_error(429, **{"Retry-After": "7"}), "write", ("tool_failed", False, 7, "HTTPStatusError: no luck")),
         (
             status_error(503, **{"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"}),
             "read",

@@ -1,0 +1,18 @@
+"""What workflow tests share: types of their fixtures, and the check of a run that has ended."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from dagwright.history.run_reader import RunFeed
+from dagwright.testing import ModelServer
+from tests.support.runs import Document, Handle, Runs, as_shown, document_of
+
+Scripted = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
+"""Serve runs with a model that follows a script; gives the model's server and the runs, as `scripted_runs` does."""
+
+
+async def ended_document(runs: Runs, handle: Handle) -> Document:
+    """Return the document of a run, after a check that its history shows the same."""
+    document = await document_of(handle)
+    assert (await RunFeed(runs.client, handle.id).read()).document() == as_shown(document)
+    return document

@@ -1,0 +1,153 @@
+"""Requests in words and agents, driven by their own scheduler: models are scripted, tools run here, no server is there.
+
+What is said to a model is what the activity `call_model` would send: with the conversation before it, cut and joined.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from temporalio.exceptions import ApplicationError
+
+from activities.read_model_plan import read_plan_activity
+from activities.values import Values
+from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.policy import ALL_RUN
+from dagwright.core.model.requests import Feedback, Request
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import MODEL_TOOL, PLAN_READER
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.validation.model_policy import policy_of_pursuit
+from dagwright.planning.extenders import pursuit_of
+from dagwright.planning.model_calls.calls import request_from_json
+from dagwright.planning.model_calls.messages import fitting
+from dagwright.protocol.documents import RunFacts, result_document
+from tests.support.activity_bench import ActivityBench
+from tests.support.function_bench import FunctionBench
+from tests.support.memory_store import MemoryStore
+from tests.support.runs import Document, bare
+from tests.support.tools import Bench
+
+REGISTRY = Bench().registry()
+TOOLS = REGISTRY.declarations()
+FUNCTIONS = {spec.name: spec.function for spec in REGISTRY if spec.function is not None}
+
+
+USED = {"calls": 1, "prompt_tokens": 5, "completion_tokens": 5}
+
+
+class Call(NamedTuple):
+    """One call of the model: for which node and purpose, what it was told, and what it was asked for."""
+
+    node: str
+    purpose: str
+    messages: Sequence[dict[str, Any]]
+    has_schema: bool
+    tools: Sequence[str]
+    tool_choice: str
+
+
+class Driven:
+    """A run that goes on until it ends or waits for a person.
+
+    Args:
+        script: what the model says, one answer after the other: a text, its calls (`calling`), or how it fails.
+    """
+
+    def __init__(self, plan: CompiledPlan, *script: Any, **inputs: Any) -> None:
+        plan = plan_from_json(json.loads(json.dumps(plan_to_json(plan))))
+        policy = policy_of_pursuit(plan.pursuit)
+        self.scheduler = Scheduler(plan, inputs, policy=policy or ALL_RUN)
+        self.scheduler.pursuit = pursuit_of(plan)
+        self.calls: list[Call] = []
+        self._script = [*script]
+        self._conversations: dict[str, list[dict[str, Any]]] = {}
+        self._at = 0.0
+        self.scheduler.begin(self._at)
+        self._go_on()
+
+    def document(self) -> Document:
+        """Returns the bare document of the run as it stands."""
+        return bare(json.loads(json.dumps(result_document(self.scheduler, RunFacts("run", "1")))))
+
+    def ended(self) -> Document:
+        """Returns the bare document of a run that has ended, and whose model has said all that it was to say."""
+        assert self.scheduler.is_finished
+        assert self._script == []
+        return self.document()
+
+    @property
+    def purposes(self) -> list[tuple[str, str]]:
+        return [(call.node, call.purpose) for call in self.calls]
+
+    def titles(self, own_id: str) -> list[str | None]:
+        """Returns the titles of the nodes that the run has added under an id of its own."""
+        return [node.title for node, _ in self.scheduler.shown() if node.id.partition("#")[0] == own_id]
+
+    def asked(self, task: str) -> Request:
+        """Returns the open request of a task."""
+        request = self.scheduler.requests.of_task(task)
+        assert request is not None
+        return request
+
+    def answer(self, task: str, answer: Any) -> None:
+        """Answers the open request of a task, and goes on."""
+        assert self.scheduler.answer(Feedback(self.asked(task).id, answer, by="ann"), self._at) is None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while (task := self.scheduler.next_task(self._at)) is not None:
+            self._at += 1.0
+            result = self._done(task)
+            if isinstance(result, NodeError):
+                self.scheduler.fail(task.id, result, at=self._at)
+            else:
+                self.scheduler.complete(task.id, result, at=self._at)
+
+    def _done(self, task: Task) -> Any:
+        arguments = json.loads(json.dumps(task.arguments))
+        if task.node.tool == MODEL_TOOL:
+            return self._said(task.id, arguments)
+        if task.node.tool == PLAN_READER:
+            bench = ActivityBench(read_plan_activity(TOOLS, Values(MemoryStore())))
+            return json.loads(asyncio.run(bench.payload(arguments)).data)
+        bench = FunctionBench(FUNCTIONS[task.node.tool])
+        try:
+            return asyncio.run(bench.result(arguments))
+        except ApplicationError as error:
+            return NodeError(error.type or "", error.message)
+
+    def _said(self, node: str, arguments: Any) -> Any:
+        request = request_from_json(arguments)
+        call = request.call
+        messages = self._conversations.get(request.before or "", []) + [
+            message.model_dump(mode="json", exclude_none=True) for message in fitting(request)
+        ]
+        tools = [tool.name for tool in call.tools]
+        asked = Call(node, call.labels.purpose, messages, call.output is not None, tools, call.tool_choice)
+        self.calls.append(asked)
+        said = self._script.pop(0)
+        if isinstance(said, NodeError):
+            return said
+        wanted = said if isinstance(said, list) else []
+        message = {"role": "assistant", "content": None if wanted else said, "tool_calls": wanted}
+        self._conversations[f"ref{len(self.calls)}"] = [*messages, message]
+        answer = {"message": message, "output": _json_in(said), "model": "m", "usage": USED, "accepted": []}
+        return {**answer, "finish_reason": "stop", "conversation": f"ref{len(self.calls)}"}
+
+
+def _json_in(said: Any) -> Any:
+    try:
+        return json.loads(said)
+    except (TypeError, ValueError):
+        return None
+
+
+def calling(*calls: tuple[str, Any]) -> list[dict[str, Any]]:
+    """Returns what a model says that calls tools: name and arguments of each, a text as it stands."""
+    return [
+        {"id": f"c{place}", "name": name, "arguments": given if isinstance(given, str) else json.dumps(given)}
+        for place, (name, given) in enumerate(calls)
+    ]

@@ -1,0 +1,103 @@
+"""What comes of the turns of an agent, whatever its model says and calls."""
+
+from typing import Any
+
+from dagwright.core.model.errors import NodeError
+from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
+from dagwright.planning.model_calls.calls import OutputSchema
+from tests.workflow.driving import TOOLS, Driven, calling
+
+
+def agent(*script: Any, tools: tuple[str, ...] = ("echo",), **fields: Any) -> Driven:
+    """Returns the run of an agent that may call some tools."""
+    spec = AgentSpec("helper", tools={name: TOOLS[name] for name in tools}, **fields)
+    return Driven(agent_plan(spec, prompt="You are helpful.", results={}), *script, objective="Go on.")
+
+
+def told(run: Driven, place: int) -> str:
+    """Returns the last message of a call of the model, counted from 0."""
+    return str(run.calls[place].messages[-1]["content"])
+
+
+def test_calls_that_cannot_be_made_are_answered_and_fail_nothing() -> None:
+    calls = ("plas", {"left": 1, "right": 2}), ("plus", '{"left": 1'), ("plus", {"left": "one", "right": 2})
+    run = agent(calling(*calls, ("fail", {})), "I cannot.", tools=("plus", "fail"))
+    found = run.ended()
+    assert (found["status"], found["output"]) == ("completed_with_failures", "I cannot.")
+    states = {name: node["status"] for name, node in found["nodes"].items()}
+    assert states == {"turn1": "completed", "turn1.4": "failed", "turn2": "completed"}
+    unknown, unread, wrong, broken = [each["content"] for each in run.calls[1].messages if each["role"] == "tool"]
+    assert unknown == "There is no tool 'plas'; did you mean 'plus'? There are: plus, fail."
+    assert unread.startswith("The arguments of plus are no JSON: EOF while parsing")
+    assert wrong == 'plus was not called, for its arguments are wrong: arguments/left: "one" is not of type "number"'
+    assert broken == "It failed (tool_failed): no"
+
+
+def test_last_turn_is_asked_to_finish_without_tools() -> None:
+    run = agent(calling(("echo", {"n": 1})), calling(("echo", {"n": 2})), "What I have.", max_turns=3)
+    found = run.ended()
+    assert found["output"] == "What I have."
+    assert [*found["nodes"]] == ["turn1", "turn1.1", "turn2", "turn2.1", "turn3"]
+    assert [call.tool_choice for call in run.calls] == ["", "", "none"]
+    assert told(run, 2) == "No more tools can be called. Answer now with what you have, and say what is missing."
+
+
+def test_tokens_that_are_used_up_call_no_tool_and_ask_to_finish() -> None:
+    run = agent(calling(("echo", {"n": 1})), "So far.", max_tokens=1)
+    found = run.ended()
+    assert (found["output"], [*found["nodes"]]) == ("So far.", ["turn1", "turn2"])
+    assert told(run, 1).startswith("No more tools can be called.")
+
+
+def test_model_that_calls_tools_when_it_should_finish_fails_the_run() -> None:
+    found = agent(calling(("echo", {"n": 1})), max_turns=1).ended()
+    assert (found["status"], found["error"]) == (
+        "failed",
+        "agent_unfinished: the model was asked to finish without tools in 'turn1', and called tools all the same",
+    )
+
+
+def test_model_that_never_answers_as_its_schema_says_fails_the_run() -> None:
+    schema = OutputSchema("number", {"type": "object", "properties": {}, "required": ["n"]})
+    invalid = NodeError("model_output_invalid", "small at http://x: the answer does not fit")
+    found = agent(invalid, invalid, invalid, output=schema).ended()
+    assert (found["status"], found["output"], len(found["nodes"])) == ("failed", None, 3)
+    assert found["error"] == f"model_output_invalid: {invalid.message}"
+
+
+# People.
+
+
+def test_agent_asks_a_person_by_a_tool() -> None:
+    asks = calling(("ask_person", {"prompt": "Which?", "options": ["a", "b"]}))
+    run = agent(asks, "You said b.", feedback_policy="on_request")
+    run.answer("turn1.1", {"selected": ["b"]})
+    found = run.ended()
+    assert (found["output"], found["nodes"]["turn1.1"]["result"]) == ("You said b.", {"selected": ["b"]})
+    assert run.calls[0].tools == ["echo", "ask_person"]
+    assert told(run, 1) == '{"selected":["b"]}'
+
+
+def test_marker_in_the_last_answer_is_cut_from_it() -> None:
+    words = "Rain, I think. [[FEEDBACK APPROVAL: Is it?]]"
+    assert agent(words, feedback_policy="on_request", max_turns=1).ended()["output"] == "Rain, I think."
+
+
+def test_marker_means_nothing_to_an_agent_that_never_asks() -> None:
+    words = "[[FEEDBACK APPROVAL: Is it?]]"
+    assert agent(words).ended()["output"] == words
+
+
+def test_person_sees_each_answer_of_an_agent_that_always_asks() -> None:
+    run = agent("Bad.", "Better.", feedback_policy="always")
+    assert run.asked("turn1.check").prompt == "helper answers:\n\nBad.\n\nIs that good?"
+    run.answer("turn1.check", {"approved": False, "reason": "too short"})
+    run.answer("turn2.check", {"approved": True})
+    assert run.ended()["output"] == "Better."
+    assert told(run, 1) == "A person does not take this answer: too short. Do better."
+
+
+def test_answer_that_is_but_a_question_is_asked_where_the_policy_says_so() -> None:
+    run = agent("Which town?", "Sunny.", feedback_policy="heuristic")
+    run.answer("turn1.ask", {"text": "Ulm"})
+    assert run.ended()["output"] == "Sunny."

@@ -1,0 +1,295 @@
+"""What comes of a request in words: plans that go back, published formats, plans made again, and answers."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from dagwright.core.model.errors import NodeError
+from dagwright.planner import Asked, prepare_goal
+from tests.support.goals import call, written
+from tests.support.people import human
+from tests.support.runs import failed
+from tests.workflow.driving import TOOLS, Driven
+from tests.workflow.test_goals import SUM
+from tests.workflow.test_replans import fragile, said, states
+
+UNKNOWN = NodeError("model_unknown", "small at http://x: there is no such model")
+
+
+def asked(*script: Any, **limits: Any) -> Driven:
+    """Returns the run of a request for which some tools may be used."""
+    tools = {name: TOOLS[name] for name in ("plus", "echo", "give_up", "change")}
+    return Driven(prepare_goal("Do it.", tools, Asked(**limits))[0], *script)
+
+
+def test_nonsense_ends_the_run_with_the_last_plan_and_what_is_wrong_with_it() -> None:
+    nonsense = ["No.", "[]", '{"nodes": []}', *[written(call("a", "fly", to="the moon"))] * 7]
+    found = asked(*nonsense, plans=10).ended()
+    assert (found["status"], found["error"]) == (
+        "failed",
+        "plan_invalid: the model wrote 10 plans, and none can be run; unknown_tool at /nodes/0/tool: there is no tool "
+        "'fly'",
+    )
+    assert found["nodes"]["read#10"]["result"]["problems"][0]["code"] == "unknown_tool"
+
+
+def test_answer_is_told_what_failed_and_why() -> None:
+    nodes = call("a", "give_up", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo")
+    run = asked(written(*nodes), "I could not.")
+    found = run.ended()
+    assert (found["status"], found["output"]) == ("completed_with_failures", "I could not.")
+    assert found["nodes"]["a"] == failed("tool_failed: nobody there")
+    failure = '{"code":"tool_failed","message":"nobody there","retryable":false}'
+    why = '{"code":"dependency_failed","message":"Waiting for dependency: a failed","retryable":false}'
+    assert run.calls[1].messages[1]["content"] == (
+        "Request:\nDo it.\n\n"
+        f"Step 'a': failed\nError: {failure}\nResult: null\n\n"
+        f"Step 'b': blocked\nError: {why}\nResult: null\n\n"
+        "Step 'c': completed\nError: null\nResult: {}"
+    )
+
+
+def test_request_for_a_plan_ends_with_it() -> None:
+    found = asked("No.", SUM, ends_with_plan=True).ended()
+    assert (found["status"], [node["id"] for node in found["output"]["nodes"]]) == ("completed", ["a", "b"])
+    assert [*found["nodes"]] == ["plan", "read", "plan#2", "read#2"]
+
+
+def test_model_that_cannot_be_asked_ends_the_run() -> None:
+    found = asked(UNKNOWN).ended()
+    assert (found["status"], found["nodes"]["plan"]["error"]) == ("failed", f"model_unknown: {UNKNOWN.message}")
+
+
+def test_plan_that_is_given_instead_is_of_what_the_request_may_use() -> None:
+    run = asked(SUM, "It is 10.", asks_first=True)
+    wrong = {
+        "approve": (call("c", "plus", left=5), "invalid_arguments at "),
+        "approve#2": (call("c", "table", rows=1), "unknown_tool at /nodes/0/tool"),
+    }
+    for place, (task, (node, problem)) in enumerate(wrong.items(), 2):
+        run.answer(task, {"approved": True, "arguments": {"plan": {"nodes": [node]}}})
+        told = "May this plan run?\n\nThe plan that was given instead cannot be run: "
+        assert run.asked(f"approve#{place}").prompt.startswith(told + problem)
+    other = {"nodes": [call("c", "plus", left=5, right=5)]}
+    run.answer("approve#3", {"approved": True, "arguments": {"plan": other}})
+    found = run.ended()
+    assert (found["status"], found["output"]) == ("completed", "It is 10.")
+    assert [*found["nodes"]] == ["plan", "read", "approve", "approve#2", "approve#3", "c", "answer"]
+
+
+def test_what_nobody_was_shown_of_an_approved_plan_is_asked_about() -> None:
+    run = asked(written(*[call(f"n{n}", "change", name=f"n{n}") for n in range(41)]), "Done.", asks_first=True)
+    assert run.asked("approve").prompt.endswith(
+        "\n… and 1 more, 1 of them can change something\n\n"
+        "Of 1 of its nodes not all is shown; the policy decides on each of them."
+    )
+    run.answer("approve", {"approved": True})
+    run.answer("n40", {"approved": False})
+    found = run.ended()
+    assert (found["status"], found["output"]) == ("completed_with_failures", "Done.")
+    assert [name for name, node in found["nodes"].items() if node["status"] != "completed"] == ["n40"]
+
+
+def problems_told(run: Driven) -> list[dict[str, Any]]:
+    """Returns the problems of the first plan that its model is shown."""
+    lines = run.calls[1].messages[-1]["content"].splitlines()
+    return [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- {")]
+
+
+def test_plan_of_a_thousand_nodes_goes_back() -> None:
+    run = asked(written(*(call(f"n{number}", "plus", left=1, right=1) for number in range(1_000))), SUM, "7")
+    assert [*run.ended()["nodes"]] == ["plan", "read", "plan#2", "read#2", "a", "b", "answer"]
+    assert problems_told(run) == [
+        {
+            "code": "too_large",
+            "at": "/nodes",
+            "problem": "the plan has 1,000 nodes; at most 200 are taken",
+            "hint": "use for_each instead of many nodes",
+        }
+    ]
+
+
+def test_ids_that_are_the_runs_own_go_back_where_a_condition_reads_them() -> None:
+    last = {**call("sum", "plus", left="{{read.result}}", right=1), "when": "read.result > 0"}
+    run = asked(written(call("read", "plus", left=1, right=1), last), SUM, "7")
+    (told,) = problems_told(run)
+    assert (told["code"], told["node"], told["at"]) == ("reserved_id", "read", "/nodes/0/id")
+    assert told["problem"] == "the id 'read' is taken by the run itself, as are answer, approve, plan, read"
+
+
+def test_ids_that_are_the_runs_own_are_others_where_it_is_clear_what_changes() -> None:
+    own = ["plan", "read", "approve", "answer", "plan#2", "answer#7"]
+    nodes = [call(name, "plus", left=1, right=1) for name in own]
+    last = {**call("sum", "plus", left="{{read.result}}", right="{{ plan#2.result }}"), "depends_on": ["answer"]}
+    found = asked(written(*nodes, last), "4").ended()
+    renamed = ["plan_step", "read_step", "approve_step", "answer_step", "plan_2_step", "answer_7_step"]
+    assert [*found["nodes"]] == ["plan", "read", *renamed, "sum", "answer"]
+    assert (found["status"], found["output"], found["nodes"]["sum"]["result"]) == ("completed", "4", 4.0)
+    notes = found["nodes"]["read"]["result"]["notes"]
+    assert [(note["code"], note["node"]) for note in notes] == [("reserved_id", name) for name in renamed]
+    assert notes[1]["message"] == "mended: the id 'read', which the run itself has, was read as 'read_step'"
+
+
+# Published plan formats.
+
+HUGGINGGPT = [
+    {"task": "plus", "id": 0, "dep": [-1], "args": {"left": 1, "right": 2}},
+    {"task": "plus", "id": 1, "dep": [0], "args": {"left": "<GENERATED>-0", "right": 4}},
+]
+TASKBENCH = {
+    "task_steps": ["Add the first two", "Add the third"],
+    "task_nodes": [{"task": "plus", "arguments": [1, 2]}, {"task": "plus", "arguments": ["<node-0>", 4]}],
+}
+NESTFUL = [
+    {"name": "plus", "arguments": {"left": 1, "right": 2}, "label": "$var1"},
+    {"name": "plus", "arguments": {"left": "$var1$", "right": 4}, "label": "$var2"},
+    {"name": "var_result", "arguments": {"sum": "$var2$"}},
+]
+LLMCOMPILER = "Thought: one after the other\n1. plus(1, 2)\n2. plus($1, right=4)\nThought: done\n3. join()<END_OF_PLAN>"
+REWOO = "Plan: Say one.\n#E1 = echo[one]\nPlan: Say it again.\n#E2 = echo[again #E1]\n"
+
+
+def fenced(plan: Any) -> str:
+    """Returns a plan as models like to answer."""
+    return f"Here is the plan:\n\n```json\n{json.dumps(plan, indent=2)}\n```\nIt has two steps."
+
+
+@pytest.mark.parametrize(
+    ("said", "results"),
+    [
+        (LLMCOMPILER, {"1": 3.0, "2": 7.0}),
+        (REWOO, {"E1": {"query": "one"}, "E2": {"query": 'again {"query":"one"}'}}),
+        (json.dumps(HUGGINGGPT), {"0": 3.0, "1": 7.0}),
+        (fenced(HUGGINGGPT), {"0": 3.0, "1": 7.0}),
+        (json.dumps(TASKBENCH), {"node-0": 3.0, "node-1": 7.0}),
+        (fenced(TASKBENCH), {"node-0": 3.0, "node-1": 7.0}),
+        (json.dumps(NESTFUL), {"var1": 3.0, "var2": 7.0}),
+        (fenced(NESTFUL), {"var1": 3.0, "var2": 7.0}),
+    ],
+)
+def test_plan_in_a_published_format_is_run_and_answered(said: str, results: Mapping[str, Any]) -> None:
+    run = asked(said, "It is 7.")
+    found = run.ended()
+    assert (found["status"], found["output"]) == ("completed", "It is 7.")
+    assert [*found["nodes"]] == ["plan", "read", *results, "answer"]
+    assert {name: found["nodes"][name]["result"] for name in results} == results
+    assert run.purposes == [("plan", "plan"), ("answer", "answer")]
+
+
+# Plans that are made again.
+
+
+def test_nodes_that_can_no_longer_run_are_left_out_of_the_plan_that_goes_on() -> None:
+    nodes = (
+        fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3), call("d", "echo", of="{{b.result}}")
+    )  # fmt: skip
+    run = asked(written(*nodes), written(call("e", "echo", of="{{c.result.n}}")), "Done.")
+    found = run.ended()
+    why = {node.id: record.reason for node, record in run.scheduler.shown() if node.id in ("a", "b", "d")}
+    assert why == dict.fromkeys("abd", "the plan was made again, and goes on without it")
+    assert (found["status"], found["output"], found["nodes"]["e"]["result"]) == ("completed", "Done.", {"of": 3})
+    assert {name: states(found)[name] for name in "abcde"} == {
+        "a": "superseded", "b": "superseded", "c": "completed", "d": "superseded", "e": "completed",
+    }  # fmt: skip
+    assert "'a'" not in str(run.calls[2].messages)
+
+
+def test_planner_that_has_nothing_more_to_do_leaves_the_failure_to_the_answer() -> None:
+    run = asked(written(fragile("a", message="gone"), call("b", "echo")), '{"nodes": []}', "It is gone.")
+    found = run.ended()
+    assert (found["status"], found["output"]) == ("completed_with_failures", "It is gone.")
+    assert found["nodes"]["a"] == failed("tool_failed: gone")
+    assert [*found["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "answer"]
+    assert "Step 'a': failed" in run.calls[2].messages[-1]["content"]
+
+
+def test_planner_that_repeats_what_fails_is_asked_no_more_often_than_it_may_be() -> None:
+    plan = written(fragile("a", message="never"))
+    run = asked(plan, plan, plan, "It never works.", replans=2)
+    found = run.ended()
+    assert (found["status"], found["output"]) == ("completed_with_failures", "It never works.")
+    assert states(found) | {"a": "superseded", "a#2": "superseded", "a#3": "failed"} == states(found)
+    assert run.titles("plan") == [
+        "planning",
+        "planning again (1 of 2): 'a' failed: tool_failed: never",
+        "planning again (2 of 2): 'a#2' failed: tool_failed: never",
+    ]
+
+
+def test_plan_that_clashes_or_waits_for_what_failed_goes_back() -> None:
+    plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo"))
+    wrong = written(call("c", "echo", other=1), call("d", "echo", of="{{b.result}}"))
+    run = asked(plan, wrong, written(call("d", "echo", n=4)), "Done.")
+    found = run.ended()
+    assert (found["status"], found["nodes"]["d"]["result"]) == ("completed", {"n": 4})
+    assert run.purposes == [("plan", "plan"), ("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
+    problems = found["nodes"]["read#2"]["result"]["problems"]
+    assert [(each["code"], each["node"]) for each in problems] == [
+        ("accepted_changed", "c"),
+        ("invalid_reference", "d"),
+    ]
+
+
+def test_nonsense_when_it_is_planned_again_costs_nothing_that_was_reached() -> None:
+    run = asked(written(fragile("a"), call("b", "echo", n=1)), "Let me think.", "No.", "In part.", plans=2)
+    found = run.ended()
+    assert (found["status"], found["output"]) == ("completed_with_failures", "In part.")
+    assert run.purposes[1:] == [("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
+
+
+def test_guidance_of_a_person_leads_to_another_plan() -> None:
+    asks = human("ask", "GUIDANCE", prompt="Where shall I look?")
+    plan = written(asks, call("b", "echo", said="{{ask.result.text}}"))
+    run = asked(plan, written(call("c", "echo", at="{{b.result.said}}")), "North it is.")
+    run.answer("ask", {"text": "Look north"})
+    found = run.ended()
+    assert (found["output"], found["nodes"]["c"]["result"]) == ("North it is.", {"at": "Look north"})
+    assert run.calls[1].messages[-1]["content"].endswith("- guidance at 'ask': Look north")
+
+
+@pytest.mark.parametrize("is_approved", [True, False])
+def test_plan_that_is_made_again_is_approved_as_the_first_one(*, is_approved: bool) -> None:
+    plan, again = written(fragile("a"), call("b", "echo")), written(call("a", "change", name="world"))
+    run = asked(plan, again, "Done.", asks_first=True)
+    run.answer("approve", {"approved": True})
+    first = "May this plan run?\n\nThe plan has 1 node; 1 of them can change something."
+    assert run.asked("approve#2").prompt.startswith(first)
+    run.answer("approve#2", {"approved": is_approved})
+    found = run.ended()
+    assert (found["status"], found["output"]) == ("completed" if is_approved else "completed_with_failures", "Done.")
+    assert ("a#2" in found["nodes"]) is is_approved
+
+
+def test_plan_that_is_given_instead_of_one_made_again_takes_places_and_refers_as_that_may() -> None:
+    plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
+    run = asked(plan, written(call("d", "echo")), "Done.", asks_first=True)
+    run.answer("approve", {"approved": True})
+    other = {"nodes": [call("a", "echo", n="{{c.result.n}}")]}
+    run.answer("approve#2", {"approved": True, "arguments": {"plan": other}})
+    found = run.ended()
+    assert (found["status"], states(found)["a"]) == ("completed", "superseded")
+    assert found["nodes"]["b"]["result"] == {"of": {"n": 3}}
+
+
+# Answers.
+
+
+def test_answer_with_gaps_stands_if_there_is_nothing_more_to_do() -> None:
+    found = asked(written(call("a", "echo", n=1)), said("One, and no second.", "the second"), '{"nodes": []}').ended()
+    assert (found["status"], found["output"]) == ("completed", "One, and no second.")
+    assert [*found["nodes"]] == ["plan", "read", "a", "answer", "plan#2", "read#2"]
+
+
+def test_answer_names_its_gaps_in_text_when_it_cannot_be_planned_again() -> None:
+    first, second = written(call("a", "echo", n=1)), written(call("b", "echo", n=2))
+    run = asked(first, said("One.", "more"), second, "One, two, and no more.", replans=1)
+    assert run.ended()["output"] == "One, two, and no more."
+    assert [call.has_schema for call in run.calls if call.purpose == "answer"] == [True, False]
+
+
+def test_answer_stands_if_the_planner_cannot_be_asked_again() -> None:
+    found = asked(written(call("a", "echo", n=1)), said("One.", "more"), UNKNOWN).ended()
+    assert (found["status"], found["output"]) == ("completed_with_failures", "One.")
+    assert found["nodes"]["plan#2"]["error"].startswith("model_unknown: ")
