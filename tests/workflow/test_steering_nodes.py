@@ -148,9 +148,6 @@ async def test_sub_plan_is_tried_again_as_a_run_of_its_own(runs: Runs, bench: Be
     assert len(set(bench.effects[unique])) == 1
 
 
-# A result by hand.
-
-
 # Nodes that are added.
 
 
