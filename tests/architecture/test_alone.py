@@ -9,7 +9,6 @@ _ALONE = "pytest.mark.alone"
 
 
 def _measuring(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yields the tests that assert how long the processor took."""
     for node in module.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             asserted = [ast.unparse(each.test) for each in ast.walk(node) if isinstance(each, ast.Assert)]

@@ -11,7 +11,7 @@ _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
 def _rows() -> dict[str, list[tuple[str, str]]]:
-    """Returns the tests that each row names: number of the row -> (file, name of the test)."""
+    """Return the tests that each row names: number of the row -> (file, name of the test)."""
     lines = _TABLE.read_text(encoding="utf-8").splitlines()
     return {match[1]: _TEST.findall(line) for line in lines if (match := _ROW.match(line))}
 

@@ -27,17 +27,8 @@ _PURE_PACKAGES = ("core", "features", "planning")
 _IMPURE = {"asyncio", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading", "time"}
 _MACHINE_PATHS = tuple("/" + name + "/" for name in ("root", "work", "home", "opt"))
 _TEST_KINDS = {
-    "architecture",
-    "chaos",
-    "conformance",
-    "e2e",
-    "fuzz",
-    "property",
-    "replay",
-    "support",
-    "unit",
-    "workflow",
-}
+    "architecture", "chaos", "conformance", "e2e", "fuzz", "property", "replay", "support", "unit", "workflow",
+}  # fmt: skip
 
 
 def _outside(path: Path) -> set[str]:
@@ -45,13 +36,8 @@ def _outside(path: Path) -> set[str]:
 
 
 def test_import_contracts_are_kept() -> None:
-    checked = subprocess.run(
-        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -110,9 +96,8 @@ def test_only_the_settings_read_the_environment() -> None:
 
 
 def test_only_programs_load_the_settings() -> None:
-    loaders = {
-        place(path) for path in code_files() if re.search(r"import .*\bload_settings\b", path.read_text("utf-8"))
-    }
+    loads = re.compile(r"import .*\bload_settings\b")
+    loaders = {place(path) for path in code_files() if loads.search(path.read_text("utf-8"))}
     programs = {
         path for path in loaders if path.startswith("dagwright/interfaces/cli/") or path.endswith("/__main__.py")
     }

@@ -82,9 +82,8 @@ async def test_what_is_loaded_is_what_the_generator_makes(maritime: Maritime) ->
     wanted = [each for each in maritime.shipments() if each["destination_port_code"] == "USHOU"]
     query = {"term": {"destination_port_code": "USHOU"}}
     async with maritime.client() as client:
-        found = await client.search(
-            index=maritime.indices.shipments, body={"query": query, "size": 5_000, "sort": ["shipment_id"]}
-        )
+        body = {"query": query, "size": 5_000, "sort": ["shipment_id"]}
+        found = await client.search(index=maritime.indices.shipments, body=body)
         counts = [(await client.count(index=index))["count"] for index in maritime.indices.bodies()]
         assert await is_loaded(client, maritime.indices, maritime.data)
         assert not await is_loaded(client, maritime.indices, DataSet(date(2026, 2, 11)))

@@ -52,25 +52,14 @@ def encode_request(
     has_terminal: bool = False,
     ends_with_client: bool = False,
 ) -> bytes:
-    """Return the request to run a program with the umask of this process.
-
-    Args:
-        interpreter: its `sys.executable`.
-        has_terminal: whether its standard input is to be its controlling terminal.
-        ends_with_client: whether it is killed when the connection closes.
-    """
+    """Return the request to run a program with the umask of this process."""
     # The umask can only be read by setting it.
     os.umask(umask := os.umask(0o077))
     request = {
-        "program": [*program],
-        "arguments": [*arguments],
-        "folder": folder,
-        "environment": dict(environment),
-        "interpreter": interpreter,
-        "umask": umask,
-        "has_terminal": has_terminal,
+        "program": [*program], "arguments": [*arguments], "folder": folder, "environment": dict(environment),
+        "interpreter": interpreter, "umask": umask, "has_terminal": has_terminal,
         "ends_with_client": ends_with_client,
-    }
+    }  # fmt: skip
     return json.dumps(request).encode()
 
 
@@ -86,10 +75,7 @@ class _ForkServer:
         self._selector = selectors.DefaultSelector()
 
     def serve(self) -> dict[str, Any] | None:
-        """Serve until standard input is closed.
-
-        Returns: the request, in a forked process; None in the server at its end.
-        """
+        """Serve until standard input closes; return the request in a forked process, None in the server."""
         signal.set_wakeup_fd(self._wakeup.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)

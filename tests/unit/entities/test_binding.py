@@ -115,10 +115,8 @@ def test_what_is_wanted_is_created_once_however_often_it_is_called(database: Ent
 
 
 def test_second_person_of_a_name_is_another_party(database: EntityDatabase, bob: Party) -> None:
-    twin = {
-        "create": {"kind": "person", "name": "Bob", "jurisdiction": "GB", "date_of_birth": "1980-01-31"},
-        "reason": "",
-    }
+    bob_junior = {"kind": "person", "name": "Bob", "jurisdiction": "GB", "date_of_birth": "1980-01-31"}
+    twin = {"create": bob_junior, "reason": ""}
     [entry] = bind_parties(database, [twin], key="k")
     assert entry["created"]
     assert entry["party"]["id"] != bob.id

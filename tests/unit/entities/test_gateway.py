@@ -48,12 +48,9 @@ def test_persons_of_one_name_are_told_apart_by_their_latest_roles(
     assert roles == {first: ("DIRECTOR at Fund 3", "DIRECTOR at Fund 2", "DIRECTOR at Fund 1"), second: ()}
 
 
-def test_companies_are_told_apart_by_their_identifiers(
-    database: EntityDatabase, gateway: EntityGateway, tmp_path: Path
-) -> None:
-    (tmp_path / "parties.csv").write_text(
-        "name,kind,jurisdiction,lei\nKite AG,company,CH,635400BLACKROCKMAN14\nKite AG,company,DE,\n"
-    )
+def test_identifiers_distinguish_companies(database: EntityDatabase, gateway: EntityGateway, tmp_path: Path) -> None:
+    rows = "Kite AG,company,CH,635400BLACKROCKMAN14\nKite AG,company,DE,\n"
+    (tmp_path / "parties.csv").write_text(f"name,kind,jurisdiction,lei\n{rows}")
     load_parties(database, tmp_path / "parties.csv")
     told = [(found.jurisdiction, found.identifiers) for found in gateway.find("kite", "company").hits]
     assert told == [("CH", (Identifier("LEI", "635400BLACKROCKMAN14"),)), ("DE", ())]

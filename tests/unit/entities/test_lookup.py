@@ -144,9 +144,7 @@ def loaded_from(
     return search
 
 
-def test_who_has_the_name_and_is_inactive_is_told_and_nobody_else_is_bound(
-    database: EntityDatabase, tmp_path: Path
-) -> None:
+def test_inactive_party_of_the_name_prevents_binding(database: EntityDatabase, tmp_path: Path) -> None:
     search = loaded_from(
         database,
         tmp_path,
@@ -239,11 +237,8 @@ def test_order_of_words_and_legal_form_may_both_be_otherwise(database: EntityDat
     assert told("Holding Apex Ltd") == ([(apex, any_order)], apex, [])
     assert told("Mill Old Limited") == ([(apex, f"{any_order} (an alias)")], apex, [])
     # Whoever is inactive and called so is told, and nobody else is bound.
-    assert told("Nest Crow SARL") == (
-        [("Crow Nest GmbH", "the name with another legal form")],
-        None,
-        [("Crow Nest Sàrl", any_order)],
-    )
+    gmbh = [("Crow Nest GmbH", "the name with another legal form")]
+    assert told("Nest Crow SARL") == (gmbh, None, [("Crow Nest Sàrl", any_order)])
     assert told("Lake Reed Limited") == ([("Reed Lake", any_order)], None, [("Reed Lake Ltd", any_order)])
     assert told("Lake Moor P.L.C.") == ([], None, [("Reed Lake Ltd", f"{any_order} (an alias)")])
     assert told("Reed Lake") == ([("Reed Lake", "exact name")], "Reed Lake", [])
@@ -253,9 +248,7 @@ def test_order_of_words_and_legal_form_may_both_be_otherwise(database: EntityDat
     assert told("Marsh, Fen GmbH") == ([("Fen Marsh GmbH", any_order)], "Fen Marsh GmbH", [])
 
 
-def test_active_party_of_the_very_name_is_bound_beside_an_inactive_one(
-    database: EntityDatabase, tmp_path: Path
-) -> None:
+def test_active_party_is_bound_beside_an_inactive_namesake(database: EntityDatabase, tmp_path: Path) -> None:
     rows = [f"John Smith,person,{where}" for where in ("GB,inactive", "IE,")]
     findings = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction,status")("John Smith", "person")
     assert findings.bound is not None
@@ -271,10 +264,8 @@ def test_whole_name_binds_among_many_longer_ones(database: EntityDatabase, tmp_p
 
 
 def test_legal_form_binds_only_among_names_that_were_all_read(database: EntityDatabase, tmp_path: Path) -> None:
-    for rows, is_bound in (
-        (["Kite SARL,company,LU", *_of_one_name(NAMES_TOLD - 2)], True),
-        (_of_one_name(NAMES_TOLD - 1), False),
-    ):
+    read, unread = ["Kite SARL,company,LU", *_of_one_name(NAMES_TOLD - 2)], _of_one_name(NAMES_TOLD - 1)
+    for rows, is_bound in ((read, True), (unread, False)):
         search = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction")
         assert (search("Kite S.à r.l.", "company").bound is not None) == is_bound
 
@@ -295,9 +286,8 @@ def test_hits_are_ordered_by_score_then_name(loaded: EntityDatabase) -> None:
 def test_party_of_another_type_is_near_but_no_hit(loaded: EntityDatabase) -> None:
     findings = loaded.read(lambda session: find_parties(session, "John Smith", entity_type="company"))
     assert findings.hits == ()
-    assert [(found.name, found.kind, found.reason) for found in findings.near] == [
-        ("John Smith", "person", "is a person")
-    ]
+    near = [(found.name, found.kind, found.reason) for found in findings.near]
+    assert near == [("John Smith", "person", "is a person")]
 
 
 def test_candidates_are_limited(database: EntityDatabase, tmp_path: Path) -> None:

@@ -56,9 +56,8 @@ def test_migrations_make_the_tables_of_the_models(database: EntityDatabase) -> N
         def is_a_model(_object: object, name: str | None, sort: str, _is_there: bool, _other: object) -> bool:
             return name in Base.metadata.tables if sort == "table" else name not in INDEXES_OF_SEARCHES
 
-        context = MigrationContext.configure(
-            session.connection(), opts={"compare_type": True, "include_object": is_a_model}
-        )
+        options = {"compare_type": True, "include_object": is_a_model}
+        context = MigrationContext.configure(session.connection(), opts=options)
         return list(compare_metadata(context, Base.metadata))
 
     assert database.read(differences) == []
@@ -121,9 +120,7 @@ def make_earlier_store(url: str) -> None:
 
 
 @pytest.mark.parametrize("make_store", [make_earlier_store, make_trigram_store])
-def test_store_of_an_earlier_version_is_brought_along_without_loss(
-    database_url: str, make_store: Callable[[str], None]
-) -> None:
+def test_earlier_store_is_migrated_without_loss(database_url: str, make_store: Callable[[str], None]) -> None:
     make_store(database_url)
     for _ in range(2):
         database = EntityDatabase(database_url)
@@ -189,9 +186,7 @@ def make_store_of_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.dispose()
 
 
-def test_store_of_0004_finds_whole_names_in_any_order_and_who_is_inactive(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_migrated_store_of_0004_finds_names(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make_store_of_0004(database_url, monkeypatch)
     monkeypatch.setattr(search_index, "NAMES_AT_ONCE", 2)
     database = EntityDatabase(database_url)
@@ -206,9 +201,8 @@ def test_store_of_0004_finds_whole_names_in_any_order_and_who_is_inactive(
     assert told("Holding Wren Limited") == ("wren", [])
     assert told("Holding Wren Aktiengesellschaft") == (None, ["wren-gone"])
     assert told("Castle Rook S.A.") == (None, ["rook-gone"])
-    assert [each.name for each in SqlEntityGateway(database).find("Harbor Blue", "company").near] == [
-        "Blue Harbour S.à r.l."
-    ]
+    near = SqlEntityGateway(database).find("Harbor Blue", "company").near
+    assert [each.name for each in near] == ["Blue Harbour S.à r.l."]
     assert database.bring_in_names() == 0
     database.dispose()
 
@@ -257,9 +251,8 @@ def test_names_are_brought_in_by_parts_and_a_killed_process_loses_one_of_them(
         patched.setattr(search_index, "bring_in_part", killed)
         with pytest.raises(KeyboardInterrupt):
             opened(database_url)
-    assert caplog.messages == [
-        f"the database is brought to this version: {done} of 22 names can be searched" for done in (5, 10)
-    ]
+    told = "the database is brought to this version: {} of 22 names can be searched"
+    assert caplog.messages == [told.format(done) for done in (5, 10)]
     # Others that wait for the lock of SQLite find it free between two parts.
     assert slept == ([migrating.GAP_S] * 2 if database_url.startswith("sqlite") else [])
     with engine.connect() as connection:

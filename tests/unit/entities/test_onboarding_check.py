@@ -74,11 +74,7 @@ def test_company_holds_roles_but_subscribes_to_nothing() -> None:
         ("entity.create-person", {"name": "Ann \u202eeeL"}, "is no name: it holds the character U+202E at position 4"),
         ("cbu.ensure", {"name": "Ape\u200bx Fund"}, "is no name: it holds the character U+200B at position 3"),
         ("cbu.ensure", {"name": "\u3164"}, "is no name: it holds the character U+3164 at position 0"),
-        (
-            "entity.create-person",
-            {"name": "A" * 10_000},
-            "is no name: it has 10,000 characters, at most 300 are allowed",
-        ),
+        ("entity.create-person", {"name": "A" * 10_000}, "is no name: it has 10,000 characters, at most 300 are"),
     ],
 )
 def test_value_that_no_verb_takes_is_refused(verb: str, wrong: dict[str, str], told: str) -> None:
@@ -203,21 +199,15 @@ def test_verb_is_told_with_all_that_a_reader_needs() -> None:
                 "required": True,
             },
             "product": {
-                "description": "the product.",
-                "one_of": list(PRODUCTS),
-                "lookups": ["product"],
-                "required": True,
+                "description": "the product.", "one_of": list(PRODUCTS), "lookups": ["product"], "required": True,
             },
         },
         "returns": {
-            "id": "of a product",
-            "cbu_id": "text",
-            "cbu_name": "text",
-            "product": "text",
+            "id": "of a product", "cbu_id": "text", "cbu_name": "text", "product": "text",
             "created": "true or false",
         },
         "undo": "onboarding.undo",
-    }
+    }  # fmt: skip
     assert VERBS["cbu.assign-role"]["parameters"]["role"]["one_of"] == list(ROLES)
     assert VERBS["cbu.get"]["returns"]["roles"] == "list of objects"
     assert (VERBS["cbu.ensure"]["sets"], VERBS["cbu.get"]["sets"]) == ("@cbu", "@cbu")

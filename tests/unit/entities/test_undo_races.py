@@ -159,9 +159,7 @@ def test_fund_that_somebody_gets_back_is_there_whatever_is_undone(two: tuple[Onb
         assert isinstance(undone, UndoResult) == got.created == (got.id != fund.id)
 
 
-def test_call_and_its_undo_at_once_leave_nothing(
-    database: EntityDatabase, two: tuple[OnboardingVerbs, OnboardingVerbs]
-) -> None:
+def test_concurrent_undo_leaves_nothing(database: EntityDatabase, two: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
     one, other = two
     before = read_overview(database)
     for number in range(ROUNDS):
@@ -195,9 +193,7 @@ def test_same_role_is_removed_by_one_of_two(two: tuple[OnboardingVerbs, Onboardi
 
 @pytest.mark.parametrize("moment", ["after_flush", "before_commit"])
 @pytest.mark.parametrize("call", ["ensure", "undo"])
-def test_process_that_is_killed_in_a_transaction_leaves_nothing_half_made(
-    database_url: str, call: str, moment: str
-) -> None:
+def test_process_killed_in_a_transaction_leaves_no_part_of_it(database_url: str, call: str, moment: str) -> None:
     with process(KILLED, database_url, call, moment) as running:
         assert told(running) == "inside"
     database = EntityDatabase(database_url)

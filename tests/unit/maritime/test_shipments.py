@@ -68,9 +68,7 @@ def test_dates_and_status_fit_together(shipments: list[Shipment]) -> None:
     assert {each["status"] for each in shipments} == set(STATUSES)
 
 
-def test_transit_time_is_missing_for_some_shippers_and_carriers_wholly_and_for_single_shipments(
-    shipments: list[Shipment],
-) -> None:
+def test_transit_time_is_missing_for_some_parties_and_shipments(shipments: list[Shipment]) -> None:
     arrived = [each for each in shipments if each["status"] == "arrived"]
     told = [each for each in arrived if "transit_days" in each]
     silent = {each.name for each in (*SHIPPERS, *CARRIERS) if not each.reports}

@@ -115,9 +115,7 @@ async def test_state_folder_that_is_a_file_is_told_in_a_sentence(tmp_path: Path,
     assert not await local.stop()
 
 
-def test_state_folder_that_may_not_be_read_is_told_in_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_state_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> bool:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
@@ -158,9 +156,7 @@ async def test_file_of_another_process_is_not_believed(tmp_path: Path) -> None:
         assert await local.stop()
 
 
-def test_day_that_is_none_is_told_with_one_that_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_day_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["maritime", "load", "--today", "foo"])
     with pytest.raises(SystemExit):
         maritime_main()
