@@ -1,10 +1,12 @@
 """`@tool`: a typed Python function as a tool; and `declare_activity` for the tools of other workers."""
 
+import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import CodeType
 from typing import Any, TypeVar, overload
 
 from dagwright.core.model.argument_checks import SchemaOfTool
@@ -18,6 +20,8 @@ from dagwright.tools.parameters import Parameters, output_schema_of, parameters_
 NAME_LIMIT_BYTES = 200
 """The same as a node id; Temporal wedges a run on an activity type of over 1,000 bytes."""
 
+_VERSIONS_CACHED = 512
+"""Functions whose version is stored: a process has about 100 tools, and builds some of them again."""
 _ATTRIBUTE = "__dagwright_tool__"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -325,11 +329,38 @@ def _timeout_s(name: str, timeout: Duration) -> float:
     return seconds
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _CodeOf:
+    """A code object as a cache key, compared by identity: equal code may come from different source."""
+
+    code: CodeType
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _CodeOf) and self.code is other.code
+
+    def __hash__(self) -> int:
+        return id(self.code)
+
+
 def version_of(function: Callable[..., Any]) -> str:
     """Returns 12 hex digits that change when the source of a function does."""
+    inner = inspect.unwrap(function)
+    return _version_of(_CodeOf(inner.__code__)) if inspect.isfunction(inner) else _hash_of_code(function.__code__)
+
+
+@functools.lru_cache(maxsize=_VERSIONS_CACHED)
+def _version_of(key: _CodeOf) -> str:
+    """Read the source once for all functions that one `def` makes: tokenizing it takes most of declaring a tool."""
     try:
-        code = inspect.getsource(function).encode()
+        return _short_hash(inspect.getsource(key.code).encode())
     except (OSError, TypeError):
-        # Made by exec or in an interactive shell: no source, so the compiled code stands in for it.
-        code = function.__code__.co_code + repr(function.__code__.co_names).encode()
-    return hashlib.sha256(code).hexdigest()[:12]
+        return _hash_of_code(key.code)
+
+
+def _hash_of_code(code: CodeType) -> str:
+    # Made by exec or in an interactive shell: no source, so the compiled code stands in for it.
+    return _short_hash(code.co_code + repr(code.co_names).encode())
+
+
+def _short_hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]

@@ -1,12 +1,12 @@
 """The table of guards: every row names tests, and the tests that it names are there."""
 
-import ast
 import re
 
-from tests.architecture.source_files import ROOT, python_files, syntax_tree
+from tests.architecture.source_files import ROOT, python_files
 
 _TABLE = ROOT / "docs" / "guards.md"
 _ROW = re.compile(r"^\| ([SF]\d+) \|", re.MULTILINE)
+_FUNCTION = re.compile(r"^ *(?:async )?def (\w+)\(", re.MULTILINE)
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -17,8 +17,8 @@ def _rows() -> dict[str, list[tuple[str, str]]]:
 
 
 def _tests_of(file: str) -> set[str]:
-    found = ast.walk(syntax_tree(ROOT / file)) if (ROOT / file).exists() else ()
-    return {node.name for node in found if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)}
+    text = (ROOT / file).read_text(encoding="utf-8") if (ROOT / file).exists() else ""
+    return set(_FUNCTION.findall(text))
 
 
 def test_every_row_is_there() -> None:

@@ -203,7 +203,7 @@ def plans_of(made: tuple[Step, ...], **fields: Any) -> tuple[CompiledPlan, Compi
     return plain, plan_from_json(pydantic_core.from_json(pydantic_core.to_json(plan_to_json(contract(plain)))))
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(made=mixed_steps())
 def test_contracted_graph_is_acyclic_and_keeps_every_node_and_edge(made: tuple[Step, ...]) -> None:
     plain, plan = plans_of(made)
@@ -230,7 +230,7 @@ def test_contracted_graph_is_acyclic_and_keeps_every_node_and_edge(made: tuple[S
             assert all(place.get(needed, -1) < place[member] for needed in plan.nodes[member].dependencies)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(made=mixed_steps(), data=st.data(), slice_s=st.sampled_from([0.0, 10.0]), is_carried=st.booleans())
 def test_plan_with_regions_ends_as_without(
     made: tuple[Step, ...], data: st.DataObject, slice_s: float, is_carried: bool
@@ -251,7 +251,7 @@ def test_plan_with_regions_ends_as_without(
     assert len(told) == len(set(told)), "what a slice told runs again"
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(made=mixed_steps())
 def test_pure_nodes_wait_for_no_more_than_without_regions(made: tuple[Step, ...]) -> None:
     """When nothing ordinary can end any more, every node that hangs on no ordinary one has ended."""
@@ -273,7 +273,7 @@ def test_fail_fast_with_regions_ends_every_node(made: tuple[Step, ...]) -> None:
     assert statuses <= {"completed", "failed", "skipped", "blocked", "cancelled"}
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     made=mixed_steps(),
     data=st.data(),

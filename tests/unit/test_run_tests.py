@@ -59,8 +59,8 @@ def test_only_stages_of_one_process_retry(
     (tmp_path / "test_it.py").write_text("pytest.mark.server, pytest.mark.slow, pytest.mark.alone", encoding="utf-8")
     results: list[list[str]] = []
 
-    def fails_first(stage: Stage, arguments: list[str], ends_at: float) -> int:
-        results.append(arguments)
+    def fails_first(stage: Stage, tests: list[str], ends_at: float) -> int:
+        results.append(tests)
         stage.failed += ["test_it.py::test_it"] if len(results) == 1 else []
         return 1 if stage.failed else 0
 

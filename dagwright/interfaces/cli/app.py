@@ -3,6 +3,7 @@
 The composition root of the command line.
 """
 
+import functools
 import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -573,10 +574,18 @@ def run_command_line(arguments: Sequence[str]) -> int:
     wants_json = "--json" in arguments
     open_standard_streams()
     return guarded(
-        lambda: _answer(app(args=list(arguments) or ["--help"], prog_name="dagwright", standalone_mode=False)),
+        lambda: _answer(
+            click_command()(args=list(arguments) or ["--help"], prog_name="dagwright", standalone_mode=False)
+        ),
         Output(is_json=wants_json),
         settings=_settings,
     )
+
+
+@functools.cache
+def click_command() -> Any:
+    """Build the tree of commands and options, which takes 20 ms, once for all calls of a process."""
+    return typer.main.get_command(app)
 
 
 def _answer(code: Any) -> int:

@@ -251,21 +251,14 @@ def test_tools_can_be_taken_on_trust() -> None:
     assert run_command_line(["check", _write("plan.json", _UNKNOWN_TOOL), "--any-tool"]) == 0
 
 
-def test_package_is_the_same_program() -> None:
-    command = [sys.executable, "-m", "dagwright", "check", _write("small.json", _VALID)]
+@pytest.mark.waits
+def test_package_is_the_same_program_and_its_check_imports_no_temporal() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "dagwright", "check", _write("small.json", _VALID)]
     ended = subprocess.run(command, env={"PYTHONPATH": _ROOT, "PATH": ""}, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout.splitlines()[0], ended.stderr) == (0, "small.json: valid", "")
-
-
-def test_check_imports_no_temporal(tmp_path: Path) -> None:
-    program = (
-        "import sys\nfrom dagwright.interfaces.cli.app import run_command_line\n"
-        "code = run_command_line(['check', 'small.json'])\nsys.exit(code or 'temporalio' in sys.modules)"
-    )
-    _write("small.json", _VALID)
-    environment = {"PYTHONPATH": _ROOT, "PATH": ""}
-    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+    assert (ended.returncode, ended.stdout.splitlines()[0]) == (0, "small.json: valid")
+    modules = [line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")]
+    assert len(modules) == len(ended.stderr.splitlines())
+    assert ("dagwright.interfaces.cli" in modules, "temporalio" in modules) == (True, False)
 
 
 def test_input_that_the_plan_does_not_have_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

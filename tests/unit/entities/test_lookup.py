@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dagwright.entities import lookup, name_search
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.entities.lookup import CANDIDATE_LIMIT, Findings, find_parties
@@ -263,8 +264,14 @@ def test_whole_name_binds_among_many_longer_ones(database: EntityDatabase, tmp_p
     assert [found.name for found in findings.hits] == ["John Smith"]
 
 
-def test_legal_form_binds_only_among_names_that_were_all_read(database: EntityDatabase, tmp_path: Path) -> None:
-    read, unread = ["Kite SARL,company,LU", *_of_one_name(NAMES_TOLD - 2)], _of_one_name(NAMES_TOLD - 1)
+def test_legal_form_binds_only_among_names_that_were_all_read(
+    database: EntityDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 20
+    assert most < NAMES_TOLD
+    for module in (lookup, name_search):
+        monkeypatch.setattr(module, "NAMES_TOLD", most)
+    read, unread = ["Kite SARL,company,LU", *_of_one_name(most - 2)], _of_one_name(most - 1)
     for rows, is_bound in ((read, True), (unread, False)):
         search = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction")
         assert (search("Kite S.à r.l.", "company").bound is not None) == is_bound

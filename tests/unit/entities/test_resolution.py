@@ -1,6 +1,7 @@
 """Finding the one party that a lookup means: what is asked, one thing after the other, and what the answers come to."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,9 @@ def gateway(loaded: EntityDatabase) -> SqlEntityGateway:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[EntityDatabase]:
+def own(tmp_path: Path, empty_store: Path) -> Iterator[EntityDatabase]:
     """A database of one test."""
+    shutil.copyfile(empty_store, tmp_path / "parties.db")
     database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
     yield database
     database.dispose()

@@ -14,7 +14,7 @@ from dagwright.interfaces.http import Desk, create_app, open_desk
 from dagwright.interfaces.http.examples import PUBLISHED
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
-from dagwright.toolset.toolset import load_toolset
+from dagwright.toolset.toolset import Toolset, load_toolset
 from tests.support.templates import load_templates
 
 _SERVICES = ("service_client", "workflow_service", "operator_service")
@@ -68,11 +68,16 @@ class Away:
 Apart = tuple[httpx.AsyncClient, Away, Desk]
 
 
+@pytest.fixture(scope="session")
+def toolset(tmp_path_factory: pytest.TempPathFactory) -> Toolset:
+    """Tools that no test calls: building them takes 30 ms of CPU time."""
+    return load_toolset(Settings(state_dir=tmp_path_factory.mktemp("tools"), model="small"), ())
+
+
 @pytest.fixture
-async def away(tmp_path: Path) -> AsyncIterator[Apart]:
+async def away(tmp_path: Path, toolset: Toolset) -> AsyncIterator[Apart]:
     client = Away()
     settings = Settings(state_dir=tmp_path, model="small")
-    toolset = load_toolset(settings, ())
     connection = Connection(cast(Any, client), Server("nowhere", "default"), frozenset())
     plans = tmp_path / "plans"
     plans.mkdir()

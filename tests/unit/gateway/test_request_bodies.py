@@ -184,6 +184,7 @@ async def test_unknown_fields_are_reported_up_to_a_limit(away: Apart) -> None:
     )
 
 
+@pytest.mark.waits
 async def test_large_bodies_of_a_key_are_parsed_one_at_a_time_in_a_thread(
     away: Apart, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from opensearchpy import AsyncOpenSearch
 
+from dagwright.maritime import loading
 from dagwright.maritime.indices import SHIPMENT_FIELDS, STATUSES, Indices
 from dagwright.maritime.loading import load
 from dagwright.maritime.names import CARRIERS, PORTS, SHIPPERS, name_documents
@@ -160,7 +161,7 @@ class TakesAll:
     create = delete = put_settings = put_mapping = refresh = _nothing
 
 
-async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load() -> None:
+async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load(monkeypatch: pytest.MonkeyPatch) -> None:
     server = TakesAll()
 
     async def make(documents: int) -> None:
@@ -170,7 +171,8 @@ async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load() 
     async def send(documents: int) -> None:
         await load(cast("AsyncOpenSearch", server), Indices("x"), DataSet(TODAY, documents))
 
-    few, many = 6_000, 12_000
+    monkeypatch.setattr(loading, "_PORTION", 300)
+    few, many = 900, 1_800
     # The first time tables are made that stay.
     await send(few)
     made = [await peak_bytes(partial(make, number)) for number in (few, many)]

@@ -12,6 +12,7 @@ from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import HINTS_AT_ONCE, Feedback
 from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler import run_state
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.node_commands import AppendNodes, CancelNode, RetryNode, SetResult
@@ -289,15 +290,19 @@ def test_only_so_many_answers_to_unknown_requests_of_a_moment_are_told_a_name_th
     assert scheduler.answer(garbage, 2.0) == alike
 
 
-def test_acts_that_make_records_anew_are_refused_for_good_in_a_plan_too_large_for_them() -> None:
-    scheduler = begun(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(150_001)]))
+def test_acts_that_make_records_anew_are_refused_for_good_in_a_plan_too_large_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run_state.MAX_WORK // run_state.WORK_OF_REMAKING == 150_000
+    monkeypatch.setattr(run_state, "MAX_WORK", 1_500 * run_state.WORK_OF_REMAKING)
+    scheduler = begun(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(1_501)]))
     started(scheduler)
     scheduler.fail("n0", broken(), at=1.0)
-    extension = Extension(150_001, (CompiledNode("x", tool="any"),))
+    extension = Extension(1_501, (CompiledNode("x", tool="any"),))
     acts: tuple[Act, ...] = (RetryNode("n0"), RetryNode("n0", {"a": 1}), SetResult("n0", 1), AppendNodes(extension))
     assert {act.refusal_of(scheduler, at=2.0) for act in acts} == {
-        "the run has 150,001 nodes and 0 edges; nodes are tried again, given a result or added where both are "
-        "150,000 at most"
+        "the run has 1,501 nodes and 0 edges; nodes are tried again, given a result or added where both are "
+        "1,500 at most"
     }
     assert CancelNode("n7").refusal_of(scheduler, at=2.0) is None
 

@@ -322,23 +322,31 @@ def test_query_that_many_items_ask_is_answered_once() -> None:
     assert MAX_WORK - scheduler._budget.left == 20_010 + 200 * 21
 
 
+@pytest.fixture
+def _small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One moment has a tenth of the work that it may have."""
+    monkeypatch.setattr(WorkBudget.__init__, "__defaults__", (MAX_WORK // 10,))
+
+
 def different_questions(count: int, **fields: Any) -> Scheduler:
     nodes = [node(f"n{number}", arguments={"x": f"{{{{a.result[?@.n > {number}]}}}}"}) for number in range(count)]
     scheduler = started_run(node("a"), *nodes, **fields)
-    scheduler.complete("a", ROWS * 10, at=1.0)
+    scheduler.complete("a", ROWS, at=1.0)
     return scheduler
 
 
+@pytest.mark.usefixtures("_small_budget")
 def test_node_fails_whose_query_is_one_too_many_for_a_moment() -> None:
     scheduler = different_questions(8)
     assert [task.id for task in started(scheduler, at=1.0)] == [f"n{number}" for number in range(7)]
     assert states(scheduler)["n7"] == "failed"
     record = record_of(scheduler, "n7")
     assert record.error is not None
-    start = "the query '$[?@.n > 7]' on a.result: it reads too much: about 200,010 units of work"
+    start = "the query '$[?@.n > 7]' on a.result: it reads too much: about 20,010 units of work"
     assert (record.error.code, record.error.message[: len(start)]) == ("too_large", start)
 
 
+@pytest.mark.usefixtures("_small_budget")
 def test_output_whose_query_costs_too_much_is_null_with_an_error() -> None:
     output = {f"x{number}": f"{{{{a.result[?@.n > {number}]}}}}" for number in range(8)}
     scheduler = different_questions(0, output=output)

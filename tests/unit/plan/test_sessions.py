@@ -253,11 +253,11 @@ def test_text_that_is_cut_fits_and_keeps_both_ends(text: str, most: int) -> None
         assert CUT in found
 
 
-@pytest.mark.parametrize("sign", ["ä", "\x01", '"', "日"])
-def test_thousand_turns_stay_small_and_are_counted(sign: str) -> None:
+@pytest.mark.parametrize("sign", ["\x01", "日"])
+def test_hundreds_of_turns_stay_small_and_are_counted(sign: str) -> None:
     session = Session("s")
     words = "ä" * 200
-    for number in range(1_000):
+    for number in range(300):
         session.begin_turn(TurnStart(f"run-{number}", {}, words), at=number)
         end = TurnEnd(
             "completed",
@@ -272,9 +272,9 @@ def test_thousand_turns_stay_small_and_are_counted(sign: str) -> None:
         assert len(json.dumps(session.to_json(), ensure_ascii=False).encode()) < 50_000
     newest = session.turns[-1]
     assert [turn.response is not None for turn in session.turns[-3:]] == [True, True, True]
-    assert (newest.number, newest.run, session.turns_left_out + len(session.turns)) == (1_000, "run-999", 1_000)
-    assert "n999" in session.names
-    assert session.bindings[-1]["search_text"].startswith("999 ")
+    assert (newest.number, newest.run, session.turns_left_out + len(session.turns)) == (300, "run-299", 300)
+    assert "n299" in session.names
+    assert session.bindings[-1]["search_text"].startswith("299 ")
 
 
 _TEXT = st.text(max_size=300)

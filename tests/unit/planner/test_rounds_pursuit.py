@@ -479,7 +479,7 @@ def _much(number: int, words: str) -> dict[str, Any]:
     return sub_goal(number, "pick", f"{number} {words * 600}", name=f"{number} {words * 150}")
 
 
-@pytest.mark.parametrize("words", ["x", "\U0001f6a2", "\x01", '"'])
+@pytest.mark.parametrize("words", ["\U0001f6a2", "\x01"])
 def test_call_of_the_planner_and_the_document_have_a_bound_whatever_the_sub_goals_are(words: str) -> None:
     rounds = [
         goes_on(*(_much(10 * place + one, words) for one in range(1, 11)), reasoning=words * 4_000)

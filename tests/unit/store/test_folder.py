@@ -148,10 +148,11 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.waits
 async def test_processes_that_write_the_same_at_once_agree(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _WRITER, str(tmp_path)]
-    writers = [await asyncio.create_subprocess_exec(*command) for _ in range(3)]
-    assert [await writer.wait() for writer in writers] == [0, 0, 0]
+    writers = [await asyncio.create_subprocess_exec(*command) for _ in range(2)]
+    assert [await writer.wait() for writer in writers] == [0, 0]
     store = FolderStore(tmp_path)
     contents = [bytes([number]) * 50_000 for number in range(40)]
     assert [await store.get(ref_of(content)) for content in contents] == contents

@@ -150,6 +150,7 @@ async def started(*arguments: str) -> asyncio.subprocess.Process:
     )
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize(("asked", "code"), [(True, 0), (False, 1)])
 async def test_the_program_serves_a_file_and_says_at_its_end_what_was_left(
     asked: bool, code: int, tmp_path: Path
@@ -165,6 +166,7 @@ async def test_the_program_serves_a_file_and_says_at_its_end_what_was_left(
     assert ("answers that nobody asked for" in told.decode()) is not asked
 
 
+@pytest.mark.waits
 async def test_the_program_refuses_what_is_no_script(tmp_path: Path) -> None:
     process = await started(str(tmp_path / "none.yaml"))
     out, told = await process.communicate()
