@@ -27,8 +27,17 @@ _IMPURE = {"asyncio", "logging", "os", "pathlib", "random", "secrets", "socket",
 _DOCSTRING_FIRST = re.compile(r'(#.*\n|\s)*r?"""\S')
 _MACHINE_PATHS = tuple("/" + name + "/" for name in ("root", "work", "home", "opt"))
 _TEST_KINDS = {
-    "architecture", "chaos", "conformance", "e2e", "fuzz", "property", "replay", "support", "unit", "workflow",
-}  # fmt: skip
+    "architecture",
+    "chaos",
+    "conformance",
+    "e2e",
+    "fuzz",
+    "property",
+    "replay",
+    "support",
+    "unit",
+    "workflow",
+}
 
 
 def _outside(path: Path) -> set[str]:

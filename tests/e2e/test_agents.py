@@ -14,12 +14,15 @@ pytestmark = pytest.mark.server
 _CARDS = {
     "agents": {
         "adder": {
-            "description": "Adds numbers", "objective_template": "Add {numbers}", "type": "llm",
-            "prompt": "You add.", "tools": ["calculator"],
+            "description": "Adds numbers",
+            "objective_template": "Add {numbers}",
+            "type": "llm",
+            "prompt": "You add.",
+            "tools": ["calculator"],
         },
         "writer": {"description": "Writes", "objective_template": "Write {it}", "type": "llm", "prompt": "You write."},
     }
-}  # fmt: skip
+}
 _PLAN = {
     "nodes": [
         {"id": "add", "agent": "adder", "objective": "Add 6 and 7."},

@@ -33,9 +33,17 @@ async def test_commands_that_look_tell_the_same_run(command_line: CommandLine, w
     assert status.document == ran.document
     mine = next(run for run in listed.document if run["workflow_id"] == "looked-at")
     assert list(mine) == [
-        "workflow_id", "status", "title", "started_at", "ended_at", "nodes_done", "nodes_total", "session",
-        "error", "tags",
-    ]  # fmt: skip
+        "workflow_id",
+        "status",
+        "title",
+        "started_at",
+        "ended_at",
+        "nodes_done",
+        "nodes_total",
+        "session",
+        "error",
+        "tags",
+    ]
     fields = ("status", "title", "nodes_done", "nodes_total")
     assert [mine[name] for name in fields] == ["completed_with_failures", "Looked at", 3, 3]
     assert shown.stdout.endswith('{\n  "c": 3\n}\n')

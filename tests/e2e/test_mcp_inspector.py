@@ -43,7 +43,15 @@ async def _inspected(commands: CommandLine, *arguments: str, entry: dict[str, An
     process = await asyncio.create_subprocess_exec(
         *_inspector(),
         *(
-            "--cli", "--config", str(config), "--server", "dagwright", "--quiet", "--format", "json", *patience,
+            "--cli",
+            "--config",
+            str(config),
+            "--server",
+            "dagwright",
+            "--quiet",
+            "--format",
+            "json",
+            *patience,
             *arguments,
         ),
         cwd=commands.folder,
@@ -51,7 +59,7 @@ async def _inspected(commands: CommandLine, *arguments: str, entry: dict[str, An
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=PIPE,
-    )  # fmt: skip
+    )
     stdout, stderr = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
     assert process.returncode is not None
     return Ended(process.returncode, stdout.decode(), stderr.decode())

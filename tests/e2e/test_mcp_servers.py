@@ -71,8 +71,15 @@ def test_effects_are_those_of_the_annotations(servers: ServersOfTools) -> None:
         **{
             f"filesystem.{name}": Effects.READ
             for name in (
-                "read_file", "read_text_file", "read_media_file", "read_multiple_files", "list_directory",
-                "list_directory_with_sizes", "directory_tree", "search_files", "get_file_info",
+                "read_file",
+                "read_text_file",
+                "read_media_file",
+                "read_multiple_files",
+                "list_directory",
+                "list_directory_with_sizes",
+                "directory_tree",
+                "search_files",
+                "get_file_info",
                 "list_allowed_directories",
             )
         },
@@ -80,7 +87,7 @@ def test_effects_are_those_of_the_annotations(servers: ServersOfTools) -> None:
         "filesystem.create_directory": Effects.IDEMPOTENT,
         "filesystem.edit_file": Effects.WRITE,
         "filesystem.move_file": Effects.WRITE,
-    }  # fmt: skip
+    }
     assert effects["time.get_current_time"] is Effects.READ
 
 

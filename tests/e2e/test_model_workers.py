@@ -40,8 +40,14 @@ def data_of(server: ModelServer, place: int = 0) -> str:
 
 def reading(intent_type: str = "search", **fields: Any) -> Any:
     empty: dict[str, Any] = {
-        "names": [], "conditions": [], "metrics": [], "group_by": [], "top": None, "period": None, "fields": [],
-    }  # fmt: skip
+        "names": [],
+        "conditions": [],
+        "metrics": [],
+        "group_by": [],
+        "top": None,
+        "period": None,
+        "fields": [],
+    }
     return json_text({"intent_type": intent_type, **empty, **fields})
 
 

@@ -57,9 +57,13 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     again = await command_line("feedback", "asks", "check", "--approve", "--json")
 
     assert {name: request[name] for name in ("id", "node", "type", "prompt", "options", "assignee")} == {
-        "id": "check", "node": "check", "type": "APPROVAL", "prompt": "Total 5. Publish?", "options": None,
+        "id": "check",
+        "node": "check",
+        "type": "APPROVAL",
+        "prompt": "Total 5. Publish?",
+        "options": None,
         "assignee": "ann",
-    }  # fmt: skip
+    }
     assert (status.document["status"], status.document["waiting_for"]) == ("waiting", [request])
     assert "check waits for ann: Total 5. Publish? (until " in waiting.stdout
     assert "  dagwright feedback asks check --approve  (or --reject)\n" in waiting.stdout
@@ -203,13 +207,16 @@ async def test_guidance_takes_nodes_from_a_file(command_line: CommandLine, write
 
     assert wrong.code == 2
     assert [(error["code"], error["pointer"]) for error in wrong.document["errors"]] == [
-        ("unknown_tool", "/nodes/1/tool"), ("unknown_dependency", "/nodes/0/depends_on/0")
-    ]  # fmt: skip
+        ("unknown_tool", "/nodes/1/tool"),
+        ("unknown_dependency", "/nodes/0/depends_on/0"),
+    ]
     assert (beside.code, beside.stderr) == (2, "--approve and --nodes do not go together: one answer is of one kind\n")
     assert (given.code, given.stdout) == (0, "'hint' is answered\n")
     assert end.code == 0
     nodes = (await command_line("result", "guided", "--json")).document["nodes"]
     assert {name: node["result"] for name, node in nodes.items()} == {
-        "sum": 5, "hint": {"text": "ten times", "nodes": ["more"]}, "more": 50,
-    }  # fmt: skip
+        "sum": 5,
+        "hint": {"text": "ten times", "nodes": ["more"]},
+        "more": 50,
+    }
     assert nodes["more"]["lineage"]["by_hand"][0]["request"] == "hint"

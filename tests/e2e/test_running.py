@@ -34,8 +34,17 @@ async def test_json_is_exactly_the_document(command_line: CommandLine, write_pla
     assert (end.code, end.stderr) == (0, "")
     document = end.document
     assert list(document) == [
-        "workflow_id", "run_id", "status", "title", "output", "error", "nodes", "waiting_for", "usage", "notes",
-    ]  # fmt: skip
+        "workflow_id",
+        "run_id",
+        "status",
+        "title",
+        "output",
+        "error",
+        "nodes",
+        "waiting_for",
+        "usage",
+        "notes",
+    ]
     assert (document["status"], document["title"], document["output"]) == ("completed", "Twice", {"b": 42})
     assert {name: node["result"] for name, node in document["nodes"].items()} == {"a": 21, "b": 42}
 
@@ -51,8 +60,12 @@ async def test_without_a_terminal_every_change_of_state_is_a_line(command_line: 
     assert end.code == 1
     ends = re.findall(r"^\d\d:\d\d:\d\d  (completed|failed|blocked) +(\S+)", end.stdout, re.MULTILINE)
     assert sorted(ends) == [
-        ("blocked", "after"), ("completed", "fan"), ("completed", "fan[0]"), ("completed", "fan[1]"), ("failed", "bad"),
-    ]  # fmt: skip
+        ("blocked", "after"),
+        ("completed", "fan"),
+        ("completed", "fan[0]"),
+        ("completed", "fan[1]"),
+        ("failed", "bad"),
+    ]
     assert "lines: completed with failures in " in end.stdout
     assert "failed: bad: '1 / 0' divides by zero\nblocked by failures: after\n" in end.stdout
     assert "\x1b" not in end.stdout

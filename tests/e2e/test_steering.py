@@ -59,8 +59,9 @@ async def test_run_is_mended_while_it_goes_on(command_line: CommandLine, write_p
     late = await command_line("retry", "mended", "--node", "long", "--json")
 
     assert (wrong.code, wrong.document) == (
-        2, {"workflow_id": "mended", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"},
-    )  # fmt: skip
+        2,
+        {"workflow_id": "mended", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"},
+    )
     assert (running.code, running.document["message"]) == (2, "'long' is running; cancel it first")
     assert (no_json.code, no_json.document["status"]) == (2, "bad_usage")
     assert (retried.code, retried.stdout) == (0, "mended: 'sum' is tried again with these arguments, as a new node\n")
@@ -196,5 +197,6 @@ async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLi
     assert (second.code, second.stderr) == (2, "the run is being stopped already\n")
     assert (watched.code, watched.document["status"]) == (3, "cancelled")
     assert [note["message"] for note in watched.document["notes"]] == [
-        "no deadline set by ann", "cancelled by ann: enough",
-    ]  # fmt: skip
+        "no deadline set by ann",
+        "cancelled by ann: enough",
+    ]

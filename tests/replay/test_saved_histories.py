@@ -117,8 +117,10 @@ def test_replanned_history_was_planned_again_for_a_failure_and_for_what_an_answe
         "planning again (2 of 3): missing in the answer: the fourth",
     ]
     assert {name: node["status"] for name, node in document["nodes"].items() if node["status"] != "completed"} == {
-        "a": "superseded", "c": "superseded", "answer": "superseded",
-    }  # fmt: skip
+        "a": "superseded",
+        "c": "superseded",
+        "answer": "superseded",
+    }
     assert document["output"] == "It is 4."
 
 
@@ -150,10 +152,16 @@ def test_budget_history_is_asked_by_runs_below_runs_below_and_was_given_more_twi
 @pytest.mark.parametrize(
     "name",
     [
-        "step_renamed", "tool_changed", "steps_swapped", "step_added", "step_dropped", "order_changed",
-        "timer_dropped", "early_nodes_forgotten",
+        "step_renamed",
+        "tool_changed",
+        "steps_swapped",
+        "step_added",
+        "step_dropped",
+        "order_changed",
+        "timer_dropped",
+        "early_nodes_forgotten",
     ],
-)  # fmt: skip
+)
 async def test_history_of_another_order_of_commands_does_not_replay(name: str) -> None:
     failure, _ = await replay(load_history(HISTORIES / "bad" / f"{name}.json"))
     assert isinstance(failure, NondeterminismError)

@@ -84,8 +84,13 @@ def understood(intent_type: str, names: Mapping[str, tuple[str, str]] | None = N
     """Return what the model of metadata_lookup says; `names` are text -> (kind, field)."""
     listed = [{"text": text, "kind": kind, "field": field} for text, (kind, field) in (names or {}).items()]
     nothing: dict[str, Any] = {
-        "conditions": [], "metrics": [], "group_by": [], "top": None, "period": None, "fields": [],
-    }  # fmt: skip
+        "conditions": [],
+        "metrics": [],
+        "group_by": [],
+        "top": None,
+        "period": None,
+        "fields": [],
+    }
     return {"intent_type": intent_type, "names": listed, **nothing, **more}
 
 

@@ -32,9 +32,15 @@ class Workers:
 
     def registry(self) -> ToolRegistry:
         return ToolRegistry.of(
-            self._pick(), self._add_up(), self._compare(), self._clarify(), self._part(), self._hold(), self._ask(),
+            self._pick(),
+            self._add_up(),
+            self._compare(),
+            self._clarify(),
+            self._part(),
+            self._hold(),
+            self._ask(),
             self._table(),
-        )  # fmt: skip
+        )
 
     def _pick(self) -> Any:
         @worker_tool(outputs=["numbers"], goal_type="support", preconditions=["the question names a carrier"])

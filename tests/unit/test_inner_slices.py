@@ -32,8 +32,5 @@ def test_nodes_outside_that_have_completed_and_are_not_read_are_not_told() -> No
         scheduler.complete(task.id, task.number, at=2.0)
     assert task is not None
     given = pydantic_core.from_json(encode_inner_slice(scheduler, task))
-    assert given == {
-        "inner": "sha256-0",
-        "before": None,
-        "outside": {"ended": [["r7", "completed", 7, 1.0, 2.0]], "inputs": {}},
-    }
+    outside = {"ended": [["r7", "completed", 7, 1.0, 2.0]], "inputs": {}}
+    assert given == {"inner": "sha256-0", "before": None, "outside": outside}

@@ -121,8 +121,9 @@ async def test_approval_for_a_whole_sub_plan_holds_in_it_and_not_above(runs: Run
     await answer(handle, "above", {"approved": True})
     document = await document_of(handle)
     assert {name: node["status"] for name, node in document["nodes"].items()} == {
-        "below": "completed", "above": "completed"
-    }  # fmt: skip
+        "below": "completed",
+        "above": "completed",
+    }
 
 
 async def _has_policy(handle: Handle) -> bool:

@@ -36,11 +36,9 @@ def view_of(
 
 
 def start_ready(scheduler: Scheduler) -> None:
-    """Starts every task that may start."""
     while scheduler.next_task(START) is not None:
         pass
 
 
 def node(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
-    """Returns a node of a tool that nobody has."""
     return {"id": node_id, "tool": "t", "depends_on": list(depends_on), **fields}

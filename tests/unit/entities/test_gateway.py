@@ -117,10 +117,8 @@ def test_party_is_got_as_it_is_now(database: EntityDatabase, gateway: EntityGate
         ("lending", "product", [("SECURITIES_LENDING", "Securities lending", "has all these words")]),
         ("collat man", "product", [("COLLATERAL_MANAGEMENT", "Collateral management", "words begin like this")]),
         ("compliance officer", "role", [("COMPLIANCE_OFFICER", "Compliance officer", "exact name")]),
-        ("officer, compliance", "role", [
-            ("COMPLIANCE_OFFICER", "Compliance officer", "has just these words")]),
-        ("MLRO", "role", [
-            ("MONEY_LAUNDERING_REPORTING_OFFICER", "Money laundering reporting officer", "other name")]),
+        ("officer, compliance", "role", [("COMPLIANCE_OFFICER", "Compliance officer", "has just these words")]),
+        ("MLRO", "role", [("MONEY_LAUNDERING_REPORTING_OFFICER", "Money laundering reporting officer", "other name")]),
         ("authorized signatory", "role", [("AUTHORISED_SIGNATORY", "Authorised signatory", "other name")]),
         ("director", "role", [("DIRECTOR", "Director", "exact name")]),
         ("depositary", "role", [("DEPOSITARY", "Depositary", "exact name")]),
@@ -128,7 +126,7 @@ def test_party_is_got_as_it_is_now(database: EntityDatabase, gateway: EntityGate
         ("custody", "entity", []),
         ("director", "product", []),
     ],
-)  # fmt: skip
+)
 def test_term_is_found(
     gateway: EntityGateway, search_text: str, entity_type: str, hits: list[tuple[str, str, str]]
 ) -> None:

@@ -44,29 +44,42 @@ def hits(database: EntityDatabase, search_text: str, *, entity_type: str) -> lis
         ("Apex Fund", "cbu", [("Apex Fund", "KY", "exact name")]),
         ("zoe muller", "person", [("Zoë Müller", "DE", "exact name")]),
         ("Soren Angstrom", "person", [("Søren Ångström", "DK", "exact name")]),
-        ("Meridian Fund Services SARL", "company", [
-            ("Meridian Fund Services S.à r.l.", "LU", "the name, legal form aside")]),
-        ("MFS Luxembourg", "company", [
-            ("Meridian Fund Services S.à r.l.", "LU", "the name, legal form aside (a former name)")]),
+        (
+            "Meridian Fund Services SARL",
+            "company",
+            [("Meridian Fund Services S.à r.l.", "LU", "the name, legal form aside")],
+        ),
+        (
+            "MFS Luxembourg",
+            "company",
+            [("Meridian Fund Services S.à r.l.", "LU", "the name, legal form aside (a former name)")],
+        ),
         ("Tanaka", "person", [("Aiko Tanaka", "JP", "has all these words")]),
         ("Weber, Jean-Luc", "person", [("Jean-Luc Weber", "LU", "has just these words")]),
-        ("North Light Infra", "fund", [
-            ("Northern Lights Infrastructure I", "IE", "words begin like this")]),
+        ("North Light Infra", "fund", [("Northern Lights Infrastructure I", "IE", "words begin like this")]),
         ("Sarah Chenn", "person", []),
-        ("Maria Garcia", "person", [
-            ("María Garcia", "LU", "exact name"),
-            ("Maria García", "ES", "exact name")]),
-        ("John", "person", [
-            ("John Smith", "GB", "has all these words"),
-            ("John Smithson", "GB", "has all these words"),
-            ("John Smythe", "IE", "has all these words")]),
-        ("Meridian", "fund", [
-            ("Meridian Global Bond", "LU", "has all these words"),
-            ("Meridian Global Equity", "LU", "has all these words")]),
+        ("Maria Garcia", "person", [("María Garcia", "LU", "exact name"), ("Maria García", "ES", "exact name")]),
+        (
+            "John",
+            "person",
+            [
+                ("John Smith", "GB", "has all these words"),
+                ("John Smithson", "GB", "has all these words"),
+                ("John Smythe", "IE", "has all these words"),
+            ],
+        ),
+        (
+            "Meridian",
+            "fund",
+            [
+                ("Meridian Global Bond", "LU", "has all these words"),
+                ("Meridian Global Equity", "LU", "has all these words"),
+            ],
+        ),
         ("Thomas Reuter", "person", []),
         ("Nobody Known", "entity", []),
     ],
-)  # fmt: skip
+)
 def test_search_finds(
     loaded: EntityDatabase, search_text: str, entity_type: str, found: list[tuple[str, str | None, str]]
 ) -> None:
@@ -280,8 +293,28 @@ def test_legal_form_binds_only_among_names_that_were_all_read(
 def _of_one_name(count: int) -> list[str]:
     """Returns rows of companies that are called Kite, each of another legal form or jurisdiction."""
     forms = ("GmbH", "AG", "Ltd", "plc", "SA", "Inc", "BV", "NV", "Oy", "AB")
-    countries = ("LU", "IE", "GB", "DE", "FR", "US", "CH", "NL", "ES", "IT", "AT", "BE", "SE", "FI", "DK", "NO", "PT",
-                 "PL", "CZ", "HU")  # fmt: skip
+    countries = (
+        "LU",
+        "IE",
+        "GB",
+        "DE",
+        "FR",
+        "US",
+        "CH",
+        "NL",
+        "ES",
+        "IT",
+        "AT",
+        "BE",
+        "SE",
+        "FI",
+        "DK",
+        "NO",
+        "PT",
+        "PL",
+        "CZ",
+        "HU",
+    )
     return [f"Kite {form},company,{country}" for form in forms for country in countries][:count]
 
 
@@ -317,7 +350,7 @@ def test_candidates_are_limited(database: EntityDatabase, tmp_path: Path) -> Non
         ("Rook & Sons", "rook & sons", ("rook", "&", "sons"), ("rook", "&", "sons")),
         ("Zero\u200bWidth\u00a0Gap", "zerowidth gap", ("zerowidth", "gap"), ("zerowidth", "gap")),
     ],
-)  # fmt: skip
+)
 def test_name_is_taken_apart(text: str, key: str, words: tuple[str, ...], core: tuple[str, ...]) -> None:
     assert (name_key(text), words_of(key), core_words(key)) == (key, words, core)
 

@@ -199,15 +199,21 @@ def test_verb_is_told_with_all_that_a_reader_needs() -> None:
                 "required": True,
             },
             "product": {
-                "description": "the product.", "one_of": list(PRODUCTS), "lookups": ["product"], "required": True,
+                "description": "the product.",
+                "one_of": list(PRODUCTS),
+                "lookups": ["product"],
+                "required": True,
             },
         },
         "returns": {
-            "id": "of a product", "cbu_id": "text", "cbu_name": "text", "product": "text",
+            "id": "of a product",
+            "cbu_id": "text",
+            "cbu_name": "text",
+            "product": "text",
             "created": "true or false",
         },
         "undo": "onboarding.undo",
-    }  # fmt: skip
+    }
     assert VERBS["cbu.assign-role"]["parameters"]["role"]["one_of"] == list(ROLES)
     assert VERBS["cbu.get"]["returns"]["roles"] == "list of objects"
     assert (VERBS["cbu.ensure"]["sets"], VERBS["cbu.get"]["sets"]) == ("@cbu", "@cbu")

@@ -131,8 +131,11 @@ def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
             ["60 %", "70 %"],
         ),
         *(
-            ({"terms": {"field": "status", **words}}, {"buckets": [group(300, 1.0, key="a"), group(200, 2.0, key="b")]},
-             ["30 %", "20 %"])
+            (
+                {"terms": {"field": "status", **words}},
+                {"buckets": [group(300, 1.0, key="a"), group(200, 2.0, key="b")]},
+                ["30 %", "20 %"],
+            )
             for words in ({"include": ["a", "b"]}, {"exclude": ["c"]}, {"min_doc_count": 100})
         ),
         # Of a field with several values: a document is in several groups.
@@ -142,7 +145,7 @@ def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
             ["80 %", "70 %"],
         ),
     ],
-)  # fmt: skip
+)
 def test_overlapping_groups_have_no_total(kind: dict[str, Any], found: dict[str, Any], shares: list[str]) -> None:
     result = EsResults(total=1_000, aggregations={"of": found}, query={"aggs": {"of": {**kind, **VOLUME}}})
     rows = told(tables_of([result], [""]), "of")
@@ -228,8 +231,10 @@ def test_figures_of_dates_are_dates_and_nothing_is_reckoned_with_them() -> None:
     ]
     assert told(found, "All that matches") == [{"figure": "documents", "value": "3"}]
     assert [(row["by"], row["latest"]) for row in told(found, "by")[:3]] == [
-        ("A", "2026-11-22"), ("B", "2026-10-01"), ("C", "no value"),
-    ]  # fmt: skip
+        ("A", "2026-11-22"),
+        ("B", "2026-10-01"),
+        ("C", "no value"),
+    ]
     assert [name for name in told(found, "by")[0] if "latest" in name] == ["latest"]
     assert "| latest | 2026-11-22 |" in found[0].markdown()
 

@@ -193,9 +193,14 @@ def test_lineage_and_why_tell_the_arguments_that_were_given_with_an_approval() -
     assert scheduler.meant_by("p") == 0
     closed = scheduler.requests.closed
     assert closed["p[0]"].to_json() == {
-        "how": "answered", "what": "approved", "by": "ann", "at": "1970-01-01T00:00:02.000Z", "through": "signal",
-        "note": None, "arguments": given,
-    }  # fmt: skip
+        "how": "answered",
+        "what": "approved",
+        "by": "ann",
+        "at": "1970-01-01T00:00:02.000Z",
+        "through": "signal",
+        "note": None,
+        "arguments": given,
+    }
     assert closed["p[1]"].to_json()["arguments"] == f'{{"to":"{"x" * 4_089}…'
     for task in started(scheduler):
         scheduler.complete(task.id, 1, at=3.0)

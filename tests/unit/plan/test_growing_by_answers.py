@@ -55,11 +55,16 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     assert scheduler.answer(_answer(), 1.0) is None
     result = {"text": "the north", "nodes": ["look", "sum"]}
     assert [(task.id, task.arguments) for task in started(scheduler)] == [
-        ("on", {"x": result}), ("look", {"hint": "the north"})
-    ]  # fmt: skip
+        ("on", {"x": result}),
+        ("look", {"hint": "the north"}),
+    ]
     assert states(scheduler) == {
-        "a": "running", "ask": "completed", "on": "running", "look": "running", "sum": "pending"
-    }  # fmt: skip
+        "a": "running",
+        "ask": "completed",
+        "on": "running",
+        "look": "running",
+        "sum": "pending",
+    }
     assert scheduler.by_hand["look"].steps == [
         {
             "what": "append_nodes",

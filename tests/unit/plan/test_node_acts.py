@@ -55,9 +55,14 @@ def test_cancelled_node_blocks_what_needs_it_and_the_others_go_on() -> None:
     scheduler = scheduler_of(*BRANCHES, *SIDE)
     assert take(CancelNode("b", by=ANN), scheduler, at=1.0) is None
     assert states(scheduler) == {
-        "a": "ready", "b": "cancelled", "c": "blocked", "late": "pending", "any": "pending", "side": "ready",
+        "a": "ready",
+        "b": "cancelled",
+        "c": "blocked",
+        "late": "pending",
+        "any": "pending",
+        "side": "ready",
         "after": "pending",
-    }  # fmt: skip
+    }
     assert record_of(scheduler, "b").reason == "cancelled by ann: wrong file"
     assert _steps(scheduler, "b") == [
         {"what": "cancel_node", "by": "ann", "at": 1.0, "through": "update", "reason": "wrong file"}
@@ -194,9 +199,14 @@ def test_cancelled_branch_goes_on_when_its_node_is_tried_again() -> None:
     take(CancelNode("b", branch=True), scheduler, at=1.0)
     assert take(RetryNode("b"), scheduler, at=2.0) is None
     assert states(scheduler) == {
-        "a": "ready", "b": "pending", "c": "pending", "late": "pending", "any": "pending", "side": "ready",
+        "a": "ready",
+        "b": "pending",
+        "c": "pending",
+        "late": "pending",
+        "any": "pending",
+        "side": "ready",
         "after": "pending",
-    }  # fmt: skip
+    }
 
 
 def test_arguments_that_the_tool_does_not_take_are_refused() -> None:

@@ -62,9 +62,12 @@ def test_pending_node_is_told_down_to_the_person_it_waits_for() -> None:
 
 def test_joins_say_how_many_they_wait_for() -> None:
     scheduler = started_run(
-        node("a"), node("b"), node("c"),
-        node("any", "a", "b", join="any"), node("two", "a", "b", "c", join={"at_least": 2}),
-    )  # fmt: skip
+        node("a"),
+        node("b"),
+        node("c"),
+        node("any", "a", "b", join="any"),
+        node("two", "a", "b", "c", join={"at_least": 2}),
+    )
     scheduler.fail("a", broken(), at=1.0)
 
     assert told(why(scheduler, "any", calls={}))["any"][1] == "waits for b|"
@@ -113,10 +116,14 @@ def test_map_is_told_by_the_items_that_are_open() -> None:
 
 def test_ends_are_told_with_the_node_and_the_reason_they_came_from() -> None:
     scheduler = started_run(
-        node("bad"), node("after", "bad"), node("last", "after"),
-        node("off", when="1 > 2"), node("gone", "off"),
-        node("sorry", on_error="skip"), node("passed", "sorry"),
-    )  # fmt: skip
+        node("bad"),
+        node("after", "bad"),
+        node("last", "after"),
+        node("off", when="1 > 2"),
+        node("gone", "off"),
+        node("sorry", on_error="skip"),
+        node("passed", "sorry"),
+    )
     scheduler.fail("bad", broken("no such file"), at=3.0)
     scheduler.fail("sorry", broken("no"), at=4.0)
 

@@ -336,14 +336,18 @@ def test_a_failed_answer_keeps_its_words_and_they_are_cut() -> None:
 def test_words_beside_outputs_in_the_store_are_kept() -> None:
     told_of_large = stored_from_json(
         {
-            "ref": "r", "name": "a.result", "type": "object", "bytes": 99_999, "length": 3,
+            "ref": "r",
+            "name": "a.result",
+            "type": "object",
+            "bytes": 99_999,
+            "length": 3,
             "projections": [
                 [["status"], {"value": "success"}],
                 [["outputs"], {"type": "object", "bytes": 99_000, "length": 1, "preview": ""}],
                 [["message"], {"value": "many"}],
             ],
         }
-    )  # fmt: skip
+    )
     found = unwrap_worker_result(told_of_large, FIND)
     assert (found.error, found.message) == (None, "many")
 

@@ -15,8 +15,12 @@ from dagwright.planning.plan_and_execute.replan_context import SoFar, so_far_fro
 from dagwright.planning.plan_and_execute.replans import given_up, reasons_of, title_of
 
 C, F, B, S, X = (
-    NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED,
-)  # fmt: skip
+    NodeStatus.COMPLETED,
+    NodeStatus.FAILED,
+    NodeStatus.BLOCKED,
+    NodeStatus.SKIPPED,
+    NodeStatus.CANCELLED,
+)
 
 
 def state_of(*nodes: tuple[CompiledNode, NodeStatus]) -> RunState:

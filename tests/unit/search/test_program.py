@@ -133,9 +133,13 @@ def test_unreadable_state_folder_is_reported(tmp_path: Path, monkeypatch: pytest
     ],
 )
 def test_commands_say_in_a_sentence_that_the_state_folder_is_a_file(
-    arguments: list[str], code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: int,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     (tmp_path / "state").write_text("", encoding="ascii")
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.delenv("DAGWRIGHT_OPENSEARCH_URL", raising=False)
