@@ -13,7 +13,7 @@ from dagwright.interfaces.http.keys import KeyFile
 from tests.unit.gateway.conftest import Apart
 
 FILES = Path(dagwright.__file__).parent / "interfaces" / "console"
-ROOT = FILES.parents[1]
+ROOT = FILES.parents[2]
 VENDOR = FILES / "vendor"
 
 
@@ -71,7 +71,7 @@ def test_page_has_no_inline_script_or_style_and_no_foreign_address() -> None:
     assert foreign == []
 
 
-VENDOR = ROOT / "dagwright" / "console" / "vendor"
+VENDOR = FILES / "vendor"
 
 
 def test_libraries_are_of_the_locked_versions_and_have_licences() -> None:
