@@ -122,7 +122,10 @@ class Steering:
             RunNotFound, RunClosed: as `steer`.
         """
         view = await self._open_view(place.workflow_id)
-        if view.scheduler is not None and (closing := view.scheduler.requests.closed.get(place.request)) is not None:
+        if (
+            view.scheduler is not None
+            and (closing := view.scheduler.features.feedback.requests.closed.get(place.request)) is not None
+        ):
             raise AnswerRefused(closing.told(place.request))
         return await asyncio.to_thread(_checked, view, nodes, tools=tools)
 
@@ -185,7 +188,7 @@ def _checked(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDec
         # The run has yet to read its plan, and checks them then.
         named = _tools_written(nodes)
     else:
-        named = _tools_of(extension_of(nodes, view.scheduler, tools=tools).nodes)
+        named = _tools_of(extension_of(nodes, view.scheduler.state, tools=tools).nodes)
     return {"nodes": list(nodes), "tools": tools_to_json(dict.fromkeys(named), tools)}
 
 

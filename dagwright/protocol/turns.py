@@ -13,7 +13,7 @@ from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import PLAN_READER
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.conversation import identified, is_session_name, one_line
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.failures import FROM_NODES
@@ -209,7 +209,7 @@ def _bindings_read(told: Sequence[Any]) -> list[dict[str, Any]]:
     return found[-BINDINGS:]
 
 
-def end_of_turn(document: Mapping[str, Any], scheduler: Scheduler | None = None) -> TurnEnd:
+def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = None) -> TurnEnd:
     """Returns what a session remembers of a run.
 
     Args:
@@ -218,7 +218,7 @@ def end_of_turn(document: Mapping[str, Any], scheduler: Scheduler | None = None)
     """
     status = document.get("status")
     names, bindings, error = document.get("context"), document.get("lookups"), document.get("error")
-    if isinstance(bindings, list) and scheduler is not None and scheduler.phase.is_given_up:
+    if isinstance(bindings, list) and scheduler is not None and scheduler.state.phase.is_given_up:
         # They may be gone with the rest that was taken back; one that stands is found again.
         bindings = [each for each in bindings if not (isinstance(each, Mapping) and each.get("created"))]
     code = error.get("code") if isinstance(error, Mapping) else None
@@ -236,15 +236,15 @@ def end_of_turn(document: Mapping[str, Any], scheduler: Scheduler | None = None)
     )
 
 
-def _explanation(scheduler: Scheduler) -> Any:
+def _explanation(scheduler: RunScheduler) -> Any:
     """Returns what a plan says that it is for: that of a model the newest one."""
-    for node, record in reversed(list(scheduler.shown())):
+    for node, record in reversed(list(scheduler.state.shown())):
         if node.tool == PLAN_READER and isinstance(record.result, Mapping):
             return record.result.get("explanation")
     return scheduler.plan.metadata.get("explanation")
 
 
-def _outcome(document: Mapping[str, Any], response: str | None, scheduler: Scheduler | None) -> str | None:
+def _outcome(document: Mapping[str, Any], response: str | None, scheduler: RunScheduler | None) -> str | None:
     error, nodes = document.get("error"), document.get("nodes")
     # An error that is derived from the nodes says less than the nodes do.
     if isinstance(error, Mapping) and error.get("message") and error.get("code") not in FROM_NODES:

@@ -85,7 +85,7 @@ async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestratio
     assert (view.status, raw.headers["x-routing-mode"]) == ("completed", "orchestration")
     assert answer.usage is not None
     assert view.scheduler is not None
-    assert answer.usage.total_tokens == view.scheduler.usage.total.tokens > 0
+    assert answer.usage.total_tokens == view.scheduler.state.totals.usage.total.tokens > 0
 
 
 @pytest.mark.parametrize(("route", "answer", "calls"), [("direct", "Hello.", 2), ("orchestration", "It is 3.", 3)])

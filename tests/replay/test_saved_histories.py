@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.workflow import NondeterminismError
 
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import recorded_document
 from dagwright.history.replay import Projection
 from dagwright.protocol.conversion import data_converter
@@ -57,11 +57,11 @@ async def test_feed_knows_every_end_before_the_run_tells_it(path: Path) -> None:
     assert known == told
 
 
-def _compared(scheduler: Scheduler, history: WorkflowHistory) -> tuple[Any, Any]:
+def _compared(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, Any]:
     """Returns what is known of the nodes, and the same as the last event tells it, which does so in several forms."""
     recorded = [found for event in history.events if (found := recorded_document(event)) is not None]
     if end_of(history) == "canceled" and not recorded:
-        states = {node.id: record.status.value for node, record in scheduler.shown()}
+        states = {node.id: record.status.value for node, record in scheduler.state.shown()}
         return states, {"done": "completed", "held": "cancelled", "after": "cancelled"}
     (told,) = recorded or result_of(history)
     if end_of(history) == "continued":
@@ -81,7 +81,7 @@ def _timeless(carry: Any) -> Any:
     return [_timeless(part) for part in carry] if isinstance(carry, list | tuple) else carry
 
 
-def _ends(scheduler: Scheduler, names: Iterable[str]) -> dict[str, tuple[str, Any, Any]]:
+def _ends(scheduler: RunScheduler, names: Iterable[str]) -> dict[str, tuple[str, Any, Any]]:
     ends = {}
     for name in names:
         record = scheduler.record_of(name)

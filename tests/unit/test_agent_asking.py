@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.asking import marker_in, read_said
 from dagwright.planning.agent_loop.loop import AgentPursuit
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan, spec_from_json
@@ -49,15 +49,15 @@ def test_all_types_can_be_requested_by_a_marker(marker: str, question: dict[str,
     assert read_said(long, ASKING).question == question
 
 
-def _agent() -> Scheduler:
-    scheduler = Scheduler(agent_plan(ASKING, prompt="", results={}), {"objective": "Pay."})
-    scheduler.pursuit = AgentPursuit(ASKING)
+def _agent() -> RunScheduler:
+    scheduler = create_scheduler(agent_plan(ASKING, prompt="", results={}), {"objective": "Pay."})
+    scheduler.features.extension.use(AgentPursuit(ASKING))
     scheduler.begin(0.0)
     return scheduler
 
 
-def _asked(scheduler: Scheduler, task: str) -> tuple[str, Any]:
-    request = scheduler.requests.of_task(task)
+def _asked(scheduler: RunScheduler, task: str) -> tuple[str, Any]:
+    request = scheduler.features.feedback.requests.of_task(task)
     assert request is not None
     return request.type, request.schema
 
@@ -90,7 +90,7 @@ def test_information_is_requested_by_a_tool_with_a_schema() -> None:
     calls = [{"id": f"c{place}", "name": "ask_person", "arguments": text} for place, text in enumerate(texts)]
     scheduler.complete("turn1", _said(None, calls), at=1.0)
     started(scheduler)
-    assert scheduler.requests.of_task("turn1.1") is None
+    assert scheduler.features.feedback.requests.of_task("turn1.1") is None
     assert _asked(scheduler, "turn1.2") == ("INFORMATION", AMOUNT)
 
 

@@ -19,7 +19,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import pack_json
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.states import STILL_OUTSIDE
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.pending_activities import PendingCall, lookup_notes, pending_calls
 from dagwright.history.replay import Projection
 from dagwright.history.run_reader import RunFeed, RunView
@@ -130,7 +130,7 @@ def _pending(*calls: PendingActivityInfo) -> DescribeWorkflowExecutionResponse:
 def test_retried_lookups_are_noted_with_attempt_and_reason() -> None:
     lookups = {name: {"search_text": name, "entity_type": "person"} for name in ("Ann", "Bob", "Cy", "Dee")}
     plan = {"intents": [{"verb": "pay", "params": {}, "refs": {}, "lookups": lookups}]}
-    scheduler = Scheduler(prepare_plan(check_plan(plan, {}, any_tool=True), {}), {})
+    scheduler = create_scheduler(prepare_plan(check_plan(plan, {}, any_tool=True), {}), {})
     away, locked = Failure(message="the database refuses: connection refused"), Failure(message="locked")
     raw = _pending(
         PendingActivityInfo(activity_id="lookup:person:Ann", attempt=2, last_failure=away),

@@ -112,6 +112,8 @@ class _Namespace:
 class _Plans:
     def __init__(self, runs: dict[str, list[str]], workflow_id: str, *, refusal: str | None) -> None:
         self._refusal = refusal
+        self.state, self.features = self, SimpleNamespace(feedback=self)
+        self.overrides: dict[str, Any] = {}
         self.requests = RequestBook()
         for name in runs[workflow_id]:
             opened_at = OPENED_AT + len(workflow_id)
@@ -125,9 +127,6 @@ class _Plans:
 
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
         return self._refusal
-
-    def call_of_task(self, task_id: str) -> str:
-        return task_id
 
     def chunk_of(self, task_id: str) -> None:
         return None

@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import TaskQueueType
 
 from dagwright.core.boundary.wire import PAUSED_AS_MISSING, PAUSED_AS_PARKED
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.queues import OpenCall, Queue, WaitMarks, held_notes, notes_of, reason_of
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
@@ -96,7 +96,7 @@ def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
 def test_marks_show_what_waits_and_leave_no_trace() -> None:
     nodes: list[dict[str, Any]] = [{"id": name, "tool": "mark", "for_each": [1, 2]} for name in ("each", "half")]
     nodes.insert(0, {"id": "a", "tool": "mark"})
-    scheduler = Scheduler(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, {}, any_tool=True), {}), {})
+    scheduler = create_scheduler(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, {}, any_tool=True), {}), {})
     scheduler.begin(0.0)
     while scheduler.next_task(0.0) is not None:
         pass

@@ -15,7 +15,7 @@ from dagwright.client.feedback import AnswerRefused, Place
 from dagwright.client.fork_runs import ForkWish, draft_of
 from dagwright.client.forks import Forks
 from dagwright.client.steering import Steering
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
@@ -119,7 +119,7 @@ async def test_plan_of_a_fork_is_checked_outside_of_the_event_loop(
     apart: Watch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path), ())
-    scheduler = Scheduler(prepare_plan(check_plan(PLAN, toolset.declarations()), {}), {})
+    scheduler = create_scheduler(prepare_plan(check_plan(PLAN, toolset.declarations()), {}), {})
     run_input = SimpleNamespace(parent=None, scope="", context={})
     ids = {"workflow_id": "run-1", "first_run_id": "first"}
     view = SimpleNamespace(**ids, scheduler=scheduler, run_input=run_input, is_closed=True)

@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history import token_streams
 from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.history.run_subscriptions import RunFeeds
@@ -239,7 +239,7 @@ def _ended(*results: Any) -> RunView:
     """Returns the run of an agent whose turns have come to something."""
     names = [f"turn{number}" for number in range(1, len(results) + 1)]
 
-    def end(scheduler: Scheduler) -> None:
+    def end(scheduler: RunScheduler) -> None:
         for name, result in zip(names, results, strict=True):
             start_ready(scheduler)
             scheduler.complete(name, result, at=START)

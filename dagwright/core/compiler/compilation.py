@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from dagwright.core.compiler.projections import with_wanted
+from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.agents import tool_of_agent, with_effects_of_tools
-from dagwright.core.model.argument_checks import with_parts
 from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S, Approval, CompiledNode, CompiledPlan, Hole, Join, RetryRule
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.plan import AtLeast, Cache, Human, Node, OnErrorValue

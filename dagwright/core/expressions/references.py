@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 from dagwright.core.expressions.paths import format_path, parse_path
 from dagwright.core.expressions.stored_values import Path
-from dagwright.core.model.plan import MAX_ID_BYTES
+
+MAX_ID_BYTES = 200
+"""Longest node id in UTF-8: the engine makes activity ids of it, which Temporal ends at 1,000 bytes."""
 
 Field = Literal["result", "status", "error", "identity"]
 """`identity` is what `@result_N` stands for: the result's `id` if it is an object that has one, else the result."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema_rs
 
+from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import HINT_BUDGET, NameHints, listed, nearest
 from dagwright.core.model import text_formats
 from dagwright.core.model.compiled import Hole, HolePath
@@ -212,38 +213,6 @@ def problem_of_call(
         for place, said, hint in found
     ]
     return "; ".join(told) or None
-
-
-def with_parts(value: Any, parts: Iterable[tuple[HolePath, Any]]) -> Any:
-    """Returns a JSON value with other parts at some paths; what lies on no path is shared, not copied.
-
-    Raises:
-        LookupError: a path leads nowhere.
-    """
-    copied: dict[HolePath, Any] = {}
-    for path, part in parts:
-        if not path:
-            return part
-        if len(path) == 1:
-            # By far the most: a reference that is a whole argument.
-            if () not in copied:
-                copied[()] = value.copy()
-            copied[()][path[0]] = part
-            continue
-        _copied_container(value, path[:-1], copied)[path[-1]] = part
-    return copied.get((), value)
-
-
-def _copied_container(value: Any, path: HolePath, copied: dict[HolePath, Any]) -> Any:
-    container = copied.get(path)
-    if container is None:
-        if path:
-            parent = _copied_container(value, path[:-1], copied)
-            container = parent[path[-1]] = parent[path[-1]].copy()
-        else:
-            container = value.copy()
-        copied[path] = container
-    return container
 
 
 def _hangs_on_unknown(place: HolePath, keyword: str, unknown: Sequence[HolePath]) -> bool:

@@ -35,8 +35,6 @@ _UNDOING = {UNDO: ToolDeclaration(UNDO, Effects.IDEMPOTENT)}
 MOST_LOOKUPS = 1_000
 """Distinct ones of a plan: `bind_parties` is given what was found of all of them at once."""
 
-UNBOUND = "not all that is looked up could be bound"
-"""Reason of the nodes of a run that ends for its lookups."""
 KNOWN_BEFORE = "known before"
 """Why a party is meant that was looked up before the run."""
 KNOWN_AS = "known_as"

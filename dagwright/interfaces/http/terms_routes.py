@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from dagwright.core.boundary import wire
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.terms import limits_to_json, policy_to_json
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Scope
 from dagwright.interfaces.http.desk import Desk, TheDesk, needs
@@ -102,7 +102,7 @@ async def set_policy(run_id: str, body: PolicyBody, desk: TheDesk) -> Response:
     return told_json(await steered(desk, run_id, wire.SET_POLICY, message))
 
 
-async def _scheduler(desk: Desk, run: str) -> Scheduler:
+async def _scheduler(desk: Desk, run: str) -> RunScheduler:
     view = await desk.runs.feed(run).read()
     if view.scheduler is None:
         raise ApiError(404, f"the run {run!r} has no plan yet", code="not_found")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.interfaces.cli.drawing import mermaid, svg
 from dagwright.interfaces.cli.folding import ARROWS, BOXES, is_folded, picture_of
 from dagwright.protocol.documents import graph_document
@@ -93,8 +93,8 @@ def test_partial_node_and_empty_graph() -> None:
     assert ET.fromstring(svg(_graph())).tag == f"{_SVG}svg"
 
 
-def begun(*nodes: CompiledNode) -> Scheduler:
-    scheduler = Scheduler(CompiledPlan(nodes=nodes), {})
+def begun(*nodes: CompiledNode) -> RunScheduler:
+    scheduler = create_scheduler(CompiledPlan(nodes=nodes), {})
     scheduler.begin(0.0)
     return scheduler
 

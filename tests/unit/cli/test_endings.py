@@ -2,13 +2,14 @@
 
 import io
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.explain.why import what_holds
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.explaining import Explanation
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.endings import bound_lines, failure_lines, summary_line, tell_answer, tell_end
@@ -23,23 +24,25 @@ _TOOLS = {
 }
 
 
-def _ended(scheduler: Scheduler) -> RunView:
+def _ended(scheduler: RunScheduler) -> RunView:
     status, is_closed = scheduler.status().value, scheduler.is_finished
     return RunView("run-1", "r", status, None, scheduler, {}, 0.0, 2.0, is_closed=is_closed)
 
 
-def _begun(*nodes: dict[str, Any], **fields: Any) -> Scheduler:
+def _begun(*nodes: dict[str, Any], **fields: Any) -> RunScheduler:
     """A run whose first node is running."""
-    scheduler = Scheduler(compiled(plan_of(*nodes, **fields)), {})
+    scheduler = create_scheduler(compiled(plan_of(*nodes, **fields)), {})
     scheduler.begin(0.0)
     scheduler.next_task(1.0)
     return scheduler
 
 
 def test_compensation_is_counted_apart() -> None:
-    scheduler = Scheduler(compiled(plan_of(node("a", tool="make"), node("b", "a", tool="make")), tools=_TOOLS), {})
-    scheduler.changes.all_or_nothing = True
-    scheduler.changes.key_of = lambda scope, path: f"{scope}:{path}"
+    scheduler = create_scheduler(
+        compiled(plan_of(node("a", tool="make"), node("b", "a", tool="make")), tools=_TOOLS), {}
+    )
+    options = replace(scheduler.state.options, compensate=True, key_of=lambda scope, path: f"{scope}:{path}")
+    scheduler.set_options(options)
     scheduler.begin(0.0)
     while (task := scheduler.next_task(1.0)) is not None:
         if task.id == "b":

@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.core.model.states import Attempt, NodeStatus
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import Chain, what_holds
-from dagwright.features.feedback.asking import Raised
+from dagwright.features.feedback.request_opening import Raised
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.explaining import Explanation
 from dagwright.interfaces.cli.explaining import lines_of
 from dagwright.interfaces.cli.looking import without_early_alarm
@@ -82,14 +82,14 @@ def looking(text: str) -> dict[str, Any]:
     return {"verb": "pay", "params": {}, "refs": {}, "lookups": {"who": {"search_text": text, "entity_type": "person"}}}
 
 
-def _run_of(*texts: str) -> Scheduler:
+def _run_of(*texts: str) -> RunScheduler:
     plan = prepare_plan(check_plan({"intents": [*map(looking, texts)]}, {}, any_tool=True), {})
-    scheduler = Scheduler(plan, {})
+    scheduler = create_scheduler(plan, {})
     scheduler.begin(START)
     return scheduler
 
 
-def _why(scheduler: Scheduler) -> list[str]:
+def _why(scheduler: RunScheduler) -> list[str]:
     view = replace(view_of(node("a")), scheduler=scheduler)
     return [*lines_of(Explanation(view, "", what_holds(scheduler, calls={})))]
 
@@ -100,7 +100,7 @@ def test_each_request_of_a_lookup_has_its_options_and_command() -> None:
     options = [{"id": "p1", "label": "Ann Lee (person, GB)"}, {"id": "p2", "label": "Ann Lee (person, IE)"}]
     which = {"type": "SELECTION", "prompt": "Which Ann?", "options": options}
     for name, raised in (("Ann", Raised(which)), ("Bob", Raised("Which Bob?"))):
-        assert scheduler.ask(f"lookup:person:{name}", raised, at=START, attempt=Attempt(1)) is None
+        assert scheduler.features.feedback.ask(f"lookup:person:{name}", raised, at=START, attempt=Attempt(1)) is None
     assert [line.partition(" It is for")[0] for line in _why(scheduler)] == [
         "run-1 is running",
         "lookup:person:Ann waits for anyone: Which Ann?",

@@ -13,7 +13,7 @@ from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.times import format_time
 from dagwright.core.scheduler.map_batches import ChunkEnd
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.lines import LineWriter
@@ -23,7 +23,7 @@ from dagwright.protocol.messages import RunInput
 from tests.unit.cli.questions import asked
 from tests.unit.cli.views import START, node, start_ready, view_of
 
-Step = Callable[[Scheduler], None]
+Step = Callable[[RunScheduler], None]
 
 
 def _progress(view: RunView, *, room: int = 40, after_s: float = 2.0) -> RunProgress:
@@ -32,7 +32,7 @@ def _progress(view: RunView, *, room: int = 40, after_s: float = 2.0) -> RunProg
 
 
 def _complete(*names: str) -> Step:
-    def step(scheduler: Scheduler) -> None:
+    def step(scheduler: RunScheduler) -> None:
         for name in names:
             scheduler.complete(name, None, at=START + 1)
 
@@ -42,7 +42,7 @@ def _complete(*names: str) -> Step:
 def _fail(name: str, message: str = "broke", *, done: Sequence[str] = (), attempt: int = 1) -> Step:
     """Complete some tasks, then fail one."""
 
-    def step(scheduler: Scheduler) -> None:
+    def step(scheduler: RunScheduler) -> None:
         _complete(*done)(scheduler)
         scheduler.fail(name, NodeError("failed", message), at=START + 1, attempt=Attempt(attempt))
 
@@ -169,7 +169,7 @@ def test_line_writer_writes_each_change_once() -> None:
     lines.writer.show(view_of(first, node("b", "a"), pending={"a": PendingCall(2, "started", "no route")}))
     assert lines[1:] == ["running    a (attempt 2: no route)"]
 
-    def finish(scheduler: Scheduler) -> None:
+    def finish(scheduler: RunScheduler) -> None:
         scheduler.complete("a", 1, at=START + 1, attempt=Attempt(2))
         start_ready(scheduler)
         scheduler.fail("b", NodeError("failed", "broke"), at=START + 3)
@@ -198,17 +198,19 @@ def test_line_writer_reports_escalations_and_who_answered() -> None:
     asking = node("q", tool=None, human={**question, "on_timeout": {"escalate": "boss"}})
     lines = Lines()
 
-    def escalate(scheduler: Scheduler) -> None:
+    def escalate(scheduler: RunScheduler) -> None:
         scheduler.advance(START + 10)
 
-    def answer(scheduler: Scheduler) -> None:
+    def answer(scheduler: RunScheduler) -> None:
         escalate(scheduler)
-        scheduler.answer(Feedback("q", {"approved": True}, by="eve"), START + 11)
+        scheduler.features.feedback.answer(Feedback("q", {"approved": True}, by="eve"), START + 11)
 
     for step in (escalate, escalate, answer):
         view = view_of(asking, step=step)
         assert view.scheduler is not None
-        lines.writer.show(view, [each.to_json("run-1") for each in view.scheduler.requests.open.values()])
+        lines.writer.show(
+            view, [each.to_json("run-1") for each in view.scheduler.features.feedback.requests.open.values()]
+        )
     escalated, answered = [line for line in lines if line.startswith(("escalated", "answered"))]
     assert escalated == "escalated  q from ann to boss"
     assert answered.startswith("answered   q: approved by eve at ")
@@ -216,7 +218,7 @@ def test_line_writer_reports_escalations_and_who_answered() -> None:
 
 
 def test_line_writer_writes_the_oldest_first() -> None:
-    def finish(scheduler: Scheduler) -> None:
+    def finish(scheduler: RunScheduler) -> None:
         scheduler.complete("b", 1, at=START + 1)
         scheduler.complete("a", 1, at=START + 2)
 
@@ -235,7 +237,7 @@ def test_node_that_continued_with_a_given_value_says_so() -> None:
 
 
 def test_cancelled_items_and_nodes_are_not_counted_as_done() -> None:
-    def cancel(scheduler: Scheduler) -> None:
+    def cancel(scheduler: RunScheduler) -> None:
         scheduler.complete("fan[0]", None, at=START + 1)
         scheduler.cancel(START + 1)
         for number in range(1, 10):

@@ -18,14 +18,16 @@ from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.entities.onboarding import onboarding_tools
+from dagwright.features.commands.node_additions import add_nodes
 from dagwright.features.explain.plan_text import plan_words
 from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import what_holds
-from dagwright.features.feedback.asking import Raised
+from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.lookups.lookups import (
     BIND_PARTIES,
     FIND_PARTY,
@@ -35,7 +37,9 @@ from dagwright.features.lookups.lookups import (
     found_before,
 )
 from dagwright.features.lookups.parties import KEYWORD
+from dagwright.features.lookups.party_resolver import PartyResolver
 from dagwright.features.lookups.places import lookup_errors
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.run_reader import RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.unit.plan.building import begun, resumed
@@ -57,15 +61,16 @@ def hidden(plan: CompiledPlan) -> list[str]:
     return [node.id for node in plan.nodes[plan.written_count :]]
 
 
-def started(plan: CompiledPlan, **changes: Any) -> tuple[Scheduler, list[Task]]:
-    scheduler = Scheduler(plan, {})
-    for name, value in changes.items():
-        setattr(scheduler.changes, name, value)
+def started(plan: CompiledPlan, **changes: Any) -> tuple[RunScheduler, list[Task]]:
+    resolver = PartyResolver(changes.pop("bound", None))
+    names = {"asks": "interactive"}
+    options = {names.get(name, name): value for name, value in changes.items()}
+    scheduler = create_scheduler(plan, {}, options=RunOptions(resolver=resolver, **options))
     scheduler.begin(0.0)
     return scheduler, tasks_of(scheduler)
 
 
-def tasks_of(scheduler: Scheduler) -> list[Task]:
+def tasks_of(scheduler: RunScheduler) -> list[Task]:
     found = []
     while (task := scheduler.next_task(0.0)) is not None:
         found.append(task)
@@ -213,7 +218,7 @@ def test_approval_of_a_call_names_its_parties() -> None:
         for party in bind.arguments["found"]
     ]
     scheduler.complete(bind.id, bound, at=2.0)
-    [asked] = scheduler.requests.open.values()
+    [asked] = scheduler.features.feedback.requests.open.values()
     assert asked.to_json("run")["parties"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
 
 
@@ -228,8 +233,8 @@ def test_why_a_step_has_the_party_that_it_has() -> None:
     scheduler = begun(plan)
     [find] = tasks_of(scheduler)
     which = {"type": "SELECTION", "prompt": "Which?", "options": ["fund_2", "fund_3"]}
-    assert scheduler.ask(find.id, Raised(which), at=1.0, attempt=Attempt(1)) is None
-    assert scheduler.answer(Feedback(find.id, {"selected": ["fund_3"]}, by="ann"), 2.0) is None
+    assert scheduler.features.feedback.ask(find.id, Raised(which), at=1.0, attempt=Attempt(1)) is None
+    assert scheduler.features.feedback.answer(Feedback(find.id, {"selected": ["fund_3"]}, by="ann"), 2.0) is None
     [find] = tasks_of(scheduler)
     scheduler.complete(find.id, {"party": {"id": "fund_3"}, "reason": "chosen by a person"}, at=3.0)
     [bind] = tasks_of(scheduler)
@@ -263,8 +268,8 @@ def test_question_says_what_the_party_is_for() -> None:
     )
     scheduler, finds = started(plan)
     for find in finds:
-        assert scheduler.ask(find.id, Raised("Which one?"), at=1.0, attempt=Attempt(1)) is None
-    asked = {each.id: each.prompt for each in scheduler.requests.open.values()}
+        assert scheduler.features.feedback.ask(find.id, Raised("Which one?"), at=1.0, attempt=Attempt(1)) is None
+    asked = {each.id: each.prompt for each in scheduler.features.feedback.requests.open.values()}
     assert asked["lookup:person:John"] == (
         "Which one? It is for entity-id of @result_2 (pay, role DIRECTOR, days 3, cbu-id @result_1 'Apex Fund'); "
         "by of @result_3 (pay, cbu-id @result_1 'Apex Fund', entity-id Ann (person))."
@@ -276,8 +281,8 @@ def test_question_says_what_the_party_is_for() -> None:
 
 def test_question_of_a_node_that_is_no_lookup_stays_as_it_is() -> None:
     scheduler, [task] = started(plan_of({"verb": "pay", "params": {}, "refs": {}, "lookups": None}))
-    assert scheduler.ask(task.id, Raised("How much?"), at=1.0, attempt=Attempt(1)) is None
-    [asked] = scheduler.requests.open.values()
+    assert scheduler.features.feedback.ask(task.id, Raised("How much?"), at=1.0, attempt=Attempt(1)) is None
+    [asked] = scheduler.features.feedback.requests.open.values()
     assert asked.prompt == "How much?"
 
 
@@ -285,16 +290,18 @@ def test_what_came_of_an_answer_is_known_as_soon_as_the_lookup_asks_again_or_has
     scheduler, [find] = started(plan_of(intent(who=looking("John"))))
     view = RunView("run", "r", "waiting", None, scheduler, {}, 0.0, None, is_closed=False)
     assert came_of(view, find.id) == "nothing"
-    assert scheduler.ask(find.id, Raised("Which?"), at=1.0, attempt=Attempt(1)) is None
+    assert scheduler.features.feedback.ask(find.id, Raised("Which?"), at=1.0, attempt=Attempt(1)) is None
     assert came_of(view, find.id) == "nothing"
-    assert scheduler.answer(Feedback(find.id, {"text": "Jon"}), 2.0) is None
+    assert scheduler.features.feedback.answer(Feedback(find.id, {"text": "Jon"}), 2.0) is None
     assert came_of(view, find.id) is None
     tasks_of(scheduler)
-    assert scheduler.ask(find.id, Raised("No party found. Which?"), at=3.0, attempt=Attempt(2)) is None
+    assert (
+        scheduler.features.feedback.ask(find.id, Raised("No party found. Which?"), at=3.0, attempt=Attempt(2)) is None
+    )
     again = came_of(view, find.id)
     assert isinstance(again, Request)
     assert (again.id, again.prompt.startswith("No party found.")) == (f"{find.id}#2", True)
-    assert scheduler.answer(Feedback(again.id, {"text": "John Smith"}), 4.0) is None
+    assert scheduler.features.feedback.answer(Feedback(again.id, {"text": "John Smith"}), 4.0) is None
     assert came_of(view, find.id) == "nothing"
     tasks_of(scheduler)
     scheduler.complete(find.id, {"party": {"id": "person_1"}, "reason": ""}, at=5.0)
@@ -354,7 +361,7 @@ def test_all_look_up_at_once_and_nothing_else_starts_before_all_is_bound() -> No
         ("@result_3", {}),
     ]
     assert [each["search_text"] for each in bindings(scheduler.plan, scheduler.records)] == ["Ann", "Bob"]
-    assert scheduler.counts() == {NodeStatus.RUNNING: 3}
+    assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.RUNNING: 3}
 
 
 def test_run_that_asks_nobody_says_so_to_its_lookups() -> None:
@@ -368,11 +375,11 @@ def test_what_cannot_be_bound_ends_the_run() -> None:
     [bind] = tasks_of(scheduler)
     scheduler.complete(bind.id, [{"problem": {"code": "lookup_not_found", "message": "No Ann."}}], at=1.0)
     assert scheduler.status() is RunStatus.FAILED
-    assert scheduler.error is not None
-    assert (scheduler.error.code, scheduler.error.message) == ("lookup_not_found", "No Ann.")
-    assert {record.status for _, record in scheduler.shown()} == {NodeStatus.CANCELLED}
+    assert scheduler.state.error is not None
+    assert (scheduler.state.error.code, scheduler.state.error.message) == ("lookup_not_found", "No Ann.")
+    assert {record.status for _, record in scheduler.state.shown()} == {NodeStatus.CANCELLED}
     # The error of the run tells it once.
-    assert {record.reason for _, record in scheduler.shown()} == {"not all that is looked up could be bound"}
+    assert {record.reason for _, record in scheduler.state.shown()} == {"not all that is looked up could be bound"}
     assert not what_holds(scheduler, calls={}).reasons
 
 
@@ -381,7 +388,7 @@ def test_lookup_that_no_other_attempt_can_help_ends_the_run_with_its_own_words()
     error = NodeError("tool_failed", "the database refuses: file is not a database")
     scheduler.fail(ann.id, error, at=1.0)
     assert scheduler.is_stopped
-    assert scheduler.error == error
+    assert scheduler.state.error == error
 
 
 def test_lookup_of_a_sub_plan_is_bound_above_and_handed_down() -> None:
@@ -397,7 +404,7 @@ def test_lookup_of_a_sub_plan_is_bound_above_and_handed_down() -> None:
         below = first.node.sub_plan
         assert below is not None
         assert hidden(below) == []
-        inside = Scheduler(below, first.arguments)
+        inside = create_scheduler(below, first.arguments)
         inside.begin(0.0)
         [first] = tasks_of(inside)
     assert first.arguments == {"a": "p1"}
@@ -409,11 +416,11 @@ ASKED = Raised({"type": "CLARIFICATION", "prompt": "Who?"}, checkpoint={"step": 
 def test_what_a_lookup_asks_goes_along_into_a_new_execution() -> None:
     plan = plan_of(intent(a=looking("Ann")))
     before, [task] = started(plan)
-    before.ask(task.id, ASKED, at=1.0, attempt=Attempt())
+    before.features.feedback.ask(task.id, ASKED, at=1.0, attempt=Attempt())
     assert before.status() is RunStatus.WAITING
     after = resumed(before, plan)
-    assert [*after.requests.open] == ["lookup:person:Ann"]
-    assert after.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 2.0) is None
+    assert [*after.features.feedback.requests.open] == ["lookup:person:Ann"]
+    assert after.features.feedback.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 2.0) is None
     [again] = tasks_of(after)
     assert (again.call_id, again.answers) == (
         "lookup:person:Ann#2",
@@ -423,25 +430,28 @@ def test_what_a_lookup_asks_goes_along_into_a_new_execution() -> None:
 
 def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
     scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
-    assert scheduler.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 1.0) is None
-    scheduler.grow_by_hand(Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), NOBODY, at=1.0)
-    assert [node.id for node, _ in scheduler.shown()] == ["@result_1", "more"]
+    assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 1.0) is None
+    add_nodes(scheduler, Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), NOBODY, at=1.0)
+    assert [node.id for node, _ in scheduler.state.shown()] == ["@result_1", "more"]
     assert scheduler.plan.nodes[0].dependencies == (3,)
-    scheduler.ask(task.id, ASKED, at=2.0, attempt=Attempt())
+    scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())
     [again] = tasks_of(scheduler)
     assert (again.id, [each["answer"] for each in again.answers]) == (task.id, [{"text": "Bob"}])
-    assert scheduler.requests.early_of == {2: ["lookup:person:Ann"]}
+    assert scheduler.features.feedback.requests.early_of == {2: ["lookup:person:Ann"]}
 
 
 def test_what_a_lookup_asks_next_takes_no_answer_before_it_is_asked() -> None:
     scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
     told = "'lookup:person:Ann#{}' is not asked: what a lookup asks depends on the answers before it"
-    assert scheduler.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == told.format(2)
-    scheduler.ask(task.id, ASKED, at=2.0, attempt=Attempt())
+    assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == told.format(2)
+    scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())
     open_one = "; 'lookup:person:Ann' is open"
-    assert scheduler.answer(Feedback("lookup:person:Ann#4", {"text": "Bob"}), 3.0) == told.format(4) + open_one
-    assert [*scheduler.requests.open] == ["lookup:person:Ann"]
-    assert scheduler.requests.early == {}
+    assert (
+        scheduler.features.feedback.answer(Feedback("lookup:person:Ann#4", {"text": "Bob"}), 3.0)
+        == told.format(4) + open_one
+    )
+    assert [*scheduler.features.feedback.requests.open] == ["lookup:person:Ann"]
+    assert scheduler.features.feedback.requests.early == {}
 
 
 _ANN = {"search_text": "Ann", "entity_type": "person"}

@@ -20,7 +20,7 @@ from dagwright.core.expressions.references import (
 from dagwright.core.expressions.resolution import MissingData, Scope, resolve_holes, resolve_template
 from dagwright.core.expressions.stored_values import Path
 from dagwright.core.expressions.value_refs import holes_of, shown_in_arguments, with_shown
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from tests.unit.plan.building import node, record_of, started, started_run, states
 
 IDS = {"a", "a b", "a.result", "fetch/mail (x)", "café", "x}} y", '"q"', "@result_1"}
@@ -319,7 +319,7 @@ def test_query_that_many_items_ask_is_answered_once() -> None:
     scheduler.complete("rows", ROWS, at=1.0)
     tasks = started(scheduler, at=1.0)
     assert [task.arguments["of"] == list(range(1, 1_000, 2)) for task in tasks] == [True] * 200
-    assert MAX_WORK - scheduler._budget.left == 20_010 + 200 * 21
+    assert MAX_WORK - scheduler.state.compute_budget.left == 20_010 + 200 * 21
 
 
 @pytest.fixture
@@ -328,7 +328,7 @@ def _small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WorkBudget.__init__, "__defaults__", (MAX_WORK // 10,))
 
 
-def different_questions(count: int, **fields: Any) -> Scheduler:
+def different_questions(count: int, **fields: Any) -> RunScheduler:
     nodes = [node(f"n{number}", arguments={"x": f"{{{{a.result[?@.n > {number}]}}}}"}) for number in range(count)]
     scheduler = started_run(node("a"), *nodes, **fields)
     scheduler.complete("a", ROWS, at=1.0)

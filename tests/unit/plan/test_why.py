@@ -9,10 +9,10 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.scheduler.deadline import Deadline
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.node_commands import SetResult
 from dagwright.features.commands.steering import Pause, take
 from dagwright.features.explain.why import Chain, sentence, what_holds, why
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.unit.plan.building import broken, check, node, plan_of, record_of, scheduler_of, started, started_run
 
 HUMAN = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "1h"}
@@ -28,9 +28,9 @@ class Backing:
     next_attempt_at: float | None = 90.0
 
 
-def asking(*nodes: dict[str, Any], **inputs: Any) -> Scheduler:
+def asking(*nodes: dict[str, Any], **inputs: Any) -> RunScheduler:
     """Returns a scheduler of nodes of which some ask people, begun at time 0."""
-    scheduler = Scheduler(compiled_form(check(plan_of(*nodes))), inputs)
+    scheduler = create_scheduler(compiled_form(check(plan_of(*nodes))), inputs)
     scheduler.begin(0.0)
     return scheduler
 
@@ -144,7 +144,7 @@ def test_result_is_told_with_what_is_behind_it() -> None:
         node("use", arguments={"text": "{{ask.result.text}} of {{PLACEHOLDER_year}}"}),
         year=2026,
     )
-    scheduler.answer(Feedback("ask", {"text": "this"}, by="bob", note="sure"), 5.0)
+    scheduler.features.feedback.answer(Feedback("ask", {"text": "this"}, by="bob", note="sure"), 5.0)
     started(scheduler, at=6.0)
     scheduler.complete("use", {"ok": True}, at=7.0, attempt=Attempt(2, 6.5, "v1"))
 
@@ -210,10 +210,10 @@ def test_code_of_an_error_is_not_repeated() -> None:
     assert why(scheduler, "a", calls={}).reasons[0].detail == "outcome unknown: its worker died"
 
 
-def _at_its_deadline(scheduler: Scheduler) -> NodeError | None:
-    scheduler.changes.deadline = Deadline(0.0, 60.0)
-    scheduler.expire(60.0)
-    return scheduler.error
+def _at_its_deadline(scheduler: RunScheduler) -> NodeError | None:
+    scheduler.features.deadline.deadline = Deadline(0.0, 60.0)
+    scheduler.features.deadline.expire(60.0)
+    return scheduler.state.error
 
 
 def test_run_at_its_deadline_says_what_ran_and_what_waited() -> None:

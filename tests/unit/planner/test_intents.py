@@ -12,8 +12,8 @@ from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.entities.onboarding import onboarding_tools
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.llm.strict_schema import StrictSchema
 from dagwright.planner import Asked, prepare_goal, repair_words
 from dagwright.planner.intents_prompts import INTENTS_PROMPT, intents_messages
@@ -109,15 +109,15 @@ def test_approval_shows_all_of_a_plan_that_looks_something_up() -> None:
     manco = {"search_text": "B", "entity_type": "company"}
     found = read(answer({**FUND, "lookups": {"manco-id": manco}}, CUSTODY))
     plan = goal_of_document({"goal": "Do it.", "profile": "intents", "confidence": 0.95}, VERBS)
-    scheduler = Scheduler(plan, {})
+    scheduler = create_scheduler(plan, {})
     assert plan.pursuit is not None
-    scheduler.pursuit = GoalPursuit.from_json(plan.pursuit)
+    scheduler.features.extension.use(GoalPursuit.from_json(plan.pursuit))
     scheduler.begin(0.0)
     for result in ({"output": None, "message": {"content": ""}}, found.to_json()):
         task = scheduler.next_task(0.0)
         assert task is not None
         scheduler.complete(task.id, result, at=0.0)
-    [request] = scheduler.requests.open.values()
+    [request] = scheduler.features.feedback.requests.open.values()
     assert request.prompt.splitlines()[-2:] == [
         '! @result_1: cbu.ensure (idempotent) with {"name":"Apex","jurisdiction":"LU","client-type":"fund","manco-id":'
         '"B (company)"}',
@@ -485,7 +485,7 @@ def test_run_of_intents_asks_about_changes_that_onboarding_cannot_undo() -> None
 
     def verdicts(policy: Policy | None) -> list[str]:
         run = scheduler_of(plan, RunInput(compiled=plan, policy=policy), began_at=0.0, inputs={})
-        return [run.policy.verdict(tools[name], dict) for name in ("cbu.ensure", "crm.add")]
+        return [run.state.policy.verdict(tools[name], dict) for name in ("cbu.ensure", "crm.add")]
 
     assert verdicts(None) == ["run", "ask"]
     assert verdicts(Policy(otherwise="ask")) == ["ask", "ask"]
