@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import httpx
 
+from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.usage import NONE
 from dagwright.history.executions import Offset
@@ -121,9 +122,12 @@ class ToldRun:
         # The reader is ahead of what is told.
         scheduler = SimpleNamespace(
             record_of=lambda task: _record(newest, task),
-            node_of=lambda task: SimpleNamespace(title=task.title(), tool="calculator"),
-            counts=dict,
-            usage=SimpleNamespace(total=NONE),
+            plan=CompiledPlan(()),
+            records=[],
+            state=SimpleNamespace(
+                node_of=lambda task: SimpleNamespace(title=task.title(), tool="calculator"),
+                totals=SimpleNamespace(usage=SimpleNamespace(total=NONE)),
+            ),
         )
         is_closed = step is self.steps[-1] and not step.requests
         view = RunView(RUN, "first", step.status, "Told", cast("Any", scheduler), {}, 1.0, None, is_closed=is_closed)

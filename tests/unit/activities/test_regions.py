@@ -175,7 +175,7 @@ async def test_thread_of_a_region_leaves_the_loop_its_turn_soon() -> None:
 
 
 def region_of(count: int) -> InnerRegion:
-    scheduler = SimpleNamespace(is_finished=False, ended=[])
+    scheduler = SimpleNamespace(is_finished=False, state=SimpleNamespace(ended=[]))
     region = SimpleNamespace(inside=SimpleNamespace(places=range(count)), scheduler=scheduler, last=None)
     return cast(InnerRegion, region)
 

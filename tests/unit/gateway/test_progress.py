@@ -16,7 +16,7 @@ from tests.support.told_run import requests_named
 
 def moment(state: TaskState, record: Record, *, status: str = "running", asked: tuple[str, ...] = ()) -> Moment:
     node = SimpleNamespace(title="Sum", tool="calculator")
-    scheduler: Any = SimpleNamespace(record_of=lambda _: record, node_of=lambda _: node)
+    scheduler: Any = SimpleNamespace(record_of=lambda _: record, state=SimpleNamespace(node_of=lambda _: node))
     view = RunView("run-1", "first", status, None, scheduler, {}, None, None, is_closed=False)
     return Moment(view, ("sum",), requests_named(asked), {"sum": state})
 
