@@ -157,10 +157,7 @@ class Scheduler(Generic[Features]):
         hooks = self._hooks
         for component in hooks.before_propagation:
             component.before_propagation(at)
-        if hooks.after_update:
-            self.propagation.update(at)
-        else:
-            self.propagation.update_dependents(at)
+        self.propagation.update(at)
         for component in hooks.on_quiescent:
             component.on_quiescent(at)
 
