@@ -22,7 +22,7 @@ from dagwright.features.compensation.component import Compensation
 from dagwright.features.feedback.component import HumanFeedback
 from dagwright.features.forks.component import ForkReuse
 from dagwright.features.lookups.component import ResolverNodes
-from dagwright.features.lookups.party_resolver import PartyResolver
+from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.plan_extension.component import PlanExtension
 
 
@@ -61,7 +61,7 @@ def create_scheduler(
         max_in_flight: tasks at once, 1 to `MAX_IN_FLIGHT`.
         policy: which calls need an approval.
     """
-    options = options or RunOptions(resolver=PartyResolver())
+    options = options or RunOptions(resolver=EntityResolver())
     state = RunState(plan, inputs, max_in_flight=max_in_flight, policy=policy, options=options)
     scheduler = RunScheduler(state)
     feedback, deadline = HumanFeedback(scheduler), RunDeadline(scheduler)

@@ -7,11 +7,12 @@ from typing import Any
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import ALL_RUN, WRITES_ASK
+from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.scheduler.deadline import Deadline
 from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.validation.model_policy import policy_of_pursuit
 from dagwright.features.explain.plan_text import changes_of
-from dagwright.features.lookups.party_resolver import PartyResolver
+from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.nodes import with_agents
 from dagwright.planning.extenders import pursuit_of
@@ -80,7 +81,7 @@ def scheduler_of(
         inputs,
         max_in_flight=run_input.max_in_flight,
         policy=run_input.policy or policy_of_pursuit(plan.pursuit) or (WRITES_ASK if is_model else ALL_RUN),
-        options=_options_of(run_input),
+        options=_options_of(run_input, plan),
     )
     scheduler.features.extension.use(pursuit)
     scheduler.features.budget.use(first_budget(run_input))
@@ -91,7 +92,7 @@ def scheduler_of(
     return scheduler
 
 
-def _options_of(run_input: RunInput) -> RunOptions:
+def _options_of(run_input: RunInput, plan: CompiledPlan) -> RunOptions:
     return RunOptions(
         interactive=run_input.asks,
         compensate=run_input.all_or_nothing,
@@ -99,7 +100,7 @@ def _options_of(run_input: RunInput) -> RunOptions:
         only_compensates=run_input.takes_back,
         reads_starts=run_input.reads_starts,
         with_agents=with_agents,
-        resolver=PartyResolver(run_input.bound),
+        resolver=EntityResolver(resolver_of(plan.tools), run_input.bound),
     )
 
 

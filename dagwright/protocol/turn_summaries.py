@@ -26,7 +26,7 @@ _WITHOUT_EFFECT = {"created": "was there", "removed": "was not there"}
 def done_words(scheduler: RunScheduler) -> str | None:
     """Returns what the calls of a run have changed and not taken back, in plan order; `None` if there is nothing.
 
-    Of each call its tool and the short texts of its result: `cbu.ensure: fund, Apex, LU`. No ids are among them.
+    Of each call its tool and the short texts of its result: `orders.make: order, lamps`. No ids are among them.
     """
     if scheduler.plan.written_count > DOCUMENT_NODES:
         return None

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S
+from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.times import LONGEST, parse_duration
 from dagwright.core.model.tools import Effects, ToolDeclaration, problem_of_rule
 from dagwright.core.model.worker_cards import WorkerCard
@@ -94,6 +95,7 @@ def tool(
     undo: str | None = None,
     sets: str | None = None,
     returns: str | None = None,
+    resolver: Resolver | None = None,
     aliases: Sequence[str] = (),
 ) -> Callable[[Function], Function]: ...
 def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
@@ -113,6 +115,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     undo: str | None = None,
     sets: str | None = None,
     returns: str | None = None,
+    resolver: Resolver | None = None,
     aliases: Sequence[str] = (),
 ) -> Function | Callable[[Function], Function]:
     """Makes a tool of a typed function; the function itself stays as it is and can be called as before.
@@ -137,6 +140,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
         sets: name in a session, without `@`, that the identity of a call's result becomes.
         returns: what the id in a result stands for: an entity type such as `fund`, or something else, such as `role`; a
             plan that gives it to a parameter for another kind of thing is refused before it runs.
+        resolver: the resolver whose `find` the tool is: it finds what lookups of plans mean.
         aliases: former names of the tool, so that runs in flight find it after it was renamed; new plans use its name.
 
     Raises:
@@ -169,6 +173,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
                 undo=undo,
                 sets=sets,
                 returns=returns,
+                resolver=None if resolver is None else resolver.to_json(),
                 description=documentation.summary,
                 output_schema=output_schema_of(decorated),
                 plain_parameters=parameters.plain,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE_FOLDERS = ("dagwright", "workflows", "activities")
+CODE_FOLDERS = ("dagwright", "workflows", "activities", "apps")
 ENTRY_POINTS = ("worker.py", "starter.py")
 _NOT_OURS = {".git", ".venv", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesis"}
 

@@ -17,6 +17,7 @@ from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.server.namespace import RETENTION
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
+from dagwright_maritime.settings import MaritimeSettings
 from tests.architecture.source_files import ROOT
 from tests.support.dockerfile import Step, read_dockerfile
 
@@ -57,10 +58,12 @@ def test_every_image_is_pinned(services: dict[str, dict[str, Any]], steps: list[
 
 
 def test_search_server_has_the_tested_version_and_a_profile(services: dict[str, dict[str, Any]]) -> None:
-    named = re.search(r"<opensearch.version>(.+)</", (ROOT / "search-server/pom.xml").read_text(encoding="utf-8"))
+    named = re.search(
+        r"<opensearch.version>(.+)</", (ROOT / "apps/maritime/search-server/pom.xml").read_text(encoding="utf-8")
+    )
     assert named is not None
     assert services["search"]["image"] == f"opensearchproject/opensearch:{named[1]}"
-    for told in ("docs/search-server.md", "docs/decisions/0055-a-search-server-from-jars.md"):
+    for told in ("apps/maritime/docs/search-server.md", "docs/decisions/0055-a-search-server-from-jars.md"):
         assert f"OpenSearch {named[1]}" in (ROOT / told).read_text(encoding="utf-8")
     assert services["search"]["profiles"] == ["search"]
     # Nothing that is always started may wait for what is not.
@@ -76,7 +79,7 @@ def test_worker_and_gateway_have_the_same_tools(services: dict[str, dict[str, An
     # A gateway starts no run with tools that it does not know, and a worker serves none.
     (command,) = {services[name]["command"] for name in ("worker", "gateway")}
     assert command == "${TOOL_OPTIONS:-}"
-    told = (ROOT / "docs/search-server.md").read_text(encoding="utf-8")
+    told = (ROOT / "apps/maritime/docs/search-server.md").read_text(encoding="utf-8")
     named = re.search(r'TOOL_OPTIONS="--tools (\S+)"\ndocker compose --profile search up', told)
     assert named is not None
     toolset = load_toolset(Settings(), [named[1]])
@@ -138,7 +141,7 @@ def test_variables_of_the_worker_are_settings(services: dict[str, dict[str, Any]
     names |= {word.split("=")[0] for step in steps if step.instruction == "ENV" for word in step.words}
     ours = {name.removeprefix("DAGWRIGHT_").lower() for name in names if name.startswith("DAGWRIGHT_")}
     assert ours
-    assert ours <= set(Settings.model_fields)
+    assert ours <= {*Settings.model_fields, *MaritimeSettings.model_fields}
 
 
 def test_image_installs_the_locked_requirements_and_is_not_root(steps: list[Step]) -> None:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from opensearchpy import AsyncOpenSearch
 
-from dagwright.maritime.figures import MOST_TABLES, Table, tables_of
-from dagwright.maritime.slots import EsResults
-from dagwright.search.answers import bucket_list
-from dagwright.search.asking import QueryInvalid, ask, why_invalid
-from dagwright.search.client import client_of
-from dagwright.search.tables import document_table, group_tables
+from dagwright_maritime.figures import MOST_TABLES, Table, tables_of
+from dagwright_maritime.search.answers import bucket_list
+from dagwright_maritime.search.asking import QueryInvalid, ask, why_invalid
+from dagwright_maritime.search.client import client_of
+from dagwright_maritime.search.tables import document_table, group_tables
+from dagwright_maritime.slots import EsResults
 from tests.property.test_read_only_properties import FIELDS, LIMITS, PREFIX, RIGHT, passed
 from tests.support.search import LiveSearch
 

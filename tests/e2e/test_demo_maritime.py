@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from dagwright.maritime.shipments import DataSet
-from dagwright.search.server import LocalSearch
 from dagwright.settings import Settings
+from dagwright_maritime.search.server import LocalSearch
+from dagwright_maritime.shipments import DataSet
 from tests.e2e.command import ROOT, CommandLine, ended
 
 pytestmark = [pytest.mark.server, pytest.mark.search, pytest.mark.fresh]

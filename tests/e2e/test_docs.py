@@ -21,6 +21,7 @@ from dagwright.protocol.messages import run_input_from_json
 from dagwright.settings import Settings
 from dagwright.tools import load_tools
 from dagwright.toolset.toolset import load_toolset
+from dagwright_maritime.settings import MaritimeSettings
 from tests.support.docs import (
     COMMANDS,
     FILES,
@@ -196,7 +197,16 @@ def _known_options() -> set[str]:
     code = "".join(
         path.read_text(encoding="utf-8")
         for path in [
-            *(ROOT / name for name in ("worker.py", "scripts/setup", "Makefile", "dagwright/maritime/__main__.py")),
+            *(
+                ROOT / name
+                for name in (
+                    "worker.py",
+                    "scripts/setup",
+                    "Makefile",
+                    "apps/maritime/dagwright_maritime/__main__.py",
+                    "apps/onboarding/dagwright_onboarding/commands.py",
+                )
+            ),
             *ROOT.glob("dagwright/interfaces/cli/*.py"),
         ]
     )
@@ -210,7 +220,8 @@ def _without_blocks(page: Path) -> str:
 def test_every_variable_of_the_operations_page_is_a_setting() -> None:
     rows = re.findall(r"^\| (`[A-Z]+_.*?`) \|", PAGES["docs/operations.md"].read_text(encoding="utf-8"), re.MULTILINE)
     named = {name.strip("`") for row in rows for name in row.split(", ")}
-    known = {field.validation_alias or f"DAGWRIGHT_{name}".upper() for name, field in Settings.model_fields.items()}
+    fields = Settings.model_fields | MaritimeSettings.model_fields
+    known = {field.validation_alias or f"DAGWRIGHT_{name}".upper() for name, field in fields.items()}
     secrets = {f"DAGWRIGHT_SECRET_NAME{end}" for end in ("", "_TOOLS", "_HOSTS")}
     assert named - known == secrets
 

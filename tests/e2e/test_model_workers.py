@@ -9,17 +9,17 @@ import pytest
 
 from dagwright.core.model.worker_results import WorkerResult
 from dagwright.llm import Endpoint, ModelClient
-from dagwright.maritime.analyzing import analyze_results
-from dagwright.maritime.asking import ASKED_AT_MOST
-from dagwright.maritime.clarifying import clarify_question
-from dagwright.maritime.explaining import explain_metadata
-from dagwright.maritime.helpdesk import common_helpdesk
-from dagwright.maritime.indices import Indices
-from dagwright.maritime.metadata import metadata_lookup
-from dagwright.maritime.querying import es_query_exec
-from dagwright.search.client import client_of
 from dagwright.testing import ModelServer, json_text, step
 from dagwright.tools.testing import call_worker
+from dagwright_maritime.analyzing import analyze_results
+from dagwright_maritime.asking import ASKED_AT_MOST
+from dagwright_maritime.clarifying import clarify_question
+from dagwright_maritime.explaining import explain_metadata
+from dagwright_maritime.helpdesk import common_helpdesk
+from dagwright_maritime.indices import Indices
+from dagwright_maritime.metadata import metadata_lookup
+from dagwright_maritime.querying import es_query_exec
+from dagwright_maritime.search.client import client_of
 from tests.support.search import TODAY, Maritime
 
 pytestmark = pytest.mark.search

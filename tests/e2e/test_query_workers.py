@@ -8,15 +8,15 @@ import pytest
 
 from dagwright.core.model.worker_results import WorkerResult
 from dagwright.llm import Endpoint, ModelClient
-from dagwright.maritime.generating import es_query_gen
-from dagwright.maritime.querying import es_query_exec, page_query
-from dagwright.maritime.showing import show_results
-from dagwright.maritime.slots import AnalysisResult, EsQuery, EsResults, FieldDescription, MetadataResults, ValueResult
-from dagwright.search.asking import AccessRefused, AskFailed
-from dagwright.search.limits import QueryRefused
 from dagwright.testing import ModelServer, json_text, step
 from dagwright.tools.errors import GiveUp
 from dagwright.tools.worker_tools import SubGoal
+from dagwright_maritime.generating import es_query_gen
+from dagwright_maritime.querying import es_query_exec, page_query
+from dagwright_maritime.search.asking import AccessRefused, AskFailed
+from dagwright_maritime.search.limits import QueryRefused
+from dagwright_maritime.showing import show_results
+from dagwright_maritime.slots import AnalysisResult, EsQuery, EsResults, FieldDescription, MetadataResults, ValueResult
 from tests.support.search import Maritime
 
 pytestmark = pytest.mark.search
@@ -66,7 +66,7 @@ async def test_index_that_is_missing_says_what_to_do(maritime: Maritime) -> None
         await ran(maritime, EsQuery(index=f"{maritime.indices.prefix}-gone", body={}))
     assert str(failed.value) == (
         f"There is no index '{maritime.indices.prefix}-gone' on the search server: load the data by `python -m "
-        "dagwright.maritime load`, or set DAGWRIGHT_OPENSEARCH_PREFIX to what the names of the indices begin with"
+        "dagwright_maritime load`, or set DAGWRIGHT_OPENSEARCH_PREFIX to what the names of the indices begin with"
     )
 
 

@@ -11,6 +11,7 @@ from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.compiled import plan_to_json
 from dagwright.core.model.errors import NodeError, PlanInvalid
+from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.commands.steering import standing_notes
@@ -65,7 +66,9 @@ def history_of(raw: dict[str, Any], source: random.Random, session: Session) -> 
         checked = check(raw, tools=_TOOLS)
     except PlanInvalid as invalid:
         return [problem.to_json() for problem in invalid.problems]
-    plan = with_lookups(compile_plan(checked), [Lookup(name, "person") for name in source.sample(_NAMES, 3)])
+    plan = with_lookups(
+        compile_plan(checked), [Lookup(name, "person") for name in source.sample(_NAMES, 3)], Resolver("find", "bind")
+    )
     seen: list[Any] = [plan_to_json(plan), checked.levels, checked.critical_path]
     scheduler = create_scheduler(plan, {})
     scheduler.set_options(replace(scheduler.state.options, compensate=True))

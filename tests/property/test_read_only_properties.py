@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.search.limits import Check, QueryLimits, QueryRefused
-from dagwright.search.read_only import read_query
+from dagwright_maritime.search.limits import Check, QueryLimits, QueryRefused
+from dagwright_maritime.search.read_only import read_query
 from tests.support.example_counts import examples
 
 PREFIX = "goods"

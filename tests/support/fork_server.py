@@ -38,7 +38,7 @@ def _import_modules() -> None:
         importlib.import_module(name)
     # The tree of commands, the first schemas, condition and call of a model load more. Nothing is opened.
     importlib.import_module("dagwright.interfaces.cli.app").click_command()
-    importlib.import_module("dagwright.entities.onboarding").onboarding_tools("sqlite://")
+    importlib.import_module("dagwright_onboarding.onboarding").onboarding_tools("sqlite://")
     importlib.import_module("dagwright.core.expressions.cel_program").compile_cel("true")
     importlib.import_module("dagwright.llm.transport").Transport("http://127.0.0.1", "", answer_s=1, connect_s=1)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.planner import Asked, prepare_goal
+from dagwright_onboarding.entity_types import RESOLVER
 from tests.support import onboarding
 from tests.support.onboarding import intent
 from tests.support.runs import Document, Runs
@@ -31,7 +32,12 @@ def seed(name: str) -> Any:
 
 
 def intents_goal(runs: Runs, words: str = "Do it.", **asked: Any) -> CompiledPlan:
-    verbs = {name: tool for name, tool in runs.tools.items() if name.startswith(("cbu.", "entity.", "onboarding."))}
+    """Returns the plan of a request for which the verbs of onboarding may be used."""
+    verbs = {
+        name: tool
+        for name, tool in runs.tools.items()
+        if name.startswith(("cbu.", "entity.", "onboarding.", *RESOLVER.tools()))
+    }
     return prepare_goal(words, verbs, Asked(profile="intents", **asked))[0]
 
 

@@ -1,4 +1,4 @@
-"""Questions about real shipments, for tests: the workers of `dagwright.maritime`, a search server, a scripted model."""
+"""Questions about real shipments, for tests: the workers of `dagwright_maritime`, a search server, a scripted model."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ from tests.support.rounds import goes_on, ref, sub_goal
 from tests.support.runs import Document, Handle, Runs, serving_runs
 from tests.support.search import Maritime
 
-WORKERS = "dagwright.maritime"
+WORKERS = "dagwright_maritime"
 SCRIPTS = Path(__file__).parents[2] / "examples" / "maritime"
 
 

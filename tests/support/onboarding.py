@@ -12,11 +12,11 @@ from typing import Any
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import load_parties
-from dagwright.entities.overview import Overview, changed_rows, read_overview
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, context
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.overview import Overview, changed_rows, read_overview
 from tests.support.runs import Runs, events_of, serving_runs
 
 ROOT = Path(__file__).parents[2]

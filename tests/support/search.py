@@ -11,15 +11,16 @@ from typing import Any
 
 from opensearchpy import AsyncOpenSearch
 
-from dagwright.maritime.indices import Indices
-from dagwright.maritime.loading import load
-from dagwright.maritime.shipments import DataSet, Shipment
-from dagwright.search.client import client_of
-from dagwright.search.server import LocalSearch, RunningSearch
-from dagwright.settings import Settings
+from dagwright.settings import Settings, settings_as
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import RecordedCall, tool_context
 from dagwright.toolset.toolset import environment_of
+from dagwright_maritime.indices import Indices
+from dagwright_maritime.loading import load
+from dagwright_maritime.search.client import client_of
+from dagwright_maritime.search.server import LocalSearch, RunningSearch
+from dagwright_maritime.settings import MaritimeSettings
+from dagwright_maritime.shipments import DataSet, Shipment
 from tests.support.eventually import eventually
 
 TODAY = date(2026, 2, 10)
@@ -75,9 +76,9 @@ class Maritime:
         """Yield what was loaded, made again: what figures of answers are checked against."""
         return self.data.shipments()
 
-    def settings(self, settings: Settings) -> Settings:
+    def settings(self, settings: Settings) -> MaritimeSettings:
         where = {"opensearch_url": self.search.address, "opensearch_prefix": self.indices.prefix}
-        return settings.model_copy(update=where)
+        return settings_as(MaritimeSettings, settings).model_copy(update=where)
 
     @asynccontextmanager
     async def call(self, **given: Any) -> AsyncIterator[RecordedCall]:

@@ -108,7 +108,7 @@ def test_ordinary_failure_is_one_line_and_a_defect_has_its_traceback(capsys: pyt
 
 def test_level_is_for_own_loggers_and_others_log_from_warning_on(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(Settings(log_format="json", log_level="debug"))
-    for name in ("dagwright.server", "httpx", "opensearch"):
+    for name in ("dagwright.server", "httpx"):
         for level in (logging.DEBUG, logging.WARNING):
             logging.getLogger(name).log(level, "said")
     own = [("dagwright.server", "debug"), ("dagwright.server", "warning")]

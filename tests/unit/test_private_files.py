@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.entities.database import EntityDatabase
+from dagwright.agents.stored import AGENTS
+from dagwright.database.database import Database
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings
 from dagwright.store.private_files import UMASK, make_files_private, make_private_folder, write_private
@@ -66,7 +67,7 @@ async def test_log_of_a_daemon_is_private(tmp_path: Path, umask: int | None, mod
 
 def test_database_of_the_state_folder_is_private(tmp_path: Path) -> None:
     file = tmp_path / "state" / "dagwright.db"
-    database = EntityDatabase(f"sqlite:///{file}")
+    database = Database(f"sqlite:///{file}", AGENTS)
     modes = database.read(lambda _: {path.name: _mode(path) for path in file.parent.iterdir()})
     database.dispose()
     assert set(modes) >= {"dagwright.db", "dagwright.db-wal"}

@@ -49,10 +49,6 @@ CONTRACT: list[tuple[str, Any, str, str, Any]] = [
     ("drain_s", None, "DAGWRIGHT_DRAIN_S", "90", 90.0),
     ("prices", None, "DAGWRIGHT_PRICES", "prices.yaml", "{folder}/prices.yaml"),
     ("search_url", None, "DAGWRIGHT_SEARCH_URL", "http://localhost:9000", SAME),
-    ("opensearch_url", None, "DAGWRIGHT_OPENSEARCH_URL", "https://me:hush@example.com/", "https://me:hush@example.com"),
-    ("opensearch_prefix", "maritime", "DAGWRIGHT_OPENSEARCH_PREFIX", "trade-1", SAME),
-    ("opensearch_max_rows", 1_000, "DAGWRIGHT_OPENSEARCH_MAX_ROWS", "200", 200),
-    ("opensearch_timeout_s", 20.0, "DAGWRIGHT_OPENSEARCH_TIMEOUT_S", "7.5", 7.5),
     ("serper_api_key", None, "SERPER_API_KEY", "serper-key", SecretStr("serper-key")),
     ("serper_base_url", "https://google.serper.dev", "SERPER_BASE_URL", "http://localhost:9001", SAME),
     ("openai_api_key", None, "OPENAI_API_KEY", "openai-key", SecretStr("openai-key")),
@@ -131,7 +127,7 @@ def test_key_goes_with_its_address(variables: Any, expected: Any, monkeypatch: p
 
 
 IN_MEMORY = "a SQLite database in memory cannot be shared by workers; name a file"
-NO_DATABASE = "it is no URL such as sqlite:///parties.db"
+NO_DATABASE = "it is no URL such as sqlite:///dagwright.db"
 NO_BUCKET = "the bucket's name has 3 to 63 small letters, digits, dots and hyphens"
 NO_PREFIX = "the prefix may hold letters, digits and !_.*'()/- only, and no more than 900 of them"
 NO_PROXY = "each proxy is an IP address or a network, such as 10.0.0.5 or 10.0.0.0/24, with commas between"

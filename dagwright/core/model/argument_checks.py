@@ -13,10 +13,9 @@ import jsonschema_rs
 
 from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import HINT_BUDGET, NameHints, listed, nearest
-from dagwright.core.model import text_formats
+from dagwright.core.model import entity_arguments, text_formats
 from dagwright.core.model.compiled import Hole, HolePath
 from dagwright.core.model.tools import ToolDeclaration, parameter_name
-from dagwright.features.lookups import parties
 
 _COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"})
 _UNKNOWN = "\ue000"
@@ -39,7 +38,7 @@ def refuse_remote(uri: str) -> Any:
 def _validator(schema_text: str) -> jsonschema_rs.Draft202012Validator:
     keywords: dict[str, type[jsonschema_rs.KeywordValidator]] = {
         text_formats.KEYWORD: text_formats.TextFormat,
-        parties.KEYWORD: parties.PartyIds,
+        entity_arguments.KEYWORD: entity_arguments.EntityIds,
     }
     return jsonschema_rs.Draft202012Validator(json.loads(schema_text), retriever=refuse_remote, keywords=keywords)
 
@@ -79,7 +78,7 @@ class SchemaOfTool:
         """Yields what is wrong with the arguments of one call, as far as it can be known before the run.
 
         Args:
-            has_dashes: whether names are written with dashes (`cbu-id`) where nothing of the arguments says it.
+            has_dashes: whether names are written with dashes (`order-id`) where nothing of the arguments says it.
         """
         unknown: list[HolePath] = [path for path, _ in holes]
         written: Mapping[Any, str] = {}

@@ -61,7 +61,7 @@ class Request:
         on_timeout: `fail`, `{"default": answer}` or `{"escalate": assignee, "then": what to do next}`; once it has
             escalated, its `then`, or `fail`.
         tool, arguments: of an approval, what is to be called; the arguments as far as they are here.
-        parties: of an approval, names of the parties in the arguments: id -> name and kind; `None` if none is known.
+        parties: of an approval, names of the entities in the arguments: id -> name and kind; `None` if none is known.
         checkpoint: of what a tool asked, what it kept for its next call.
         channel: `inbox` rejects answers that a model client relays.
     """
@@ -160,7 +160,7 @@ class Request:
             told["escalations"] = _told_escalations(self.escalations)
         if self.purpose == "approval":
             told |= {"tool": self.tool, "arguments": with_shown(self.arguments, shown_in_arguments)}
-            told |= {"parties": dict(self.parties)} if self.parties else {}
+            told |= {"entities": dict(self.parties)} if self.parties else {}
         return told
 
 

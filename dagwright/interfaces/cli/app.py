@@ -36,6 +36,7 @@ from dagwright.interfaces.cli.options import (
     with_queue,
 )
 from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.plugin_groups import PluginGroup
 from dagwright.interfaces.cli.requests import (
     AnswerRequest,
     AppendRequest,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="dagwright",
+    cls=PluginGroup,
     help="Runs plans that must not be lost.",
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -118,7 +120,7 @@ def run(
     tag: Tags = None,
     session: Annotated[
         str | None,
-        typer.Option("--session", metavar="S", help="A turn of the session S: its names, such as @cbu, stand for ids."),
+        typer.Option("--session", metavar="S", help="A turn of session S: its names, such as @order, stand for ids."),
     ] = None,
     json: Json = False,
     no_color: NoColor = False,
@@ -558,7 +560,7 @@ app.command(cls=PlainHelp)(up)
 
 @app.command(cls=PlainHelp)
 def down(*, json: Json = False) -> int:
-    """End all that runs in this folder: server, workers, API and search server."""
+    """End all that runs in this folder: server, workers, API and servers of plugins."""
     return call("parts", "down", None, Output(is_json=json))
 
 

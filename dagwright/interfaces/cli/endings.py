@@ -112,6 +112,12 @@ def _made_lines(made: Sequence[tuple[str, Mapping[str, Any]]], document: Mapping
         yield f"and {left:,} more; all of it: dagwright result {document['workflow_id']}"
 
 
+def facts_of_entity(entity: Mapping[str, Any]) -> list[str]:
+    """Return what tells an entity apart from others of its name; its id comes last."""
+    facts = [value for key, value in entity.items() if key not in ("id", "name", "kind")]
+    return [each for each in (entity.get("kind"), *facts, entity.get("id")) if isinstance(each, str) and each]
+
+
 def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yields who is meant by each text that was looked up, and why.
 
@@ -120,7 +126,7 @@ def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """
     for each in lookups[:DONE_SHOWN]:
         party = each["party"]
-        told_apart = ", ".join(filter(None, [party.get("kind"), party.get("jurisdiction"), party.get("id")]))
+        told_apart = ", ".join(facts_of_entity(party))
         yield one_line(f"{each['search_text']!r} is {party.get('name')} ({told_apart}): {each.get('reason')}")
     if (left := len(lookups) - DONE_SHOWN) > 0:
         yield f"and {left:,} more that were looked up"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dagwright.agents.finding import StoredAgentTools, stored_cards
-from dagwright.agents.stored import Added, StoredAgents
+from dagwright.agents.stored import AGENTS, Added, StoredAgents
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.entities.database import EntityDatabase
+from dagwright.database.database import Database
 from dagwright.interfaces.cli.app import run_command_line
 from dagwright.settings import Settings
 from dagwright.tools.environment import ToolEnvironment
@@ -48,7 +48,7 @@ def url(request: pytest.FixtureRequest, file_url: str) -> str:
 
 @pytest.fixture
 def stored(url: str) -> Iterator[StoredAgents]:
-    database = EntityDatabase(url)
+    database = Database(url, AGENTS)
     yield StoredAgents(database)
     database.dispose()
 
@@ -88,7 +88,7 @@ def test_missing_database_is_not_created_and_an_invalid_one_ignored(file_url: st
 
 def test_cards_are_read_from_the_database(url: str, tmp_path: Path) -> None:
     assert (stored_cards(url), StoredAgentTools(url, ToolEnvironment(tmp_path)).spec("helper", None)) == ((), None)
-    database = EntityDatabase(url)
+    database = Database(url, AGENTS)
     StoredAgents(database).add([card()])
     database.dispose()
     assert stored_cards(url) == (card(),)
@@ -96,7 +96,7 @@ def test_cards_are_read_from_the_database(url: str, tmp_path: Path) -> None:
 
 def test_unreadable_database_is_logged(url: str, stored: StoredAgents, caplog: pytest.LogCaptureFixture) -> None:
     stored.add([card()])
-    database = EntityDatabase(url)
+    database = Database(url, AGENTS)
     database.write(lambda session: session.connection().exec_driver_sql("ALTER TABLE agent_card DROP COLUMN card"))
     database.dispose()
     with caplog.at_level(logging.WARNING, logger="dagwright.agents.finding"):
@@ -107,7 +107,7 @@ def test_unreadable_database_is_logged(url: str, stored: StoredAgents, caplog: p
 
 def test_file_overrides_the_agents_of_the_database(tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path)
-    database = EntityDatabase(settings.database_url)
+    database = Database(settings.database_url, AGENTS)
     StoredAgents(database).add([card(), card("writer", description="Of the database")])
     database.dispose()
     (tmp_path / "agents.json").write_text(json.dumps({"agents": {"writer": WRITER}}))

@@ -6,13 +6,16 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
+from dagwright.agents.stored import AGENTS
 from dagwright.client.runs import IdInUse
-from dagwright.entities.migrating import StoreUnusable
+from dagwright.database.database import Database
+from dagwright.database.migrating import StoreUnusable
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.cli.databases import opened_database
 from dagwright.interfaces.cli.edge import guarded
@@ -118,6 +121,6 @@ def test_command_without_standard_streams_ends_as_ever(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", ["needs the extension pg_trgm", "is of a newer version of Dagwright"])
 def test_command_on_an_unusable_database_is_refused(words: str) -> None:
-    with pytest.raises(CommandRefused, match=words) as refused, opened_database():
+    with pytest.raises(CommandRefused, match=words) as refused, opened_database(partial(Database, schema=AGENTS)):
         raise StoreUnusable(f"the database {words}")
     assert (refused.value.status, refused.value.code) == ("no_database", ExitCode.FAILED)

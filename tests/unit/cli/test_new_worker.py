@@ -42,7 +42,7 @@ INSTALLED = "is the name of an installed module"
 USED = "is a name that the files use themselves"
 BUILT_IN = "is the name of a tool that is built in"
 NODE = "is what a run calls a node of its own"
-MARITIME = "is the name of a worker of dagwright.maritime"
+MARITIME = "is the name of a worker of dagwright_maritime"
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from dagwright.entities import database as entity_database
-from dagwright.entities import loading
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.party_file import PartiesUnreadable
+from dagwright.database import database as entity_database
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.parties import find, load, migrate
+from dagwright_onboarding import loading
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.party_commands import find, load, migrate
+from dagwright_onboarding.party_file import PartiesUnreadable
 
 pytestmark = pytest.mark.waits
 
@@ -101,7 +101,7 @@ def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_interrupted_load_can_be_continued(monkeypatch: pytest.MonkeyPatch, run: Run, number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with monkeypatch.context() as first:
-        first.setattr(EntityDatabase, "_let_others_write", lambda _: signal.raise_signal(number))
+        first.setattr(EntityDatabase, "let_others_write", lambda _: signal.raise_signal(number))
         with pytest.raises(CommandRefused) as refused:
             load("parties.csv", Output())
     told = "interrupted; 2 of 3 rows are loaded and stay; load the file again for the others"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.verbs import OnboardingVerbs
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.verbs import OnboardingVerbs
 from tests.support.postgres import PostgresCluster
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from dagwright.entities.binding import PROBLEMS_BYTES, bind_parties
-from dagwright.entities.catalogue import PartyKind
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.models import Effect, Party
-from dagwright.entities.parties import NaturalKey, add_party
+from dagwright_onboarding.binding import PROBLEMS_BYTES, bind_parties
+from dagwright_onboarding.catalogue import PartyKind
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.models import Effect, Party
+from dagwright_onboarding.parties import NaturalKey, add_party
 
 _ANN = {"create": {"kind": "person", "name": "Ann"}, "reason": "created because a person said so"}
 

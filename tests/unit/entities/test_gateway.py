@@ -6,17 +6,17 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from dagwright.entities.catalogue import PRODUCTS, ROLES, PartyKind
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.gateway import EntityGateway, KnownParty, SqlEntityGateway
-from dagwright.entities.loading import load_parties
-from dagwright.entities.lookup import Identifier
-from dagwright.entities.models import Party, PartyStatus
-from dagwright.entities.parties import NaturalKey, add_party
-from dagwright.entities.terms import _PRODUCT_ALIASES, _ROLE_ALIASES
-from dagwright.entities.verb_results import CbuRequest
-from dagwright.entities.verbs import OnboardingVerbs
-from dagwright.features.lookups.entity_types import KIND_OF, TERM_KINDS
+from dagwright_onboarding.catalogue import PRODUCTS, ROLES, PartyKind
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.entity_types import RESOLVER
+from dagwright_onboarding.gateway import EntityGateway, KnownParty, SqlEntityGateway
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.lookup import Identifier
+from dagwright_onboarding.models import Party, PartyStatus
+from dagwright_onboarding.parties import NaturalKey, add_party
+from dagwright_onboarding.terms import _PRODUCT_ALIASES, _ROLE_ALIASES
+from dagwright_onboarding.verb_results import CbuRequest
+from dagwright_onboarding.verbs import OnboardingVerbs
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_every_code_is_found_by_its_name_alone(gateway: EntityGateway) -> None:
 
 def test_aliases_are_of_codes_that_there_are() -> None:
     assert (set(_PRODUCT_ALIASES) - set(PRODUCTS), set(_ROLE_ALIASES) - set(ROLES)) == (set(), set())
-    assert set(TERM_KINDS) <= set(KIND_OF.values())
+    assert set(RESOLVER.terms) <= set(RESOLVER.types.values())
 
 
 def test_term_is_got_by_its_code(gateway: EntityGateway) -> None:

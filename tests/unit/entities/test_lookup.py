@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.entities import lookup, name_search
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import load_parties
-from dagwright.entities.lookup import CANDIDATE_LIMIT, Findings, find_parties
-from dagwright.entities.name_search import NAMES_TOLD
-from dagwright.entities.names import clean_name, core_words, is_legal_form, legal_form, name_key, words_of
+from dagwright_onboarding import lookup, name_search
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.lookup import CANDIDATE_LIMIT, Findings, find_parties
+from dagwright_onboarding.name_search import NAMES_TOLD
+from dagwright_onboarding.names import clean_name, core_words, is_legal_form, legal_form, name_key, words_of
 
 PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 

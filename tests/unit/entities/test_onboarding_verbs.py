@@ -7,15 +7,15 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from dagwright.entities.catalogue import LINKS, PartyKind
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.effects import EffectLog
-from dagwright.entities.onboarding import onboarding_tools
-from dagwright.entities.overview import Change, RowSort, changed_rows, read_overview
-from dagwright.entities.parties import NaturalKey, ensure_party
-from dagwright.entities.verb_results import CbuRequest, PartyResult
-from dagwright.entities.verbs import NewParty, OnboardingVerbs, create_parties
 from dagwright.tools.testing import tool_context
+from dagwright_onboarding.catalogue import LINKS, PartyKind
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.effects import EffectLog
+from dagwright_onboarding.onboarding import onboarding_tools
+from dagwright_onboarding.overview import Change, RowSort, changed_rows, read_overview
+from dagwright_onboarding.parties import NaturalKey, ensure_party
+from dagwright_onboarding.verb_results import CbuRequest, PartyResult
+from dagwright_onboarding.verbs import NewParty, OnboardingVerbs, create_parties
 
 
 def add_person(database: EntityDatabase, name: str) -> str:
@@ -186,8 +186,11 @@ def test_tools_take_their_key_from_the_context(database: EntityDatabase) -> None
         "cbu.link",
         "cbu.unlink",
         "onboarding.undo",
+        "find_party",
+        "bind_parties",
     ]
-    assert {name for name, spec in specs.items() if spec.declaration.effects != "idempotent"} == {"cbu.get"}
+    reading = {name for name, spec in specs.items() if spec.declaration.effects != "idempotent"}
+    assert reading == {"cbu.get", "find_party"}
     ensure = specs["cbu.ensure"]
     assert ensure.function is not None
     arguments = ensure.bind({"name": "Apex Capital Fund", "jurisdiction": "LU", "client-type": "fund"})

@@ -12,14 +12,14 @@ from sqlalchemy.orm import Session
 from dagwright.core.expressions.questions import request_of
 from dagwright.core.model.answers import BadAnswer, normal_form
 from dagwright.core.validation.human_fields import question_raised
-from dagwright.entities.catalogue import PartyKind
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.gateway import SqlEntityGateway
-from dagwright.entities.loading import load_parties
-from dagwright.entities.models import Party, PartyStatus
-from dagwright.entities.parties import NaturalKey, add_party
-from dagwright.entities.resolution import CREATE_NEW, NONE_OF_THESE, PartySearch, Wanted
 from dagwright.tools import AskPerson
+from dagwright_onboarding.catalogue import PartyKind
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.gateway import SqlEntityGateway
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.models import Party, PartyStatus
+from dagwright_onboarding.parties import NaturalKey, add_party
+from dagwright_onboarding.resolution import CREATE_NEW, NONE_OF_THESE, PartySearch, Wanted
 
 _PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 

@@ -6,16 +6,16 @@ import pytest
 from sqlalchemy import create_engine, event, insert, make_url, text, update
 from sqlalchemy.orm import Session
 
-from dagwright.entities.catalogue import PartyKind
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import load_parties
-from dagwright.entities.lookup import Findings, find_parties
-from dagwright.entities.migrating import StoreUnusable
-from dagwright.entities.models import Party, PartyName, PartyStatus
-from dagwright.entities.name_search import KnownName, NameIndex
-from dagwright.entities.names import name_key
-from dagwright.entities.parties import NaturalKey, add_party
-from dagwright.entities.spelling import likeness_of
+from dagwright.database.migrating import StoreUnusable
+from dagwright_onboarding.catalogue import PartyKind
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.lookup import Findings, find_parties
+from dagwright_onboarding.models import Party, PartyName, PartyStatus
+from dagwright_onboarding.name_search import KnownName, NameIndex
+from dagwright_onboarding.names import name_key
+from dagwright_onboarding.parties import NaturalKey, add_party
+from dagwright_onboarding.spelling import likeness_of
 
 pytestmark = pytest.mark.waits
 

@@ -11,10 +11,10 @@ from threading import Barrier
 
 import pytest
 
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.overview import read_overview
-from dagwright.entities.verb_results import CbuRequest, CbuResult, UndoResult
-from dagwright.entities.verbs import OnboardingVerbs
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.overview import read_overview
+from dagwright_onboarding.verb_results import CbuRequest, CbuResult, UndoResult
+from dagwright_onboarding.verbs import OnboardingVerbs
 
 pytestmark = pytest.mark.waits
 
@@ -23,9 +23,9 @@ ROUNDS = 25
 
 SESSION = """
 import sys
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.verb_results import CbuRequest
-from dagwright.entities.verbs import OnboardingVerbs
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.verb_results import CbuRequest
+from dagwright_onboarding.verbs import OnboardingVerbs
 
 url, session = sys.argv[1:]
 verbs = OnboardingVerbs(EntityDatabase(url))
@@ -39,10 +39,10 @@ KILLED = """
 import sys
 from sqlalchemy import event
 from sqlalchemy.orm import Session
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.onboarding import onboarding_tools
-from dagwright.entities.verb_results import CbuRequest
-from dagwright.entities.verbs import OnboardingVerbs
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.onboarding import onboarding_tools
+from dagwright_onboarding.verb_results import CbuRequest
+from dagwright_onboarding.verbs import OnboardingVerbs
 
 url, call, moment = sys.argv[1:]
 database = EntityDatabase(url)

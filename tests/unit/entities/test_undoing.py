@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from dagwright.entities.catalogue import PartyKind
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import load_parties
-from dagwright.entities.lookup import find_parties
-from dagwright.entities.models import Effect
-from dagwright.entities.onboarding import onboarding_tools
-from dagwright.entities.overview import read_overview
-from dagwright.entities.parties import NaturalKey, ensure_party
-from dagwright.entities.verb_results import CbuRequest, UndoResult
-from dagwright.entities.verbs import OnboardingVerbs
 from dagwright.tools.testing import tool_context
+from dagwright_onboarding.catalogue import PartyKind
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.lookup import find_parties
+from dagwright_onboarding.models import Effect
+from dagwright_onboarding.onboarding import onboarding_tools
+from dagwright_onboarding.overview import read_overview
+from dagwright_onboarding.parties import NaturalKey, ensure_party
+from dagwright_onboarding.verb_results import CbuRequest, UndoResult
+from dagwright_onboarding.verbs import OnboardingVerbs
 
 pytestmark = pytest.mark.waits
 

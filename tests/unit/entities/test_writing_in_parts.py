@@ -10,14 +10,14 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from dagwright.entities import database as entity_database
-from dagwright.entities import loading
-from dagwright.entities.catalogue import PartyKind
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import load_parties
-from dagwright.entities.migrating import GAP_S
-from dagwright.entities.parties import NaturalKey, add_party
-from dagwright.entities.refusing import StoreRefuses
+from dagwright.database import database as entity_database
+from dagwright.database.migrating import GAP_S
+from dagwright.database.refusing import StoreRefuses
+from dagwright_onboarding import loading
+from dagwright_onboarding.catalogue import PartyKind
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.parties import NaturalKey, add_party
 
 
 def test_transactions_end_by_time_with_gaps(database: EntityDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_locked_load_can_be_run_again(path: Path, monkeypatch: pytest.MonkeyPatc
         if number == before:
             holder.execute("BEGIN IMMEDIATE")
 
-    monkeypatch.setattr(EntityDatabase, "_let_others_write", lambda _: hold(next(gaps)))
+    monkeypatch.setattr(EntityDatabase, "let_others_write", lambda _: hold(next(gaps)))
     hold(0)
     parties = path.with_suffix(".csv")
     parties.write_text("name,kind\nAnn Lee,person\nBen Ray,person\nCy Poe,person\n", encoding="utf-8")

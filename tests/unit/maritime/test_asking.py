@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from dagwright.llm import Endpoint, ModelClient
-from dagwright.maritime.asking import (
+from dagwright.planning.model_calls.calls import Action, Message, ModelAnswer, ModelError
+from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.testing import ModelServer, json_text, step
+from dagwright.tools.errors import GiveUp, RetryLater
+from dagwright.tools.testing import RecordedCall, tool_context
+from dagwright_maritime.asking import (
     QUESTION_CHARACTERS,
     NoUsableAnswer,
     Unusable,
@@ -17,12 +22,7 @@ from dagwright.maritime.asking import (
     data_lines,
     usable_answer,
 )
-from dagwright.maritime.connection import SERVER_ATTEMPTS
-from dagwright.planning.model_calls.calls import Action, Message, ModelAnswer, ModelError
-from dagwright.planning.model_calls.failures import ModelFailure
-from dagwright.testing import ModelServer, json_text, step
-from dagwright.tools.errors import GiveUp, RetryLater
-from dagwright.tools.testing import RecordedCall, tool_context
+from dagwright_maritime.connection import SERVER_ATTEMPTS
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 

@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from dagwright.maritime.dates import FORMS, UnknownPeriod, period_of
+from dagwright_maritime.dates import FORMS, UnknownPeriod, period_of
 
 TODAY = date(2026, 2, 10)
 """A Tuesday."""

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from dagwright.maritime.analyzing import labels_of
-from dagwright.maritime.figures import MOST_ROWS, Table, tables_of
-from dagwright.maritime.slots import EsResults
-from dagwright.maritime.stray_figures import stray_figures
+from dagwright_maritime.analyzing import labels_of
+from dagwright_maritime.figures import MOST_ROWS, Table, tables_of
+from dagwright_maritime.slots import EsResults
+from dagwright_maritime.stray_figures import stray_figures
 
 
 def told(tables: list[Table], title: str) -> list[dict[str, Any]]:

@@ -13,11 +13,11 @@ from typing import Any, cast
 import pytest
 from opensearchpy import AsyncOpenSearch
 
-from dagwright.maritime import loading
-from dagwright.maritime.indices import SHIPMENT_FIELDS, STATUSES, Indices
-from dagwright.maritime.loading import load
-from dagwright.maritime.names import CARRIERS, PORTS, SHIPPERS, name_documents
-from dagwright.maritime.shipments import DataSet, Shipment
+from dagwright_maritime import loading
+from dagwright_maritime.indices import SHIPMENT_FIELDS, STATUSES, Indices
+from dagwright_maritime.loading import load
+from dagwright_maritime.names import CARRIERS, PORTS, SHIPPERS, name_documents
+from dagwright_maritime.shipments import DataSet, Shipment
 
 TODAY = date(2026, 2, 10)
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dagwright.maritime.showing import show_results
-from dagwright.maritime.slots import EsResults, MissingValues
 from dagwright.tools.spec import spec_of
+from dagwright_maritime.showing import show_results
+from dagwright_maritime.slots import EsResults, MissingValues
 
 HITS = [{"teu": 3, "shipper_name": "Acme | Co", "shipment_id": "SH-1"}]
 

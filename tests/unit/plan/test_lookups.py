@@ -11,6 +11,7 @@ from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.actor import NOBODY
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
+from dagwright.core.model.entity_arguments import KEYWORD
 from dagwright.core.model.errors import NodeError, PlanInvalid, Problem
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import Feedback, Request
@@ -22,26 +23,27 @@ from dagwright.core.scheduler.run_end import counts_of
 from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
-from dagwright.entities.onboarding import onboarding_tools
 from dagwright.features.commands.node_additions import add_nodes
 from dagwright.features.explain.plan_text import plan_words
 from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import what_holds
 from dagwright.features.feedback.request_opening import Raised
+from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.lookups.lookups import (
     BIND_PARTIES,
     FIND_PARTY,
     KNOWN_BEFORE,
     MOST_LOOKUPS,
+    KnownEntities,
     bindings,
     found_before,
 )
-from dagwright.features.lookups.parties import KEYWORD
-from dagwright.features.lookups.party_resolver import PartyResolver
 from dagwright.features.lookups.places import lookup_errors
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.run_reader import RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright_onboarding.entity_types import RESOLVER
+from dagwright_onboarding.onboarding import onboarding_tools
 from tests.unit.plan.building import begun, resumed
 
 
@@ -54,7 +56,7 @@ def intent(refs: dict[str, str] | None = None, **lookups: Any) -> dict[str, Any]
 
 
 def plan_of(*intents: Any) -> CompiledPlan:
-    return prepare_plan(check_plan({"intents": list(intents)}, {}, any_tool=True), {})
+    return prepare_plan(check_plan({"intents": list(intents)}, RESOLVER.tools(), any_tool=True), {})
 
 
 def hidden(plan: CompiledPlan) -> list[str]:
@@ -62,7 +64,7 @@ def hidden(plan: CompiledPlan) -> list[str]:
 
 
 def started(plan: CompiledPlan, **changes: Any) -> tuple[RunScheduler, list[Task]]:
-    resolver = PartyResolver(changes.pop("bound", None))
+    resolver = EntityResolver(RESOLVER, changes.pop("bound", None))
     names = {"asks": "interactive"}
     options = {names.get(name, name): value for name, value in changes.items()}
     scheduler = create_scheduler(plan, {}, options=RunOptions(resolver=resolver, **options))
@@ -108,7 +110,7 @@ PARTY_TOOL = ToolDeclaration(
 def test_party_of_the_session_is_looked_at_with_the_lookups_and_not_searched_for() -> None:
     refs = {"cbu-id": "@cbu", "fund_id": "@cbu", "note": "@cbu"}
     raw = {"intents": [intent(refs), intent({"cbu_id": "@cbu"})]}
-    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "fund_1"}), {})
+    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
     assert hidden(plan)[:-1] == ["lookup:@cbu:company-or-fund:fund_1", "lookup:@cbu:fund:fund_1"]
     scheduler, [bind] = started(plan)
     assert bind.arguments == {
@@ -134,7 +136,7 @@ def test_party_whose_id_is_written_out_is_looked_at_as_that_of_the_session() -> 
             {"verb": "pay", "params": {}, "lookups": {"fund_id": looking("fund_1", "fund")}},
         ]
     }
-    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "fund_1"}), {})
+    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
     assert hidden(plan)[:-1] == [
         "lookup:id:company-or-fund:fund_1",
         "lookup:id:fund:fund_1",
@@ -159,7 +161,8 @@ def test_plan_is_shown_with_the_name_of_a_party_of_the_session_if_it_is_known() 
     raw = {"intents": [{"verb": "pay", "params": {"note": "n"}, "refs": {"cbu-id": "@cbu"}}]}
     told = {"id": "fund_1", "name": "Apex Fund Zwei", "kind": "fund"}
     plans = [
-        prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": value}), {}) for value in (told, "fund_1")
+        prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": value}), {})
+        for value in (told, "fund_1")
     ]
     assert [plan_words(plan).rpartition(" with ")[2] for plan in plans] == [
         '{"note":"n","cbu-id":"@cbu (Apex Fund Zwei, fund_1)"}',
@@ -172,7 +175,7 @@ def test_plan_is_shown_with_the_name_of_a_party_of_the_session_if_it_is_known() 
 
 def test_id_that_cannot_be_used_is_told_at_its_param() -> None:
     raw = {"intents": [{"verb": "pay", "params": {"note": "n"}}, {"verb": "pay", "params": {"cbu-id": "nonsense"}}]}
-    scheduler, [bind] = started(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}), {}))
+    scheduler, [bind] = started(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}), {}))
     problem = {"code": "invalid_arguments", "message": "No party has the id 'nonsense'.", "hint": "", "candidates": []}
     scheduler.complete(bind.id, [{"problem": problem}], at=1.0)
     assert tasks_of(scheduler) == []
@@ -195,7 +198,7 @@ def test_id_that_cannot_be_used_is_told_at_its_param() -> None:
     ids=["id_asked_for", "no_party", "no_lookup", "other_format"],
 )
 def test_plan_in_which_nothing_is_looked_up_gets_no_nodes(raw: dict[str, Any]) -> None:
-    checked = check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "{{x}}"})
+    checked = check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "{{x}}"})
     assert hidden(prepare_plan(checked, {"fund": "fund_3"} if "PLACEHOLDER" in str(raw) else {})) == []
 
 
@@ -207,7 +210,7 @@ def test_approval_of_a_call_names_its_parties() -> None:
             {"verb": "pay", "params": {"note": "n"}, "refs": {"cbu_id": "@result_1"}, "lookups": None},
         ]
     }
-    plan = prepare_plan(check_plan(raw, {"pay": tool}, context={"cbu": "fund_1"}), {})
+    plan = prepare_plan(check_plan(raw, {"pay": tool, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
     assert '{"cbu-id":"@cbu (fund_1)","fund_id":"Apex (fund)"}' in plan_words(plan)
     scheduler = begun(plan, policy=Policy((Rule("ask", tool="pay"),)))
     [find] = tasks_of(scheduler)
@@ -219,7 +222,7 @@ def test_approval_of_a_call_names_its_parties() -> None:
     ]
     scheduler.complete(bind.id, bound, at=2.0)
     [asked] = scheduler.features.feedback.requests.open.values()
-    assert asked.to_json("run")["parties"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
+    assert asked.to_json("run")["entities"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
 
 
 def test_why_a_step_has_the_party_that_it_has() -> None:
@@ -229,7 +232,7 @@ def test_why_a_step_has_the_party_that_it_has() -> None:
             {"verb": "pay", "params": {"note": "n"}, "refs": {}, "lookups": None},
         ]
     }
-    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "fund_1"}), {})
+    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
     scheduler = begun(plan)
     [find] = tasks_of(scheduler)
     which = {"type": "SELECTION", "prompt": "Which?", "options": ["fund_2", "fund_3"]}
@@ -323,20 +326,20 @@ def test_ids_keep_clear_of_those_of_the_plan() -> None:
             {"id": "b", "plan": {"intents": [intent(a=looking("Ann"))]}},
         ]
     }
-    plan = prepare_plan(check_plan({"plan": 1, **raw}, {}, any_tool=True), {})
+    plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), any_tool=True), {})
     assert hidden(plan)[0] == "_lookup:person:Ann"
 
 
 def test_too_many_lookups_are_refused_with_the_plan() -> None:
     raw = {"intents": [intent(a=looking(f"Ann {number}")) for number in range(MOST_LOOKUPS + 1)]}
-    with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 parties; at most 1,000"):
-        check_plan(raw, {}, any_tool=True)
+    with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 entities; at most 1,000"):
+        check_plan(raw, RESOLVER.tools(), any_tool=True)
 
 
 @pytest.mark.parametrize("tool", [FIND_PARTY, BIND_PARTIES])
 def test_plan_cannot_name_the_tools_behind_lookups(tool: str) -> None:
     with pytest.raises(PlanInvalid, match=f"there is no tool '{tool}'"):
-        check_plan({"nodes": [{"id": "a", "tool": tool}]}, {tool: ToolDeclaration(tool)})
+        check_plan({"nodes": [{"id": "a", "tool": tool}]}, RESOLVER.tools())
 
 
 def test_all_look_up_at_once_and_nothing_else_starts_before_all_is_bound() -> None:
@@ -394,7 +397,7 @@ def test_lookup_that_no_other_attempt_can_help_ends_the_run_with_its_own_words()
 def test_lookup_of_a_sub_plan_is_bound_above_and_handed_down() -> None:
     inner = {"intents": [intent(a=looking("Ann"))]}
     raw = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner}]}}]}
-    plan = prepare_plan(check_plan({"plan": 1, **raw}, {}, any_tool=True), {})
+    plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), any_tool=True), {})
     scheduler, [task] = started(plan)
     scheduler.complete(task.id, {"party": {"id": "p1"}, "reason": ""}, at=1.0)
     [bind] = tasks_of(scheduler)
@@ -464,7 +467,7 @@ def _intent(**lookups: object) -> dict[str, object]:
 
 
 def _plan(raw: object) -> CompiledPlan:
-    return prepare_plan(check_plan(raw, {}, any_tool=True), {})
+    return prepare_plan(check_plan(raw, RESOLVER.tools(), any_tool=True), {})
 
 
 def _errors(plan: CompiledPlan, bound: list[Any]) -> list[dict[str, Any]]:
@@ -552,7 +555,7 @@ def test_lookup_that_no_party_can_be_is_refused() -> None:
         "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, and 'Meridian' is looked up"
         " for 'manco-id' of @result_1 too, which takes a company",
     )
-    assert problem.hint == "write at each lookup the entity_type that is taken there, if two parties are meant"
+    assert problem.hint == "write at each lookup the entity_type that is taken there, if two entities are meant"
 
 
 def test_lookup_where_no_party_is_taken_is_still_refused() -> None:
@@ -566,7 +569,8 @@ def test_party_that_was_bound_before_is_meant_where_no_fewer_kinds_were_searched
     company = {"id": "company_1", "name": "Meridian", "kind": "company"}
 
     def before(entity_type: str, kind: str = "company") -> dict[str, Any] | None:
-        return found_before(node, {Lookup("Meridian", entity_type): {**company, "kind": kind}})
+        known = {Lookup("Meridian", entity_type): {**company, "kind": kind}}
+        return found_before(node, KnownEntities(known, RESOLVER))
 
     known = {"party": company, "reason": KNOWN_BEFORE}
     assert (before("entity"), before("company or fund")) == (known, known)

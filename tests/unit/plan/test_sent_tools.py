@@ -30,6 +30,7 @@ _TOOL = ToolDeclaration(
     effects_by={"argument": "mode", "default": "look", "effects": {"look": "read"}},
     undo="u",
     sets="cbu",
+    resolver={"find": "f", "bind": "b"},
     worker=WorkerCard(description="Finds.", requires=("a",), outputs=("b",), goal_type="support", takes_sub_goal=True),
 )
 

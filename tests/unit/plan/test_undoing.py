@@ -25,6 +25,7 @@ from dagwright.features.lookups.lookups import with_lookups
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.outcomes import next_call, take_loading_failure
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
+from dagwright_onboarding.entity_types import RESOLVER
 from tests.unit.plan.building import broken, compiled, node, plan_of, scheduler_of, started
 
 TOOLS: Mapping[str, ToolDeclaration] = {
@@ -382,7 +383,7 @@ def test_what_cannot_be_taken_back_is_told_before_the_run() -> None:
 @pytest.mark.parametrize(("created", "undos"), [(True, ["undo a", "undo {bind}"]), (False, ["undo a"])])
 def test_parties_that_a_lookup_created_are_taken_back_last(*, created: bool, undos: list[str]) -> None:
     plan = with_lookups(
-        compiled(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), [Lookup("X", "person")]
+        compiled(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), [Lookup("X", "person")], RESOLVER
     )
     scheduler = create_scheduler(plan, {})
     _told(scheduler)

@@ -12,7 +12,6 @@ from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.entities.onboarding import onboarding_tools
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.llm.strict_schema import StrictSchema
 from dagwright.planner import Asked, prepare_goal, repair_words
@@ -33,6 +32,7 @@ from dagwright.tools import ToolRegistry
 from dagwright.tools.builtin import HELPERS, builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.toolset.toolset import load_toolset
+from dagwright_onboarding.onboarding import onboarding_tools
 from tests.support.intents import answer
 from tests.support.onboarding import intent
 
@@ -223,7 +223,7 @@ def test_party_that_the_model_wrote_as_a_value_goes_back_once() -> None:
     )
     assert [problem.pointer for problem in (made_up, reference)] == ["/intents/1/params/cbu-id"] * 2
     assert (made_up.code, reference.code) == ("invalid_arguments", "invalid_reference")
-    assert made_up.message == "intent 2: 'cbu-id' is a party, which no plain value can stand for"
+    assert made_up.message == "intent 2: 'cbu-id' is an entity, which no plain value can stand for"
     assert reference.hint == "write it under refs"
     assert read(answer({**FUND, "params": {"name": "Apex", "manco-id": None}})).planned.nodes
 
@@ -339,7 +339,7 @@ def test_verb_is_told_with_what_of_it_is_a_party_and_what_it_makes() -> None:
     assert (ensure["effects"], ensure["makes"], ensure["required"]) == ("idempotent", "fund", ["name"])
     assert [*ensure["params"]] == ["name", "jurisdiction", "client_type"]
     assert ensure["params"]["client_type"] == {"type": "string", "description": "a short word such as fund."}
-    assert {name: party["kinds"] for name, party in ensure["parties"].items()} == {
+    assert {name: party["kinds"] for name, party in ensure["entities"].items()} == {
         "parent_entity_id": ["company", "fund"],
         "manco_id": ["company"],
         "related_to": ["company", "fund"],

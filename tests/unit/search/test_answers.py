@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.search.answers import AnswerTooLarge, Gap, SearchAnswer, bucket_list, key_of, search_answer
-from dagwright.search.limits import QueryLimits
+from dagwright_maritime.search.answers import AnswerTooLarge, Gap, SearchAnswer, bucket_list, key_of, search_answer
+from dagwright_maritime.search.limits import QueryLimits
 
 
 def answered(
@@ -76,7 +76,7 @@ def test_what_the_server_could_not_do_is_told() -> None:
 
 
 def test_documents_that_are_too_much_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright.search.answers.ANSWER_LIMIT_BYTES", 30)
+    monkeypatch.setattr("dagwright_maritime.search.answers.ANSWER_LIMIT_BYTES", 30)
     answer = answered({"id": "a" * 10}, {"id": "b" * 5}, {"id": "c"})
     assert (answer.hits, answer.left_out) == ([{"id": "a" * 10}], 2)
     assert answer.problems == [
@@ -95,7 +95,7 @@ def test_more_groups_than_an_answer_may_have_are_refused() -> None:
 
 
 def test_figures_of_more_bytes_than_an_answer_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright.search.answers.ANSWER_LIMIT_BYTES", 300)
+    monkeypatch.setattr("dagwright_maritime.search.answers.ANSWER_LIMIT_BYTES", 300)
     groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", 2.0)]}}
     assert answered(groups=groups, asked={"by": BY_SHIPPER}).groups
     groups["by"]["buckets"] *= 5

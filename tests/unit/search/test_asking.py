@@ -6,7 +6,8 @@ from typing import Any, cast
 import pytest
 from opensearchpy import AsyncOpenSearch, exceptions
 
-from dagwright.search.asking import (
+from dagwright.tools.errors import GiveUp, RetryLater
+from dagwright_maritime.search.asking import (
     AccessRefused,
     IndexMissing,
     NoAnswer,
@@ -18,9 +19,8 @@ from dagwright.search.asking import (
     read_types,
     why_invalid,
 )
-from dagwright.search.limits import Check, QueryLimits
-from dagwright.search.read_only import read_query
-from dagwright.tools.errors import GiveUp, RetryLater
+from dagwright_maritime.search.limits import Check, QueryLimits
+from dagwright_maritime.search.read_only import read_query
 
 
 def told(status: Any, kind: str, reason: str, *, cause: dict[str, Any] | None = None) -> exceptions.TransportError:
@@ -132,7 +132,7 @@ async def test_server_that_hangs_is_told_from_a_query_that_takes_too_long(lives:
         await ask(cast("AsyncOpenSearch", Slow(lives=lives)), query, QueryLimits())
     assert type(failed.value) is kind
     assert ("ask for less" in failed.value.advice) == lives
-    assert ("dagwright.search up" in failed.value.advice) != lives
+    assert ("dagwright_maritime.search up" in failed.value.advice) != lives
 
 
 class Patient:

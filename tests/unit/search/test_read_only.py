@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.search.limits import Check, QueryLimits, QueryRefused
-from dagwright.search.read_only import read_query
+from dagwright_maritime.search.limits import Check, QueryLimits, QueryRefused
+from dagwright_maritime.search.read_only import read_query
 
 LIMITS = QueryLimits(
     rows=100, window=1_000, buckets=500, figures=599, clauses=10, depth=3, values=5, timeout_s=5.0, body_bytes=5_000

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.search.cells import CELL_WIDTH, cell, table
-from dagwright.search.tables import MAX_COLUMNS, MAX_TABLES, document_table, group_tables
+from dagwright_maritime.search.cells import CELL_WIDTH, cell, table
+from dagwright_maritime.search.tables import MAX_COLUMNS, MAX_TABLES, document_table, group_tables
 from tests.support.example_counts import examples
 
 
