@@ -30,7 +30,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.protocol.messages import Parent
 from dagwright.protocol.outcomes import ReadyCall
-from dagwright.protocol.run_attributes import task_summary
+from dagwright.protocol.run_labels import task_summary
 
 _HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
 """Shorter than an outage of the server doubles effects; longer delays the next attempt (docs/guards.md F15)."""

@@ -49,7 +49,8 @@ from dagwright.protocol.messages import (
     run_input_to_json,
 )
 from dagwright.protocol.outcomes import ResultInvalid, found_ends, read_sub_plan_end, sub_plan_failure
-from dagwright.protocol.run_attributes import identifying_pairs, keyword, task_summary
+from dagwright.protocol.run_attributes import identifying_pairs
+from dagwright.protocol.run_labels import keyword, task_summary
 from dagwright.protocol.run_snapshot import carry_from_json
 from dagwright.protocol.run_start import handed_down
 from dagwright.protocol.turns import TurnEnd

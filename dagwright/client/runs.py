@@ -38,7 +38,8 @@ from dagwright.plans.pages import made_to_travel
 from dagwright.protocol.documents import nodes_ended
 from dagwright.protocol.failures import NODE_FAILED, run_error_of
 from dagwright.protocol.messages import RunInput, run_input_to_json
-from dagwright.protocol.run_attributes import attributes_at_start, tags_in
+from dagwright.protocol.run_attributes import attributes_at_start
+from dagwright.protocol.run_labels import tags_in
 from dagwright.server import Connection
 from dagwright.server.tool_pauses import Parked, parked_tools
 from dagwright.settings import Settings

@@ -12,10 +12,10 @@ from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import cut_text
+from dagwright.core.model.lookups import filters_in
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
-from dagwright.features.lookups.lookups import filters_in
 from dagwright.planning.conversation import TurnSummary
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import TurnPlace

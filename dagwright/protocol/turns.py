@@ -10,10 +10,10 @@ from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES
+from dagwright.core.model.lookups import has_readable_filters
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import PLAN_READER
-from dagwright.features.lookups.lookups import has_readable_filters
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.conversation import identified, is_session_name, one_line
 from dagwright.protocol.documents import encoded_size

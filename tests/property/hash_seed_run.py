@@ -11,11 +11,11 @@ from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.compiled import plan_to_json
 from dagwright.core.model.errors import NodeError, PlanInvalid
+from dagwright.core.model.lookups import with_lookups
 from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.commands.steering import standing_notes
-from dagwright.features.lookups.lookups import with_lookups
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.protocol.documents import RunFacts, graph_document, result_document
 from dagwright.protocol.sessions import Session

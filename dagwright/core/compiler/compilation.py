@@ -11,6 +11,7 @@ from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.agents import tool_of_agent, with_effects_of_tools
 from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S, Approval, CompiledNode, CompiledPlan, Hole, Join, RetryRule
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.lookups import handed_down, with_lookups
 from dagwright.core.model.plan import AtLeast, Cache, Human, Node, OnErrorValue
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.model.tools import Effects, ToolDeclaration, with_undoing
@@ -18,7 +19,6 @@ from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.human_fields import question_of
 from dagwright.core.validation.node_checks import effects_of_node
 from dagwright.core.validation.node_references import NodeReferences
-from dagwright.features.lookups.lookups import handed_down, with_lookups
 
 _ON_ERROR: Mapping[str, Literal["skip", "ask", "replan"]] = {"skip": "skip", "ask": "ask", "replan": "replan"}
 

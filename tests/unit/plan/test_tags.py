@@ -6,15 +6,8 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.states import Chunk
 from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tasks import Task
-from dagwright.protocol.run_attributes import (
-    KEYWORD_CHARACTERS,
-    MOST_TAGS,
-    TagsInvalid,
-    attributes_at_start,
-    checked_tags,
-    identifying_pairs,
-    task_summary,
-)
+from dagwright.protocol.run_attributes import attributes_at_start, identifying_pairs
+from dagwright.protocol.run_labels import KEYWORD_CHARACTERS, MOST_TAGS, TagsInvalid, checked_tags, task_summary
 from tests.unit.plan.building import compiled, node, plan_of
 
 _MEMO = {wire.MEMO_TITLE: "Nightly sales", wire.MEMO_TEMPLATE: "sales", wire.MEMO_TAGS: {"team": "blue", "env": "test"}}

@@ -12,6 +12,7 @@ from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.actor import By
 from dagwright.core.model.errors import NodeError
+from dagwright.core.model.lookups import with_lookups
 from dagwright.core.model.policy import Policy, Rule, Verdict
 from dagwright.core.model.states import Attempt, NodeStatus, Phase, RunStatus
 from dagwright.core.model.tasks import Task
@@ -21,7 +22,6 @@ from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.commands.node_commands import AppendWritten, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import UNDOING, Act, Cancel, SetPolicy, Written, standing_notes, take
 from dagwright.features.compensation.compensation import notes_of_undoing, undo_counts
-from dagwright.features.lookups.lookups import with_lookups
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.outcomes import next_call, take_loading_failure
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
