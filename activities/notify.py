@@ -21,7 +21,8 @@ from temporalio.exceptions import ApplicationError
 from activities.heartbeats import Heartbeats
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.core.boundary.wire import ACTIVITY_NOTIFY
-from dagwright.protocol.notifications import Hook, signed_headers, told
+from dagwright.protocol.notifications import told
+from dagwright.protocol.webhooks import Hook, signed_headers
 from dagwright.tools.retry_after import retry_after
 
 ERROR_NOT_TOLD = "not_told"

@@ -28,7 +28,7 @@ from dagwright.planning.rounds.rounds import (
     RoundsLimits,
     Synthesis,
 )
-from dagwright.protocol.notifications import signing_key
+from dagwright.protocol.webhooks import signing_key
 from dagwright.store.errors import LocationInvalid
 from dagwright.store.location import parse_location
 

@@ -16,7 +16,7 @@ from dagwright.agents.classes import question_to_person
 from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.protocol.notifications import signed_headers, signing_key
+from dagwright.protocol.webhooks import signed_headers, signing_key
 from dagwright.tools.builtin.addresses import PinnedTransport
 from dagwright.tools.context import ToolContext
 from dagwright.tools.environment import ToolEnvironment

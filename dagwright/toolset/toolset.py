@@ -18,8 +18,8 @@ from dagwright.core.validation.workers import WorkersRefused, check_workers, wor
 from dagwright.llm.client import Endpoint
 from dagwright.llm.clients import ModelSetup
 from dagwright.planning.rounds.rounds import RoundsLimits
-from dagwright.protocol.notifications import Hook, signing_key
 from dagwright.protocol.plan_limits import is_queue
+from dagwright.protocol.webhooks import Hook, signing_key
 from dagwright.settings import Settings, app_settings
 from dagwright.store import PayloadStore, open_store
 from dagwright.tools import ToolRegistry, ToolSpec, ToolsUnreadable, load_tools
