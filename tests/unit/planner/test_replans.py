@@ -25,7 +25,6 @@ C, F, B, S, X = (
 
 
 def state_of(*nodes: tuple[CompiledNode, NodeStatus]) -> RunState:
-    """Returns a run whose nodes are in these states."""
     state = RunState(CompiledPlan(tuple(node for node, _ in nodes)), {}, policy=ALL_RUN)
     for record, (_, status) in zip(state.records, nodes, strict=True):
         record.status = status
@@ -33,7 +32,6 @@ def state_of(*nodes: tuple[CompiledNode, NodeStatus]) -> RunState:
 
 
 def each(node_id: str, *needs: int, join: str = "all", wanted: int = 0, **more: Any) -> CompiledNode:
-    """Returns a node that needs others by their numbers."""
     return CompiledNode(node_id, dependencies=needs, join=(join, wanted), **more)  # type: ignore[arg-type]  # any join
 
 
@@ -48,7 +46,7 @@ def each(node_id: str, *needs: int, join: str = "all", wanted: int = 0, **more: 
         (["a", "x"], ("b",)),
     ],
 )
-def test_blocked_nodes_go_on_if_what_stands_for_those_before_them_lets_them(
+def test_blocked_nodes_continue_if_what_stands_for_those_before_them_lets_them(
     replaced: list[str], left: tuple[str, ...]
 ) -> None:
     state = state_of(
@@ -114,7 +112,7 @@ def test_reasons_are_failures_that_say_so_and_guidance_in_words() -> None:
     assert title_of(found, count=2, most=3) == "planning again (2 of 3): 'a' failed: tool_failed: no way; and 2 more"
 
 
-def test_nodes_of_a_plan_that_is_made_again_may_start_early_if_they_need_only_what_is_there() -> None:
+def test_new_nodes_start_early_if_they_need_only_what_is_there() -> None:
     tools = {"look": ToolDeclaration("look", Effects.READ)}
     so_far = SoFar(["a"], {"completed": ["c"], "failed": ["a"], "blocked": ["b"]})
 
@@ -127,7 +125,7 @@ def test_nodes_of_a_plan_that_is_made_again_may_start_early_if_they_need_only_wh
     assert [fits(node_id, "{{c.result}}") for node_id in ("a", "b", "c")] == [False, False, False]
 
 
-def test_node_that_is_nested_too_deep_to_be_told_of_waits_for_the_whole_plan() -> None:
+def test_node_that_is_nested_too_deep_to_be_reported_of_waits_for_the_whole_plan() -> None:
     tools = {"look": ToolDeclaration("look", Effects.READ)}
 
     def fits(depth: int) -> bool:
