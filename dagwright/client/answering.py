@@ -1,13 +1,9 @@
-"""Answer requests of runs, and read the pending requests of a run and its sub-plans."""
+"""Answer requests of runs: which requests an answer is for, and what became of it."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-from temporalio.service import RPCError
 
 from dagwright.client.feedback import (
     Answer,
@@ -17,11 +13,9 @@ from dagwright.client.feedback import (
     People,
     Place,
     by_run,
-    has_sub_plans,
     of_node,
-    requests_in,
 )
-from dagwright.history.run_reader import RunClosed, RunView
+from dagwright.history.run_reader import RunClosed
 
 _AT_ONCE = 8
 """Runs that are answered at the same time."""
@@ -152,33 +146,3 @@ def told_of(given: Sequence[Given]) -> str:
 def _with_path(told: str, place: Place | None, name: str) -> str:
     """Returns what a run says of a request, which it calls by the last part of its name, with the whole name."""
     return told if place is None else told.replace(repr(place.request), repr(name), 1)
-
-
-_PAUSE_S = 2.0
-"""Between two looks at the sub-plans: each reads the histories of those that wait."""
-
-
-class Asked:
-    """The open requests of one run and its sub-plans.
-
-    Args:
-        people: the requests of its namespace.
-        workflow_id: id of the run.
-    """
-
-    def __init__(self, people: People, workflow_id: str) -> None:
-        self._people = people
-        self._workflow_id = workflow_id
-        self._below: Sequence[Mapping[str, Any]] = ()
-        self._look_at = 0.0
-
-    async def in_view(self, view: RunView) -> list[Mapping[str, Any]]:
-        """Returns what is asked now."""
-        if not has_sub_plans(view):
-            self._below = ()
-        elif time.monotonic() >= self._look_at:
-            # The picture goes on while the server is away.
-            with suppress(RPCError):
-                self._below = [one.document for one in await self._people.requests_below(self._workflow_id)]
-            self._look_at = time.monotonic() + _PAUSE_S
-        return [*requests_in(view), *self._below]

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import httpx
 
+from dagwright.client.starts import StartRequest
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.usage import NONE
 from dagwright.history.executions import Offset
@@ -122,9 +123,9 @@ class ToldRun:
         """Tells whether it is this one."""
         return run == RUN or run in self.started
 
-    async def start(self, *_: Any, workflow_id: str, **__: Any) -> None:
+    async def start(self, request: StartRequest) -> None:
         """Notes what is started."""
-        self.started.append(workflow_id)
+        self.started.append(str(request.workflow_id))
 
     @property
     def people(self) -> Any:
@@ -165,13 +166,13 @@ def _record(step: Step, task: str) -> Record:
     return Record(status, attempts=attempts, started_at=2.0 if is_begun else None)
 
 
-class AskedOf:
+class PendingRequestsOf:
     """What a run asks, in place of what reads its sub-plans as well."""
 
     def __init__(self, people: Any, run: str) -> None:
         self._run: ToldRun = people.requests_of.__self__
 
-    async def in_view(self, view: RunView) -> list[Mapping[str, Any]]:
+    async def read(self, view: RunView) -> list[Mapping[str, Any]]:
         """Returns what is asked now."""
         return self._run.requests_at(view)
 

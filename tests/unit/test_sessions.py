@@ -6,8 +6,9 @@ from typing import Any, cast
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.runs import IdInUse, Runs, Sending, Started
+from dagwright.client.runs import IdInUse, Runs, Started
 from dagwright.client.sessions import PreparedTurn, Sessions, SessionView, TurnNotTaken
+from dagwright.client.starts import EncodedStart
 from dagwright.protocol.sessions import Session, session_id
 from dagwright.protocol.turns import TurnStart
 from dagwright.server import Connection, Server
@@ -36,7 +37,7 @@ async def test_server_that_has_too_much_to_do_is_asked_again_by_the_sdk_alone() 
     sessions = Sessions(connection, cast("Runs", None), task_queue="queue")
 
     async def prepare(_: Session) -> PreparedTurn:
-        return PreparedTurn("Do it.", Sending("RunPlan", {}, {}, None, None, {}, None))
+        return PreparedTurn("Do it.", EncodedStart("RunPlan", {}, {}, None, None, {}, None))
 
     with pytest.raises(RPCError, match="too much to do"):
         await sessions.take_turn("s", prepare, busy=lambda turn: None)
@@ -87,7 +88,7 @@ class _Known(Sessions):
             self.done.append("prepared")
             if refused:
                 raise TurnNotTaken("no_model", "no model is named")
-            return PreparedTurn("Do it.", Sending("RunPlan", {}, {}, None, None, {}, None))
+            return PreparedTurn("Do it.", EncodedStart("RunPlan", {}, {}, None, None, {}, None))
 
         await self.take_turn("s", prepare, run=run)
 

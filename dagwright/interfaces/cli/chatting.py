@@ -14,10 +14,12 @@ from uuid import uuid4
 from temporalio.service import RPCError
 
 from dagwright.client.feedback import Answer, AnswerRefused
-from dagwright.client.runs import Runs, made_id, open_runs
+from dagwright.client.following import RequestKey, request_key
+from dagwright.client.requests import SessionTurn, start_turn
+from dagwright.client.runs import Runs, open_runs
 from dagwright.client.sessions import SessionNotFound, Sessions, TurnNotTaken
+from dagwright.client.starts import made_id
 from dagwright.client.steering import Steering
-from dagwright.client.turns import SessionStart, start_turn
 from dagwright.history.run_reader import RunClosed, RunView
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
@@ -334,12 +336,12 @@ class Chat:
         desk = self._desk
         asking = replace(self._asking, words=words, workflow_id=run, session=self._name)
         refuse_half_characters(asking)
-        start = SessionStart(
+        start = SessionTurn(
             self._name, words, lambda session: prepare_request(asking, desk.toolset, self._output, session)
         )
         while True:
             try:
-                await start_turn(start, desk.runs, desk.sessions, tools=desk.toolset.references, run=run)
+                await start_turn(start, desk.runs, desk.sessions, run=run)
                 break
             except TurnNotTaken as refused:
                 if refused.code != "session_busy":
@@ -369,10 +371,10 @@ class Chat:
     async def _shown_to_end(self, run: str) -> RunView:
         """Shows a run until it has ended; asks the person meanwhile what it asks."""
         following = Following(self._desk.runs, self._desk.connection.client, run, output=self._output)
-        asked: set[tuple[str, str]] = set()
+        asked: set[RequestKey] = set()
 
         def to_ask() -> Request | None:
-            return next((each for each in following.requests if _key_of(each) not in asked), None)
+            return next((each for each in following.requests if request_key(each) not in asked), None)
 
         try:
             while True:
@@ -380,7 +382,7 @@ class Chat:
                 request = to_ask()
                 if view.is_closed or request is None:
                     return view
-                asked.add(_key_of(request))
+                asked.add(request_key(request))
                 await self._ask(request)
         finally:
             await following.close()
@@ -430,8 +432,3 @@ class Chat:
             tell_end_of_answer(view, document, self._output)
         else:
             tell_answer(view, document, self._output)
-
-
-def _key_of(request: Request) -> tuple[str, str]:
-    """Returns what tells a request from one of the same name that was asked before."""
-    return str(request["id"]), str(request["opened_at"])

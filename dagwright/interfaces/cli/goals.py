@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dagwright.client.runs import NO_TERMS, Terms
-from dagwright.client.turns import PreparedRun, PreparedWords, SessionStart, WordsRequest
+from dagwright.client.requests import PreparedRequest, SessionTurn, TextRequest
+from dagwright.client.starts import NO_EXTRAS, RunOptions, StartRequest
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.connecting import command_settings
 from dagwright.interfaces.cli.endings import failure_lines, mend_lines, summary_line, tell_answer
@@ -65,14 +65,14 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
         is_asked = prepared.may_ask_first and request.is_asking and not request.is_detached and output.can_ask
         showing = Showing(_tell_answer, output, approve_on_terminal if is_asked else None)
     if name is not None:
-        turn = SessionStart(name, request.words, lambda session: _prepared(request, toolset, output, session).run)
+        turn = SessionTurn(name, request.words, lambda session: _prepared(request, toolset, output, session).start)
         return run_in_session(turn, request, toolset, showing=showing, settings=settings)
-    return run_prepared(prepared.run, request, toolset, showing=showing, settings=settings)
+    return run_prepared(prepared.start, request, toolset, showing=showing, settings=settings)
 
 
 def prepare_request(
     request: AskRequest, toolset: Toolset, output: Output, session: Session | None = None
-) -> PreparedRun:
+) -> StartRequest:
     """Returns the run of a request that is a turn of a session.
 
     Args:
@@ -84,7 +84,7 @@ def prepare_request(
     if request.profile == "rounds":
         return prepared_rounds(request, toolset, output, session)
     _refuse_options(request)
-    return _prepared(request, toolset, output, session).run
+    return _prepared(request, toolset, output, session).start
 
 
 def _refuse_options(request: AskRequest) -> None:
@@ -104,7 +104,7 @@ def _refuse_options(request: AskRequest) -> None:
         raise CommandRefused("--max-replans: --profile intents never plans again; leave it out")
 
 
-def _prepared(request: AskRequest, toolset: Toolset, output: Output, session: Session | None = None) -> PreparedWords:
+def _prepared(request: AskRequest, toolset: Toolset, output: Output, session: Session | None = None) -> PreparedRequest:
     """Returns the run of a request.
 
     Args:
@@ -112,19 +112,19 @@ def _prepared(request: AskRequest, toolset: Toolset, output: Output, session: Se
     """
     budget = read_budget(request.budget, is_asking=request.is_asking)
     is_whole, asks = request.is_all_or_nothing, request.is_asking
-    beside = replace(NO_TERMS.beside, budget=budget, all_or_nothing=is_whole, asks=asks)
-    asked = WordsRequest(
+    beside = replace(NO_EXTRAS, budget=budget, all_or_nothing=is_whole, asks=asks)
+    asked = TextRequest(
         request.words,
         model_config(request.model),
-        Terms(
+        RunOptions(
             deadline_s_of(request.timeout),
             read_policy(request.policy_file),
             beside=beside,
             tags=read_tags(request.tags),
         ),
         profile="intents" if request.profile == "intents" else "plan",
-        repairs=request.max_repairs,
-        replans=request.max_replans,
+        max_repairs=request.max_repairs,
+        max_replans=request.max_replans,
         context=_context(request),
         confidence=request.confidence,
         asks_first=request.asks_first,

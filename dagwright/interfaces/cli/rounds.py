@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dagwright.client.runs import NO_TERMS, Terms
-from dagwright.client.turns import PreparedRun, PreparedWords, SessionStart, WordsRequest, prepared_words
+from dagwright.client.requests import PreparedRequest, SessionTurn, TextRequest, prepare_request
+from dagwright.client.starts import NO_EXTRAS, RunOptions, StartRequest
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.endings import tell_answer
 from dagwright.interfaces.cli.exits import CommandRefused
@@ -36,7 +36,7 @@ def ask_in_rounds(request: AskRequest, settings: Settings, output: Output) -> in
     showing = Showing(_tell, output)
     if request.session is not None:
         name = session_name(request.session)
-        turn = SessionStart(name, request.words, lambda session: prepared_rounds(request, toolset, output, session))
+        turn = SessionTurn(name, request.words, lambda session: prepared_rounds(request, toolset, output, session))
         return run_in_session(turn, request, toolset, showing=showing, settings=settings)
     return run_prepared(prepared, request, toolset, showing=showing, settings=settings)
 
@@ -57,7 +57,7 @@ def refuse_options(request: AskRequest) -> None:
 
 def prepared_rounds(
     request: AskRequest, toolset: Toolset, output: Output, session: Session | None = None
-) -> PreparedRun:
+) -> StartRequest:
     """Returns the run of a question.
 
     Args:
@@ -69,40 +69,40 @@ def prepared_rounds(
     refuse_options(request)
     # Nobody is asked anything in such a run, a person at this terminal neither.
     budget = read_budget(request.budget, is_asking=False)
-    beside = replace(NO_TERMS.beside, budget=budget, all_or_nothing=request.is_all_or_nothing)
-    terms = Terms(
+    beside = replace(NO_EXTRAS, budget=budget, all_or_nothing=request.is_all_or_nothing)
+    options = RunOptions(
         deadline_s_of(request.timeout),
         read_policy(request.policy_file),
         beside=beside,
         tags=read_tags(request.tags),
     )
-    asked = WordsRequest(
+    asked = TextRequest(
         request.words,
         model_config(request.model),
-        terms,
+        options,
         profile="rounds",
-        rounds=request.rounds,
+        max_rounds=request.rounds,
         worker_timeout_s=seconds_of_option("--worker-timeout", request.worker_timeout),
         synthesis=request.synthesis,
     )
-    return prepared_or_refused(asked, toolset, output, session).run
+    return prepared_or_refused(asked, toolset, output, session).start
 
 
 def prepared_or_refused(
-    asked: WordsRequest, toolset: Toolset, output: Output, session: Session | None
-) -> PreparedWords:
+    asked: TextRequest, toolset: Toolset, output: Output, session: Session | None
+) -> PreparedRequest:
     """Returns the run of a request, and tells what is worth saying of it.
 
     Raises:
         CommandRefused: nothing can come of it.
     """
     try:
-        prepared = prepared_words(asked, toolset, session)
+        prepared = prepare_request(asked, toolset, session)
     except GoalRefused as refused:
         raise CommandRefused(str(refused), status=refused.code) from None
     if prepared.note is not None:
         output.tell(one_line(prepared.note, limit=1_000))
-    return prepared
+    return replace(prepared, start=replace(prepared.start, tools=toolset.references))
 
 
 def _tell(view: RunView, document: Mapping[str, Any], output: Output) -> None:

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from fastapi import Request
 
+from dagwright.client.following import RequestKey, RunMoment
 from dagwright.client.runs import IdInUse
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http.bodies import ChatBody, RoutingMode, Wishes
@@ -17,7 +18,6 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import is_call_of, may_call, refuse_undeclared
 from dagwright.interfaces.http.following import (
     AnswerForm,
-    Moment,
     Outcome,
     give_answers,
     headers_of_run,
@@ -33,7 +33,7 @@ from dagwright.interfaces.http.targets import Target
 
 T = TypeVar("T")
 
-Beginning = asyncio.Task[set[tuple[str, str]]]
+Beginning = asyncio.Task[set[RequestKey]]
 """The start of a run, or the answers that it is given; comes to which of its requests are answered."""
 
 START_S = 1.0
@@ -175,7 +175,7 @@ async def _is_there(desk: Desk, run: str) -> bool:
         return False
 
 
-async def begun(desk: Desk, call: Call) -> set[tuple[str, str]]:
+async def begun(desk: Desk, call: Call) -> set[RequestKey]:
     """Starts the run of a request, or gives it its answers; returns which of its requests are answered."""
     if call.job is not None:
         await start_job(desk, call.job)
@@ -218,7 +218,7 @@ async def _cancel(desk: Desk, call: Call, beginning: Beginning) -> None:
         await desk.steering.cancel(call.run, message={"reason": "the client left", "by": call.by})
 
 
-async def end_of(desk: Desk, call: Call, moment: Moment) -> Outcome:
+async def end_of(desk: Desk, call: Call, moment: RunMoment) -> Outcome:
     """Returns what the client is told of the last moment of a run; raises as `outcome_of`."""
     form = AnswerForm(call.allows_calls, call.output)
     return await outcome_of(desk, moment, session=call.session, form=form)

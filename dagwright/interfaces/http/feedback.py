@@ -15,7 +15,7 @@ from dagwright.client.answering import (
     told_of,
 )
 from dagwright.client.feedback import Answer, OpenRequest, Place
-from dagwright.client.runs import checked_id
+from dagwright.client.starts import checked_id
 from dagwright.core.model.requests import MayAnswer
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http.callers import Scope

@@ -13,12 +13,11 @@ from typing import Any
 import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
-from dagwright.client.answering import Asked
 from dagwright.client.feedback import Answer, AnswerRefused
+from dagwright.client.following import RunMoment, follow
 from dagwright.client.runs import Runs
 from dagwright.core.model.states import RunStatus
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
-from dagwright.history.run_subscriptions import RunUpdate
 from dagwright.interfaces.mcp.asking import Asking, is_asked_between
 from dagwright.interfaces.mcp.forms import NotJson, Request, answer_in
 from dagwright.interfaces.mcp.progress import ProgressOfRun
@@ -67,28 +66,28 @@ class _Following:
         self._workflow_id = workflow_id
         self._asking = asking
         self._by = by
-        self._asked = Asked(runs.people, workflow_id)
         self._progress = ProgressOfRun()
-        self._updates: AsyncGenerator[RunUpdate, None] = runs.feeds.subscribe(workflow_id)
-        self._next: asyncio.Task[RunUpdate] | None = None
+        self._moments: AsyncGenerator[RunMoment, None] = follow(runs, workflow_id)
+        self._next: asyncio.Task[RunMoment] | None = None
         self._form: asyncio.Task[None] | None = None
         self._open_form = ""
         """Id of the request whose form is open."""
 
     async def until(self, end: float) -> Seen:
         """Looks until there is a reason to return; `end` is a time of the monotonic clock."""
-        view: RunView | None = None
+        last: RunMoment | None = None
         while True:
-            update = await self._update(end if view is not None else None)
-            if update is not None:
-                view = update.view
-                await self._tell(update)
-            assert view is not None
+            moment = await self._update(end if last is not None else None)
+            if moment is not None:
+                last = moment
+                await self._tell(moment)
+            assert last is not None
+            view = last.view
             said = " ".join(self._asking.said)
             if view.is_closed:
                 return Seen(view, said)
             # What was answered just now may still be open in the history that was read.
-            requests = [each for each in await self._asked.in_view(view) if each["id"] not in self._asking.taken]
+            requests = [each for each in last.requests if each["id"] not in self._asking.taken]
             if (interim := self._interim(requests)) is not None:
                 return Seen(view, said, interim)
             self._ask(requests)
@@ -104,12 +103,12 @@ class _Following:
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task
-        await self._updates.aclose()
+        await self._moments.aclose()
 
-    async def _update(self, end: float | None) -> RunUpdate | None:
+    async def _update(self, end: float | None) -> RunMoment | None:
         """Returns what is new, waiting for it; `None` if the time is up, or a form was closed, before there is."""
         if self._next is None:
-            self._next = asyncio.ensure_future(anext(self._updates))
+            self._next = asyncio.ensure_future(anext(self._moments))
         waits: list[asyncio.Task[Any]] = [self._next, *([self._form] if self._form is not None else [])]
         left = None if end is None or self._form is not None else max(0.0, end - time.monotonic())
         await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -122,8 +121,8 @@ class _Following:
         found, self._next = self._next, None
         return found.result()
 
-    async def _tell(self, update: RunUpdate) -> None:
-        for news in self._progress.news(update):
+    async def _tell(self, moment: RunMoment) -> None:
+        for news in self._progress.news(moment):
             await self._asking.context.session.report_progress(news.done, news.total, news.message)
 
     def _interim(self, requests: Sequence[Mapping[str, Any]]) -> types.InputRequiredResult | None:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from dagwright.client.following import RunMoment
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.reader import TaskState, states_of
 from dagwright.history.run_reader import RunView
-from dagwright.history.run_subscriptions import RunUpdate
 
 _SILENT = (NodeStatus.PENDING, NodeStatus.READY)
 _BEGUN = 0.5
@@ -36,11 +36,11 @@ class ProgressOfRun:
     """Id of a node or item -> what it counts."""
     last: float = -1.0
 
-    def news(self, update: RunUpdate) -> Iterator[Progress]:
+    def news(self, moment: RunMoment) -> Iterator[Progress]:
         """Yields what is new, one notification for each node or item, each with more progress than the one before."""
-        states = states_of(update.view.scheduler)
-        total = _total_of(update.view, states)
-        for task in update.changed:
+        states = states_of(moment.view.scheduler)
+        total = _total_of(moment.view, states)
+        for task in moment.changed:
             state = states.get(task)
             if state is None or state.status in _SILENT:
                 continue

@@ -15,8 +15,8 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
-from dagwright.client.answering import Asked
 from dagwright.client.feedback import AnswerRefused
+from dagwright.client.following import PendingRequests
 from dagwright.client.runs import Runs
 from dagwright.client.steering import Steering
 from dagwright.core.model.times import format_time
@@ -99,7 +99,7 @@ class Tasks:
             if view.status == "cancelled":
                 return _told(view, "cancelled")
             return {**_told(view, "completed"), "result": _as_sent(run_result(await self._runs.document(view)))}
-        requests = await Asked(self._runs.people, view.workflow_id).in_view(view)
+        requests = await PendingRequests(self._runs.people, view.workflow_id).read(view)
         forms = Asking(context).forms(requests)
         if not forms:
             return _told(view, "working", reason=str(requests[0]["prompt"]) if requests else None)

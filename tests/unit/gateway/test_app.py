@@ -14,6 +14,7 @@ import pytest
 
 from dagwright.client.feedback import AnswerRefused
 from dagwright.client.runs import Started
+from dagwright.client.starts import StartRequest
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.http import app, examples
 from dagwright.interfaces.http.jobs import id_of_key
@@ -81,9 +82,9 @@ async def test_empty_key_is_none(away: Apart, monkeypatch: pytest.MonkeyPatch) -
     http, _, desk = away
     asked: list[str] = []
 
-    async def start(*_: Any, workflow_id: str, **__: Any) -> Started:
-        asked.append(workflow_id)
-        return Started(workflow_id, "first", is_new=True)
+    async def start(request: StartRequest) -> Started:
+        asked.append(str(request.workflow_id))
+        return Started(asked[-1], "first", is_new=True)
 
     monkeypatch.setattr(desk.runs, "start", start)
     for key in ("", "", "one", "one"):

@@ -6,12 +6,13 @@ from typing import Any, cast
 import pytest
 
 from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest, Place
+from dagwright.client.following import RunMoment
 from dagwright.history.run_reader import RunClosed, RunView
 from dagwright.interfaces.http.callers import Caller
 from dagwright.interfaces.http.conversation import GivenAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
-from dagwright.interfaces.http.following import Moment, answer_text, give_answers, outcome_of
+from dagwright.interfaces.http.following import answer_text, give_answers, outcome_of
 
 VIEW = RunView("run-1", "first", "completed_with_failures", None, None, {}, None, None, is_closed=True)
 
@@ -21,7 +22,7 @@ async def _about(error: Any) -> Any:
         return {"output": "Six.", "error": error}
 
     desk: Any = SimpleNamespace(runs=SimpleNamespace(document=document), caller=None)
-    return (await outcome_of(cast(Any, desk), Moment(VIEW, (), []), session=None)).about
+    return (await outcome_of(cast(Any, desk), RunMoment(VIEW, (), []), session=None)).about
 
 
 async def test_answer_says_why_its_run_is_not_completed() -> None:
@@ -56,7 +57,7 @@ async def _error(status: str, **document: Any) -> ApiError:
     runs, sessions = SimpleNamespace(document=read), SimpleNamespace(settled=settled)
     desk: Any = SimpleNamespace(runs=runs, sessions=sessions, caller=Caller("ann"))
     with pytest.raises(ApiError) as refused:
-        await outcome_of(cast(Any, desk), Moment(view, (), []), session="ann:main")
+        await outcome_of(cast(Any, desk), RunMoment(view, (), []), session="ann:main")
     return refused.value
 
 

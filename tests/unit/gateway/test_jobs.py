@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.client.turns import PreparedRun
+from dagwright.client.starts import StartRequest
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.interfaces.http import Desk
 from dagwright.interfaces.http.bodies import Wishes
@@ -29,7 +29,7 @@ from tests.support.rounds import Workers
 from tests.support.templates import load_templates
 
 
-def _prepared(folder: Path, target: Target, wishes: Wishes) -> PreparedRun:
+def _prepared(folder: Path, target: Target, wishes: Wishes) -> StartRequest:
     toolset = replace(load_toolset(Settings(state_dir=folder)), own=Workers().registry())
     desk = cast("Desk", SimpleNamespace(toolset=toolset, templates={}, caller=Caller("me")))
     return job_of(desk, target, Conversation("Compare."), wishes=wishes, asking=Asking(ModelConfig())).prepare(None)
@@ -39,16 +39,16 @@ def test_question_has_the_rounds_and_the_times_that_its_request_says(tmp_path: P
     run = _prepared(tmp_path, Target("profile", "rounds"), Wishes(max_rounds=4, worker_timeout_s=120, deadline_s=900))
     assert run.plan.pursuit is not None
     assert (run.plan.pursuit["max_rounds"], run.plan.pursuit["worker_timeout_s"]) == (4, 120)
-    assert (run.plan.deadline_s, run.terms.deadline_s, run.terms.owner) == (900, 900, "me")
+    assert (run.plan.deadline_s, run.options.deadline_s, run.options.owner) == (900, 900, "me")
     # With the key of another number of rounds it is another request.
     assert (run.source["max_rounds"], run.source["worker_timeout_s"]) == (4, 120)
     usual = _prepared(tmp_path, Target("profile", "rounds"), Wishes())
-    assert (usual.plan.deadline_s, usual.terms.deadline_s) == (QUESTION_TIMEOUT_S, None)
+    assert (usual.plan.deadline_s, usual.options.deadline_s) == (QUESTION_TIMEOUT_S, None)
 
 
 def test_any_run_has_a_deadline_and_only_questions_in_rounds_have_rounds(tmp_path: Path) -> None:
     plan = Target("profile", "plan")
-    assert _prepared(tmp_path, plan, Wishes(deadline_s=900)).terms.deadline_s == 900
+    assert _prepared(tmp_path, plan, Wishes(deadline_s=900)).options.deadline_s == 900
     for wishes, name in ((Wishes(max_rounds=4), "max_rounds"), (Wishes(worker_timeout_s=9.0), "worker_timeout")):
         with pytest.raises(ApiError, match="profile/plan has no rounds of workers") as refused:
             _prepared(tmp_path, plan, wishes)

@@ -6,12 +6,13 @@ from typing import Any, cast
 
 import pytest
 
+from dagwright.client import following
 from dagwright.history.run_reader import RunClosed
-from dagwright.interfaces.http import Desk, following, responses
+from dagwright.interfaces.http import Desk, responses
 from dagwright.interfaces.http.callers import Caller
 from dagwright.interfaces.http.feedback_calls import call_id
 from dagwright.interfaces.http.response_items import ResponseRef
-from tests.support.told_run import RUN, AskedOf, Step, ToldRun, requests_named, told_gateway
+from tests.support.told_run import RUN, PendingRequestsOf, Step, ToldRun, requests_named, told_gateway
 
 
 async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +40,7 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
 async def test_result_of_a_call_that_the_response_before_did_not_make_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, *, stream: bool
 ) -> None:
-    monkeypatch.setattr(following, "Asked", AskedOf)
+    monkeypatch.setattr(following, "PendingRequests", PendingRequestsOf)
     run = ToldRun((Step(3, {}, status="waiting", requests=requests_named(["check"])),), (), "")
     result = {"type": "function_call_output", "call_id": call, "output": "yes"}
     body = {"model": "small", "previous_response_id": ResponseRef(RUN, "small").id, "input": [result], "stream": stream}
