@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from temporalio.service import RPCError
 
+from dagwright.client.answering import answer_request
 from dagwright.client.feedback import Answer, AnswerRefused
 from dagwright.client.following import RequestKey, request_key
 from dagwright.client.requests import SessionTurn, start_turn
@@ -397,8 +398,8 @@ class Chat:
         try:
             # In a thread, so that tools go on being served.
             content = await asyncio.to_thread(ask_answer, request, read=read)
-            place = await people.place_of(request["workflow_id"], request["id"])
-            self._output.say(await people.answer(place, Answer(content, account_name())))
+            answer = Answer(content, account_name())
+            self._output.say(await answer_request(people, request["workflow_id"], request["id"], answer))
         except CommandRefused as refused:
             self._output.tell(f"{refused}: {answer_words(request)}")
         except (AnswerRefused, RunClosed) as refused:

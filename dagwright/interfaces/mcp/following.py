@@ -13,6 +13,7 @@ from typing import Any
 import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
+from dagwright.client.answering import answer_request
 from dagwright.client.feedback import Answer, AnswerRefused
 from dagwright.client.following import RunMoment, follow
 from dagwright.client.runs import Runs
@@ -165,7 +166,7 @@ async def take(
         return
     try:
         answer = Answer(answer_in(request, filled.content or {}), by, through="mcp")
-        await runs.people.answer(await runs.people.place_of(workflow_id, str(request["id"])), answer)
+        await answer_request(runs.people, workflow_id, str(request["id"]), answer)
     except (AnswerRefused, RunClosed, RunNotFound, NotJson) as error:
         asking.said.append(f"The answer to {request['id']!r} was not taken: {error}.")
     else:
