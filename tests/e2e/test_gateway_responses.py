@@ -204,7 +204,7 @@ async def test_client_that_leaves_a_background_response_cancels_nothing(server: 
             run = response.headers["x-run-id"]
         await asyncio.sleep(0)
         assert (await live.desk.runs.feed(run).read()).status == "running"
-        await live.desk.steering.cancel(run, message={})
+        await live.desk.steering.cancel(run)
 
 
 @pytest.mark.parametrize(

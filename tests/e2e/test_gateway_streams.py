@@ -168,7 +168,7 @@ async def test_client_that_leaves_cancels_only_if_it_asked_for_that(server: Live
 
         await eventually(is_cancelled)
         assert (await live.desk.runs.feed(goes_on).read()).status == "running"
-        await live.desk.steering.cancel(goes_on, message={})
+        await live.desk.steering.cancel(goes_on)
 
 
 async def test_client_that_does_not_stream_cancels_in_the_same_way(server: LiveServer, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ async def test_gateway_that_ends_lets_streams_go_and_runs_stay(server: LiveServe
             seen = (await response.aread()).decode()
         assert "[DONE]" not in seen
         assert (await live.desk.runs.feed(run).read()).status == "running"
-        await live.desk.steering.cancel(run, message={})
+        await live.desk.steering.cancel(run)
 
 
 async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(
@@ -263,7 +263,7 @@ async def test_question_is_no_call_for_a_client_that_would_reply_to_it_by_itself
         fetched = await live.openai.responses.retrieve(response.id)
         runs = [asked["dagwright"]["run_id"], chunks[-1]["dagwright"]["run_id"], response.model_dump()["dagwright"]]
         for run in (*runs[:2], runs[2]["run_id"]):
-            await live.desk.steering.cancel(run, message={})
+            await live.desk.steering.cancel(run)
     (choice,) = asked["choices"]
     assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("stop", False)
     assert choice["message"]["content"].startswith("Publish?\nUnder which name?\n\n(The run 'run-")
@@ -303,7 +303,7 @@ async def test_streamed_question_comes_as_deltas_of_a_tool_call(server: LiveServ
         events = await live.stream("/v1/chat/completions", body("plan/asking", stream_progress="progress"))
         chunks = [each.content for each in events if isinstance(each.content, dict)]
         calls = [call for each in chunks for call in each["choices"][0]["delta"].get("tool_calls", [])]
-        await live.desk.steering.cancel(chunks[-1]["dagwright"]["run_id"], message={})
+        await live.desk.steering.cancel(chunks[-1]["dagwright"]["run_id"])
     assert [call["index"] for call in calls] == [0, 1]
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
     assert ("human_feedback_requested", "check") in told(events)
@@ -313,7 +313,7 @@ async def test_session_that_waits_for_a_person_takes_no_other_turn(server: LiveS
     async with gateway(server, folder=tmp_path, plans={"asking": ASKING, "chain": CHAIN}) as live:
         first = await live.post("/v1/chat/completions", body("plan/asking", stream=False, session_id="gateway-waits"))
         other = await live.post("/v1/chat/completions", body("plan/chain", stream=False, session_id="gateway-waits"))
-        await live.desk.steering.cancel(first.headers["x-run-id"], message={})
+        await live.desk.steering.cancel(first.headers["x-run-id"])
     assert (other.status_code, other.json()["error"]["code"]) == (409, "session_waits_for_answer")
     assert "'check'" in other.json()["error"]["message"]
 

@@ -8,6 +8,7 @@ from fastapi import Request
 
 from dagwright.client.following import RequestKey, RunMoment
 from dagwright.client.runs import IdInUse
+from dagwright.client.steering import Actor
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http.bodies import ChatBody, RoutingMode, Wishes
 from dagwright.interfaces.http.callers import Scope, known_as
@@ -215,7 +216,7 @@ async def _cancel(desk: Desk, call: Call, beginning: Beginning) -> None:
     refused = beginning.exception()
     # A run with the key of another request is not this client's, nor one that did not take its answer.
     if not (isinstance(refused, IdInUse) or (call.job is None and refused is not None)):
-        await desk.steering.cancel(call.run, message={"reason": "the client left", "by": call.by})
+        await desk.steering.cancel(call.run, Actor(call.by, "the client left"))
 
 
 async def end_of(desk: Desk, call: Call, moment: RunMoment) -> Outcome:

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from dagwright.client.feedback import AnswerRefused
 from dagwright.client.following import RunMoment, wait_for_end
 from dagwright.client.starts import IdInvalid
+from dagwright.client.steering import Actor
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.history.text_stream import Piece
 from dagwright.interfaces.http import direct, examples
@@ -181,7 +182,7 @@ async def cancel(response_id: str, desk: TheDesk) -> Response:
             return JSONResponse(failed(response, ApiError(RUN_FAILED, words, code="run_cancelled")))
     await desk.own(run)
     try:
-        await desk.steering.cancel(run, message={"reason": "cancelled through the API", "by": desk.caller.acts_as})
+        await desk.steering.cancel(run, Actor(desk.caller.acts_as, "cancelled through the API"))
         await asyncio.wait_for(wait_for_end(desk.runs, run), CANCEL_S)
     except (RunClosed, AnswerRefused, TimeoutError):
         pass

@@ -16,7 +16,7 @@ from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import Runs, Started
 from dagwright.client.sessions import SessionNotFound
-from dagwright.client.steering import Steering
+from dagwright.client.steering import Actor, Steering
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid
@@ -252,8 +252,7 @@ class Calls:
 
     async def _cancel(self, call: Call) -> Result:
         workflow_id = call.arguments["workflow_id"]
-        message = {"reason": call.arguments.get("reason"), "by": call.by}
-        said = await self._steering.cancel(workflow_id, message=message)
+        said = await self._steering.cancel(workflow_id, Actor(call.by, call.arguments.get("reason")))
         words = f"{said}; {catalogue.GET_RUN} tells when it has stopped"
         return result_of({"status": "cancelling", "message": words, "workflow_id": workflow_id})
 

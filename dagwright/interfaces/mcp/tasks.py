@@ -4,7 +4,6 @@ It is spoken from 2026-07-28 on, with clients that declare it; what a task is at
 server in front of the same Temporal answers for it. Source: the extension `io.modelcontextprotocol/tasks` (SEP-2663).
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -18,7 +17,7 @@ from pydantic import BaseModel
 from dagwright.client.feedback import AnswerRefused
 from dagwright.client.following import PendingRequests
 from dagwright.client.runs import Runs
-from dagwright.client.steering import Steering
+from dagwright.client.steering import Actor, Steering
 from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.interfaces.mcp.asking import Asking, Context, filled_in, is_asked_between
@@ -122,10 +121,10 @@ class Tasks:
 
     async def _cancel(self, context: Context, params: TaskParams) -> HandlerResult:
         view = await self._view(context, params)
-        message: Mapping[str, Any] = {"reason": "the client has cancelled the task", "by": author_of(context)}
+        actor = Actor(author_of(context), "the client has cancelled the task")
         # It is an intent: a run that has ended, or is ending, stays as it is.
         with suppress(RunClosed, AnswerRefused):
-            await self._steering.cancel(view.workflow_id, message=message)
+            await self._steering.cancel(view.workflow_id, actor)
         return {}
 
     async def _view(self, context: Context, params: TaskParams) -> RunView:

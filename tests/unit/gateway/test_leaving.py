@@ -71,7 +71,7 @@ class _Server:
             raise self.refusal
         return Started(run, "execution", is_new=True)
 
-    async def cancel(self, run: str, *, message: Any) -> str:
+    async def cancel(self, run: str, actor: Any) -> str:
         if run not in (*self.started, "run-asking"):
             raise RunNotFound(f"there is no run {run!r}")
         self.cancelled.append(run)

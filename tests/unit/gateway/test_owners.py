@@ -40,8 +40,8 @@ class Server:
 
     is_open = is_there
 
-    async def steer(self, _: str, __: str, *, message: Any) -> str:
-        self.steered.append(message["by"])
+    async def send(self, _: str, __: Any, actor: Any) -> str:
+        self.steered.append(actor.by)
         return "done"
 
 

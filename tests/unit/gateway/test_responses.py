@@ -18,8 +18,8 @@ from tests.support.told_run import RUN, PendingRequestsOf, Step, ToldRun, reques
 async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
 
-    async def cancel(run: str, *, message: Any) -> str:
-        told.append((run, message["by"]))
+    async def cancel(run: str, actor: Any) -> str:
+        told.append((run, actor.by))
         raise RunClosed(run)
 
     async def own(run: str) -> str:
