@@ -43,7 +43,7 @@ from dagwright.interfaces.cli.endings import done_lines, tell_answer, tell_end_o
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.following import Following
 from dagwright.interfaces.cli.forms import ask_answer
-from dagwright.interfaces.cli.goals import prepare_request
+from dagwright.interfaces.cli.goals import prepare_turn
 from dagwright.interfaces.cli.hosting import connected_to_run, served
 from dagwright.interfaces.cli.leaving import leave_at_once
 from dagwright.interfaces.cli.model_needed import refuse_without_model
@@ -84,7 +84,7 @@ def chat(request: ChatRequest, output: Output) -> int:
     name = session_name(request.session) if request.session is not None else _made_name()
     asking = request.asking()
     # Before there is a server: what is wrong with the options is wrong with every message.
-    prepare_request(replace(asking, words="Hello."), toolset, output)
+    prepare_turn(replace(asking, words="Hello."), toolset, output)
     refuse_without_model(request.model, settings, toolset, is_detached=False)
 
     async def work(farewell: Farewell) -> int:
@@ -302,7 +302,7 @@ class Chat:
                 worker_timeout=first.worker_timeout,
                 synthesis=first.synthesis,
             )
-            prepare_request(replace(changed, words="Hello."), self._desk.toolset, self._output)
+            prepare_turn(replace(changed, words="Hello."), self._desk.toolset, self._output)
             self._asking = changed
         self._output.say(f"the next messages are answered by the profile {self._asking.profile}")
 
@@ -337,7 +337,7 @@ class Chat:
         asking = replace(self._asking, words=words, workflow_id=run, session=self._name)
         refuse_half_characters(asking)
         start = SessionTurn(
-            self._name, words, lambda session: prepare_request(asking, desk.toolset, self._output, session)
+            self._name, words, lambda session: prepare_turn(asking, desk.toolset, self._output, session)
         )
         while True:
             try:
