@@ -1,20 +1,28 @@
-"""What runs ask of people, for programs: the open requests with the schemas of their answers, and answers to them."""
+"""`/v1/runs/{run_id}/feedback` and `/v1/inbox`: the open requests with the schemas of their answers, and answers."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
 
 from dagwright.client.answering import AnswerTarget, AnswerUnclear, NothingAsked, find_target, next_request, send_answer
 from dagwright.client.feedback import Answer, OpenRequest, Place
 from dagwright.client.starts import checked_id
 from dagwright.core.model.requests import MayAnswer
 from dagwright.history.run_reader import RunNotFound
+from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Scope
-from dagwright.interfaces.http.desk import Desk
+from dagwright.interfaces.http.desk import Desk, TheDesk, needs
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import answer_schema, content_of
+from dagwright.interfaces.http.looking import told_json
 from dagwright.interfaces.http.posted import with_sub_plans
-from dagwright.interfaces.http.run_models import AnswerBody
+from dagwright.interfaces.http.request_bodies import JsonRoute
+from dagwright.interfaces.http.run_models import AnswerBody, Done, Requests, answered
+
+router = APIRouter(tags=["feedback"], route_class=JsonRoute)
 
 
 async def asked_of(desk: Desk, run: str) -> dict[str, Any]:
@@ -164,3 +172,28 @@ def _target(asked_now: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> 
 
 def _wrong(words: str, *, param: str) -> ApiError:
     return ApiError(400, words, param=param, code="answer_refused")
+
+
+@router.get("/v1/inbox", summary="What all runs ask of people", responses=answered(Requests, examples.REQUESTS))
+async def read_inbox(desk: TheDesk) -> Response:
+    """Lists what the runs of the caller ask, and what others ask of it, the oldest first, each with its schema."""
+    return told_json(await inbox(desk))
+
+
+@router.get(
+    "/v1/runs/{run_id}/feedback", summary="What it asks of people", responses=answered(Requests, examples.REQUESTS)
+)
+async def requests(run_id: str, desk: TheDesk) -> Response:
+    """Lists what a run and its sub-plans ask now, each with the JSON Schema of its answer."""
+    return told_json(await asked_of(desk, run_id))
+
+
+@router.post(
+    "/v1/runs/{run_id}/feedback",
+    summary="Answer it",
+    dependencies=[needs(Scope.ANSWER)],
+    responses=answered(Done, examples.ANSWERED),
+)
+async def answer(run_id: str, body: AnswerBody, desk: TheDesk) -> Response:
+    """Gives an answer, which is checked; says what became of it."""
+    return told_json(await answer_run(desk, run_id, body))

@@ -25,8 +25,8 @@ from dagwright.dialects.json_reader import json_problems
 from dagwright.features.explain.plan_text import changes_of
 from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.interfaces.mcp import catalogue
-from dagwright.interfaces.mcp.asking import Asking, CallState, Context, StateUnreadable, filled_in, state_in
-from dagwright.interfaces.mcp.following import followed, take
+from dagwright.interfaces.mcp.asking import Asking, CallState, Context, StateUnreadable, state_in
+from dagwright.interfaces.mcp.following import followed, take_responses
 from dagwright.interfaces.mcp.results import invalid, refusal, result_of, run_result
 from dagwright.interfaces.mcp.starting import CallRefused, Starter
 from dagwright.plans.preparation import check_size
@@ -190,12 +190,8 @@ class Calls:
     async def _go_on(self, call: Call, state: CallState) -> Result:
         """Goes on with a call that has asked its client, which has answered."""
         asking = Asking(call.context, left=set(state.left), rounds=state.rounds)
-        asked = {str(request.id): request for request in await self._runs.people.requests_of(state.workflow_id)}
-        for name, response in (call.params.input_responses or {}).items():
-            asking.left.add(name)
-            request, filled = asked.get(name), filled_in(response)
-            if request is not None and filled is not None:
-                await take(filled, asking, request.document, self._runs, workflow_id=state.workflow_id, by=call.by)
+        responses = call.params.input_responses or {}
+        await take_responses(responses, asking, self._runs, workflow_id=state.workflow_id, by=call.by)
         return await self._followed(call, state.workflow_id, asking)
 
     async def _followed(self, call: Call, workflow_id: str, asking: Asking, *, said: str = "") -> Result:

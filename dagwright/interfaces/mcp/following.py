@@ -5,9 +5,9 @@ A call never holds a run: that it ends, is given up or loses its server changes 
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import mcp_types as types
@@ -17,14 +17,17 @@ from dagwright.client.answering import answer_request
 from dagwright.client.feedback import Answer, AnswerRefused
 from dagwright.client.following import RunMoment, follow
 from dagwright.client.runs import Runs
-from dagwright.core.model.states import RunStatus
+from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.history.reader import TaskState, states_of
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
-from dagwright.interfaces.mcp.asking import Asking, is_asked_between
+from dagwright.interfaces.mcp.asking import Asking, filled_in, is_asked_between
 from dagwright.interfaces.mcp.forms import NotJson, Request, answer_in
-from dagwright.interfaces.mcp.progress import ProgressOfRun
 
 ASKING_S = 3600.0
 """How long a form stays open: a client may have gone without a word."""
+_SILENT = (NodeStatus.PENDING, NodeStatus.READY)
+_BEGUN = 0.5
+"""What a node counts that has begun, of the one that it counts when it has ended: progress only ever goes up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +157,22 @@ class _Following:
         except (TimeoutError, MCPError, NoBackChannelError):
             # The client shows no form, or nobody fills it in: others may answer.
             return
-        await take(filled, self._asking, request, self._runs, workflow_id=self._workflow_id, by=self._by)
+        await _take(filled, self._asking, request, self._runs, workflow_id=self._workflow_id, by=self._by)
 
 
-async def take(
+async def take_responses(
+    responses: Mapping[str, Any], asking: Asking, runs: Runs, *, workflow_id: str, by: str
+) -> None:
+    """Answer the open requests of a run with the forms that a client sends: id of a request -> its response."""
+    asked = {str(request.id): request for request in await runs.people.requests_of(workflow_id)}
+    for name, response in responses.items():
+        asking.left.add(name)
+        request, filled = asked.get(name), filled_in(response)
+        if request is not None and filled is not None:
+            await _take(filled, asking, request.document, runs, workflow_id=workflow_id, by=by)
+
+
+async def _take(
     filled: types.ElicitResult, asking: Asking, request: Request, runs: Runs, *, workflow_id: str, by: str
 ) -> None:
     """Gives a run what was filled into the form of a request, if it was; the call tells what the run does not take."""
@@ -171,3 +186,52 @@ async def take(
         asking.said.append(f"The answer to {request['id']!r} was not taken: {error}.")
     else:
         asking.taken.add(str(request["id"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One notification.
+
+    Args:
+        done: nodes and items that have ended, and half of each that has begun.
+        total: those that are known; more may come.
+        message: which node is in which state now.
+    """
+
+    done: float
+    total: float
+    message: str
+
+
+@dataclass(slots=True)
+class ProgressOfRun:
+    """What of a run was told already."""
+
+    told: dict[str, float] = field(default_factory=dict)
+    """Id of a node or item -> what it counts."""
+    last: float = -1.0
+
+    def news(self, moment: RunMoment) -> Iterator[Progress]:
+        """Yields what is new, one notification for each node or item, each with more progress than the one before."""
+        states = states_of(moment.view.scheduler)
+        total = _total_of(moment.view, states)
+        for task in moment.changed:
+            state = states.get(task)
+            if state is None or state.status in _SILENT:
+                continue
+            self.told[task] = max(self.told.get(task, 0.0), 1.0 if state.status.is_final else _BEGUN)
+            done = sum(self.told.values())
+            # Another attempt or reason is no progress, which may not be told twice.
+            if done > self.last:
+                self.last = done
+                yield Progress(done, max(total, done), _words(task, state))
+
+
+def _total_of(view: RunView, states: dict[str, TaskState]) -> float:
+    nodes = sum(1 for _ in view.scheduler.shown()) if view.scheduler is not None else 0
+    return float(nodes + sum(task.endswith("]") for task in states))
+
+
+def _words(task: str, state: TaskState) -> str:
+    reason = f": {state.reason}" if state.reason and not state.status.is_final else ""
+    return f"{task} {state.status.value}{reason}"

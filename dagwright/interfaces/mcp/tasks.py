@@ -20,10 +20,10 @@ from dagwright.client.runs import Runs
 from dagwright.client.steering import Actor, Steering
 from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
-from dagwright.interfaces.mcp.asking import Asking, Context, filled_in, is_asked_between
+from dagwright.interfaces.mcp.asking import Asking, Context, is_asked_between
 from dagwright.interfaces.mcp.calls import Call, Calls, author_of
 from dagwright.interfaces.mcp.catalogue import ANSWER_FEEDBACK, CANCEL, CHECK_PLAN, GET_RUN, LIST_RUNS
-from dagwright.interfaces.mcp.following import followed, take
+from dagwright.interfaces.mcp.following import followed, take_responses
 from dagwright.interfaces.mcp.results import run_result
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
@@ -107,14 +107,8 @@ class Tasks:
 
     async def _update(self, context: Context, params: UpdateParams) -> HandlerResult:
         view = await self._view(context, params)
-        asked = {str(request.id): request for request in await self._runs.people.requests_of(view.workflow_id)}
-        asking = Asking(context)
-        for name, response in params.input_responses.items():
-            request, filled = asked.get(name), filled_in(response)
-            if request is not None and filled is not None:
-                await take(
-                    filled, asking, request.document, self._runs, workflow_id=view.workflow_id, by=author_of(context)
-                )
+        asking, responses = Asking(context), params.input_responses
+        await take_responses(responses, asking, self._runs, workflow_id=view.workflow_id, by=author_of(context))
         if asking.said:
             raise MCPError(types.INVALID_PARAMS, " ".join(asking.said))
         return {}
