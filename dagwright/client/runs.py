@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from unicodedata import normalize
 
 from temporalio.client import (
     WorkflowExecution,
@@ -24,6 +25,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
 from dagwright.core.model.states import RunStatus
 from dagwright.history.closing_event import closing_document, read_recorded_document
+from dagwright.history.explaining import Explaining, Explanation
 from dagwright.history.hydration import error_with_inner_nodes, full_document, restored_document, stored_text
 from dagwright.history.map_items import view_of_item
 from dagwright.history.run_reader import RunFeed, RunNotFound, RunView, tools_of
@@ -311,6 +313,21 @@ class Runs:
         """Yields the document of a run with every node and every value; see
         `dagwright.history.hydration.full_document`."""
         return full_document(view, self._store)
+
+    async def explain(self, workflow_id: str, node: str | None = None) -> Explanation:
+        """Explain what a run, or a node of it, waits for, or what its result is based on.
+
+        Args:
+            node: id of a node or item; in a sub-plan the path to it, `archive/check`.
+
+        Raises:
+            RunNotFound: there is no such run.
+            NodeUnknown: it has no such node, or does not know it yet.
+        """
+        explaining = Explaining(self.feed, self._store)
+        if node:
+            return await explaining.of_node(workflow_id, normalize("NFC", node))
+        return await explaining.of_run(workflow_id)
 
     def graph(self, view: RunView) -> GraphListing:
         """Returns the whole graph of a run."""

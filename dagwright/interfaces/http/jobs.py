@@ -27,7 +27,8 @@ from dagwright.interfaces.http.structured_output import OutputForm
 from dagwright.interfaces.http.targets import Target
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
-from dagwright.plans.preparation import check_plan, prepare_plan, prepare_to_ask, unused_inputs
+from dagwright.plans.posted import compiled_to_ask
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.plans.templates import Template
 from dagwright.protocol.sessions import Session
 from dagwright.protocol.turn_summaries import cut_inside
@@ -207,9 +208,7 @@ def objective_of(said: Conversation, turns: Sequence[TurnSummary]) -> str:
 
 
 def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelConfig) -> StartRequest:
-    if unused := unused_inputs(template.checked, inputs):
-        raise PlanInvalid(unused)
-    plan = prepare_to_ask(template.checked, inputs)
+    plan = compiled_to_ask(template.checked, inputs)
     beside = replace(NO_EXTRAS, model=config.to_json() or None)
     return StartRequest(plan, template.source, dict(inputs), RunOptions(beside=beside))
 
