@@ -1,9 +1,12 @@
-# The worker: runs plans and serves the built-in tools.
+# The worker: runs plans and serves the built-in tools and those of the applications.
 FROM python:3.11.14-slim-bookworm AS build
 WORKDIR /app
-COPY requirements/runtime.txt requirements/runtime.txt
+COPY requirements/build.txt requirements/apps.txt requirements/
+COPY apps apps
 RUN python -m venv .venv
-RUN .venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements/runtime.txt
+# The packages of the applications are built with the locked setuptools; the engine is copied below.
+RUN .venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements/apps.txt -r requirements/build.txt \
+    && .venv/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation ./apps/onboarding ./apps/maritime
 
 FROM python:3.11.14-slim-bookworm
 RUN useradd --system --uid 10001 --home-dir /var/lib/dagwright dagwright

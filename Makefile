@@ -1,6 +1,6 @@
 # Every target needs Python 3.11+ and make; the rest is fetched into .venv and the user's cache.
 BIN := .venv/bin
-CODE := dagwright workflows activities worker.py starter.py tests
+CODE := dagwright workflows activities worker.py starter.py apps/maritime/dagwright_maritime apps/onboarding/dagwright_onboarding tests
 # What the targets of tests take: files, folders or tests, and after how many minutes they give up.
 PATHS ?= tests
 MINUTES ?= 75
@@ -53,12 +53,12 @@ check: setup ## Format, lint, types, import contracts, published schemas
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m dagwright.plans.schema --check
 	@$(BIN)/python -m dagwright.planner --check
-	@$(BIN)/python -m dagwright.entities --check
+	@$(BIN)/python -m dagwright_onboarding --check
 
 docs-schema: setup ## Write the JSON Schemas and the catalogue of verbs in docs anew from the code
 	@$(BIN)/python -m dagwright.plans.schema
 	@$(BIN)/python -m dagwright.planner
-	@$(BIN)/python -m dagwright.entities
+	@$(BIN)/python -m dagwright_onboarding
 
 screenshots: setup ## Take the pictures of the console anew (needs Chromium)
 	@$(BIN)/python -m tests.support.screenshots
@@ -76,17 +76,17 @@ up: setup ## Start a Temporal server and a worker that stay until `dagwright dow
 	@$(BIN)/dagwright up
 
 search-server: setup ## Start an OpenSearch server that stays, and print its address; Java 17 and Maven make it the first time
-	@$(BIN)/python -m dagwright.search up
+	@$(BIN)/python -m dagwright_maritime.search up
 
 search-server-stop: setup ## End that server
-	@$(BIN)/python -m dagwright.search down
+	@$(BIN)/python -m dagwright_maritime.search down
 
 clean: ## Remove what the other targets made; runs in .dagwright stay
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 lock: setup ## Write requirements/*.txt anew from requirements/*.in
-	@for name in build runtime dev litellm; do \
+	@for name in build runtime apps dev litellm; do \
 		CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe \
 			--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras \
 			--output-file requirements/$$name.txt requirements/$$name.in || exit 1; \

@@ -39,7 +39,6 @@ from dagwright import __version__
 from dagwright.agents.finding import StoredAgentTools, stored_cards
 from dagwright.agents.tools import declared_agents
 from dagwright.core.expressions.cel_program import compile_cel
-from dagwright.entities.lookup_tools import lookup_tools
 from dagwright.interfaces.cli.background_settings import serving_beside
 from dagwright.interfaces.cli.edge import guarded, leave
 from dagwright.interfaces.cli.exits import ExitCode
@@ -49,6 +48,7 @@ from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.worker_health import worker_health
 from dagwright.llm.clients import ModelClients
 from dagwright.logging import configure_logging
+from dagwright.plugins import plugin_packages
 from dagwright.server import open_connection
 from dagwright.server.namespace import StateAttribute
 from dagwright.server.retained import claim_store
@@ -114,8 +114,7 @@ def create_workers(
         guards=CallGuards(ParkedCalls(client), CallStarts(client)),
         models=clients,
     )
-    built_in = toolset.built_in.merged(lookup_tools(toolset.database_url))
-    built_in_activities = activities_of(built_in)
+    built_in_activities = activities_of(toolset.built_in)
     shared = [
         load_values_activity(values),
         await_store_activity(toolset.store, values),
@@ -164,7 +163,7 @@ def create_workers(
 def _create_worker(
     client: Client, task_queue: str, *, activities: Sequence[Any], drain_limit_s: float | None
 ) -> Worker:
-    restrictions = SandboxRestrictions.default.with_passthrough_modules(*_PASSED_THROUGH)
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*_PASSED_THROUGH, *plugin_packages())
     return Worker(
         client,
         task_queue=task_queue,

@@ -17,9 +17,9 @@ from activities.region_slices import RegionSlice, tell_outside
 from dagwright.core.compiler.offloaded_regions import Inside
 from dagwright.core.expressions.value_refs import unfilled_from_json
 from dagwright.core.model.states import NodeStatus, Phase, Record
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.regions.batches import end_from_json, end_to_json
 from dagwright.features.regions.offloaded_batches import InnerSlice, told_from_json, told_to_json
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.plans.pages import inside_pages, read_inside
 from dagwright.store import PayloadStore
 
@@ -44,7 +44,7 @@ class InnerRegion:
     """
 
     inside: Inside
-    scheduler: Scheduler
+    scheduler: RunScheduler
     last: str | None
     outside: Mapping[str, Any] | None
     told: int = 0
@@ -77,7 +77,7 @@ class InnerRegion:
             "ends": self.ends,
             "ended": [[inside.plan.nodes[number].id, *end_to_json(scheduler.records[number])] for number in told],
             "versions": region.versions(told),
-            "error": scheduler.error.to_json() if scheduler.error else None,
+            "error": scheduler.state.error.to_json() if scheduler.state.error else None,
         }
         return pydantic_core.to_json(answer)
 
@@ -102,7 +102,7 @@ class RegionMemory:
         """
         if region.scheduler.is_finished:
             return
-        region.last, region.outside, region.told = ref, None, len(region.scheduler.ended)
+        region.last, region.outside, region.told = ref, None, len(region.scheduler.state.ended)
         key = (workflow_id, given.inner)
         self._drop(key)
         self._regions[key] = region
@@ -163,7 +163,7 @@ def restored(stored: Stored, given: InnerSlice) -> InnerRegion:
         # What is not told has completed, and nothing here reads it.
         ended = [(name, told_outside.get(name) or Record(NodeStatus.COMPLETED)) for name in names]
         inputs = unfilled_from_json(outside["inputs"], outside.get("stored_inputs"))
-        scheduler = Scheduler(inside.plan, inputs)
+        scheduler = create_scheduler(inside.plan, inputs)
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"this is nothing that a region could begin with: {error!r}") from None
     region = InnerRegion(inside, scheduler, given.before, None if told else outside)
@@ -176,13 +176,15 @@ def restored(stored: Stored, given: InnerSlice) -> InnerRegion:
     return region
 
 
-def _resume(scheduler: Scheduler, outside: Sequence[tuple[str, Record]], ended: Sequence[tuple[int, Record]]) -> None:
+def _resume(
+    scheduler: RunScheduler, outside: Sequence[tuple[str, Record]], ended: Sequence[tuple[int, Record]]
+) -> None:
     records = [Record() for _ in scheduler.plan.nodes]
     for node_id, record in outside:
-        number = scheduler.number_of(node_id)
+        number = scheduler.state.number_of(node_id)
         if number is not None:
             records[number] = record
     for number, record in ended:
         records[number] = record
-    scheduler.resume(records, error=None, cancelled=False, phase=Phase.GOING)
-    scheduler.catch_up(time.time())
+    scheduler.rebuild.resume(records, error=None, cancelled=False, phase=Phase.GOING)
+    scheduler.reconcile(time.time())

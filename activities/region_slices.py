@@ -20,8 +20,9 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Attempt, NodeStatus, Record
 from dagwright.core.model.tasks import Task
-from dagwright.core.scheduler.scheduler import ONE_ATTEMPT, Scheduler
+from dagwright.core.scheduler.scheduler import ONE_ATTEMPT
 from dagwright.features.regions.batches import SliceInput, end_to_json
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.tools import ToolSpec
 
 Keep = Callable[[Any, CompiledNode], Awaitable[Any]]
@@ -40,19 +41,19 @@ _TOLD = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED})
 """Ends that the run hears of; what is blocked it works out by itself."""
 
 
-def begun(given: SliceInput) -> Scheduler:
+def begun(given: SliceInput) -> RunScheduler:
     """Returns the scheduler of what a slice was given, to which the ends from outside have been told."""
-    scheduler = Scheduler(given.plan, given.inputs)
+    scheduler = create_scheduler(given.plan, given.inputs)
     tell_outside(scheduler, given.ended)
     return scheduler
 
 
-def tell_outside(scheduler: Scheduler, ended: Iterable[tuple[str, Record]]) -> None:
+def tell_outside(scheduler: RunScheduler, ended: Iterable[tuple[str, Record]]) -> None:
     """Begins with the ends of the nodes outside."""
     now = time.time()
     scheduler.begin(now)
     for node_id, end in ended:
-        scheduler.report(node_id, end, at=now)
+        scheduler.features.regions.report(node_id, end, at=now)
 
 
 class RegionSlice:
@@ -68,7 +69,7 @@ class RegionSlice:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: RunScheduler,
         tools: Mapping[str, ToolSpec],
         *,
         calls: PureCalls,
@@ -151,7 +152,7 @@ class RegionSlice:
 
     def ended(self) -> list[int]:
         """Returns the numbers of the nodes that the slice has ended, in order."""
-        nodes, ended = self._scheduler.plan.nodes, self._scheduler.ended
+        nodes, ended = self._scheduler.plan.nodes, self._scheduler.state.ended
         return [number for number in ended[self._told :] if nodes[number].kind == "tool"]
 
     def versions(self, numbers: Sequence[int]) -> dict[str, str]:
@@ -197,7 +198,7 @@ class RegionSlice:
         attempt = ONE_ATTEMPT if is_plain else Attempt(end.attempts, cached=end.cached)
         if error is not None:
             if end.whole is not None and error is end.error:
-                self.long_failures[task.number] = end.whole
+                self.long_failures[task.ref.node] = end.whole
             self._scheduler.fail(task.id, error, at=now, attempt=attempt)
         else:
             self._scheduler.complete(task.id, end.value, at=now, attempt=attempt)
@@ -205,10 +206,10 @@ class RegionSlice:
                 self._calls.keep(task, end, took_s=self._clock.worked(started_at, now))
             size = end.size_bytes
             if size > INLINE_VALUE_BYTES:
-                self.large.add(task.number)
+                self.large.add(task.ref.node)
                 # Parts of it stand in the answer.
                 size = min(size, largest_result_bytes(task.node, None))
             self._left_stored_bytes -= end.size_bytes
-            if self._answered is None or task.number in self._answered:
+            if self._answered is None or task.ref.node in self._answered:
                 self._left_bytes -= size
         return True

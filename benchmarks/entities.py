@@ -21,10 +21,10 @@ from typing import Any
 from sqlalchemy import Table, create_engine, insert
 
 from benchmarks.figures import Figure, figure_to_json, save_as, table
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.lookup import find_parties
-from dagwright.entities.models import Base, Party, PartyIdentifier, PartyName
-from dagwright.entities.names import name_key
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.lookup import find_parties
+from dagwright_onboarding.models import Base, Party, PartyIdentifier, PartyName
+from dagwright_onboarding.names import name_key
 
 PARTIES = 1_000_000
 SEARCHES = 200

@@ -41,8 +41,6 @@ OWN_LOGGERS = (
 
 _CORE_LOGGER = "temporalio.core"
 _ACTIVITY_LOGGER = "temporalio.activity"
-_SEARCH_CLIENT = "opensearch"
-"""Warns of every request that fails, with a traceback; whoever asked says it once, in its own words."""
 _FAILED = "Completing activity as failed"
 """What the SDK says of every attempt that fails, with the traceback, in `temporalio/worker/_activity.py`."""
 _LOST_SERVER = re.compile(r"tonic::transport::Error|[Cc]ode: Unavailable")
@@ -82,7 +80,6 @@ def configure_logging(settings: Settings) -> None:
     root.setLevel(logging.WARNING)
     logging.getLogger(_CORE_LOGGER).filters = [_LostServer()]
     logging.getLogger(_ACTIVITY_LOGGER).filters = [_OrdinaryFailures()]
-    logging.getLogger(_SEARCH_CLIENT).setLevel(logging.ERROR)
     for name in OWN_LOGGERS:
         logging.getLogger(name).setLevel(settings.log_level.upper())
     workflow.logger.workflow_info_on_message = False

@@ -7,9 +7,10 @@ Temporal, boto3 its `AWS_…`. Of Dagwright this module imports only what says w
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any, Literal, LiteralString, cast
+from typing import Any, Literal, LiteralString, TypeVar, cast
 
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -26,6 +27,7 @@ from dagwright.planning.rounds.rounds import (
     RoundsLimits,
     Synthesis,
 )
+from dagwright.plugins import installed_plugins
 from dagwright.protocol.notifications import signing_key
 from dagwright.store.errors import LocationInvalid
 from dagwright.store.location import parse_location
@@ -34,9 +36,11 @@ SERPER_BASE_URL = "https://google.serper.dev"
 """The address of the Serper search service, as its own documentation gives it."""
 
 _PREFIX = "DAGWRIGHT_"
-_WRONG_PLACE = "wrong_place"
-_WRONG_ADDRESS = "wrong_address"
-_WEB_ADDRESS = re.compile(r"https?://[^\s/]+(/\S*)?")
+HIDDEN_VALUE = "hidden_value"
+"""Type of the error of a validator whose value the message must not show: it may hold a secret."""
+SHOWN_VALUE = "shown_value"
+"""Type of the error of a validator whose value the message shows."""
+WEB_ADDRESS = re.compile(r"https?://[^\s/]+(/\S*)?")
 _LISTENING_ADDRESS = re.compile(r"([^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 _LONGEST_S = LONGEST.total_seconds()
 _BRACKETED = re.compile(r"\[.*\]")
@@ -64,9 +68,6 @@ _PLACES = frozenset({"files_root", "prices", "payload_store", "database_url"})
 """Settings that may name a file or folder."""
 _SQLITE = re.compile(r"(sqlite[^:/]*:///)([^?]*)(.*)", re.DOTALL)
 
-INDEX_PREFIX = re.compile(r"[a-z][a-z0-9_-]{0,99}")
-"""What names of indices may begin with: nothing that the search server reads as a pattern or a list."""
-
 
 class SettingsError(Exception):
     """The environment holds a value that can not be used; the text is one sentence naming the variable."""
@@ -86,7 +87,7 @@ class Settings(BaseSettings):
     state_dir: Path = Field(default=Path(".dagwright"), validate_default=True)
     """Folder of the server, the default database and payloads; absolute, by default in the current folder."""
     database_url: str = Field(default_factory=lambda values: _in_state_dir(values, "dagwright.db", "sqlite:///"))
-    """SQLAlchemy URL of the database that the built-in entity tools write to."""
+    """SQLAlchemy URL of the database with the agents that were added; applications may keep their data there too."""
     payload_store: str = Field(default_factory=lambda values: _in_state_dir(values, "payloads", ""))
     """Where large values go: a folder, absolute, or `s3://bucket/prefix`."""
     ui_url: str | None = None
@@ -145,14 +146,6 @@ class Settings(BaseSettings):
     """A YAML or JSON file with what models cost, in place of the prices that ship."""
     search_url: str | None = None
     """Address of the travel service that `flight_search`, `hotel_search` and `activity_search` ask."""
-    opensearch_url: str | None = None
-    """Address of the search server, with its name and password if it has one; None is that of the state folder."""
-    opensearch_prefix: str = "maritime"
-    """What the names of the indices of shipments begin with."""
-    opensearch_max_rows: int = Field(default=1_000, ge=1, le=10_000)
-    """Documents that one query may bring."""
-    opensearch_timeout_s: float = Field(default=20.0, gt=0, le=60)
-    """Seconds that the search server may take for one query."""
 
     serper_api_key: SecretStr | None = Field(default=None, validation_alias="SERPER_API_KEY")
     serper_base_url: str = Field(default=SERPER_BASE_URL, validation_alias="SERPER_BASE_URL")
@@ -176,7 +169,7 @@ class Settings(BaseSettings):
     def _known_database(cls, url: str) -> str:
         wrong = _wrong_database(url)
         if wrong is not None:
-            raise PydanticCustomError(_WRONG_PLACE, wrong)
+            raise PydanticCustomError(HIDDEN_VALUE, wrong)
         return url
 
     @field_validator("task_queue", "tools_queue")
@@ -184,37 +177,29 @@ class Settings(BaseSettings):
     def _known_queue(cls, name: str | None) -> str | None:
         if name is None or not name.startswith("/_sys/"):
             return name
-        raise PydanticCustomError(_WRONG_ADDRESS, "the name of a task queue cannot begin with /_sys/")
+        raise PydanticCustomError(SHOWN_VALUE, "the name of a task queue cannot begin with /_sys/")
 
     @field_validator("ui_url")
     @classmethod
     def _web_address(cls, url: str | None) -> str | None:
-        if url is None or _WEB_ADDRESS.fullmatch(url):
+        if url is None or WEB_ADDRESS.fullmatch(url):
             return url and url.rstrip("/")
-        raise PydanticCustomError(_WRONG_ADDRESS, "it is no address such as https://temporal.example.com")
+        raise PydanticCustomError(SHOWN_VALUE, "it is no address such as https://temporal.example.com")
 
     @field_validator("notify_url")
     @classmethod
     def _hook_address(cls, url: str | None) -> str | None:
-        if url is None or _WEB_ADDRESS.fullmatch(url):
+        if url is None or WEB_ADDRESS.fullmatch(url):
             return url
         # Such an address often holds a secret itself.
-        raise PydanticCustomError(_WRONG_PLACE, "it is no address such as https://hooks.example.com/dagwright")
-
-    @field_validator("opensearch_url")
-    @classmethod
-    def _search_address(cls, url: str | None) -> str | None:
-        if url is None or _WEB_ADDRESS.fullmatch(url):
-            return url and url.rstrip("/")
-        # It may hold a password.
-        raise PydanticCustomError(_WRONG_PLACE, "it is no address such as http://127.0.0.1:9200")
+        raise PydanticCustomError(HIDDEN_VALUE, "it is no address such as https://hooks.example.com/dagwright")
 
     @field_validator("health_address")
     @classmethod
     def _listening_address(cls, address: str | None) -> str | None:
         if address is None or _LISTENING_ADDRESS.fullmatch(address):
             return address
-        raise PydanticCustomError(_WRONG_ADDRESS, "an address is written HOST:PORT, such as 127.0.0.1:8485")
+        raise PydanticCustomError(SHOWN_VALUE, "an address is written HOST:PORT, such as 127.0.0.1:8485")
 
     @field_validator("api_proxies")
     @classmethod
@@ -228,23 +213,16 @@ class Settings(BaseSettings):
                 ip_network(each)
         except ValueError:
             words = "each proxy is an IP address or a network, such as 10.0.0.5 or 10.0.0.0/24, with commas between"
-            raise PydanticCustomError(_WRONG_ADDRESS, words) from None
+            raise PydanticCustomError(SHOWN_VALUE, words) from None
         return ",".join(networks)
-
-    @field_validator("opensearch_prefix")
-    @classmethod
-    def _index_prefix(cls, prefix: str) -> str:
-        if INDEX_PREFIX.fullmatch(prefix):
-            return prefix
-        raise PydanticCustomError(_WRONG_ADDRESS, "it must be a small letter, then small letters, digits, - and _")
 
     @field_validator("notify_secret")
     @classmethod
     def _hook_secret(cls, secret: SecretStr | None, known: ValidationInfo) -> SecretStr | None:
         if secret is None and known.data.get("notify_url") is not None:
-            raise PydanticCustomError(_WRONG_PLACE, "DAGWRIGHT_NOTIFY_URL needs it: what is sent there is signed")
+            raise PydanticCustomError(HIDDEN_VALUE, "DAGWRIGHT_NOTIFY_URL needs it: what is sent there is signed")
         if secret is not None and not signing_key(secret.get_secret_value()):
-            raise PydanticCustomError(_WRONG_PLACE, "what follows whsec_ must be base64, and there must be something")
+            raise PydanticCustomError(HIDDEN_VALUE, "what follows whsec_ must be base64, and there must be something")
         return secret
 
     @field_validator("payload_store")
@@ -253,7 +231,7 @@ class Settings(BaseSettings):
         try:
             return str(parse_location(location))
         except LocationInvalid as error:
-            raise PydanticCustomError(_WRONG_PLACE, cast(LiteralString, error.args[0])) from error
+            raise PydanticCustomError(HIDDEN_VALUE, cast(LiteralString, error.args[0])) from error
 
     @field_validator("log_level", "log_format", mode="before")
     @classmethod
@@ -326,19 +304,50 @@ class Settings(BaseSettings):
         return os.environ.get(name) if found is None else found
 
 
+SettingsKind = TypeVar("SettingsKind", bound=Settings)
+"""The settings of the engine, or of an application."""
+
+
 def load_settings() -> Settings:
     """Reads the settings from the environment.
 
     Raises:
         SettingsError: a variable holds a value that its field does not take.
     """
+    return _read(Settings, {})
+
+
+def settings_as(kind: type[SettingsKind], settings: Settings) -> SettingsKind:
+    """Return the settings with the fields of an application: its own ones are read from the environment.
+
+    Raises:
+        SettingsError: a variable holds a value that its field does not take.
+    """
+    if isinstance(settings, kind):
+        return settings
+    return _read(kind, {name: getattr(settings, name) for name in settings.model_fields_set})
+
+
+def app_settings(settings: Settings) -> Iterator[Settings]:
+    """Yield the settings of each installed application.
+
+    Raises:
+        SettingsError: a variable holds a value that its field does not take.
+        PluginError: a plugin cannot be used.
+    """
+    for each in installed_plugins():
+        if each.plugin.settings is not None:
+            yield settings_as(each.load(each.plugin.settings), settings)
+
+
+def _read(kind: type[SettingsKind], given: Mapping[str, Any]) -> SettingsKind:
     try:
-        return Settings()
+        return kind(**given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "environment"
         variable = name if name.isupper() else f"{_PREFIX}{name.upper()}"
-        got = "" if first["type"] == _WRONG_PLACE else f", got {first['input']!r}"
+        got = "" if first["type"] == HIDDEN_VALUE else f", got {first['input']!r}"
         raise SettingsError(f"{variable} can not be used: {first['msg']}{got}") from error
 
 
@@ -365,7 +374,7 @@ def _wrong_database(url: str) -> LiteralString | None:
     scheme, sign, rest = url.partition("://")
     kind = scheme.partition("+")[0]
     if not sign or not kind:
-        return "it is no URL such as sqlite:///parties.db"
+        return "it is no URL such as sqlite:///dagwright.db"
     if kind == "sqlite":
         path, _, options = rest.partition("?")
         if path.strip("/") in ("", ":memory:") or "mode=memory" in options:

@@ -16,8 +16,6 @@ from rich.text import Text
 from dagwright.client.feedback import requests_in
 from dagwright.client.runs import Runs, open_runs
 from dagwright.client.starts import StartRequest
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.overview import read_overview
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.connecting import command_settings
 from dagwright.interfaces.cli.edge import guarded, leave
@@ -30,6 +28,8 @@ from dagwright.interfaces.cli.running import Followed, Showing, follow_to_end, t
 from dagwright.server import open_connection
 from dagwright.settings import Settings, load_settings
 from dagwright.toolset.toolset import Toolset, load_toolset
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.overview import read_overview
 from examples.onboarding_demo import choose_id
 
 PLAN = Path(__file__).parent / "onboarding" / "which_director.json"

@@ -23,24 +23,25 @@ from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.goals import ask_with
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.requests import AskRequest
-from dagwright.maritime.indices import Indices
-from dagwright.maritime.loading import LoadFailed, is_loaded, load
-from dagwright.maritime.shipments import DataSet
-from dagwright.search.client import client_of, shown
-from dagwright.search.errors import NoSearchServer
-from dagwright.search.server import LocalSearch
-from dagwright.settings import Settings, load_settings
+from dagwright.settings import load_settings, settings_as
 from dagwright.testing import ModelServer, read_script
+from dagwright_maritime.indices import Indices
+from dagwright_maritime.loading import LoadFailed, is_loaded, load
+from dagwright_maritime.search.client import client_of, shown
+from dagwright_maritime.search.errors import NoSearchServer
+from dagwright_maritime.search.server import LocalSearch
+from dagwright_maritime.settings import MaritimeSettings
+from dagwright_maritime.shipments import DataSet
 from examples.ask_demo import USUAL_MODEL, set_here
 
 QUESTION = "How do the volumes of Maersk and Evergreen to LA compare in the last quarter?"
-WORKERS = "dagwright.maritime"
+WORKERS = "dagwright_maritime"
 SCRIPT = Path(__file__).parent / "maritime" / "two-carriers.yaml"
 
 
 def demo(output: Output) -> int:
     """Asks, and returns the exit code of the run."""
-    settings = command_settings()
+    settings = settings_as(MaritimeSettings, command_settings())
     settings = settings.model_copy(update={"opensearch_prefix": f"demo-{settings.opensearch_prefix}"})
     data = DataSet(datetime.now(UTC).date())
     is_real = settings.llm_api_key is not None or settings.llm_base_url is not None
@@ -78,7 +79,7 @@ end the Temporal server:              .venv/bin/dagwright down"""
 
 
 @contextmanager
-def _filled(settings: Settings, data: DataSet, output: Output) -> Iterator[None]:
+def _filled(settings: MaritimeSettings, data: DataSet, output: Output) -> Iterator[None]:
     """Has a search server with the shipments for as long as the block lasts; ends it then if it was started here."""
     local = LocalSearch.of(settings)
     is_ours = settings.opensearch_url is None and local.find() is None
@@ -90,7 +91,7 @@ def _filled(settings: Settings, data: DataSet, output: Output) -> Iterator[None]
             asyncio.run(local.stop())
 
 
-async def _ready(local: LocalSearch, settings: Settings, data: DataSet) -> str:
+async def _ready(local: LocalSearch, settings: MaritimeSettings, data: DataSet) -> str:
     """Starts the server and loads the shipments, as far as they are not there; returns what to say of it.
 
     Raises:

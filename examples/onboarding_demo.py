@@ -17,10 +17,6 @@ from rich.text import Text
 
 from dagwright.client.runs import Runs, open_runs
 from dagwright.client.starts import StartRequest
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import load_parties
-from dagwright.entities.onboarding import onboarding_tools
-from dagwright.entities.overview import Overview, changed_rows, read_overview
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.connecting import command_settings
 from dagwright.interfaces.cli.edge import guarded, leave
@@ -33,6 +29,10 @@ from dagwright.server import LocalServer, open_connection
 from dagwright.settings import Settings, load_settings
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.toolset.toolset import Toolset, load_toolset
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.onboarding import onboarding_tools
+from dagwright_onboarding.overview import Overview, changed_rows, read_overview
 
 FOLDER = Path(__file__).parent / "onboarding"
 ID_PREFIX = "onboarding-demo-"

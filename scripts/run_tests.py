@@ -120,8 +120,7 @@ def run(stage: Stage, paths: list[str], ends_at: float) -> None:
         return
     print(f"\n=== stage {stage.name}: {len(files)} files, {max(stage.processes, 1)} processes", flush=True)
     started = time.monotonic()
-    options = ["--numprocesses", str(stage.processes), *_BY_FILE] if stage.processes else []
-    stage.exit_code = _pytest(stage, [*options, *files], ends_at) if files else 0
+    stage.exit_code = _pytest(stage, files, ends_at) if files else 0
     if stage.exit_code == NOTHING_COLLECTED:
         stage.exit_code = 0
     # What fails beside other tests would fail again; what measures time may have met another program of the machine.
@@ -139,11 +138,15 @@ def _retry(stage: Stage, ends_at: float) -> None:
         stage.retried = [name for name in first if name not in stage.failed]
 
 
-def _pytest(stage: Stage, arguments: list[str], ends_at: float) -> int:
-    report = REPORTS / f"{stage.name}.xml"
+def _pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
+    report, named = REPORTS / f"{stage.name}.xml", REPORTS / f"{stage.name}.txt"
     report.unlink(missing_ok=True)
+    # As arguments, pytest would load the fixtures beside each file in the process that only distributes them.
+    named.write_text("\n".join(tests), encoding="utf-8")
+    options = ["--numprocesses", str(stage.processes), *_BY_FILE] if stage.processes else []
     command = [sys.executable, "-m", "pytest", "-q", "-m", stage.expression, "--junitxml", str(report)]
-    process = subprocess.Popen([*command, "-o", "junit_family=xunit1", *arguments], cwd=ROOT, start_new_session=True)
+    command += ["-o", "junit_family=xunit1", *options, "--tests-from", str(named), "tests"]
+    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
     code = _ended(process, ends_at)
     if report.exists():
         _read(report, stage)

@@ -1,30 +1,24 @@
-"""What every test gets: an environment without the machine's settings, and the real server if it asks."""
+"""Hooks of every session of tests; the fixtures are in `tests/support/fixtures.py`."""
 
 import functools
 import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-import structlog
-from temporalio.client import Client
 
-from dagwright.server import open_connection
-from dagwright.testing.fixtures import model_server
 from scripts.run_tests import FOREIGN
 from tests.support.live_report import LiveReport
-from tests.support.search import LiveSearch, Maritime, live_search, load_maritime
-from tests.support.server import LiveServer, live_server
-
-__all__ = ["model_server"]
 
 _STAGE_MARKERS = {"server", "waits", "slow", "alone", *FOREIGN}
 """Markers by which `scripts/run_tests.py` selects the files of a stage."""
 
-_FOREIGN_PREFIXES = ("DAGWRIGHT_", "TEMPORAL_", "OPENAI_", "LITELLM_", "SERPER_", "NO_COLOR")
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option by which `scripts/run_tests.py` names files and tests."""
+    parser.addoption("--tests-from", type=Path, metavar="FILE", help="run the tests that this file names, one per line")
 
 
 @pytest.hookimpl(trylast=True)
@@ -43,62 +37,20 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(100_000, 20, 100)
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    is_worker = hasattr(config, "workerinput")
+    if named := config.getoption("tests_from"):
+        config.args[:] = named.read_text(encoding="utf-8").splitlines()
+    if is_worker or not config.getoption("numprocesses", None):
+        config.pluginmanager.import_plugin("tests.support.fixtures")
     terminal = config.pluginmanager.get_plugin("terminalreporter")
-    if isinstance(terminal, pytest.TerminalReporter) and not hasattr(config, "workerinput"):
+    if isinstance(terminal, pytest.TerminalReporter) and not is_worker:
         config.pluginmanager.register(LiveReport(terminal))
 
 
 def pytest_collection_finish() -> None:
     """Leave modules and collected tests out of garbage collection, which took a fifth of the CPU time."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Takes away variables and config profiles that would send a test to somebody's real server."""
-    empty = tmp_path_factory.mktemp("environment") / "temporal.toml"
-    empty.write_text("", encoding="ascii")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith(_FOREIGN_PREFIXES)]:
-            patch.delenv(name)
-        patch.setenv("TEMPORAL_CONFIG_FILE", str(empty))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _plain_tracebacks() -> None:
-    """Before the logging is configured structlog formats tracebacks with rich: seconds of CPU time for each error."""
-    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
-    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
-
-
-@pytest.fixture(scope="session")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
-    """The server that all tests of a session share; a test that kills one starts its own by `live_server`."""
-    async with live_server(tmp_path_factory.mktemp("server")) as live:
-        yield live
-
-
-@pytest.fixture(scope="session")
-async def client(server: LiveServer) -> AsyncIterator[Client]:
-    """A client of the shared server; use workflow ids and task queues that no other test has."""
-    async with open_connection(server.settings) as connection:
-        yield connection.client
-
-
-@pytest.fixture(scope="session")
-async def search(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveSearch]:
-    """The search server that the tests of one process share; each process has its own."""
-    async with live_search(tmp_path_factory.mktemp("search")) as live:
-        yield live
-
-
-@pytest.fixture(scope="session")
-async def maritime(search: LiveSearch) -> Maritime:
-    """10,000 shipments on it, which tests only read; a test that changes some loads its own by `load_maritime`."""
-    return await load_maritime(search, "maritime")
 
 
 @functools.cache
@@ -120,9 +72,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(
                     f"{item.nodeid}: write pytest.mark.{name} in this file, run_tests.py looks there"
                 )
-
-
-@pytest.fixture
-def state_dir(tmp_path: Path) -> Path:
-    """A state folder that does not exist yet."""
-    return tmp_path / ".dagwright"

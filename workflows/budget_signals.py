@@ -7,8 +7,9 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.budgets.budget import Budget, Up
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetGiven, given_to_json, told_to_json
 from dagwright.protocol.commands import Sent
 from dagwright.protocol.messages import Parent
@@ -22,11 +23,13 @@ class BudgetSignals:
         parent: the run above, which is told; `None` for one that has none.
     """
 
-    def __init__(self, scheduler: Scheduler, parent: Parent | None, sub_plans: SubPlans) -> None:
+    def __init__(self, scheduler: RunScheduler, parent: Parent | None, sub_plans: SubPlans) -> None:
         self._scheduler = scheduler
         self._parent = parent
         self._sub_plans = sub_plans
-        self._finish_told = scheduler.budget is not None and scheduler.budget.finishing is not None
+        self._finish_told = (
+            scheduler.features.budget.budget is not None and scheduler.features.budget.budget.finishing is not None
+        )
         """Those that run know of it; those that start are told in their input."""
         self._telling: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
@@ -37,11 +40,11 @@ class BudgetSignals:
         Args:
             lose_above: called if the run above is gone, of which nothing can be asked then.
         """
-        budget = self._scheduler.budget
+        budget = self._scheduler.features.budget.budget
         if budget is None:
             return
         for call, calls in budget.take_down().items():
-            task_id = self._scheduler.task_of_call(call)
+            task_id = task_of_call(self._scheduler.state, call)
             if task_id is not None:
                 given = given_to_json(BudgetGiven(calls))
                 self._sub_plans.send(Sent(wire.SIGNAL_BUDGET_GIVEN, given, task_id))
@@ -70,8 +73,8 @@ class BudgetSignals:
         self._looking = None
 
     async def _tell_above(self, parent: Parent, up: Up, lose_above: Callable[[], None]) -> None:
-        budget = self._scheduler.budget
-        grown = self._scheduler.grown + (sum(budget.grown_below.values()) if budget is not None else 0)
+        budget = self._scheduler.features.budget.budget
+        grown = self._scheduler.state.added_count + (sum(budget.grown_below.values()) if budget is not None else 0)
         try:
             above = workflow.get_external_workflow_handle(parent.workflow_id)
             await above.signal(wire.SIGNAL_BUDGET_TOLD, told_to_json(up, task=parent.task, grown=grown))

@@ -9,7 +9,8 @@ from dagwright.core.boundary.wire import SIGNAL_FEEDBACK
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import format_time
 from dagwright.core.scheduler.map_batches import items_done
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.run_end import counts_of
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.command_messages import ANYONE
 
 _MARKS = {
@@ -34,10 +35,10 @@ _EXAMPLES: Mapping[str, Any] = {
 _URGENT = (NodeStatus.FAILED, NodeStatus.WAITING, NodeStatus.RUNNING, NodeStatus.READY)
 
 
-def render_details(scheduler: Scheduler) -> str:
+def render_details(scheduler: RunScheduler) -> str:
     """Returns Markdown: counts by state, and a table of at most 50 nodes, those that matter most first."""
-    records = [record for _, record in scheduler.shown()]
-    counts = scheduler.counts()
+    records = [record for _, record in scheduler.state.shown()]
+    counts = counts_of(scheduler.plan, scheduler.records)
     summary = ", ".join(f"{count} {status.value}" for status, count in sorted(counts.items()))
     lines = [
         f"**{scheduler.status().value}**: {summary}",
@@ -56,9 +57,9 @@ def render_details(scheduler: Scheduler) -> str:
     return "\n".join(lines)
 
 
-def _requests(scheduler: Scheduler) -> list[str]:
+def _requests(scheduler: RunScheduler) -> list[str]:
     """Returns a table of what waits for whom, and how to answer from here."""
-    requests = list(scheduler.requests.open.values())
+    requests = list(scheduler.features.feedback.requests.open.values())
     if not requests:
         return []
     lines = ["| request | type | who | question | until |", "|---|---|---|---|---|"]

@@ -23,7 +23,9 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import STILL_OUTSIDE, NodeStatus, Phase
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.scheduler.scheduler import NO_ATTEMPT, Scheduler
+from dagwright.core.scheduler.scheduler import NO_ATTEMPT
+from dagwright.core.scheduler.task_creation import call_of_task
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import ABOVE_LOST, BudgetNews, take_news
 from dagwright.protocol.command_messages import awaited
 from dagwright.protocol.commands import Taken
@@ -84,7 +86,7 @@ class Engine:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: RunScheduler,
         run: RunScope,
         *,
         signals: Callable[[], int],
@@ -102,7 +104,7 @@ class Engine:
         """Task that was told to stop while the run goes on -> the id of its call."""
         self._untold: str | None = None
         """Task that failed, was cancelled or asks, and of which no command tells yet."""
-        self._ends_seen, self._requests_seen = len(scheduler.ended), 0
+        self._ends_seen, self._requests_seen = len(scheduler.state.ended), 0
         self._loaded: deque[ReadyCall] = deque()
         """Calls whose arguments have been loaded."""
         self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler, note=note)
@@ -110,12 +112,12 @@ class Engine:
             self._sub_plans.adopt(task_id)
         self._budget_signals = BudgetSignals(scheduler, run.parent, self._sub_plans)
         self._notifier = Notifier(scheduler, run, note=note)
-        self._deadline = Timer(wire.TIMER_DEADLINE, lambda: self.push(self.scheduler.expire))
+        self._deadline = Timer(wire.TIMER_DEADLINE, lambda: self.push(self.scheduler.features.deadline.expire))
         self._drain = Timer(wire.TIMER_DRAIN, lambda: self.push(self._give_up_drain))
         self._alarm = Timer(wire.TIMER_REQUESTS, lambda: self.push(_nothing))
         """For the earliest deadline or reminder of what people were asked; what is due is done before each batch."""
         self._signals = signals
-        self._policy_told, self._width_told = scheduler.policy_below, scheduler.max_in_flight
+        self._policy_told, self._width_told = scheduler.features.feedback.child_policy, scheduler.state.max_in_flight
         """What the sub-plans that run know of who has to be asked, and of how much may run at once."""
         self._marks = Marks(begun=self._use())
         self._has_moved = False
@@ -132,7 +134,7 @@ class Engine:
         """Takes what a run above or below tells of the budget that they share."""
         self.push(lambda at: take_news(self.scheduler, news, at=at))
 
-    def take_acts(self, take: Callable[[Scheduler, float], Sequence[Taken]]) -> Sequence[Taken]:
+    def take_acts(self, take: Callable[[RunScheduler, float], Sequence[Taken]]) -> Sequence[Taken]:
         """Does at once what people ask for, behind all that came before; returns what became of it.
 
         At once, because whoever comes next in the same workflow task has to be told.
@@ -198,9 +200,9 @@ class Engine:
         self.push(partial(self._abort, error))
 
     def _abort(self, error: NodeError, at: float) -> None:
-        if self.scheduler.phase is Phase.GOING:
+        if self.scheduler.state.phase is Phase.GOING:
             self.scheduler.abort(error, at)
-            self.scheduler.settle(at)
+            self.scheduler.propagate(at)
 
     async def run_to_stop(self, reason: str) -> None:
         """Stops what runs, after the workflow itself was told to stop."""
@@ -287,8 +289,8 @@ class Engine:
         the wait, and a workflow task that opens a request and leaves no command may be taken together with the next
         one by a worker that has lost the run, which would then judge an answer before it knows the question.
         """
-        next_alarm = self.scheduler.next_alarm
-        if next_alarm is None and not self.scheduler.requests.open:
+        next_alarm = self.scheduler.next_timer
+        if next_alarm is None and not self.scheduler.features.feedback.requests.open:
             self._alarm.stop()
             return
         alarm_at = next_alarm or now_s() + limits.FAR_ALARM_S
@@ -298,7 +300,7 @@ class Engine:
         self._forget_untold()
 
     def _note_refusals(self) -> None:
-        for refusal in self.scheduler.requests.take_refusals():
+        for refusal in self.scheduler.features.feedback.requests.take_refusals():
             self._note("refused", refusal)
 
     def _tell(self, at: float) -> None:
@@ -310,19 +312,19 @@ class Engine:
 
     def _tell_sub_plans(self) -> None:
         """Tells the sub-plans that run what has changed of what they share with this run."""
-        policy = self.scheduler.policy_below
+        policy = self.scheduler.features.feedback.child_policy
         if policy != self._policy_told:
             self._policy_told = policy
             self._sub_plans.tell_all(wire.SET_POLICY, {"policy": policy.to_json()})
-        if self.scheduler.max_in_flight != self._width_told:
-            self._width_told = self.scheduler.max_in_flight
+        if self.scheduler.state.max_in_flight != self._width_told:
+            self._width_told = self.scheduler.state.max_in_flight
             self._sub_plans.tell_widths()
         self._budget_signals.tell(lose_above=lambda: self.budget_news(ABOVE_LOST))
 
     def _watch_deadline(self) -> None:
         """Keeps the timer of the deadline, which people may change."""
-        if self.scheduler.deadline.at != self._deadline.at:
-            self._deadline.set(self.scheduler.deadline.at)
+        if self.scheduler.features.deadline.deadline.at != self._deadline.at:
+            self._deadline.set(self.scheduler.features.deadline.deadline.at)
 
     # Starting.
 
@@ -388,7 +390,7 @@ class Engine:
             return None
         del self._handles[task_id]
         error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
-        if error is None and not self.scheduler.is_stopped and task_id not in self.scheduler.cancelling:
+        if error is None and not self.scheduler.is_stopped and task_id not in self.scheduler.state.cancelling:
             done: RawValue = handle.result()
             return done
         take_loading_failure(self.scheduler, task_id, error or asyncio.CancelledError(), at=at)
@@ -406,14 +408,14 @@ class Engine:
             self._await_store(task, wait, at)
             return
         failure = take_failure(self.scheduler, task.id, error, at=at)
-        if task.item is not None:
+        if task.ref.item is not None:
             self._untold = task.id
         if failure is not None:
             workflow.logger.warning("node failed", extra={"node_id": task.id, "code": failure.code})
 
     def _await_store(self, task: Task, wait: StoreWait, at: float) -> None:
         """Waits for the payload store and then makes a call again; for the scheduler it runs on."""
-        if self.scheduler.is_stopped or task.id in self.scheduler.cancelling:
+        if self.scheduler.is_stopped or task.id in self.scheduler.state.cancelling:
             self.scheduler.task_cancelled(task.id, at=at, attempt=NO_ATTEMPT)
             return
         ready = call_again(self.scheduler, task)
@@ -427,12 +429,12 @@ class Engine:
 
     def _see_ends(self) -> None:
         """Takes note of what has failed, was cancelled or asks since the last time."""
-        ended = self.scheduler.ended
+        ended = self.scheduler.state.ended
         for number in ended[self._ends_seen :]:
             if self.scheduler.records[number].status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
                 self._untold = self.scheduler.plan.nodes[number].id
         self._ends_seen = len(ended)
-        requests = self.scheduler.requests
+        requests = self.scheduler.features.feedback.requests
         if requests.opened > self._requests_seen and requests.open:
             self._untold = next(reversed(requests.open))
         self._requests_seen = requests.opened
@@ -457,14 +459,14 @@ class Engine:
 
     def _stop_some(self) -> None:
         """Tells what runs of cancelled nodes to stop, and gives up what has not in time."""
-        if not (self._stopping or self.scheduler.cancelling):
+        if not (self._stopping or self.scheduler.state.cancelling):
             return
         for task_id, call in [*self._stopping.items()]:
-            if task_id not in self.scheduler.cancelling:
+            if task_id not in self.scheduler.state.cancelling:
                 del self._stopping[task_id]
                 self._give_up(task_id, call)
-        for task_id in self.scheduler.cancelling:
-            call = self.scheduler.call_of_task(task_id)
+        for task_id in self.scheduler.state.cancelling:
+            call = call_of_task(self.scheduler.state, task_id)
             if self._stopping.get(task_id) != call:
                 self._stopping[task_id] = call
                 if (handle := self._handles.get(task_id)) is not None:
@@ -489,7 +491,7 @@ class Engine:
             self.scheduler.task_cancelled(ready.task.id, at=now_s(), attempt=NO_ATTEMPT)
         for handle in list(self._handles.values()):
             handle.cancel()
-        error = self.scheduler.error
+        error = self.scheduler.state.error
         self._sub_plans.cancel_all(f"the run above ended: {error.message}" if error else "the run above was cancelled")
         grace = asyncio.create_task(workflow.sleep(limits.CANCEL_GRACE_S, summary=wire.TIMER_GRACE))
         grace.add_done_callback(lambda done: None if done.cancelled() else self.push(self._leave_outside))
@@ -504,4 +506,4 @@ class Engine:
         """Waits no longer for what was told to stop."""
         for task_id in [*self._handles, *self._sub_plans.open_tasks]:
             self.scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)
-            self._give_up(task_id, self.scheduler.call_of_task(task_id))
+            self._give_up(task_id, call_of_task(self.scheduler.state, task_id))

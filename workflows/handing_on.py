@@ -10,8 +10,8 @@ from temporalio import workflow
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import OWN_HEARTBEAT_S
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.compensation.compensation import NOTHING_BELOW, has_changed
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.run_snapshot import (
     CarryTooLarge,
     RunCarry,
@@ -46,7 +46,7 @@ async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
     return refs
 
 
-async def told_below(scheduler: Scheduler, *, numbers: Iterator[int]) -> Mapping[str, Any] | None:
+async def told_below(scheduler: RunScheduler, *, numbers: Iterator[int]) -> Mapping[str, Any] | None:
     """Returns what the run above needs of one that has ended, to take back what it did.
 
     Args:
@@ -55,7 +55,7 @@ async def told_below(scheduler: Scheduler, *, numbers: Iterator[int]) -> Mapping
     Returns:
         The carry of the run, `{}` if it changed nothing, or `None` if it is too large to be kept.
     """
-    if not has_changed(scheduler):
+    if not has_changed(scheduler.state):
         return NOTHING_BELOW
     try:
         state = state_to_text(carry_of(scheduler))

@@ -14,7 +14,7 @@ from dagwright.core.expressions.value_refs import unfilled_from_json
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.tasks import Task
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.map_batch_inputs import ChunkInput
 from dagwright.protocol.map_batch_runs import (
     chunk_end_to_json,
@@ -30,7 +30,7 @@ from workflows.calls import OWN_ATTEMPT, PATIENT, json_payload
 _JOIN_RETRY = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=10)
 
 
-def start_join(scheduler: Scheduler, task: Task) -> tuple[workflow.ActivityHandle[RawValue], int]:
+def start_join(scheduler: RunScheduler, task: Task) -> tuple[workflow.ActivityHandle[RawValue], int]:
     """Starts the activity that joins the results of a large map; returns it and the bytes of what it is given."""
     encoded = pydantic_core.to_json(join_input(scheduler, task))
     handle = workflow.start_activity(
@@ -77,7 +77,7 @@ async def items_of_chunk(chunk: ChunkInput, node: CompiledNode, *, time_left: ti
     return items
 
 
-async def end_of_chunk(scheduler: Scheduler) -> dict[str, Any]:
+async def end_of_chunk(scheduler: RunScheduler) -> dict[str, Any]:
     """Returns what this run tells the one above of its chunk; large results go to the store first.
 
     A chunk whose results the store refuses has failed there, though its items are done.

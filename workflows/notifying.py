@@ -17,7 +17,7 @@ from temporalio.common import RawValue, RetryPolicy
 
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.requests import Notice
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.notifications import NOTE, failure_note, forgotten_note, notice_json, told
 from workflows.calls import OWN_ATTEMPT, RunScope, json_payload
@@ -33,7 +33,7 @@ class Notifier:
         note: takes code and message of what is worth saying.
     """
 
-    def __init__(self, scheduler: Scheduler, run: RunScope, *, note: Callable[[str, str], None]) -> None:
+    def __init__(self, scheduler: RunScheduler, run: RunScope, *, note: Callable[[str, str], None]) -> None:
         self._scheduler = scheduler
         self._run = run
         self._note = note
@@ -48,7 +48,7 @@ class Notifier:
         Args:
             wake: called when something has been told.
         """
-        requests = self._scheduler.requests
+        requests = self._scheduler.features.feedback.requests
         if not self._run.notifies:
             requests.notices.clear()
         if not requests.notices:
@@ -64,7 +64,7 @@ class Notifier:
     async def finish(self) -> None:
         """Waits until everything has been told, but not for long; what has not been is noted."""
         self.send(wake=lambda: None)
-        notices = self._scheduler.requests.notices
+        notices = self._scheduler.features.feedback.requests.notices
         if not notices:
             return
         with suppress(TimeoutError):
@@ -78,7 +78,7 @@ class Notifier:
             self._note(NOTE, forgotten_note(len(notices), why=why))
 
     def _forget_oldest(self) -> None:
-        notices = self._scheduler.requests.notices
+        notices = self._scheduler.features.feedback.requests.notices
         surplus = len(notices) - limits.NOTICES_KEPT
         if surplus > 0:
             del notices[:surplus]
@@ -86,7 +86,7 @@ class Notifier:
 
     def _batch(self, notices: Sequence[Notice]) -> tuple[Sequence[Notice], list[Any]]:
         """Returns the first of the notices, as many as are told together, and what they are to the activity."""
-        workflow_id, closed = workflow.info().workflow_id, self._scheduler.requests.closed
+        workflow_id, closed = workflow.info().workflow_id, self._scheduler.features.feedback.requests.closed
         encoded: list[Any] = []
         size = 0
         for notice in notices[: limits.NOTICES_TOGETHER]:
@@ -125,7 +125,7 @@ class Notifier:
             # Nobody else does that: the worker puts the run out of its memory.
             return
         keys = {notice.key for notice in batch}
-        notices = self._scheduler.requests.notices
+        notices = self._scheduler.features.feedback.requests.notices
         notices[:] = [notice for notice in notices if notice.key not in keys]
         for key in keys:
             del self._in_flight[key]

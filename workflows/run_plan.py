@@ -28,9 +28,9 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.validation.inputs import wrong_inputs
 from dagwright.features.commands.steering import standing_notes
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetNews, news_of
 from dagwright.protocol.command_handler import is_awaited, refuse_unknown, report_of
 from dagwright.protocol.documents import (
@@ -164,7 +164,7 @@ class PlanWorkflow(Steerable):
         if chunk is not None and run_input.carry is None:
             inputs = with_items(inputs, await self._items_of(chunk, plan.nodes[-1], deadline_s=deadline_s))
         scheduler = scheduler_of(plan, run_input, began_at=self._began_at, inputs=inputs)
-        scheduler.changes.key_of = scope.key_of
+        scheduler.set_options(replace(scheduler.state.options, key_of=scope.key_of))
         await self._begin(scheduler, run_input, deadline_s=deadline_s)
         self._engine = Engine(
             scheduler,
@@ -194,7 +194,7 @@ class PlanWorkflow(Steerable):
         except ValueError as error:
             raise MessageInvalid(str(error)) from None
 
-    async def _begin(self, scheduler: Scheduler, run_input: RunInput, *, deadline_s: float | None) -> None:
+    async def _begin(self, scheduler: RunScheduler, run_input: RunInput, *, deadline_s: float | None) -> None:
         """Begins a run, or goes on where the execution before this one left it."""
         carry = run_input.carry
         if carry is None:
@@ -324,7 +324,7 @@ class PlanWorkflow(Steerable):
         must_return = False
         if run_input is not None and run_input.parent is not None:
             end = end_of(document)
-            if self._engine is not None and self._engine.scheduler.changes.all_or_nothing:
+            if self._engine is not None and self._engine.scheduler.state.options.compensate:
                 end["below"] = await undisturbed(told_below(self._engine.scheduler, numbers=self._state_pieces))
             if run_input.chunk is not None and self._engine is not None and not run_input.takes_back:
                 chunk_end = await undisturbed(end_of_chunk(self._engine.scheduler))

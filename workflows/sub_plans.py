@@ -31,7 +31,8 @@ from dagwright.core.expressions.value_refs import unfilled_to_json
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.tasks import Task
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.task_creation import call_of_task, task_of_call
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.extenders import workflow_type_of
 from dagwright.protocol.budgets import shared_budget
 from dagwright.protocol.commands import Sent
@@ -75,7 +76,7 @@ class SubPlans:
     """
 
     def __init__(
-        self, run: RunScope, take_end: EndTaken, *, scheduler: Scheduler, note: Callable[[str, str], None]
+        self, run: RunScope, take_end: EndTaken, *, scheduler: RunScheduler, note: Callable[[str, str], None]
     ) -> None:
         self._run = run
         self._take_end = take_end
@@ -94,7 +95,7 @@ class SubPlans:
     @property
     def open_tasks(self) -> list[str]:
         """Ids of the tasks whose sub-plans have not ended, in order of their start."""
-        return [task_id for call in self._open if (task_id := self._scheduler.task_of_call(call)) is not None]
+        return [task_id for call in self._open if (task_id := task_of_call(self._scheduler.state, call)) is not None]
 
     @property
     def is_busy(self) -> bool:
@@ -114,7 +115,7 @@ class SubPlans:
 
     async def _send_on(self, message: Sent, task_id: str) -> None:
         """Sends a message on to a sub-plan, as soon as it has started; one that has ended takes none."""
-        call = self._scheduler.call_of_task(task_id)
+        call = call_of_task(self._scheduler.state, task_id)
         await workflow.wait_condition(lambda: call in self._handles or call not in self._open)
         handle = self._handles.get(call)
         if handle is None:
@@ -130,7 +131,7 @@ class SubPlans:
 
     def adopt(self, task_id: str) -> None:
         """Takes over the sub-plan of a task that an execution before has started; its end comes by its report."""
-        call = self._scheduler.call_of_task(task_id)
+        call = call_of_task(self._scheduler.state, task_id)
         child_id = limits.child_workflow_id(workflow.info().workflow_id, call)
         self._open[call] = None
         self._handles[call] = workflow.get_external_workflow_handle(child_id)
@@ -197,16 +198,20 @@ class SubPlans:
 
     async def _follow(self, task: Task, encoded: Payload) -> None:
         """Starts a sub-plan and takes its end, should it come without a report."""
-        call, policy, shared = task.call_id, self._scheduler.policy_below, shared_budget(self._scheduler)
+        call, policy, shared = (
+            task.call_id,
+            self._scheduler.features.feedback.child_policy,
+            shared_budget(self._scheduler),
+        )
         width = width_of_chunk(self._scheduler, call)
         try:
             handle = await self._start_child(task, encoded)
             self._handles[call] = handle
             if (reason := self._stop_reason or self._stopping.pop(call, None)) is not None:
                 await self._tell_to_stop(call, reason)
-            elif (paused := self._scheduler.paused) is not None:
+            elif (paused := self._scheduler.state.paused) is not None:
                 await self._tell(call, wire.PAUSE, {"reason": paused.reason, "by": paused.by})
-            if (changed := self._scheduler.policy_below) != policy:
+            if (changed := self._scheduler.features.feedback.child_policy) != policy:
                 await self._tell(call, wire.SET_POLICY, {"policy": changed.to_json()})
             if (changed_budget := shared_budget(self._scheduler)) and changed_budget != shared:
                 await self._tell(call, wire.SIGNAL_BUDGET_GIVEN, changed_budget)
@@ -266,7 +271,7 @@ class SubPlans:
         parent = Parent(workflow.info().workflow_id, task.call_id)
         run = self._run
         child_input = replace(child_input, scope=scope, parent=parent, notifies=run.notifies, model=run.model)
-        return run_input_to_json(handed_down(child_input, self._scheduler, number=task.number))
+        return run_input_to_json(handed_down(child_input, self._scheduler, number=task.ref.node))
 
     def _given_to(self, task: Task) -> RunInput:
         """Returns what the run of a task is given, without what all are."""

@@ -28,13 +28,13 @@ def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
         return ()
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
 
-    from dagwright.agents.stored import StoredAgents  # noqa: PLC0415 - see above
-    from dagwright.entities.database import EntityDatabase  # noqa: PLC0415 - see above
-    from dagwright.entities.migrating import StoreUnusable  # noqa: PLC0415 - see above
-    from dagwright.entities.refusing import StoreRefuses  # noqa: PLC0415 - see above
+    from dagwright.agents.stored import AGENTS, StoredAgents  # noqa: PLC0415 - see above
+    from dagwright.database.database import Database  # noqa: PLC0415 - see above
+    from dagwright.database.migrating import StoreUnusable  # noqa: PLC0415 - see above
+    from dagwright.database.refusing import StoreRefuses  # noqa: PLC0415 - see above
 
     try:
-        database = EntityDatabase(database_url)
+        database = Database(database_url, AGENTS)
         try:
             return tuple(each.card for each in StoredAgents(database).current())
         finally:
@@ -75,12 +75,12 @@ class StoredAgentTools:
             return None
         from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
 
-        from dagwright.agents.stored import StoredAgents  # noqa: PLC0415 - see above
-        from dagwright.entities.database import EntityDatabase  # noqa: PLC0415 - see above
-        from dagwright.entities.migrating import StoreUnusable  # noqa: PLC0415 - see above
-        from dagwright.entities.refusing import StoreRefuses  # noqa: PLC0415 - see above
+        from dagwright.agents.stored import AGENTS, StoredAgents  # noqa: PLC0415 - see above
+        from dagwright.database.database import Database  # noqa: PLC0415 - see above
+        from dagwright.database.migrating import StoreUnusable  # noqa: PLC0415 - see above
+        from dagwright.database.refusing import StoreRefuses  # noqa: PLC0415 - see above
 
-        database = EntityDatabase(self._database_url)
+        database = Database(self._database_url, AGENTS)
         try:
             return StoredAgents(database).card(name, version)
         except (SQLAlchemyError, StoreUnusable, StoreRefuses) as error:

@@ -6,16 +6,24 @@ What is removed stays for the runs that were checked with it. Imports SQLAlchemy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import JSON, DateTime, String, UniqueConstraint, select
-from sqlalchemy.orm import Mapped, Session, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from dagwright.core.model.agent_cards import NAME_BYTES, AgentCard, card_from_json
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.models import Base
+from dagwright.database.database import Database
+from dagwright.database.migrating import Schema
 
 TABLE = "agent_card"
+AGENTS = Schema(
+    folder=Path(__file__).parent / "migrations", revisions=("0001",), version_table="dagwright_agents_schema"
+)
+
+
+class Base(DeclarativeBase):
+    """The metadata of the table of agents."""
 
 
 class StoredCard(Base):
@@ -64,9 +72,9 @@ class Added:
 
 
 class StoredAgents:
-    """The agents in a database; nothing is opened before the first use."""
+    """The agents in a database with the schema `AGENTS`; nothing is opened before the first use."""
 
-    def __init__(self, database: EntityDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, cards: Sequence[AgentCard]) -> list[Added]:

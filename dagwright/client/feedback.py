@@ -26,6 +26,7 @@ from dagwright.core.boundary.limits import child_workflow_id, task_of_child
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.requests import ClientChannel, MayAnswer, Request
 from dagwright.core.scheduler.map_batches import is_cut
+from dagwright.core.scheduler.task_creation import call_of_task, task_of_call
 from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.executions import root_run, run_above
 from dagwright.history.run_reader import RunClosed, RunFeed, RunNotFound, RunView
@@ -234,11 +235,13 @@ class People:
         if (found := into_sub_plan(view.scheduler, request)) is None:
             return Place(workflow_id, request)
         task_id, rest = found
-        child = self._client.get_workflow_handle(child_workflow_id(workflow_id, view.scheduler.call_of_task(task_id)))
+        child = self._client.get_workflow_handle(
+            child_workflow_id(workflow_id, call_of_task(view.scheduler.state, task_id))
+        )
         try:
             await _make_sure_of(child)
         except RunNotFound:
-            if view.scheduler.node_of(task_id).for_each is not None:
+            if view.scheduler.state.node_of(task_id).for_each is not None:
                 raise await self._item_not_named(workflow_id, task_id, rest) from None
             raise AnswerRefused(
                 f"the sub-plan {task_id!r} of the run {workflow_id!r} has not started; try again when it has"
@@ -336,7 +339,7 @@ class People:
         view = await RunFeed(self._client, workflow_id).read()
         if call is not None:
             # A later try has an id of its own.
-            return (view.scheduler.task_of_call(call) if view.scheduler else None) or call
+            return (task_of_call(view.scheduler.state, call) if view.scheduler else None) or call
         tasks = _sub_plans_in(view)
         return next((task for task in tasks if child_workflow_id(workflow_id, task) == child_id), child_id)
 
@@ -398,7 +401,7 @@ def _asked_in(view: RunView) -> list[OpenRequest]:
     scheduler, found = view.scheduler, []
     for document in requests_in(view):
         # The inputs of the run belong to no node.
-        node = scheduler.node_of(document["node"]).id if document["node"] else document["id"]
+        node = scheduler.state.node_of(document["node"]).id if document["node"] else document["id"]
         place = Place(view.workflow_id, str(document["id"]))
         found.append(OpenRequest(document, place, str(node), title=view.title))
     return found
@@ -420,7 +423,7 @@ def requests_in(view: RunView) -> list[dict[str, Any]]:
     """Returns the open requests of a run itself, in the order in which they were opened."""
     if view.scheduler is None or view.is_closed:
         return []
-    return [request.to_json(view.workflow_id) for request in view.scheduler.requests.open.values()]
+    return [request.to_json(view.workflow_id) for request in view.scheduler.features.feedback.requests.open.values()]
 
 
 def came_of(view: RunView, request: str) -> Request | Literal["nothing"] | None:
@@ -430,13 +433,13 @@ def came_of(view: RunView, request: str) -> Request | Literal["nothing"] | None:
         `None` while nobody knows, since the lookup goes on. Other tools may go on for hours with what they were told.
     """
     scheduler, task_id = view.scheduler, without_number(request)
-    hand = scheduler.by_hand.get(task_id) if scheduler is not None else None
-    if scheduler is None or view.is_closed or hand is None or scheduler.node_of(task_id).kind != "lookup":
+    hand = scheduler.state.overrides.get(task_id) if scheduler is not None else None
+    if scheduler is None or view.is_closed or hand is None or scheduler.state.node_of(task_id).kind != "lookup":
         return "nothing"
     if not hand.answers or hand.answers[-1]["request"] != request:
         # Somebody has answered the next one too.
         return "nothing"
-    if (again := scheduler.requests.of_task(task_id)) is not None:
+    if (again := scheduler.features.feedback.requests.of_task(task_id)) is not None:
         return again
     record = scheduler.record_of(task_id)
     return "nothing" if record is None or record.status.is_final else None
@@ -455,7 +458,7 @@ def has_sub_plans(view: RunView) -> bool:
     """Tells whether a sub-plan of a run goes on, so that somebody may be asked there."""
     if view.scheduler is None or view.is_closed:
         return False
-    shown = view.scheduler.shown()
+    shown = view.scheduler.state.shown()
     return any((node.kind == "plan" or is_cut(record)) and not record.status.is_final for node, record in shown)
 
 
@@ -480,7 +483,7 @@ def _by_age(requests: Sequence[OpenRequest]) -> list[OpenRequest]:
 
 def _sub_plans_in(view: RunView) -> list[str]:
     found = []
-    for node, record in view.scheduler.shown() if view.scheduler else ():
+    for node, record in view.scheduler.state.shown() if view.scheduler else ():
         if node.kind == "plan" or is_cut(record):
             found += [f"{node.id}[{item.key}]" for item in record.items] or [node.id]
     return found

@@ -57,7 +57,7 @@ async def draft_of(workflow_id: str, wish: ForkWish, *, runs: Runs, forks: Forks
     view = await runs.feed(workflow_id).read()
     if view.scheduler is None:
         raise ForkRefused(f"nothing is known of the plan of {workflow_id!r}; start it anew with `run`")
-    known = dict(view.scheduler.inputs)
+    known = dict(view.scheduler.state.inputs)
     # Nobody else waits for as long as a large plan is checked.
     if wish.plans:
         context = view.run_input.context if view.run_input is not None else {}

@@ -23,11 +23,12 @@ from dagwright.core.expressions.stored_values import StoredValue, unfilled_place
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json, tool_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration, with_undoing
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import without_undoing
 from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, outlook, takeover
 from dagwright.features.forks.reuse import MOST_KEPT, Kept, KeptBook
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.map_items import OpenFeed
 from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.planning.plan_and_execute.goals import PLAN
@@ -123,10 +124,10 @@ class Forks:
         if run_input.parent is not None:
             above = run_input.parent.workflow_id
             raise ForkRefused(f"{view.workflow_id!r} is a part of the run {above!r}: fork that one")
-        changed = {name for name in {*inputs, *old.inputs} if inputs.get(name) != old.inputs.get(name)}
+        changed = {name for name in {*inputs, *old.state.inputs} if inputs.get(name) != old.state.inputs.get(name)}
         change = Change(changed, frozenset(rerun))
         source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
-        looking = Scheduler(plan, inputs)
+        looking = create_scheduler(plan, inputs)
         # Nobody else waits for as long as a large plan is looked through.
         taken, seen = await asyncio.to_thread(_ahead, looking, old, source=source, change=change)
         unknown = [name for name in rerun if not _is_named(name, looking, seen)]
@@ -175,7 +176,7 @@ class Forks:
         assert view.scheduler is not None
         nodes = {node.id: node for node in plan.nodes}
         for task_id in _begun_sub_plans(view.scheduler):
-            node = nodes.get(view.scheduler.node_of(task_id).id)
+            node = nodes.get(view.scheduler.state.node_of(task_id).id)
             is_wanted = task_id not in reused and not change.names(node.id if node else "", task_id)
             if node is None or node.sub_plan is None or not is_wanted or task_id in taken.undone:
                 continue
@@ -196,7 +197,7 @@ class Forks:
         if self._read > SUB_PLANS_READ:
             raise ForkRefused(f"over {SUB_PLANS_READ} sub-plans of {view.workflow_id!r} would have to be taken over")
         assert view.scheduler is not None
-        child_id = child_workflow_id(view.workflow_id, view.scheduler.call_of_task(task_id))
+        child_id = child_workflow_id(view.workflow_id, call_of_task(view.scheduler.state, task_id))
         child = await self._feed(child_id).read()
         if child.scheduler is None or child.run_input is None:
             return None
@@ -211,8 +212,8 @@ class Forks:
     # Values.
 
     async def _carry(self, origin: str, plan: CompiledPlan, book: KeptBook, *, most_bytes: int) -> RunCarry:
-        scheduler = Scheduler(plan, {})
-        scheduler.changes.kept = book
+        scheduler = create_scheduler(plan, {})
+        scheduler.features.reuse.use(book)
         text = state_to_text(carry_of(scheduler))
         if len(text) <= most_bytes:
             return RunCarry(0.0, text, origin=origin)
@@ -253,7 +254,7 @@ class Forks:
                     yield page
 
 
-def _ahead(looking: Scheduler, old: Scheduler, *, source: Source, change: Change) -> tuple[Takeover, Outlook]:
+def _ahead(looking: RunScheduler, old: RunScheduler, *, source: Source, change: Change) -> tuple[Takeover, Outlook]:
     """Returns what a fork takes over, and what it would do."""
     taken = takeover(old, looking.plan, source=source, change=change)
     return taken, outlook(looking, old, taken, change=change)
@@ -267,26 +268,28 @@ def _left_out(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
     return [node.id for node in without_undoing(old).nodes if node.id not in there]
 
 
-def _is_same(old: Scheduler, plan: CompiledPlan, taken: Takeover) -> bool:
+def _is_same(old: RunScheduler, plan: CompiledPlan, taken: Takeover) -> bool:
     """Tells whether a fork has the plan of its run."""
     names = [node.id for node in plan.nodes[: plan.written_count]]
-    return not taken.changed and names == [node.id for node, _ in old.shown()]
+    return not taken.changed and names == [node.id for node, _ in old.state.shown()]
 
 
 def _beside(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
     """Returns what a fork is given of its run; a plan of a model that is another one now has to be approved again."""
     assert view.scheduler is not None
     is_by_model = run_input.needs_approval or run_input.approved_by is not None
-    changes = view.scheduler.changes
-    approved_by = (changes.covered_by or run_input.approved_by) if is_same else None
-    budget = changes.budget
+    state, features = view.scheduler.state, view.scheduler.features
+    approved_by = (features.feedback.state.approved_by or run_input.approved_by) if is_same else None
+    budget = features.budget.budget
     # A run that takes back what it did has no deadline any more.
-    has_new_deadline = changes.has_new_limits and not view.scheduler.phase.is_given_up
+    has_new_deadline = state.limits_changed and not state.phase.is_given_up
     return RunInput(
         context=run_input.context,
-        max_in_flight=view.scheduler.max_in_flight,
-        deadline_s=view.scheduler.deadline.limit_s if has_new_deadline else run_input.deadline_s,
-        policy=view.scheduler.policy if view.scheduler.policy_changed else run_input.policy,
+        max_in_flight=state.max_in_flight,
+        deadline_s=features.deadline.deadline.limit_s if has_new_deadline else run_input.deadline_s,
+        policy=view.scheduler.state.policy
+        if view.scheduler.features.feedback.state.policy_changed
+        else run_input.policy,
         needs_approval=is_by_model and not approved_by,
         approved_by=approved_by if is_by_model else None,
         # What the other run has used is not used up here.
@@ -328,9 +331,9 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
     return replace(plan, nodes=nodes, tools=declared)
 
 
-def _begun_sub_plans(scheduler: Scheduler) -> Sequence[str]:
+def _begun_sub_plans(scheduler: RunScheduler) -> Sequence[str]:
     found = []
-    for node, record in scheduler.shown():
+    for node, record in scheduler.state.shown():
         if node.kind == "plan":
             each = [(f"{node.id}[{item.key}]", item.record) for item in record.items if item.chunk is None]
             each = each or [(node.id, record)]
@@ -338,15 +341,17 @@ def _begun_sub_plans(scheduler: Scheduler) -> Sequence[str]:
     return found
 
 
-def _is_named(name: str, scheduler: Scheduler, seen: Outlook) -> bool:
+def _is_named(name: str, scheduler: RunScheduler, seen: Outlook) -> bool:
     """Tells whether a fork has what a person named; items that are not known yet count as there."""
     if scheduler.record_of(name) is not None or name in seen.runs:
         return True
-    number = scheduler.number_of(_node_of(name))
+    number = scheduler.state.number_of(_node_of(name))
     if number is not None and scheduler.plan.nodes[number].for_each is not None and not scheduler.records[number].items:
         return True
     splits = [(name[:at], name[at + 1 :]) for at, sign in enumerate(name) if sign == "/"]
-    there = [(scheduler.node_of(task_id), rest) for task_id, rest in splits if scheduler.record_of(task_id) is not None]
+    there = [
+        (scheduler.state.node_of(task_id), rest) for task_id, rest in splits if scheduler.record_of(task_id) is not None
+    ]
     return any(node.sub_plan is not None and _is_in(node.sub_plan, rest) for node, rest in there)
 
 

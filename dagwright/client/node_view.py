@@ -7,6 +7,7 @@ from typing import Any
 from unicodedata import normalize
 
 from dagwright.client.runs import Runs
+from dagwright.core.scheduler.shown_arguments import shown_arguments
 from dagwright.history.explaining import NodeUnknown
 from dagwright.history.map_items import ItemNotBegun, failures_of
 from dagwright.history.node_paths import SubPlanNotBegun, follow
@@ -51,7 +52,7 @@ async def look_at_node(runs: Runs, workflow_id: str, node: str, *, full: bool = 
     if found is None:
         raise NodeUnknown(_no_node(document, there.name, view.workflow_id))
     elsewhere = {} if view.workflow_id == above.workflow_id else {"workflow_id": view.workflow_id}
-    arguments = None if view.scheduler is None else view.scheduler.arguments_told(there.name)
+    arguments = None if view.scheduler is None else shown_arguments(view.scheduler.state, there.name)
     shown = {"id": wanted, **elsewhere, **_failed_items(view, there.name), **found, "arguments": arguments}
     return NodeLook(shown, [note for note in document["notes"] if _is_about(note, there.name, shown)])
 

@@ -26,9 +26,9 @@ from dagwright.core.model.answers import size_problem
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.plan_edits import extension_of
 from dagwright.features.commands.sent_tools import tools_to_json
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.run_reader import RunClosed, RunFeed, RunNotFound, RunView
 from dagwright.protocol.command_messages import MESSAGE_BYTES, by_from_json
 from dagwright.protocol.documents import encoded_size
@@ -106,7 +106,7 @@ class PlanNotLoaded(RunNotFound):
     """The run has not read its plan yet."""
 
 
-async def read_scheduler(feed: RunFeed) -> Scheduler:
+async def read_scheduler(feed: RunFeed) -> RunScheduler:
     """Return the state of a run whose plan is known.
 
     Raises:
@@ -199,7 +199,10 @@ class Steering:
             RunNotFound, RunClosed: as `send`.
         """
         view = await self._open_view(place.workflow_id)
-        if view.scheduler is not None and (closing := view.scheduler.requests.closed.get(place.request)) is not None:
+        if (
+            view.scheduler is not None
+            and (closing := view.scheduler.features.feedback.requests.closed.get(place.request)) is not None
+        ):
             raise AnswerRefused(closing.told(place.request))
         return await asyncio.to_thread(_checked, view, nodes, tools=tools)
 
@@ -262,7 +265,7 @@ def _checked(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDec
         # The run has yet to read its plan, and checks them then.
         named = _tools_written(nodes)
     else:
-        named = _tools_of(extension_of(nodes, view.scheduler, tools=tools).nodes)
+        named = _tools_of(extension_of(nodes, view.scheduler.state, tools=tools).nodes)
     return {"nodes": list(nodes), "tools": tools_to_json(dict.fromkeys(named), tools)}
 
 

@@ -91,7 +91,7 @@ def to_document(
     Args:
         raw: any JSON value.
         dialect: one of `DIALECTS`; `None` tells it from the shape.
-        context: names of the session -> their values, such as `cbu` for `@cbu`: an id, or `{"id", "name", "kind"}`.
+        context: names of the session -> their values, such as `order` for `@order`: an id, or `{"id", "name", "kind"}`.
         tools: name -> declaration, for the names of arguments that a dialect gives by position, and for hints.
 
     Raises:

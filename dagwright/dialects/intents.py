@@ -1,7 +1,7 @@
 """The dialect `intents`: `{"intents": [{"verb", "params", "refs", "lookups"}], "explanation", "confidence"}`.
 
-Intent N makes `@result_N`. A ref names what an intent makes, or something of the session such as `@cbu`; a
-lookup names a party that exists already. Both end up beside the params, as arguments of the verb.
+Intent N makes `@result_N`. A ref names what an intent makes, or something of the session such as `@order`; a
+lookup names an entity that exists already. Both end up beside the params, as arguments of the verb.
 """
 
 import re
@@ -14,20 +14,21 @@ from pydantic import JsonValue
 from dagwright.core.expressions.references import Lookup, ResultOf, suggestion
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Note, Problem, pointer
+from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEntityType, resolver_of
+from dagwright.core.model.text_formats import parser_of
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
 from dagwright.dialects.foreign import key_problems
 from dagwright.dialects.json_reader import describe
-from dagwright.features.lookups.entity_types import UnknownEntityType, jurisdiction_of, kind_of
 
 _KEYS = frozenset({"verb", "params", "refs", "lookups"})
 _GROUPS = ("params", "refs", "lookups")
-_LOOKUP_KEYS = frozenset({"search_text", "entity_type", "jurisdiction"})
+_LOOKUP_KEYS = frozenset({"search_text", "entity_type"})
 _RESULT = re.compile(r"@result_([1-9][0-9]*)")
 _RESULT_IN_KEY = re.compile(r"@result_[0-9]+(?!\w)")
 _SESSION_NAME = re.compile(r"@([A-Za-z_][A-Za-z0-9_.-]*)")
 _CALLED_SHOWN = 80
-"""Characters of the name of a party that is shown beside its id."""
+"""Characters of the name of an entity that is shown beside its id."""
 _NOT_READ = Lookup("", "")
 """Stands where what is meant could not be read, so that nobody takes what stands there for the value."""
 _HINT = "@result_N is what intent N of this request makes; use lookups for what exists already"
@@ -37,8 +38,8 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
     """Returns the document of a list of intents.
 
     Args:
-        context: names of the session, without their `@` -> their values, or `{"id", "name", "kind"}` of a party.
-        tools: the verbs, for hints.
+        context: names of the session, without their `@` -> their values, or `{"id", "name", "kind"}` of an entity.
+        tools: the verbs, and the resolver of lookups.
 
     Raises:
         PlanInvalid: there is no list of intents, or it is empty.
@@ -48,12 +49,13 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
     if isinstance(raw, dict):
         _read_metadata(raw, draft)
     makers: dict[str, str] = {}
+    resolver = resolver_of(tools)
     for index, intent in enumerate(intents):
         node_id = f"@result_{index + 1}"
         entry = draft.entry(intent, index, name=f"intent {index + 1}", node=node_id)
         node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
         if entry is not None:
-            known = _Known(context, makers, len(intents))
+            known = _Known(context, makers, len(intents), resolver)
             node = {"id": node_id, **_IntentReader(entry, draft, index=index, known=known).read()}
             made = tools.get(str(node.get("tool")))
             if made is not None and made.sets is not None:
@@ -98,11 +100,13 @@ class _Known:
         context: as `read_intents` has it.
         makers: name of the session -> the last intent above that sets it.
         count: of the intents.
+        resolver: of lookups.
     """
 
     context: Mapping[str, JsonValue]
     makers: Mapping[str, str]
     count: int
+    resolver: Resolver
 
 
 class _IntentReader:
@@ -148,7 +152,7 @@ class _IntentReader:
 
     def _read_ref(self, key: str, ref: Any) -> None:
         if not isinstance(ref, str):
-            message = f"{key!r} must be a reference such as @result_1 or @cbu, not {describe(ref)}"
+            message = f"{key!r} must be a reference such as @result_1 or @order, not {describe(ref)}"
             self.entry.tell("invalid_reference", message, "refs", key)
         elif _RESULT.fullmatch(ref):
             self.draft.holes[self.index, key] = ResultOf(ref, "identity")
@@ -156,7 +160,7 @@ class _IntentReader:
         elif (name := _SESSION_NAME.fullmatch(ref)) and not ref.lower().startswith("@result"):
             self._read_session_name(key, name[1])
         else:
-            expected = "write @result_N, N from 1, or a name such as @cbu"
+            expected = "write @result_N, N from 1, or a name such as @order"
             message = f"Invalid reference: {key!r} is {describe(ref)}; {expected}"
             self.entry.tell("invalid_reference", message, "refs", key, hint=_HINT)
 
@@ -175,7 +179,7 @@ class _IntentReader:
             return
         self.arguments[key] = _without_references(value)
         if isinstance(value, str):
-            # Whether a party is taken here is known to who knows the verb.
+            # Whether an entity is taken here is known to who knows the verb.
             self.draft.holes[self.index, key] = Lookup(value, "", known_as=f"@{name}", called=called)
         else:
             del self.draft.holes[self.index, key]
@@ -200,26 +204,40 @@ class _IntentReader:
             return
         at = self.entry.at + pointer("lookups", key)
         inner = Entry(lookup, at, f"{self.entry.name}, lookup {key!r}", self.entry.node, self.entry.problems)
-        inner.expect_keys(_LOOKUP_KEYS)
+        resolver = self.known.resolver
+        is_known = resolver is not UNKNOWN_RESOLVER
+        inner.expect_keys(_LOOKUP_KEYS.union(resolver.filters if is_known else lookup))
         search_text, entity_type = inner.name_text("search_text"), inner.name_text("entity_type")
-        if entity_type is not None and not _is_entity_type(entity_type, inner):
+        if entity_type is not None and is_known and not _is_entity_type(entity_type, inner, resolver):
             return
         if search_text is not None and not any(map(str.isalnum, search_text)):
             inner.tell("invalid_field", f"'search_text' {search_text!r:.80} holds no letter or digit", "search_text")
             return
-        jurisdiction = inner.name_text("jurisdiction") if lookup.get("jurisdiction") is not None else None
-        try:
-            code = jurisdiction_of(jurisdiction) if jurisdiction is not None else None
-        except ValueError as error:
-            inner.tell("invalid_field", str(error), "jurisdiction")
+        if (filters := _filters(lookup, inner, resolver)) is None:
             return
         if search_text is not None and entity_type is not None:
-            self.draft.holes[self.index, key] = Lookup(search_text, entity_type, code)
+            self.draft.holes[self.index, key] = Lookup(search_text, entity_type, filters)
 
 
-def _is_entity_type(text: str, entry: Entry) -> bool:
+def _filters(lookup: Mapping[str, Any], entry: Entry, resolver: Resolver) -> tuple[tuple[str, str], ...] | None:
+    """Return the filters of a lookup in their normal form; `None` after reporting a wrong one."""
+    found = []
+    for name in sorted(lookup.keys() - _LOOKUP_KEYS):
+        text = entry.name_text(name) if lookup[name] is not None else None
+        if text is None:
+            continue
+        parse = parser_of(resolver.filters.get(name, ""))
+        try:
+            found.append((name, text if parse is None else str(parse(text))))
+        except ValueError as error:
+            entry.tell("invalid_field", str(error), name)
+            return None
+    return tuple(found)
+
+
+def _is_entity_type(text: str, entry: Entry, resolver: Resolver) -> bool:
     try:
-        kind_of(text)
+        resolver.kind_of(text)
     except UnknownEntityType as error:
         entry.tell("invalid_field", error.message, "entity_type", hint=error.hint)
         return False

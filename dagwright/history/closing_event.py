@@ -16,7 +16,7 @@ from dagwright.core.boundary.wire import ACTIVITY_END_CANCELLED
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.messages import MessageInvalid, read_message
 
 _LOCAL_ACTIVITY = "core_local_activity"
@@ -51,7 +51,7 @@ def recorded_document(event: HistoryEvent) -> dict[str, Any] | None:
     return document if is_ours and isinstance(document, dict) and "nodes" in document else None
 
 
-def all_records(scheduler: Scheduler) -> Iterator[Record]:
+def all_records(scheduler: RunScheduler) -> Iterator[Record]:
     """Yields the records of all nodes and items."""
     for record in scheduler.records:
         yield record
@@ -108,7 +108,9 @@ async def closing_error(event: HistoryEvent, converter: DataConverter, *, has_do
     return NodeError("failed", "the run ended without a document") if is_silent else None
 
 
-def end_nodes(scheduler: Scheduler, document: Mapping[str, Any] | None, *, error: NodeError | None, at: float) -> None:
+def end_nodes(
+    scheduler: RunScheduler, document: Mapping[str, Any] | None, *, error: NodeError | None, at: float
+) -> None:
     """Gives every node the end that the run wrote; one that it wrote nothing of ended with the run at the latest.
 
     A run writes no nodes if it was ended by force, and their counts alone if they are many. Nobody waits for an answer
@@ -118,7 +120,7 @@ def end_nodes(scheduler: Scheduler, document: Mapping[str, Any] | None, *, error
         record = scheduler.record_of(name)
         if record is not None:
             take_written(record, node, name=name)
-    scheduler.requests.forget_open()
+    scheduler.features.feedback.requests.forget_open()
     for record in all_records(scheduler):
         if not record.status.is_final:
             record.status, record.ended_at = NodeStatus.CANCELLED, at

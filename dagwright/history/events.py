@@ -25,7 +25,8 @@ from dagwright.core.boundary.decoding import unpack
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.expressions.value_refs import unfilled_from_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.task_creation import task_of_call
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.map_batch_inputs import ChunkInput
 from dagwright.protocol.map_batch_runs import with_items
 from dagwright.protocol.messages import RunInput, SubPlanEnd, pages_of, plan_of_pages, read_message, run_input_from_json
@@ -94,7 +95,7 @@ _ENDS = ("completed", "failed", "canceled", "timed_out", "terminated")
 
 
 async def sub_plan_end_of(
-    event: HistoryEvent, calls: Mapping[str, str], *, scheduler: Scheduler, converter: DataConverter
+    event: HistoryEvent, calls: Mapping[str, str], *, scheduler: RunScheduler, converter: DataConverter
 ) -> SubPlanEnd | None:
     """Returns how a sub-plan ended that sent no report; `None` if the event is about none that the run waits for.
 
@@ -123,10 +124,10 @@ async def sub_plan_end_of(
 class _Call:
     """A call that a sub-plan is, with its node; without one if it was given up and made again."""
 
-    def __init__(self, call: str | None, scheduler: Scheduler) -> None:
+    def __init__(self, call: str | None, scheduler: RunScheduler) -> None:
         self.id = call or ""
-        task_id = scheduler.task_of_call(call) if call is not None else None
-        self.node = scheduler.node_of(task_id) if task_id is not None else None
+        task_id = task_of_call(scheduler.state, call) if call is not None else None
+        self.node = scheduler.state.node_of(task_id) if task_id is not None else None
 
 
 def _completed(call: str, payloads: Any, node: CompiledNode) -> SubPlanEnd:
@@ -189,7 +190,7 @@ class Beginning:
         """Tells whether a run that goes on from no other execution has all to begin."""
         return self.carry is None and self.has_plan and (self.chunk is None or self.chunk.source is None)
 
-    def new_scheduler(self, *, began_at: float) -> Scheduler:
+    def new_scheduler(self, *, began_at: float) -> RunScheduler:
         """Returns the scheduler of the run, with nothing done yet.
 
         Args:

@@ -13,10 +13,10 @@ from dagwright.core.boundary.wire import ERROR_PLAN_FAILED
 from dagwright.core.model.requests import BUDGET_TASK, Request
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_time
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.explain.reasons import Kind, Reason, reason_of
 from dagwright.features.explain.why import REASONS_TOLD, Chain, sentence, what_holds, why
 from dagwright.features.lookups.lookups import bindings
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.map_items import ItemNotBegun, OpenFeed, view_of_item
 from dagwright.history.node_paths import SubPlanNotBegun, child_of, follow
 from dagwright.history.offloaded_regions import InnerNode, Insides, unreadable_note
@@ -130,12 +130,16 @@ class Explanation:
         if scheduler is None or self.node:
             return ()
         shown = {reason.node for reason in self.chain.reasons}
-        return [one for one in scheduler.requests.open.values() if one.task not in shown and _is_before(scheduler, one)]
+        return [
+            one
+            for one in scheduler.features.feedback.requests.open.values()
+            if one.task not in shown and _is_before(scheduler, one)
+        ]
 
 
-def _is_before(scheduler: Scheduler, request: Request) -> bool:
+def _is_before(scheduler: RunScheduler, request: Request) -> bool:
     """Tells whether a request belongs to no node, or to one that looks something up before all others."""
-    return request.task in ("", BUDGET_TASK) or scheduler.node_of(request.task).kind == "lookup"
+    return request.task in ("", BUDGET_TASK) or scheduler.state.node_of(request.task).kind == "lookup"
 
 
 class Explaining:
@@ -201,7 +205,7 @@ class Explaining:
             raise NodeUnknown(str(unknown)) from None
         except StoreError as error:
             raise NodeUnknown(unreadable_note(error)["message"]) from None
-        near = get_close_matches(node, [each.id for each, _ in scheduler.shown()][:1_000], 1)
+        near = get_close_matches(node, [each.id for each, _ in scheduler.state.shown()][:1_000], 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise NodeUnknown(f"the run {view.workflow_id!r} has no node {node!r}{hint}")
 
@@ -233,7 +237,7 @@ class Explaining:
     def _leads_below(self, view: RunView, reason: Reason) -> bool:
         if view.scheduler is None or reason.kind not in ("run", "failed", "waiting"):
             return False
-        node, chunk = view.scheduler.node_of(reason.node), view.scheduler.chunk_of(reason.node)
+        node, chunk = view.scheduler.state.node_of(reason.node), view.scheduler.state.chunk_of(reason.node)
         has_items = node.for_each is not None and reason.node == node.id
         return (node.kind == "plan" and not has_items) or (chunk is not None and chunk.count > 0)
 

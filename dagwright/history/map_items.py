@@ -72,7 +72,7 @@ def _candidates(view: RunView, task_id: str) -> Iterator[tuple[CompiledNode, Ite
     """Yields the chunks that may have an item, with their node."""
     if view.scheduler is None or not task_id.endswith("]"):
         return
-    for node, record in view.scheduler.shown():
+    for node, record in view.scheduler.state.shown():
         if is_cut(record) and task_id.startswith(f"{node.id}["):
             key = task_id.removeprefix(f"{node.id}[").removesuffix("]")
             for item in filter(is_chunk, record.items):

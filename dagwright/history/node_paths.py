@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dagwright.core.boundary.limits import child_workflow_id
+from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.history.run_reader import RunFeed, RunNotFound, RunView
 from dagwright.protocol.node_paths import into_sub_plan
 
@@ -53,5 +54,5 @@ async def follow(view: RunView, path: str, *, feed: Callable[[str], RunFeed]) ->
 
 def child_of(view: RunView, task_id: str) -> str:
     """Returns the workflow id of the run that does a task."""
-    call = view.scheduler.call_of_task(task_id) if view.scheduler is not None else task_id
+    call = call_of_task(view.scheduler.state, task_id) if view.scheduler is not None else task_id
     return child_workflow_id(view.workflow_id, call)

@@ -17,9 +17,9 @@ import pydantic_core
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.scheduler.region_members import InnerState
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.region_members import InnerState, detached_regions
 from dagwright.features.regions.offloaded_batches import told_end
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import written_node
 from dagwright.store import PayloadStore, StoreError, StoreUnavailable
 
@@ -64,11 +64,11 @@ class Insides:
         store: where its regions lie.
     """
 
-    def __init__(self, scheduler: Scheduler | None, store: PayloadStore) -> None:
+    def __init__(self, scheduler: RunScheduler | None, store: PayloadStore) -> None:
         self._regions: list[_Inside] = []
         held: list[str] = []
         if scheduler is not None:
-            for number, region in scheduler.detached_regions():
+            for number, region in detached_regions(scheduler.plan):
                 self._regions.append(_Inside(scheduler, number, store))
                 held += [scheduler.plan.nodes[member].id for member in region.members]
         self.held = frozenset(held)
@@ -128,7 +128,7 @@ class _Head:
 class _Inside:
     """The inside of one region; its nodes have the numbers that they have there, those outside come first."""
 
-    def __init__(self, scheduler: Scheduler, number: int, store: PayloadStore) -> None:
+    def __init__(self, scheduler: RunScheduler, number: int, store: PayloadStore) -> None:
         self._scheduler = scheduler
         self._region = scheduler.plan.nodes[number]
         self._record = scheduler.records[number]
@@ -199,7 +199,7 @@ class _Inside:
 
     def _held(self, node_id: str) -> Record | None:
         """Returns the record of a node that the run holds as well: it may know more, such as why a node waits."""
-        number = self._scheduler.number_of(node_id)
+        number = self._scheduler.state.number_of(node_id)
         return None if number is None else self._scheduler.records[number]
 
     def _untold(self) -> Record:

@@ -20,7 +20,7 @@ from dagwright.core.boundary.wire import (
     SEARCH_AWAITING,
 )
 from dagwright.core.model.states import NodeStatus
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import TaskFailure
 from dagwright.history.queues import OpenCall, Queue, is_overdue
 from dagwright.history.replay import Projection
@@ -135,22 +135,24 @@ def _own_step(task: PendingWorkflowTaskInfo, queue: str) -> OpenCall:
     return OpenCall(Queue(queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW), is_taken=not is_waiting, scheduled_at=since)
 
 
-def _for_the_plan(call: OpenCall, task_id: str | None, scheduler: Scheduler | None) -> list[OpenCall]:
+def _for_the_plan(call: OpenCall, task_id: str | None, scheduler: RunScheduler | None) -> list[OpenCall]:
     """Returns a call as the plan has it: that of a region stands for the nodes that it would run at once."""
     if task_id is None or scheduler is None:
         return [call]
-    node = scheduler.node_of(task_id)
+    node = scheduler.state.node_of(task_id)
     if node.kind == "region":
-        number = scheduler.number_of(node.id)
+        number = scheduler.state.number_of(node.id)
         assert number is not None
-        members = [scheduler.plan.nodes[member] for member in scheduler.open_members(number)]
+        members = [
+            scheduler.plan.nodes[member] for member in scheduler.state.regions.open_members(number, scheduler.records)
+        ]
         ready = [member for member in members if _is_ready(scheduler, member.id)]
         return [replace(call, task=member.id, tool=member.tool) for member in ready] or [replace(call, tool=node.tool)]
     tool = scheduler.plan.tools.get(node.tool)
     return [replace(call, task=task_id, is_foreign=tool is not None and tool.is_foreign)]
 
 
-def _is_ready(scheduler: Scheduler, node_id: str) -> bool:
+def _is_ready(scheduler: RunScheduler, node_id: str) -> bool:
     record = scheduler.record_of(node_id)
     return record is not None and record.status is NodeStatus.READY
 
@@ -195,7 +197,7 @@ def lookup_notes(raw: DescribeWorkflowExecutionResponse, projection: Projection)
         task_id = projection.task_of(call.activity_id)
         if task_id is None or projection.scheduler is None or not call.HasField("last_failure"):
             continue
-        node = projection.scheduler.node_of(task_id)
+        node = projection.scheduler.state.node_of(task_id)
         if node.kind == "lookup":
             calls.setdefault(_said(call.last_failure), []).append((call.attempt, node.title or node.id))
     notes: list[dict[str, Any]] = []

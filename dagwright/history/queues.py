@@ -23,7 +23,7 @@ from temporalio.service import RPCError
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import AGENT_PREFIX
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.tools.queues import is_queue_of, worker_options
 
 NO_WORKER_AFTER_S = 3.0
@@ -189,7 +189,7 @@ class WaitMarks:
         """Tells whether nothing is marked."""
         return not self._marked
 
-    def put(self, scheduler: Scheduler, reasons: Mapping[str, str]) -> None:
+    def put(self, scheduler: RunScheduler, reasons: Mapping[str, str]) -> None:
         """Makes tasks waiting that run or are ready: task id -> what for; a node waits if all items that it runs do."""
         self.clear()
         parents: dict[str, str] = {}
@@ -197,7 +197,7 @@ class WaitMarks:
             record = scheduler.record_of(task_id)
             if record is not None and record.status in (NodeStatus.RUNNING, NodeStatus.READY):
                 self._mark(record, reason)
-                node = scheduler.node_of(task_id).id
+                node = scheduler.state.node_of(task_id).id
                 if node != task_id:
                     parents[node] = reason
         for node, reason in parents.items():

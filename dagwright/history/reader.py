@@ -12,7 +12,7 @@ from temporalio.service import RPCError
 
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.map_batches import shown_items
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.executions import Offset
 from dagwright.history.queues import WaitMarks
 from dagwright.history.replay import Projection
@@ -146,12 +146,12 @@ class TaskState(NamedTuple):
     reason: str | None
 
 
-def states_of(scheduler: Scheduler | None) -> dict[str, TaskState]:
+def states_of(scheduler: RunScheduler | None) -> dict[str, TaskState]:
     """Returns the states of all nodes and items that have moved: task id -> state, in plan order."""
     found: dict[str, TaskState] = {}
     if scheduler is None:
         return found
-    for node, record in scheduler.shown():
+    for node, record in scheduler.state.shown():
         for item in shown_items(record):
             found[f"{node.id}[{item.key}]"] = _state(item.record)
         if record.status is not NodeStatus.PENDING:
@@ -159,7 +159,7 @@ def states_of(scheduler: Scheduler | None) -> dict[str, TaskState]:
     return found
 
 
-def begun_in(scheduler: Scheduler | None) -> set[str]:
+def begun_in(scheduler: RunScheduler | None) -> set[str]:
     """Returns the nodes and items that have begun, whatever became of them."""
     states = states_of(scheduler)
     records = {task: scheduler.record_of(task) for task in states} if scheduler is not None else {}

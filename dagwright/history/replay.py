@@ -20,7 +20,9 @@ from dagwright.core.boundary import limits, wire
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Through
 from dagwright.core.model.states import STILL_OUTSIDE, NodeStatus
-from dagwright.core.scheduler.scheduler import NO_ATTEMPT, ONE_ATTEMPT, Scheduler
+from dagwright.core.scheduler.scheduler import NO_ATTEMPT, ONE_ATTEMPT
+from dagwright.core.scheduler.task_creation import call_of_task, task_of_call
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import (
     CLOSED_AS,
     TaskFailure,
@@ -82,7 +84,7 @@ class Projection:
     def __init__(self, workflow_id: str, converter: DataConverter) -> None:
         self._workflow_id = workflow_id
         self._converter = converter
-        self.scheduler: Scheduler | None = None
+        self.scheduler: RunScheduler | None = None
         self.started_at: float | None = None
         self.ended_at: float | None = None
         self.closed_as: str | None = None
@@ -147,9 +149,9 @@ class Projection:
     def task_of(self, activity: str) -> str | None:
         """Returns the id of the task that an activity id stands for; none if it was given up and made again."""
         task_id = self._tasks.get(activity) or self._loads.get(activity)
-        if self.scheduler is None or task_id not in self.scheduler.by_hand:
+        if self.scheduler is None or task_id not in self.scheduler.state.overrides:
             return task_id
-        call = self.scheduler.call_of_task(task_id)
+        call = call_of_task(self.scheduler.state, task_id)
         return (
             task_id
             if activity in (limits.activity_id(call), limits.load_id(call), limits.store_wait_id(call))
@@ -159,7 +161,7 @@ class Projection:
     def sub_plan_of(self, workflow_id: str) -> str | None:
         """Returns the id of the task whose sub-plan runs under a workflow id."""
         call = self._children.get(workflow_id)
-        return self.scheduler.task_of_call(call) if self.scheduler is not None and call is not None else None
+        return task_of_call(self.scheduler.state, call) if self.scheduler is not None and call is not None else None
 
     def acts_to_come(self) -> list[tuple[float, str, Read]]:
         """Returns the signals of people that no workflow task has taken: when, its name, and what reads it."""
@@ -276,7 +278,8 @@ class Projection:
             return
         self.scheduler = scheduler
         # Calls end before a run goes on in a new execution; sub-plans are runs of their own.
-        for call in map(scheduler.call_of_task, tasks_in_flight(scheduler)):
+        for task_id in tasks_in_flight(scheduler):
+            call = call_of_task(scheduler.state, task_id)
             self._children[limits.child_workflow_id(self._workflow_id, call)] = call
 
     # Batches.
@@ -361,13 +364,13 @@ class Projection:
         while not self.scheduler.is_stopped and self._marks.has_room(self._use, self.scheduler):
             if not self._give_next():
                 break
-        for refusal in self.scheduler.requests.take_refusals():
+        for refusal in self.scheduler.features.feedback.requests.take_refusals():
             self._notes.add("refused", refusal)
         # The run tells them, or nobody does.
-        self.scheduler.requests.notices.clear()
-        if self.scheduler.budget is not None:
-            self.scheduler.budget.take_up()
-            self.scheduler.budget.take_down()
+        self.scheduler.features.feedback.requests.notices.clear()
+        if self.scheduler.features.budget.budget is not None:
+            self.scheduler.features.budget.budget.take_up()
+            self.scheduler.features.budget.budget.take_down()
 
     def _give_next(self) -> bool:
         """Takes the next task from the scheduler, as the workflow does; it is `ready` until its event comes."""
@@ -439,7 +442,7 @@ class Projection:
                 await self._take_child(event, at)
 
     @property
-    def _running(self) -> Scheduler | None:
+    def _running(self) -> RunScheduler | None:
         """The scheduler of a run that has started; earlier messages are stored until then."""
         return self.scheduler if self._marks is not None else None
 
@@ -464,7 +467,7 @@ class Projection:
         elif news is not None and self._running is not None:
             budgets.take_news(self._running, news, at=at)
 
-    def _take_report(self, scheduler: Scheduler, end: SubPlanEnd, at: float) -> None:
+    def _take_report(self, scheduler: RunScheduler, end: SubPlanEnd, at: float) -> None:
         if not is_awaited(end, scheduler, self._notes):
             return
         try:
@@ -489,7 +492,7 @@ class Projection:
         elif self.scheduler is not None and (task_id := self.task_of(name)) is not None:
             if name in self._tasks:
                 take_result(self.scheduler, task_id, payload, at=at)
-            elif task_id in self.scheduler.cancelling:
+            elif task_id in self.scheduler.state.cancelling:
                 # Its arguments have been loaded, and it is not called.
                 self.scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
 
@@ -508,10 +511,10 @@ class Projection:
     def _await_store(self, task_id: str, at: float) -> None:
         """Takes note that a call waits for the payload store; its node runs on."""
         assert self.scheduler is not None
-        if self.scheduler.is_stopped or task_id in self.scheduler.cancelling:
+        if self.scheduler.is_stopped or task_id in self.scheduler.state.cancelling:
             self.scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
             return
-        self._loads[limits.store_wait_id(self.scheduler.call_of_task(task_id))] = task_id
+        self._loads[limits.store_wait_id(call_of_task(self.scheduler.state, task_id))] = task_id
 
     async def _take_child(self, event: HistoryEvent, at: float) -> None:
         """Takes the end of a sub-plan that sent no report before it."""
@@ -533,7 +536,7 @@ class Projection:
         if self.scheduler is None:
             return
         if text == wire.TIMER_DEADLINE:
-            self.scheduler.expire(at)
+            self.scheduler.features.deadline.expire(at)
         elif text == wire.TIMER_DRAIN and self._marks is not None:
             self._marks.give_up_drain()
         elif text == wire.TIMER_GRACE:

@@ -20,9 +20,10 @@ from dagwright.core.boundary import wire
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.expressions.value_refs import with_shown
 from dagwright.core.model.states import NodeStatus, RunStatus
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.commands.steering import standing_notes
 from dagwright.features.compensation.compensation import undo_counts
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import is_reference
 from dagwright.history.executions import BEGINNING, Offset, executions_of, root_run, run_above
 from dagwright.history.pending_activities import (
@@ -85,7 +86,7 @@ class RunView:
     run_id: str
     status: str
     title: str | None
-    scheduler: Scheduler | None
+    scheduler: RunScheduler | None
     pending: Mapping[str, PendingCall]
     started_at: float | None
     ended_at: float | None
@@ -151,9 +152,9 @@ class RunView:
     @property
     def reason(self) -> str:
         """What a run that waits waits for."""
-        if self.scheduler is not None and self.scheduler.requests.open:
-            return next(iter(self.scheduler.requests.open.values())).waits_for
-        records = [record for _, record in self.scheduler.shown()] if self.scheduler else []
+        if self.scheduler is not None and self.scheduler.features.feedback.requests.open:
+            return next(iter(self.scheduler.features.feedback.requests.open.values())).waits_for
+        records = [record for _, record in self.scheduler.state.shown()] if self.scheduler else []
         reasons = [record.reason for record in records if record.status is NodeStatus.WAITING and record.reason]
         return reasons[0] if reasons else "no worker serves its queue"
 
@@ -162,7 +163,7 @@ class RunView:
         """Count of nodes that came to an end of their own, those that take something back left out."""
         if self.scheduler is None:
             return 0
-        counts = self.scheduler.counts() - undo_counts(self.scheduler)
+        counts = counts_of(self.scheduler.plan, self.scheduler.records) - undo_counts(self.scheduler.state)
         return sum(count for status, count in counts.items() if status.has_ended)
 
     @property
@@ -170,7 +171,7 @@ class RunView:
         """Count of the nodes of the plan, those that take something back left out; `None` if there is no plan yet."""
         if self.scheduler is None:
             return None
-        return self.scheduler.plan.written_count - undo_counts(self.scheduler).total()
+        return self.scheduler.plan.written_count - undo_counts(self.scheduler.state).total()
 
 
 def _stands_for(written: Any, value: Any, *, ref: str) -> bool:

@@ -19,6 +19,7 @@ from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeStatus
+from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.node_paths import SubPlanNotBegun, child_of, follow
 from dagwright.history.run_reader import RunFeed, RunNotFound, RunView
@@ -319,11 +320,11 @@ def is_given_up(view: RunView, call: str, mark: Mark) -> bool:
         view: the run of the agent.
         call: id of the call.
     """
-    state = view.scheduler
-    if state is None:
+    if view.scheduler is None:
         return False
+    state = view.scheduler.state
     task = state.newest_id(without_number(call))
-    if state.call_of_task(task) != call:
+    if call_of_task(state, task) != call:
         # It was asked again.
         return True
     record = state.record_of(task)
@@ -374,9 +375,9 @@ def _answering_child(view: RunView | None, described: DescribeWorkflowExecutionR
     if view is None or view.scheduler is None or not described.pending_children:
         return None
     node = answering_node(view.scheduler.plan)
-    if node is None or view.scheduler.number_of(node) is None:
+    if node is None or view.scheduler.state.number_of(node) is None:
         return None
-    task = view.scheduler.newest_id(node)
+    task = view.scheduler.state.newest_id(node)
     there = child_of(view, task)
     is_running = any(child.workflow_id == there for child in described.pending_children)
     return _Child(task, there) if is_running else None

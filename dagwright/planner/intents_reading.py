@@ -11,6 +11,7 @@ from typing import Any
 
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.document import Document
+from dagwright.core.model.entity_arguments import kinds_taken
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
@@ -20,7 +21,6 @@ from dagwright.dialects.written_plan import mend_tools
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, Mend
 from dagwright.features.explain.plan_text import one_line
-from dagwright.features.lookups.parties import kinds_taken
 from dagwright.planner.intents_schema import MAX_INTENTS
 from dagwright.planner.reading import ReadPlan, made_of, problems_of, refuse_too_much
 from dagwright.planner.verbs import verbs_among
@@ -64,7 +64,7 @@ def read_intents_answer(
         )
         verbs = verbs_among(tools)
         document, named = mend_tools(document, verbs)
-        own += [*_no_verbs(document, tools, verbs), *_given_parties(raw, document, verbs)]
+        own += [*_no_verbs(document, tools, verbs), *_given_entities(raw, document, verbs)]
         checked = check_document(document, tools=tools)
     except PlanInvalid as invalid:
         raise PlanInvalid([*own, *(_for_model(problem, context) for problem in invalid.problems)]) from None
@@ -155,15 +155,15 @@ def _no_verbs(
             yield Problem("unknown_tool", message, pointer("intents", index, "verb"), node["id"])
 
 
-def _given_parties(raw: Any, document: Document, tools: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:
-    """Yields the parties that stand among the params: a model knows no id of one, so it made it up."""
+def _given_entities(raw: Any, document: Document, tools: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:
+    """Yield the entities that stand among the params: a model knows no id of one, so it made it up."""
     for index, (intent, node) in enumerate(zip(raw["intents"], document.plan["nodes"], strict=True)):
         verb = tools.get(node.get("tool") or "")
         params = intent.get("params") if verb is not None and isinstance(intent, dict) else None
         for key, value in params.items() if isinstance(params, dict) else ():
             is_told = (index, key) in document.holes
             if value is not None and not is_told and verb is not None and kinds_taken(verb, key):
-                message = f"intent {index + 1}: {key!r} is a party, which no plain value can stand for"
+                message = f"intent {index + 1}: {key!r} is an entity, which no plain value can stand for"
                 hint = "write a lookup if it exists already, and a ref to the intent that makes it if not"
                 at = pointer("intents", index, "params", key)
                 yield Problem("invalid_arguments", message, at, node["id"], hint)

@@ -6,7 +6,7 @@ What it writes beyond that is read all the same, and checked as any list of inte
 from pathlib import Path
 from typing import Any
 
-from dagwright.features.lookups.entity_types import KIND_OF
+from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver
 from dagwright.planner.schema import MAX_PLANNED_NODES, RESPONSE_FILE
 
 INTENTS_FILE: Path = RESPONSE_FILE.with_name("intents.schema.json")
@@ -14,8 +14,12 @@ MAX_INTENTS = MAX_PLANNED_NODES
 """Intents of one request: a run takes so many nodes at once."""
 
 
-def intents_schema() -> dict[str, Any]:
-    """Returns the JSON Schema (2020-12) of what a planner of intents answers."""
+def intents_schema(resolver: Resolver = UNKNOWN_RESOLVER) -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of what a planner of intents answers.
+
+    Args:
+        resolver: of lookups; the published schema is that without one.
+    """
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Answer of Dagwright's planner of intents",
@@ -35,7 +39,7 @@ def intents_schema() -> dict[str, Any]:
             },
         },
         "required": ["intents", "explanation", "confidence"],
-        "$defs": {"Intent": _INTENT, "Lookup": _LOOKUP},
+        "$defs": {"Intent": _INTENT, "Lookup": _lookup(resolver)},
     }
 
 
@@ -52,7 +56,7 @@ _INTENT: dict[str, Any] = {
             "description": "Argument -> @result_N, which intent N of this answer makes, or @name of the session.",
         },
         "lookups": {
-            "description": "Argument -> the party that exists already and is meant.",
+            "description": "Argument -> the entity that exists already and is meant.",
             "anyOf": [
                 {"type": "object", "additionalProperties": {"$ref": "#/$defs/Lookup"}},
                 {"type": "null"},
@@ -61,13 +65,18 @@ _INTENT: dict[str, Any] = {
     },
     "required": ["verb", "params", "refs", "lookups"],
 }
-_LOOKUP: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "search_text": {"type": "string"},
-        "entity_type": {"type": "string", "description": f"One of {', '.join(KIND_OF)}."},
-        "jurisdiction": {"type": "string", "description": "ISO 3166 code such as LU, if the request names one."},
-    },
-    "required": ["search_text", "entity_type"],
-}
+
+
+def _lookup(resolver: Resolver) -> dict[str, Any]:
+    types = f"One of {', '.join(resolver.types)}." if resolver.types else "What the entity is."
+    filters = {name: {"type": "string"} for name in resolver.filters}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "search_text": {"type": "string"},
+            "entity_type": {"type": "string", "description": types},
+            **filters,
+        },
+        "required": ["search_text", "entity_type"],
+    }

@@ -11,6 +11,7 @@ from dagwright.core.model.agents import agent_cards
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.policy import Policy, default_policy
+from dagwright.core.model.resolvers import callable_tools, resolver_of
 from dagwright.core.model.tools import ToolDeclaration, with_undoing
 from dagwright.planner.catalogue import catalogue_of
 from dagwright.planner.goals import GoalRefused, checked_goal
@@ -96,7 +97,7 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
     if asked.profile == "intents":
         return _prepare_intents(words, tools, asked)
     # What only takes the effects of others back is for no plan, and known to whoever reads one all the same.
-    unnamed = {*_OWN_TOOLS, *(tool.undo for tool in tools.values())}
+    unnamed = {*_OWN_TOOLS, *(tool.undo for tool in tools.values())} | (tools.keys() - callable_tools(tools).keys())
     catalogue = catalogue_of({name: tool for name, tool in tools.items() if name not in unnamed})
     request = checked_goal(words, catalogue)
     policy = asked.policy or default_policy("model")
@@ -134,11 +135,14 @@ def _with_undoing(
 
 def _prepare_intents(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked) -> tuple[CompiledPlan, str | None]:
     verbs = verb_catalogue(verbs_among(tools))
+    resolver = resolver_of(tools)
+    of_resolver = {name: tools[name] for name in (resolver.find, resolver.bind) if name in tools}
+    advice = tools[resolver.find].description if of_resolver else ""
     request = checked_goal(words, verbs)
     goal = Goal(
         request,
-        tools_told(_with_undoing(verbs.tools, tools)),
-        intents_schema(),
+        tools_told({**_with_undoing(verbs.tools, tools), **of_resolver}),
+        intents_schema(resolver),
         "",
         config=asked.config,
         plans=asked.plans,
@@ -154,7 +158,7 @@ def _prepare_intents(words: Any, tools: Mapping[str, ToolDeclaration], asked: As
     )
     plan = goal_plan(
         goal,
-        intents_messages(request, verbs, context=asked.context, turns=asked.turns),
+        intents_messages(request, verbs, context=asked.context, advice=advice, turns=asked.turns),
         title=summary_of(asked.title or request),
     )
     _refuse_too_large(plan, verbs.tools)

@@ -1,11 +1,12 @@
-"""The verbs that intents may use, as a model is told them: which arguments are values, and which are parties."""
+"""The verbs that intents may use, as a model is told them: which arguments are values, and which are entities."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from dagwright.core.model import text_formats
+from dagwright.core.model.entity_arguments import kinds_taken, only_kinds
+from dagwright.core.model.resolvers import callable_tools
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.features.lookups.parties import kinds_taken, only_kinds
 from dagwright.planner.catalogue import Catalogue, arguments_told, described, fitting
 from dagwright.planning.model_calls.messages import json_line
 from dagwright.tools.builtin import HELPERS
@@ -19,7 +20,7 @@ def verbs_among(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDeclar
     undoing = {tool.undo for tool in tools.values()}
     return {
         name: tool
-        for name, tool in tools.items()
+        for name, tool in callable_tools(tools).items()
         if tool.effects is not Effects.PURE
         and tool.agent is None
         and name not in undoing
@@ -39,7 +40,7 @@ def _verb_told(verb: ToolDeclaration) -> dict[str, Any]:
 
 
 def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
-    """Returns the arguments of a verb, in two groups if it is known which of them are parties."""
+    """Returns the arguments of a verb, in two groups if it is known which of them are entities."""
     arguments = arguments_told(verb)
     properties = arguments.get("properties") if isinstance(arguments, Mapping) else None
     kinds = {name: kinds_taken(verb, name) for name in properties or ()}
@@ -47,7 +48,7 @@ def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
         return {"arguments": arguments}
     groups: dict[str, Any] = {
         "params": {name: _plain(properties[name]) for name, taken in kinds.items() if not taken},
-        "parties": {name: _party(verb, name, taken) for name, taken in kinds.items() if taken},
+        "entities": {name: _entity(verb, name, taken) for name, taken in kinds.items() if taken},
         "required": arguments.get("required", []),
     }
     return {name: group for name, group in groups.items() if group}
@@ -66,8 +67,8 @@ def _plain(schema: Any) -> Any:
     return {"format" if word == text_formats.KEYWORD else word: part for word, part in plain.items()}
 
 
-def _party(verb: ToolDeclaration, name: str, kinds: tuple[str, ...]) -> dict[str, Any]:
-    """Returns what is told of an argument that takes a party."""
+def _entity(verb: ToolDeclaration, name: str, kinds: tuple[str, ...]) -> dict[str, Any]:
+    """Returns what is told of an argument that takes an entity."""
     schema = (verb.input_schema or {})["properties"][name]
     described_as = schema.get("description") if isinstance(schema, Mapping) else None
     only = only_kinds(verb, name)

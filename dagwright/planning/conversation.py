@@ -9,7 +9,7 @@ from dagwright.core.boundary.limits import cut_text
 from dagwright.core.compiler.projections import IDENTIFYING
 from dagwright.core.expressions.stored_values import Part, StoredValue
 from dagwright.core.model.states import NodeStatus
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 
 TURNS_TOLD = 20
 """Earlier turns that a model is told of, the newest ones."""
@@ -95,7 +95,7 @@ def _told(result: StoredValue) -> dict[str, Any]:
     return {key: part.value for key, (part, rest) in parts.items() if isinstance(part, Part) and not rest}
 
 
-def names_set(scheduler: Scheduler) -> dict[str, dict[str, Any]]:
+def names_set(scheduler: RunScheduler) -> dict[str, dict[str, Any]]:
     """Returns the names that a run has set so far, in plan order, the last one of each: name -> what it stands for.
 
     A tool that `sets` a name gives it to what its result stands for, as soon as its node has completed and as long as
@@ -106,9 +106,9 @@ def names_set(scheduler: Scheduler) -> dict[str, dict[str, Any]]:
         # A plan may have a hundred thousand nodes.
         return found
     taken_back = {
-        node.undoes for node, record in scheduler.shown() if node.undoes and record.status is NodeStatus.COMPLETED
+        node.undoes for node, record in scheduler.state.shown() if node.undoes and record.status is NodeStatus.COMPLETED
     }
-    for node, record in scheduler.shown():
+    for node, record in scheduler.state.shown():
         declared = scheduler.plan.tools.get(node.tool)
         if declared is None or declared.sets is None or record.status is not NodeStatus.COMPLETED:
             continue

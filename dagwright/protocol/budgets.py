@@ -10,8 +10,8 @@ from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.usage import MOST_USED, usage_from_json
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.budgets.budget import Budget, Up, budget_from_json
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.command_handler import Read, defect
 from dagwright.protocol.messages import MessageInvalid, RunInput
 from dagwright.protocol.notes import Notes
@@ -62,9 +62,9 @@ def first_budget(run_input: RunInput) -> Budget | None:
     return budget_from_json(run_input.budget) if run_input.budget is not None else None
 
 
-def shared_budget(scheduler: Scheduler) -> Mapping[str, Any] | None:
+def shared_budget(scheduler: RunScheduler) -> Mapping[str, Any] | None:
     """Returns what the input of a sub-plan says of the budget that it shares."""
-    budget = scheduler.budget
+    budget = scheduler.features.budget.budget
     if budget is None:
         return None
     timed = {"timed": True} if budget.is_timed or "time" in budget.limits else {}
@@ -116,12 +116,12 @@ def _read(name: str, message: Any) -> BudgetNews:
     return BudgetTold(str(message["task"]), up, min(max(int(message.get("grown", 0)), 0), MOST_USED))
 
 
-def take_news(scheduler: Scheduler, news: BudgetNews, *, at: float) -> None:
+def take_news(scheduler: RunScheduler, news: BudgetNews, *, at: float) -> None:
     """Takes what a run or a sub-plan tells; one that has ended meanwhile tells nothing any more."""
     if isinstance(news, BudgetGiven):
-        scheduler.take_given(news.calls, finishing=news.finishing, at=at)
+        scheduler.features.budget.take_grant(news.calls, finishing=news.finishing, at=at)
         return
     task_id = sub_plan_task(scheduler, news.task)
     record = scheduler.record_of(task_id) if task_id is not None else None
     if record is not None and not record.status.is_final:
-        scheduler.take_told(news.task, news.up, grown=news.grown, at=at)
+        scheduler.features.budget.take_report(news.task, news.up, grown=news.grown, at=at)

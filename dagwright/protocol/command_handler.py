@@ -10,8 +10,8 @@ from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.requests import Through
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.feedback.answer_reading import EARLY_ANSWERS
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.command_messages import TAKE_ANYTHING
 from dagwright.protocol.commands import PLAIN_CANCEL, Act, Taken, is_act, read_act, refusal_of_act, take_act
 from dagwright.protocol.messages import MessageInvalid, SubPlanEnd, sub_plan_end_from_json
@@ -97,7 +97,7 @@ class ActTaker:
         """
         self._has_ended = True
 
-    def refusal_of(self, name: str, read: Read, *, scheduler: Scheduler | None, at: float) -> str | None:
+    def refusal_of(self, name: str, read: Read, *, scheduler: RunScheduler | None, at: float) -> str | None:
         """Returns why an update would be refused, and changes nothing.
 
         Args:
@@ -114,7 +114,7 @@ class ActTaker:
         except Exception as error:
             return defect(error)
 
-    def take(self, name: str, read: Read, *, through: Through, scheduler: Scheduler | None, at: float) -> Taken:
+    def take(self, name: str, read: Read, *, through: Through, scheduler: RunScheduler | None, at: float) -> Taken:
         """Does what a message asks for, or keeps it; notes what there is to note.
 
         Args:
@@ -144,7 +144,7 @@ class ActTaker:
             self._notes.refuse(name, taken.refusal)
         return taken
 
-    def begin(self, scheduler: Scheduler, *, at: float) -> Sequence[Taken]:
+    def begin(self, scheduler: RunScheduler, *, at: float) -> Sequence[Taken]:
         """Does all that came before the run had its plan, in order; their senders hear no more of it."""
         found = []
         for name, act in self._early.take_all():
@@ -227,7 +227,7 @@ def report_of(read: Read, notes: Notes) -> SubPlanEnd | None:
     return None
 
 
-def is_awaited(end: SubPlanEnd, scheduler: Scheduler, notes: Notes) -> bool:
+def is_awaited(end: SubPlanEnd, scheduler: RunScheduler, notes: Notes) -> bool:
     """Tells whether a report is one of a sub-plan of this run; that of another one becomes a note."""
     if sub_plan_task(scheduler, end.task) is not None:
         return True

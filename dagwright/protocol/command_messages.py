@@ -13,10 +13,10 @@ from dagwright.core.model.budget_limits import limit_words, limits_from_json
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, MayAnswer, Through
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.node_commands import AppendWritten, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.sent_tools import tools_from_json
 from dagwright.features.commands.steering import Act, Cancel, Pause, Resume, SetLimits, SetPolicy, Written
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.messages import MessageInvalid, deadline_from_json, max_in_flight_from_json
 
 NAME_CHARACTERS = 200
@@ -153,11 +153,16 @@ def policy_change_from_json(message: Any) -> tuple[Policy, str]:
     return policy, name_of(message) or ""
 
 
-def awaited(scheduler: Scheduler) -> list[str]:
+def awaited(scheduler: RunScheduler) -> list[str]:
     """Returns whom the run waits for, in the order of the alphabet, within what a search attribute may hold."""
-    if not scheduler.requests.open:
+    if not scheduler.features.feedback.requests.open:
         return []
-    names = sorted({(request.assignee or ANYONE)[:_NAME_CHARACTERS] for request in scheduler.requests.open.values()})
+    names = sorted(
+        {
+            (request.assignee or ANYONE)[:_NAME_CHARACTERS]
+            for request in scheduler.features.feedback.requests.open.values()
+        }
+    )
     kept: list[str] = []
     left = _NAMES_BYTES
     for name in names:

@@ -12,8 +12,8 @@ from typing import Any
 from dagwright.core.boundary import wire
 from dagwright.core.model.actor import NOBODY
 from dagwright.core.model.requests import Feedback, Through
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.steering import take
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.command_messages import (
     RUN_MESSAGES,
     Steered,
@@ -25,7 +25,7 @@ from dagwright.protocol.command_messages import (
 from dagwright.protocol.node_paths import way_down
 from dagwright.protocol.planned_nodes import planned_from_json
 
-Done = Callable[[Scheduler, float], str | None]
+Done = Callable[[RunScheduler, float], str | None]
 """Does something to a scheduler at a time, or returns why not."""
 
 
@@ -42,11 +42,11 @@ class Sent:
     task: str | None = None
 
 
-def _at_once(_: Scheduler) -> str | None:
+def _at_once(_: RunScheduler) -> str | None:
     return None
 
 
-def _stays(_: Scheduler) -> Sent | None:
+def _stays(_: RunScheduler) -> Sent | None:
     return None
 
 
@@ -66,9 +66,9 @@ class Act:
 
     refusal_of: Done
     do: Done
-    said: Callable[[Scheduler], str]
-    way: Callable[[Scheduler], Sent | None] = _stays
-    later: Callable[[Scheduler], str | None] = _at_once
+    said: Callable[[RunScheduler], str]
+    way: Callable[[RunScheduler], Sent | None] = _stays
+    later: Callable[[RunScheduler], str | None] = _at_once
     note: tuple[str, str] | None = None
     for_all: Sent | None = None
 
@@ -92,7 +92,7 @@ class Taken:
     error: Exception | None = None
 
 
-def take_act(act: Act, scheduler: Scheduler, *, at: float) -> Taken:
+def take_act(act: Act, scheduler: RunScheduler, *, at: float) -> Taken:
     """Does what belongs to this run; what is sent on is refused below, if at all."""
     scheduler.advance(at)
     if (sent_on := act.way(scheduler)) is not None:
@@ -103,7 +103,7 @@ def take_act(act: Act, scheduler: Scheduler, *, at: float) -> Taken:
     return Taken(said=act.later(scheduler) or said, note=act.note, sent=act.for_all)
 
 
-def refusal_of_act(act: Act, scheduler: Scheduler, *, at: float) -> str | None:
+def refusal_of_act(act: Act, scheduler: RunScheduler, *, at: float) -> str | None:
     """Returns why an act cannot be done now, and changes nothing; what is sent on is refused below, if at all."""
     return act.refusal_of(scheduler, at) if act.way(scheduler) is None else None
 
@@ -111,25 +111,25 @@ def refusal_of_act(act: Act, scheduler: Scheduler, *, at: float) -> str | None:
 def _answered(message: Any, *, through: Through) -> Act:
     feedback = feedback_from_json(message, through=through)
     return Act(
-        refusal_of=lambda scheduler, at: scheduler.refusal_of(feedback, at),
-        do=lambda scheduler, at: scheduler.answer(feedback, at),
+        refusal_of=lambda scheduler, at: scheduler.features.feedback.refusal_of(feedback, at),
+        do=lambda scheduler, at: scheduler.features.feedback.answer(feedback, at),
         said=partial(_answered_words, feedback.request),
         way=partial(_way_of_answer, feedback),
         later=partial(_kept_words, feedback.request),
     )
 
 
-def _answered_words(request: str, scheduler: Scheduler) -> str:
-    count = scheduler.meant_by(request)
+def _answered_words(request: str, scheduler: RunScheduler) -> str:
+    count = scheduler.features.feedback.meant_by(request)
     return f"{count:,} requests of {request!r} are answered" if count > 1 else f"{request!r} is answered"
 
 
-def _kept_words(request: str, scheduler: Scheduler) -> str | None:
-    is_kept = request in scheduler.requests.early
+def _kept_words(request: str, scheduler: RunScheduler) -> str | None:
+    is_kept = request in scheduler.features.feedback.requests.early
     return f"{request!r} has not asked yet; the answer is kept until it does" if is_kept else None
 
 
-def _way_of_answer(feedback: Feedback, scheduler: Scheduler) -> Sent | None:
+def _way_of_answer(feedback: Feedback, scheduler: RunScheduler) -> Sent | None:
     found = way_down(scheduler, feedback.request)
     if found is None:
         return None
@@ -148,7 +148,7 @@ def _steered(name: str, steered: Steered) -> Act:
     )
 
 
-def _way_of_act(name: str, steered: Steered, scheduler: Scheduler) -> Sent | None:
+def _way_of_act(name: str, steered: Steered, scheduler: RunScheduler) -> Sent | None:
     found = way_down(scheduler, steered.node) if steered.node is not None else None
     if found is None:
         return None

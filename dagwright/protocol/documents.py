@@ -16,10 +16,11 @@ from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.map_batches import counts_of_items, is_cut, shown_items
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.run_end import counts_of, ends_left_out
 from dagwright.features.compensation.compensation import STANDS, told_of_undoing, undone_by
 from dagwright.features.lookups.lookups import bindings
 from dagwright.features.lookups.places import lookup_errors
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.conversation import names_set
 from dagwright.planning.rounds.documents import groups_of, rounds_document, rounds_in_short
 from dagwright.protocol.failures import FIRST_FAILED
@@ -42,7 +43,7 @@ class RunFacts:
     notes: Sequence[Mapping[str, Any]] = ()
 
 
-def result_document(scheduler: Scheduler | None, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
+def result_document(scheduler: RunScheduler | None, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
     """Returns the result document with every value in full.
 
     Args:
@@ -57,10 +58,10 @@ def result_document(scheduler: Scheduler | None, facts: RunFacts, *, status: str
     return document
 
 
-def counted_result_document(scheduler: Scheduler, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
+def counted_result_document(scheduler: RunScheduler, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
     """Returns what `counted_document` makes of the result document, without making that of each node before."""
-    counts = scheduler.counts()
-    counts.update(item.record.status for _, record in scheduler.shown() for item in shown_items(record))
+    counts = counts_of(scheduler.plan, scheduler.records)
+    counts.update(item.record.status for _, record in scheduler.state.shown() for item in shown_items(record))
     told = {status.value: count for status, count in sorted(counts.items()) if count}
     failed = (
         (name, record.error.message if record.error else None)
@@ -71,9 +72,9 @@ def counted_result_document(scheduler: Scheduler, facts: RunFacts, *, status: st
     return {**_without_nodes(scheduler, facts, status=status), "nodes_ref": reference}
 
 
-def _named_records(scheduler: Scheduler) -> Iterator[tuple[str, Record]]:
+def _named_records(scheduler: RunScheduler) -> Iterator[tuple[str, Record]]:
     """Yield each node and item with its name, in the order of documents."""
-    for node, record in scheduler.shown():
+    for node, record in scheduler.state.shown():
         yield node.id, record
         for item in shown_items(record):
             yield f"{node.id}[{item.key}]", item.record
@@ -85,18 +86,24 @@ def _first_of(failed: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
     return {} if first is None else {FIRST_FAILED: {"node": first[0], "message": first[1]}}
 
 
-def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str | None) -> dict[str, Any]:
+def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: str | None) -> dict[str, Any]:
     output, error = scheduler.output() if scheduler is not None and scheduler.is_finished else (None, None)
     if scheduler is not None:
-        error = _error_of(scheduler) or scheduler.shortfall() or error
+        error = _error_of(scheduler) or scheduler.features.extension.shortfall() or error
     notes = [dict(note) for note in facts.notes]
-    if scheduler is not None and scheduler.is_finished and (left_out := scheduler.ends_left_out()):
+    if (
+        scheduler is not None
+        and scheduler.is_finished
+        and (left_out := ends_left_out(scheduler.plan, scheduler.records))
+    ):
         notes.append(_left_out_note(left_out))
     seen = seen_of_run(scheduler) if scheduler is not None else None
     names = names_set(scheduler) if scheduler is not None else {}
     rounds = rounds_document(scheduler, _compacted) if scheduler is not None else None
     looked_up = list(bindings(scheduler.plan, scheduler.records)) if scheduler is not None else []
-    unbound = lookup_errors(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.error else []
+    unbound = (
+        lookup_errors(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.state.error else []
+    )
     return {
         "workflow_id": facts.workflow_id,
         "run_id": facts.run_id,
@@ -106,7 +113,7 @@ def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str 
         "error": facts.error or ({**error.to_json(), **({"errors": unbound} if unbound else {})} if error else None),
         "nodes": {},
         "waiting_for": shown_requests(scheduler, facts.workflow_id) if scheduler else [],
-        "usage": scheduler.usage.told() if scheduler else {},
+        "usage": scheduler.state.totals.usage.told() if scheduler else {},
         "notes": notes,
         **({"context": names} if names else {}),
         **({"lookups": looked_up} if looked_up else {}),
@@ -115,22 +122,22 @@ def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str 
     }
 
 
-def _error_of(scheduler: Scheduler) -> NodeError | None:
+def _error_of(scheduler: RunScheduler) -> NodeError | None:
     """Returns why a run ended, with what it has taken back if it was to do all or nothing."""
-    error = scheduler.error
-    if error is None or not (scheduler.phase.is_given_up and scheduler.is_finished):
+    error = scheduler.state.error
+    if error is None or not (scheduler.state.phase.is_given_up and scheduler.is_finished):
         return error
-    words, standing = told_of_undoing(scheduler)
-    if scheduler.changes.takes_back:
+    words, standing = told_of_undoing(scheduler.state)
+    if scheduler.state.options.only_compensates:
         return NodeError(STANDS, words) if standing else None
     return replace(error, message=f"{error.message}; {words}")
 
 
-def shown_requests(scheduler: Scheduler, workflow_id: str) -> list[dict[str, Any]]:
+def shown_requests(scheduler: RunScheduler, workflow_id: str) -> list[dict[str, Any]]:
     """Returns the open requests in order of opening, as many as one document can hold."""
     shown: list[dict[str, Any]] = []
     left_bytes = REQUESTS_BYTES
-    for request in scheduler.requests.open.values():
+    for request in scheduler.features.feedback.requests.open.values():
         told = request.to_json(workflow_id)
         left_bytes -= encoded_size(told)
         if left_bytes < 0:
@@ -147,18 +154,18 @@ def _left_out_note(count: int) -> dict[str, Any]:
     return {"code": OUTPUT_LEFT_OUT, "node": None, "message": message}
 
 
-def _counts_inside(scheduler: Scheduler) -> dict[str, int]:
+def _counts_inside(scheduler: RunScheduler) -> dict[str, int]:
     """Returns the states of the nodes that the run itself does not hold, because only their region needs them."""
-    counts = scheduler.counts()
-    counts.subtract(record.status for _, record in scheduler.shown())
+    counts = counts_of(scheduler.plan, scheduler.records)
+    counts.subtract(record.status for _, record in scheduler.state.shown())
     return {status.value: count for status, count in sorted(counts.items()) if count}
 
 
-def node_documents(scheduler: Scheduler) -> Sequence[tuple[str, dict[str, Any]]]:
+def node_documents(scheduler: RunScheduler) -> Sequence[tuple[str, dict[str, Any]]]:
     """Returns (id, document) of every node in plan order, the items of a `for_each` behind their node."""
     documents: list[tuple[str, dict[str, Any]]] = []
-    undone = undone_by(scheduler)
-    for node, record in scheduler.shown():
+    undone = undone_by(scheduler.state)
+    for node, record in scheduler.state.shown():
         documents.append((node.id, node_document(scheduler, node.id, node=node, record=record)))
         for item in shown_items(record):
             task_id = f"{node.id}[{item.key}]"
@@ -169,19 +176,19 @@ def node_documents(scheduler: Scheduler) -> Sequence[tuple[str, dict[str, Any]]]
     return documents
 
 
-def node_document(scheduler: Scheduler, task_id: str, *, node: CompiledNode, record: Record) -> dict[str, Any]:
+def node_document(scheduler: RunScheduler, task_id: str, *, node: CompiledNode, record: Record) -> dict[str, Any]:
     """Returns the document of a node or of one item of it."""
-    needs = [scheduler.plan.nodes[number].id for number in scheduler.needed_by(node)]
+    needs = [scheduler.plan.nodes[number].id for number in scheduler.state.needed_by(node)]
     declared = tool_of(node, scheduler.plan.tools) if node.tool in scheduler.plan.tools else None
     document = written_node(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
     document["supersedes"] = node.supersedes if task_id == node.id else None
     if node.undoes is not None:
         document["undoes"] = node.undoes
-    if (usage := scheduler.usage.tasks.get(task_id)) is not None:
+    if (usage := scheduler.state.totals.usage.tasks.get(task_id)) is not None:
         document["usage"] = usage.told()
     if (agent := agent_of(node)) is not None:
         document["lineage"]["agent"] = agent
-    if (seen := scheduler.changes.seen.tasks.get(task_id)) is not None:
+    if (seen := scheduler.state.totals.lineage.tasks.get(task_id)) is not None:
         document["lineage"] |= seen.told()
     if answers := told_answers(scheduler, task_id):
         document["lineage"]["answers"] = answers
@@ -190,21 +197,21 @@ def node_document(scheduler: Scheduler, task_id: str, *, node: CompiledNode, rec
     return document
 
 
-def told_answers(scheduler: Scheduler, task_id: str) -> list[dict[str, Any]]:
+def told_answers(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
     """Returns what became of each request of a node or item that is closed: what was said, by whom, and how it came."""
     found = []
-    for number in range(1, scheduler.requests.counts.get(task_id, 0) + 1):
+    for number in range(1, scheduler.features.feedback.requests.counts.get(task_id, 0) + 1):
         request_id = task_id if number == 1 else f"{task_id}#{number}"
-        closing = scheduler.requests.closed.get(request_id)
+        closing = scheduler.features.feedback.requests.closed.get(request_id)
         # Another node may be called as a later request would be.
         if closing is not None and (number == 1 or scheduler.record_of(request_id) is None):
             found.append({"request": request_id, **closing.to_json()})
     return found
 
 
-def told_steps(scheduler: Scheduler, task_id: str) -> list[dict[str, Any]]:
+def told_steps(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
     """Returns what was done to a node or item by hand: what, by whom, when, and how it came."""
-    hand = scheduler.by_hand.get(task_id)
+    hand = scheduler.state.overrides.get(task_id)
     return [{**step, "at": format_time(step["at"])} for step in hand.steps] if hand is not None else []
 
 
@@ -252,13 +259,13 @@ def written_node(
     }
 
 
-def graph_document(scheduler: Scheduler) -> dict[str, Any]:
+def graph_document(scheduler: RunScheduler) -> dict[str, Any]:
     """Returns the graph with its states: nodes in plan order, edges from a node to those that wait for it.
 
     A node of a question in rounds says in `group` of which round it is, and what has brought a part only is `partial`.
     """
     nodes, groups = scheduler.plan.nodes, groups_of(scheduler)
-    shown = list(scheduler.shown())
+    shown = list(scheduler.state.shown())
     return {
         "nodes": [
             {
@@ -271,7 +278,7 @@ def graph_document(scheduler: Scheduler) -> dict[str, Any]:
             }
             for node, record in shown
         ],
-        "edges": [[nodes[number].id, node.id] for node, _ in shown for number in scheduler.needed_by(node)],
+        "edges": [[nodes[number].id, node.id] for node, _ in shown for number in scheduler.state.needed_by(node)],
     }
 
 

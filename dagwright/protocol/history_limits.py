@@ -10,7 +10,7 @@ The engine and the feed both ask here, so that the feed knows what the engine di
 from dataclasses import dataclass
 
 from dagwright.core.boundary import limits
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Marks:
         """Tells whether a drain cannot be given up."""
         return not limits.has_room(history_bytes=use.size_bytes, history_events=use.events, in_flight=0)
 
-    def has_room(self, use: HistoryUse, scheduler: Scheduler) -> bool:
+    def has_room(self, use: HistoryUse, scheduler: RunScheduler) -> bool:
         """Tells whether one more task may be in flight."""
         if self.is_draining(use):
             return False

@@ -10,12 +10,12 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.lineage import NOTHING, Seen, seen_from_json
 from dagwright.core.model.states import Record
 from dagwright.core.model.tools import AGENT_KIND, MODEL_TOOL
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 
 
-def seen_of_run(scheduler: Scheduler) -> Seen:
+def seen_of_run(scheduler: RunScheduler) -> Seen:
     """Returns the files and addresses that a run has looked at; of an agent also which models and tools it called."""
-    seen = scheduler.changes.seen.total()
+    seen = scheduler.state.totals.lineage.total()
     pursuit = scheduler.plan.pursuit
     if pursuit is None or pursuit.get("kind") != AGENT_KIND:
         return seen
@@ -28,8 +28,8 @@ def seen_of_run(scheduler: Scheduler) -> Seen:
     return NOTHING.with_more(replace(seen, model_calls=asked, tool_calls=calls))
 
 
-def _called(scheduler: Scheduler) -> Iterator[tuple[CompiledNode, Record]]:
-    return ((node, record) for node, record in scheduler.shown() if node.kind == "tool")
+def _called(scheduler: RunScheduler) -> Iterator[tuple[CompiledNode, Record]]:
+    return ((node, record) for node, record in scheduler.state.shown() if node.kind == "tool")
 
 
 def seen_of_metadata(metadata: Mapping[str, bytes]) -> Seen:

@@ -22,7 +22,8 @@ from dagwright.core.model.states import Chunk, NodeStatus, Record
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import ToolDeclaration, with_undoing
 from dagwright.core.scheduler.map_batches import ChunkEnd
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.task_creation import task_of_call
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.map_batch_inputs import ChunkInput
 from dagwright.protocol.messages import RunInput
 
@@ -36,30 +37,30 @@ _PIECE_BYTES = 1_000_000
 # What a run is given.
 
 
-def chunk_run_input(scheduler: Scheduler, task: Task) -> RunInput:
+def chunk_run_input(scheduler: RunScheduler, task: Task) -> RunInput:
     """Returns the input of the run of a chunk, without what only the workflow knows."""
     plan, chunk = _plan_of_chunk(scheduler, task)
     return RunInput(
         compiled=plan,
-        inputs={name: scheduler.inputs[name] for name in plan.inputs},
-        max_in_flight=scheduler.width_of(task.number).each,
+        inputs={name: scheduler.state.inputs[name] for name in plan.inputs},
+        max_in_flight=scheduler.state.width_of(task.ref.node).each,
         chunk=chunk,
     )
 
 
-def width_of_chunk(scheduler: Scheduler, call: str) -> int | None:
+def width_of_chunk(scheduler: RunScheduler, call: str) -> int | None:
     """Returns how many items of a chunk run at once; `None` if a call is no run of a chunk.
 
     Args:
         call: its id.
     """
-    task_id = scheduler.task_of_call(call)
-    chunk = scheduler.chunk_of(task_id) if task_id is not None else None
+    task_id = task_of_call(scheduler.state, call)
+    chunk = scheduler.state.chunk_of(task_id) if task_id is not None else None
     if task_id is None or chunk is None or not chunk.count:
         return None
-    number = scheduler.number_of(scheduler.node_of(task_id).id)
+    number = scheduler.state.number_of(scheduler.state.node_of(task_id).id)
     assert number is not None
-    return scheduler.width_of(number).each
+    return scheduler.state.width_of(number).each
 
 
 def width_message(width: int) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def width_message(width: int) -> dict[str, Any]:
     return {"max_parallel": width, "reason": "the limit of the run above was changed"}
 
 
-def _plan_of_chunk(scheduler: Scheduler, task: Task) -> tuple[CompiledPlan, ChunkInput]:
+def _plan_of_chunk(scheduler: RunScheduler, task: Task) -> tuple[CompiledPlan, ChunkInput]:
     assert task.chunk is not None
     plan, node, chunk = scheduler.plan, task.node, task.chunk
     tool = plan.tools.get(node.tool)
@@ -80,8 +81,8 @@ def _plan_of_chunk(scheduler: Scheduler, task: Task) -> tuple[CompiledPlan, Chun
         join=("all_done", 0),
         max_parallel=None,
     )
-    stubs = [CompiledNode(id=scheduler.name_of(number), kind="reported") for number in node.dependencies]
-    names = [name for name in scheduler.inputs if node.when is not None or name in _input_names(node)]
+    stubs = [CompiledNode(id=scheduler.state.name_of(number), kind="reported") for number in node.dependencies]
+    names = [name for name in scheduler.state.inputs if node.when is not None or name in _input_names(node)]
     below = CompiledPlan(
         nodes=(*stubs, own),
         tools=_tools_of(plan, tool) if tool is not None else {},
@@ -136,16 +137,16 @@ def with_items(inputs: Mapping[str, Any], items: Sequence[Any]) -> dict[str, Any
     return {**inputs, _ITEMS: [*items]}
 
 
-def begin_chunk(scheduler: Scheduler, chunk: ChunkInput, *, at: float) -> None:
+def begin_chunk(scheduler: RunScheduler, chunk: ChunkInput, *, at: float) -> None:
     """Tells a run that has begun what the nodes above came to; its own node starts with the last of them."""
     for node_id, record in chunk.given:
-        scheduler.report(node_id, record, at=at)
+        scheduler.features.regions.report(node_id, record, at=at)
 
 
 # What a run hands back.
 
 
-def own_record(scheduler: Scheduler) -> Record:
+def own_record(scheduler: RunScheduler) -> Record:
     """Returns the record of the map's node in the run of a chunk."""
     return scheduler.records[scheduler.plan.written_count - 1]
 
@@ -175,7 +176,7 @@ def _piece(values: Sequence[Any]) -> tuple[str, int]:
     return pydantic_core.to_json(unfilled_to_json([*values])).decode(), len(values)
 
 
-def chunk_end_to_json(scheduler: Scheduler, pieces: Sequence[tuple[str, int]]) -> dict[str, Any]:
+def chunk_end_to_json(scheduler: RunScheduler, pieces: Sequence[tuple[str, int]]) -> dict[str, Any]:
     """Return the end of a chunk for its parent run.
 
     The error of a completed chunk is that of its first item that failed and has the value of `on_error` as its result.
@@ -200,7 +201,7 @@ def chunk_end_to_json(scheduler: Scheduler, pieces: Sequence[tuple[str, int]]) -
     return {"chunk": end}
 
 
-def chunk_failure_to_json(scheduler: Scheduler, error: NodeError) -> dict[str, Any]:
+def chunk_failure_to_json(scheduler: RunScheduler, error: NodeError) -> dict[str, Any]:
     """Returns the end of a chunk whose results cannot be handed up: all of its items count as failed."""
     count = len(own_record(scheduler).items)
     return {"chunk": {"status": NodeStatus.FAILED.value, "counts": {"failed": count}, "error": error.to_json()}}
@@ -232,10 +233,10 @@ def chunk_end_from_json(encoded: Any, chunk: Chunk) -> ChunkEnd:
     return ChunkEnd(status, counts, values, pieces, error, encoded.get("failed_key"))
 
 
-def join_input(scheduler: Scheduler, task: Task) -> dict[str, Any]:
+def join_input(scheduler: RunScheduler, task: Task) -> dict[str, Any]:
     """Returns what the activity that joins the results of a large map is given."""
     lists: list[dict[str, Any]] = []
-    for item in scheduler.records[task.number].items:
+    for item in scheduler.records[task.ref.node].items:
         if item.chunk is not None and item.chunk.pieces:
             lists.append({"pieces": [ref for ref, _ in item.chunk.pieces]})
         elif item.chunk is not None and item.chunk.count:

@@ -49,10 +49,12 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Attempt, RunStatus
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.scheduler import NO_ATTEMPT, Scheduler
-from dagwright.features.feedback.asking import Raised
+from dagwright.core.scheduler.scheduler import NO_ATTEMPT
+from dagwright.core.scheduler.task_creation import task_of_call
+from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.regions.batches import SliceTooLarge, encode_slice, take_slice
 from dagwright.features.regions.offloaded_batches import encode_inner_slice, take_inner_slice
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.lineage import seen_of_metadata, told_seen
 from dagwright.protocol.map_batch_runs import chunk_end_from_json, chunk_run_input
 from dagwright.protocol.messages import (
@@ -251,7 +253,7 @@ class ReadyCall:
         return len(self.arguments) + sum(len(pydantic_core.to_json(part)) for part in beside)
 
 
-def next_call(scheduler: Scheduler, at: float) -> ReadyCall | None:
+def next_call(scheduler: RunScheduler, at: float) -> ReadyCall | None:
     """Returns the next task to start with its encoded arguments; tasks that cannot be sent fail on the way."""
     while (task := scheduler.next_task(at)) is not None:
         if task.node.kind == "region":
@@ -259,7 +261,9 @@ def next_call(scheduler: Scheduler, at: float) -> ReadyCall | None:
                 encode_region = encode_slice if task.node.inner is None else encode_inner_slice
                 return ReadyCall(task, encode_region(scheduler, task))
             except SliceTooLarge as error:
-                scheduler.end_slice(task.id, at=at, goes_on=False, error=NodeError("too_large", str(error)))
+                scheduler.features.regions.end_batch(
+                    task.id, at=at, goes_on=False, error=NodeError("too_large", str(error))
+                )
                 continue
         tool = scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
         problem = None if task.node.kind == "plan" else options_problem(task.node, tool)
@@ -278,12 +282,12 @@ def next_call(scheduler: Scheduler, at: float) -> ReadyCall | None:
     return None
 
 
-def _fail_unsent(scheduler: Scheduler, task_id: str, error: NodeError, *, at: float) -> None:
-    scheduler.give_back(task_id)
+def _fail_unsent(scheduler: RunScheduler, task_id: str, error: NodeError, *, at: float) -> None:
+    scheduler.features.budget.release(task_id)
     scheduler.fail(task_id, error, at=at, attempt=NO_ATTEMPT)
 
 
-def _check_chunk(scheduler: Scheduler, task: Task) -> None:
+def _check_chunk(scheduler: RunScheduler, task: Task) -> None:
     """Checks that the run of a chunk of a large map can be given what it needs.
 
     Raises:
@@ -312,7 +316,7 @@ def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
     return call
 
 
-def needs_loading(scheduler: Scheduler, ready: ReadyCall) -> bool:
+def needs_loading(scheduler: RunScheduler, ready: ReadyCall) -> bool:
     """Tells whether stored values have to be put into the arguments first, because the activity cannot read them."""
     tool = scheduler.plan.tools.get(ready.task.node.tool, _UNDECLARED)
     return tool.is_foreign and ready.task.node.kind == "tool" and bool(stored_refs(ready.holes))
@@ -324,12 +328,12 @@ def loading_of(ready: ReadyCall) -> tuple[bytes, ReadyCall]:
     return message, replace(ready, holes=())
 
 
-def take_loading_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at: float) -> None:
+def take_loading_failure(scheduler: RunScheduler, task_id: str, error: BaseException, *, at: float) -> None:
     """Takes the failure or the cancelled end of loading the arguments of a call, which was never made."""
     if is_cancellation(error):
         scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
         return
-    failure, _ = read_failure(error, scheduler.node_of(task_id), Effects.READ)
+    failure, _ = read_failure(error, scheduler.state.node_of(task_id), Effects.READ)
     scheduler.fail(task_id, failure, at=at, attempt=NO_ATTEMPT)
 
 
@@ -352,7 +356,9 @@ class StoreWait:
     pause_s: float
 
 
-def wait_for_store(scheduler: Scheduler, task_id: str, error: BaseException | None, *, at: float) -> StoreWait | None:
+def wait_for_store(
+    scheduler: RunScheduler, task_id: str, error: BaseException | None, *, at: float
+) -> StoreWait | None:
     """Return the wait after which a call is repeated that ended because the payload store did not respond.
 
     What the call used and read is recorded. `None` if the call ended for another reason, or was repeated too often.
@@ -361,11 +367,11 @@ def wait_for_store(scheduler: Scheduler, task_id: str, error: BaseException | No
     cause = error.__cause__ if isinstance(error, ActivityError) else error
     if size_bytes is None or not isinstance(cause, ApplicationError):
         return None
-    node = scheduler.node_of(task_id)
+    node = scheduler.state.node_of(task_id)
     tool = tool_of(node, scheduler.plan.tools)
     # Only the worker knows the effects of a call that depend on its arguments.
     is_write = tool.effects is Effects.WRITE and (tool.effects_by is None or node.effects is not None)
-    waits = scheduler.changes.store_waits.get(task_id, (0, 0))[0]
+    waits = scheduler.state.store_waits.get(task_id, (0, 0))[0]
     if tool.is_foreign or (is_write and size_bytes) or waits >= MOST_STORE_WAITS:
         return None
     scheduler.await_store(task_id, at=at, attempt=_of_calls(cause, _attempt_of(cause, 1)))
@@ -391,7 +397,7 @@ def _of_calls(error: BaseException, attempt: Attempt) -> Attempt:
     return attempt if _unstored_bytes(error) else replace(attempt, count=max(0, attempt.count - 1))
 
 
-def call_again(scheduler: Scheduler, task: Task) -> ReadyCall:
+def call_again(scheduler: RunScheduler, task: Task) -> ReadyCall:
     """Return the call of a task that was sent before and is sent once more."""
     return _ready_call(task, scheduler.plan.tools.get(task.node.tool, _UNDECLARED))
 
@@ -402,10 +408,10 @@ def store_wait_message(ready: ReadyCall, wait: StoreWait) -> bytes:
     return pydantic_core.to_json(message)
 
 
-def take_result(scheduler: Scheduler, task_id: str, payload: Payload, *, at: float) -> None:
+def take_result(scheduler: RunScheduler, task_id: str, payload: Payload, *, at: float) -> None:
     """Takes the result of a call."""
-    node = scheduler.node_of(task_id)
-    is_join = node.for_each is not None and scheduler.chunk_of(task_id) is not None
+    node = scheduler.state.node_of(task_id)
+    is_join = node.for_each is not None and scheduler.state.chunk_of(task_id) is not None
     if node.kind == "region":
         take = take_slice if node.inner is None else take_inner_slice
         take(scheduler, task_id, _answer_of(payload), at=at)
@@ -428,24 +434,24 @@ def _answer_of(payload: Payload) -> Any:
         return None
 
 
-def take_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at: float) -> NodeError | None:
+def take_failure(scheduler: RunScheduler, task_id: str, error: BaseException, *, at: float) -> NodeError | None:
     """Takes the failure or the cancelled end of a call; returns the error if it is a failure."""
     if is_cancellation(error):
         scheduler.task_cancelled(task_id, at=at)
         return None
-    node = scheduler.node_of(task_id)
+    node = scheduler.state.node_of(task_id)
     if node.kind == "region":
         # Whatever was wrong with the region, each of its nodes may fail or succeed by itself, if they are here.
         failure, _ = read_failure(error, node, Effects.PURE)
-        scheduler.end_slice(task_id, at=at, goes_on=False, error=failure)
+        scheduler.features.regions.end_batch(task_id, at=at, goes_on=False, error=failure)
         return failure if node.inner is not None else None
     tool = scheduler.plan.tools.get(node.tool)
-    is_recorded = scheduler.changes.reads_starts and tool is not None and not tool.is_foreign
+    is_recorded = scheduler.state.options.reads_starts and tool is not None and not tool.is_foreign
     effects = tool_of(node, scheduler.plan.tools).effects
     failure, attempt = read_failure(error, node, effects, reads_starts=is_recorded)
     question = _question_of(error)
     if question is not None:
-        problem = scheduler.ask(task_id, question, at=at, attempt=attempt)
+        problem = scheduler.features.feedback.ask(task_id, question, at=at, attempt=attempt)
         return None if problem is None else NodeError(wire.ERROR_ASK_PERSON, problem)
     if tool is None or tool.is_foreign:
         # Another worker has nothing in the payload store.
@@ -511,24 +517,24 @@ def found_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubPlanEnd]:
     ]
 
 
-def is_sub_plan(scheduler: Scheduler, task_id: str) -> bool:
+def is_sub_plan(scheduler: RunScheduler, task_id: str) -> bool:
     """Tells whether a run of its own does a task: nobody else's end may come by signal."""
     if scheduler.record_of(task_id) is None:
         return False
-    node, chunk = scheduler.node_of(task_id), scheduler.chunk_of(task_id)
+    node, chunk = scheduler.state.node_of(task_id), scheduler.state.chunk_of(task_id)
     if chunk is not None:
         return chunk.count > 0
     # A node with items ends when its items have ended, and by nothing else.
     return node.kind == "plan" and (node.for_each is None or task_id != node.id)
 
 
-def sub_plan_task(scheduler: Scheduler, call: str) -> str | None:
+def sub_plan_task(scheduler: RunScheduler, call: str) -> str | None:
     """Returns the task whose last call is the run of its own with this id; `None` if it is no such call."""
-    task_id = scheduler.task_of_call(call)
+    task_id = task_of_call(scheduler.state, call)
     return task_id if task_id is not None and is_sub_plan(scheduler, task_id) else None
 
 
-def take_sub_plan_end(scheduler: Scheduler, end: SubPlanEnd, *, at: float) -> None:
+def take_sub_plan_end(scheduler: RunScheduler, end: SubPlanEnd, *, at: float) -> None:
     """Takes the end of a sub-plan; the second one for the same call has no effect, nor has one for no sub-plan."""
     task_id = sub_plan_task(scheduler, end.task)
     if task_id is None:
@@ -536,7 +542,7 @@ def take_sub_plan_end(scheduler: Scheduler, end: SubPlanEnd, *, at: float) -> No
     if (record := scheduler.record_of(task_id)) is not None and not record.status.is_final:
         record.below = end.below
     attempt = Attempt(usage=end.usage, agents=end.agents, seen=end.seen)
-    chunk = scheduler.chunk_of(task_id)
+    chunk = scheduler.state.chunk_of(task_id)
     if chunk is not None and end.chunk is not None:
         try:
             scheduler.end_chunk(task_id, chunk_end_from_json(end.chunk, chunk), at=at, attempt=attempt)
@@ -552,7 +558,7 @@ def take_sub_plan_end(scheduler: Scheduler, end: SubPlanEnd, *, at: float) -> No
         scheduler.task_cancelled(task_id, at=at, attempt=attempt, reason="the sub-plan was cancelled")
     else:
         message = (end.error or {}).get("message") or "it did not say why"
-        agent = agent_of(scheduler.node_of(task_id))
+        agent = agent_of(scheduler.state.node_of(task_id))
         who = "the sub-plan" if agent is None else f"the agent {agent!r}"
         problem = NodeError("sub_plan_failed", f"{who} failed: {message}")
         scheduler.fail(task_id, problem, at=at, attempt=attempt)

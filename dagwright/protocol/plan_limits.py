@@ -10,9 +10,10 @@ import pydantic_core
 from dagwright.core.boundary.limits import PLAN_BYTES, PLAN_EDGES, PLAN_NODES, PLAN_PART_BYTES, PLAN_STEPS
 from dagwright.core.compiler.compiled_checks import unsound_part
 from dagwright.core.compiler.offloaded_regions import held_by_run
+from dagwright.core.expressions.references import MAX_ID_BYTES
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, node_to_json, plan_to_json
 from dagwright.core.model.graph import levels_of
-from dagwright.core.model.plan import MAX_ID_BYTES, RESERVED_IDS
+from dagwright.core.model.plan import RESERVED_IDS
 from dagwright.core.model.times import LONGEST
 from dagwright.core.model.tools import ToolDeclaration
 

@@ -15,9 +15,11 @@ from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchW
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.commands.edit_checks import growth_of
+from dagwright.features.commands.node_additions import add_early_nodes
 from dagwright.features.commands.steering import Act, Written, refusal_of_run
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.plan_and_execute.goals import PLAN, own_id
 from dagwright.planning.plan_and_execute.loop import GoalPursuit
 from dagwright.protocol.command_messages import MESSAGE_BYTES, Steered
@@ -65,30 +67,30 @@ class TakePlanned:
     count: int
     extension: Extension | None
 
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns nothing: whoever read it has looked."""
         return None
 
-    def do(self, scheduler: Scheduler, *, at: float) -> None:
+    def do(self, scheduler: RunScheduler, *, at: float) -> None:
         """Does it.
 
         Raises:
             TooMuchWork: nothing was changed.
         """
         if self.extension is not None:
-            scheduler.grow_early(self.extension, at=at)
-        scheduler.changes.planned[self.call] = (self.attempt, self.count)
+            add_early_nodes(scheduler, self.extension, at=at)
+        scheduler.features.extension.streamed[self.call] = (self.attempt, self.count)
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
     """Changes nothing: another attempt speaks now, or the same was said before."""
 
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns nothing."""
         return None
 
-    def do(self, scheduler: Scheduler, *, at: float) -> None:
+    def do(self, scheduler: RunScheduler, *, at: float) -> None:
         """Does nothing."""
 
 
@@ -108,17 +110,17 @@ class Planned(Written):
     offset: int
     nodes: Sequence[Any]
 
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
         """Returns why it cannot be done now."""
-        act = self._read(scheduler, at, budget=scheduler.requests.looking)
+        act = self._read(scheduler, at, budget=scheduler.features.feedback.requests.looking)
         return act if isinstance(act, str) else None
 
-    def read(self, scheduler: Scheduler, *, at: float) -> Act | str:
+    def read(self, scheduler: RunScheduler, *, at: float) -> Act | str:
         """Returns the act that it is, or why it is refused."""
-        return self._read(scheduler, at, budget=scheduler.requests.judging)
+        return self._read(scheduler, at, budget=scheduler.features.feedback.requests.judging)
 
-    def _read(self, scheduler: Scheduler, at: float, *, budget: WorkBudget) -> Act | str:
-        attempt, count = scheduler.changes.planned.get(self.call, (1, 0))
+    def _read(self, scheduler: RunScheduler, at: float, *, budget: WorkBudget) -> Act | str:
+        attempt, count = scheduler.features.extension.streamed.get(self.call, (1, 0))
         if self.attempt < attempt or (self.attempt == attempt and self.offset < count):
             return _Known()
         if (refusal := refusal_of_run(scheduler) or self._refusal_of_call(scheduler)) is not None:
@@ -133,20 +135,20 @@ class Planned(Written):
             return TOO_MUCH_AT_ONCE
         return extension if isinstance(extension, str) else TakePlanned(self.call, self.attempt, told, extension)
 
-    def _refusal_of_call(self, scheduler: Scheduler) -> str | None:
+    def _refusal_of_call(self, scheduler: RunScheduler) -> str | None:
         """Returns why no nodes may come from a call: only from one that plans, and only while it runs."""
-        task_id = scheduler.task_of_call(self.call)
+        task_id = task_of_call(scheduler.state, self.call)
         record = scheduler.record_of(task_id) if task_id is not None else None
         if record is None or own_id(self.call) != PLAN:
             return f"{self.call[:200]!r} writes no plan of this run"
         return None if record.status is NodeStatus.RUNNING else f"the plan of {self.call!r} is whole already"
 
-    def _extension(self, scheduler: Scheduler, budget: WorkBudget) -> Extension | str:
-        pursuit = scheduler.pursuit
+    def _extension(self, scheduler: RunScheduler, budget: WorkBudget) -> Extension | str:
+        pursuit = scheduler.features.extension.extender
         tools = pursuit.early_tools() if isinstance(pursuit, GoalPursuit) else None
         if not isinstance(pursuit, GoalPursuit) or tools is None:
             return "nothing of this run starts before its plan is whole"
-        extension = growth_of(self.nodes, scheduler, tools=tools, budget=budget)
+        extension = growth_of(self.nodes, scheduler.state, tools=tools, budget=budget)
         if isinstance(extension, str):
             return extension
-        return pursuit.refusal_of_early(scheduler, extension, tools=tools) or extension
+        return pursuit.refusal_of_early(scheduler.state, extension, tools=tools) or extension

@@ -8,8 +8,9 @@ from typing import Any
 
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES
 from dagwright.core.expressions.value_refs import with_shown
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.compensation.compensation import undone_by
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import (
     compact_value,
     encoded_size,
@@ -35,13 +36,13 @@ def status_answer(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "waiting_for": kept, "notes": [*_first_of(document["notes"]), *([note] if left else [])]}
 
 
-def node_answer(scheduler: Scheduler, task_id: str) -> dict[str, Any] | None:
+def node_answer(scheduler: RunScheduler, task_id: str) -> dict[str, Any] | None:
     """Returns the document of a node or item; `None` if there is none of that id."""
     record = scheduler.record_of(task_id)
     if record is None:
         return None
-    document = node_document(scheduler, task_id, node=scheduler.node_of(task_id), record=record)
-    if (undo := undone_by(scheduler).get(task_id)) is not None:
+    document = node_document(scheduler, task_id, node=scheduler.state.node_of(task_id), record=record)
+    if (undo := undone_by(scheduler.state).get(task_id)) is not None:
         document["undone_by"] = undo
     document["result"] = with_shown(document["result"], lambda part: reference_to(part, ref=task_id))
     if encoded_size(document) <= DOCUMENT_LIMIT_BYTES:
@@ -55,15 +56,17 @@ def node_answer(scheduler: Scheduler, task_id: str) -> dict[str, Any] | None:
     }
 
 
-def graph_answer(scheduler: Scheduler) -> dict[str, Any]:
+def graph_answer(scheduler: RunScheduler) -> dict[str, Any]:
     """Returns nodes and edges with their states; of a large plan the counts by state, and a note."""
     steps = scheduler.plan.written_count
-    edges = sum(len(node.dependencies) for node, _ in scheduler.shown())
+    edges = sum(len(node.dependencies) for node, _ in scheduler.state.shown())
     if steps + edges <= GRAPH_PARTS:
         graph = graph_document(scheduler)
         if encoded_size(graph) <= DOCUMENT_LIMIT_BYTES:
             return graph
-    counts = {status.value: count for status, count in sorted(scheduler.counts().items()) if count}
+    counts = {
+        status.value: count for status, count in sorted(counts_of(scheduler.plan, scheduler.records).items()) if count
+    }
     told = f"{steps:,} nodes and {edges:,} edges are too large for a query"
     message = f"{told}; `dagwright graph RUN` draws them, and `dagwright graph RUN --format json` lists all"
     return {"nodes": [], "edges": [], "counts": counts, "note": message}

@@ -114,7 +114,7 @@ def task_summary(task: Task) -> str:
     if task.chunk is not None and task.chunk.count:
         return _with_key(title, f"items {task.chunk.first + 1} to {task.chunk.first + task.chunk.count}")
     kind, key = task.path[-1] if task.path else ("node", "")
-    return _with_key(title, key) if task.item is not None and kind == "item" else summary_of(title)
+    return _with_key(title, key) if task.ref.item is not None and kind == "item" else summary_of(title)
 
 
 def _with_key(title: str, key: str) -> str:

@@ -7,10 +7,13 @@ from typing import Any
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import ALL_RUN, WRITES_ASK
+from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.scheduler.deadline import Deadline
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.validation.model_policy import policy_of_pursuit
 from dagwright.features.explain.plan_text import changes_of
+from dagwright.features.lookups.entity_resolver import EntityResolver
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.nodes import with_agents
 from dagwright.planning.extenders import pursuit_of
 from dagwright.protocol.budgets import first_budget, shared_budget
@@ -32,9 +35,9 @@ def deadline_of(plan: CompiledPlan | None, run_input: RunInput) -> float | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def changed_deadline(scheduler: Scheduler, run_input: RunInput) -> float | None:
+def changed_deadline(scheduler: RunScheduler, run_input: RunInput) -> float | None:
     """Returns the seconds that people have given a run instead of what plan and starter say, as a carry holds it."""
-    limit_s = scheduler.deadline.limit_s
+    limit_s = scheduler.features.deadline.deadline.limit_s
     if limit_s == deadline_of(scheduler.plan, replace(run_input, carry=None)):
         return None
     return math.inf if limit_s is None else limit_s
@@ -63,7 +66,7 @@ def scheduler_of(
     *,
     began_at: float,
     inputs: Mapping[str, Any],
-) -> Scheduler:
+) -> RunScheduler:
     """Returns the scheduler of a run that has not begun.
 
     Args:
@@ -73,25 +76,32 @@ def scheduler_of(
     pursuit = pursuit_of(plan)
     # What a pursuit adds is what a model wants.
     is_model = pursuit is not None or is_by_model(run_input)
-    scheduler = Scheduler(
+    scheduler = create_scheduler(
         plan,
         inputs,
         max_in_flight=run_input.max_in_flight,
         policy=run_input.policy or policy_of_pursuit(plan.pursuit) or (WRITES_ASK if is_model else ALL_RUN),
+        options=_options_of(run_input, plan),
     )
-    if pursuit is not None:
-        scheduler.pursuit = pursuit
-    scheduler.changes.with_agents = with_agents
-    scheduler.changes.all_or_nothing = run_input.all_or_nothing
-    scheduler.changes.is_below, scheduler.changes.takes_back = run_input.parent is not None, run_input.takes_back
-    scheduler.changes.asks, scheduler.changes.bound = run_input.asks, run_input.bound
-    scheduler.changes.reads_starts = run_input.reads_starts
-    scheduler.changes.budget = first_budget(run_input)
-    scheduler.changes.deadline = first_deadline(plan, run_input, began_at=began_at)
-    scheduler.requests.remembered.update(run_input.approved_tools)
+    scheduler.features.extension.use(pursuit)
+    scheduler.features.budget.use(first_budget(run_input))
+    scheduler.features.deadline.deadline = first_deadline(plan, run_input, began_at=began_at)
+    scheduler.features.feedback.requests.remembered.update(run_input.approved_tools)
     if run_input.approved_by is not None:
-        scheduler.cover(run_input.approved_by)
+        scheduler.features.feedback.run.approve_plan(run_input.approved_by)
     return scheduler
+
+
+def _options_of(run_input: RunInput, plan: CompiledPlan) -> RunOptions:
+    return RunOptions(
+        interactive=run_input.asks,
+        compensate=run_input.all_or_nothing,
+        is_child=run_input.parent is not None,
+        only_compensates=run_input.takes_back,
+        reads_starts=run_input.reads_starts,
+        with_agents=with_agents,
+        resolver=EntityResolver(resolver_of(plan.tools), run_input.bound),
+    )
 
 
 def is_by_model(run_input: RunInput) -> bool:
@@ -99,44 +109,45 @@ def is_by_model(run_input: RunInput) -> bool:
     return run_input.needs_approval or run_input.approved_by is not None
 
 
-def handed_down(run_input: RunInput, scheduler: Scheduler, *, number: int) -> RunInput:
+def handed_down(run_input: RunInput, scheduler: RunScheduler, *, number: int) -> RunInput:
     """Returns the input of a sub-plan with what people decided for the run above it.
 
     Args:
         number: of the node that starts it.
     """
+    feedback = scheduler.features.feedback
     return replace(
         run_input,
         # Not what the policy says but whether somebody has given one: whoever wrote that all may run has decided for
         # the calls of models too, about which a person is asked otherwise.
-        policy=scheduler.policy if scheduler.policy is not ALL_RUN else None,
-        approved_by=scheduler.changes.covered_by if number < scheduler.changes.covered else None,
-        approved_tools=dict(scheduler.requests.remembered),
+        policy=scheduler.state.policy if scheduler.state.policy is not ALL_RUN else None,
+        approved_by=feedback.state.approved_by if number < feedback.state.approved_nodes else None,
+        approved_tools=dict(feedback.requests.remembered),
         shared_budget=shared_budget(scheduler),
-        all_or_nothing=scheduler.changes.all_or_nothing,
+        all_or_nothing=scheduler.state.options.compensate,
     )
 
 
-def begin_run(scheduler: Scheduler, run_input: RunInput, *, at: float) -> None:
+def begin_run(scheduler: RunScheduler, run_input: RunInput, *, at: float) -> None:
     """Begins a run, or asks first whether it may, and for the inputs that are missing."""
     if run_input.needs_approval or _is_for_approval(scheduler, run_input):
-        scheduler.ask_for_leave(at)
+        scheduler.features.feedback.run.ask_for_approval(at)
     elif run_input.parent is None:
-        scheduler.begin_with_inputs(at)
+        scheduler.features.feedback.run.begin(at)
     else:
         # The run above has given what there is.
         scheduler.begin(at)
 
 
-def _is_for_approval(scheduler: Scheduler, run_input: RunInput) -> bool:
+def _is_for_approval(scheduler: RunScheduler, run_input: RunInput) -> bool:
     """Tells whether the policy has somebody approve the plan; what a pursuit adds it asks about by itself."""
     is_first = run_input.parent is None and run_input.approved_by is None and scheduler.plan.pursuit is None
-    return is_first and scheduler.policy.approves_changes and changes_of(scheduler.plan) > 0
+    return is_first and scheduler.state.policy.approves_changes and changes_of(scheduler.plan) > 0
 
 
-def begin_fork(scheduler: Scheduler, run_input: RunInput | None, *, at: float) -> None:
+def begin_fork(scheduler: RunScheduler, run_input: RunInput | None, *, at: float) -> None:
     """Begins a run that was restored to take back what was done, or from what it takes over as a fork; others go on."""
     if run_input is not None and run_input.takes_back:
-        scheduler.begin_to_take_back(at)
+        scheduler.features.compensation.start(at)
     elif run_input is not None and run_input.carry is not None and run_input.carry.origin is not None:
         begin_run(scheduler, run_input, at=at)

@@ -15,21 +15,21 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import StoredList, stored_list_from_json, stored_list_to_json
 from dagwright.core.model.lineage import seen_book_from_json
 from dagwright.core.model.policy import policy_from_json
-from dagwright.core.model.requests import book_from_json, hand_from_json
 from dagwright.core.model.states import Chunk, ItemRecord, NodeStatus, Phase, Record
 from dagwright.core.model.usage import usage_book_from_json
 from dagwright.core.scheduler.extension import extension_from_json
 from dagwright.core.scheduler.run_state import Paused
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.budgets.budget import budget_from_json
+from dagwright.features.commands.node_override import override_from_json
 from dagwright.features.forks.reuse import KeptBook, book_of_kept
+from dagwright.features.run_scheduler import RunScheduler
 
 _FORMAT = 1
 _DEFAULTS = {part.name: getattr(Record(), part.name) for part in fields(Record)}
 _READ_BY_THEMSELVES = frozenset({"status", "error", "blocked_by", "items", "result"})
 
 
-def carry_of(scheduler: Scheduler) -> dict[str, Any]:
+def carry_of(scheduler: RunScheduler) -> dict[str, Any]:
     """Returns the state of a scheduler between two events, as JSON.
 
     Returns:
@@ -38,24 +38,25 @@ def carry_of(scheduler: Scheduler) -> dict[str, Any]:
         in plan order, null for a node of which nothing is known yet, and without what has its default value.
     """
     people = _people_to_json(scheduler)
+    state, budget, book = scheduler.state, scheduler.features.budget.budget, scheduler.features.reuse.book
     return ({"people": people} if people else {}) | {
         "format": _FORMAT,
-        "records": [_record_to_json(record) for record in scheduler.records],
-        "error": scheduler.error.to_json() if scheduler.error else None,
-        "cancelled": scheduler.cancelled,
-        "stopped": scheduler.is_stopped,
-        **({"cancelling": scheduler.cancelling} if scheduler.cancelling else {}),
-        **({"extensions": [each.to_json() for each in grown]} if (grown := scheduler.changes.extensions) else {}),
-        **({"paused": asdict(scheduler.paused)} if scheduler.paused is not None else {}),
-        **({"limits": _limits_to_json(scheduler)} if scheduler.changes.has_new_limits else {}),
-        **({"usage": usage} if (usage := scheduler.usage.to_json()) else {}),
-        **({"seen": seen} if (seen := scheduler.changes.seen.to_json()) else {}),
-        **({"budget": scheduler.budget.to_json()} if scheduler.budget is not None else {}),
-        **({"kept": _kept_to_json(scheduler, scheduler.kept)} if scheduler.kept is not None else {}),
+        "records": [_record_to_json(record) for record in state.records],
+        "error": state.error.to_json() if state.error else None,
+        "cancelled": state.cancelled,
+        "stopped": state.is_stopped,
+        **({"cancelling": state.cancelling} if state.cancelling else {}),
+        **({"extensions": [each.to_json() for each in state.extensions]} if state.extensions else {}),
+        **({"paused": asdict(state.paused)} if state.paused is not None else {}),
+        **({"limits": _limits_to_json(scheduler)} if state.limits_changed else {}),
+        **({"usage": usage} if (usage := state.totals.usage.to_json()) else {}),
+        **({"seen": lineage} if (lineage := state.totals.lineage.to_json()) else {}),
+        **({"budget": budget.to_json()} if budget is not None else {}),
+        **({"kept": _kept_to_json(scheduler, book)} if book is not None else {}),
     }
 
 
-def restore(scheduler: Scheduler, carry: Any) -> None:
+def restore(scheduler: RunScheduler, carry: Any) -> None:
     """Puts a scheduler that has not begun into the state that `carry_of` told, instead of `begin`.
 
     Tasks that were running are running here too.
@@ -70,46 +71,47 @@ def restore(scheduler: Scheduler, carry: Any) -> None:
         raise ValueError(f"the state that was handed on is not of format {_FORMAT}, which this program reads")
     try:
         for encoded in carry.get("extensions", ()):
-            scheduler.grow(extension_from_json(encoded))
+            scheduler.rebuild.extend(extension_from_json(encoded))
         if "limits" in carry:
             _restore_limits(scheduler, carry["limits"])
-        scheduler.resume(
+        scheduler.rebuild.resume(
             [_record_from_json(record) for record in carry["records"]],
             error=_error_from_json(carry["error"]),
             cancelled=bool(carry["cancelled"]),
             phase=_phase_from_json(carry, scheduler),
         )
-        scheduler.cancelling.update(carry.get("cancelling", {}))
-        scheduler.paused = Paused(**carry["paused"]) if "paused" in carry else None
+        scheduler.state.cancelling.update(carry.get("cancelling", {}))
+        scheduler.state.paused = Paused(**carry["paused"]) if "paused" in carry else None
         _restore_people(scheduler, carry.get("people", {}))
         if "budget" in carry:
-            scheduler.changes.budget = budget_from_json(carry["budget"])
-        scheduler.changes.usage = usage_book_from_json(carry.get("usage"))
-        scheduler.changes.seen = seen_book_from_json(carry.get("seen"))
-        scheduler.changes.kept = book_of_kept(carry["kept"]) if "kept" in carry else None
+            scheduler.features.budget.use(budget_from_json(carry["budget"]))
+        scheduler.state.totals.usage = usage_book_from_json(carry.get("usage"))
+        scheduler.state.totals.lineage = seen_book_from_json(carry.get("seen"))
+        scheduler.features.reuse.use(book_of_kept(carry["kept"]) if "kept" in carry else None)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"the state that was handed on cannot be read: {error!r}") from None
 
 
-def _phase_from_json(carry: Mapping[str, Any], scheduler: Scheduler) -> Phase:
+def _phase_from_json(carry: Mapping[str, Any], scheduler: RunScheduler) -> Phase:
     """Returns the phase of a run, which follows from what ended it and from what its plan has grown by."""
     if not carry["stopped"]:
         return Phase.UNDOING if carry["error"] is not None or carry["cancelled"] else Phase.GOING
-    undoes = any(node.undoes is not None for each in scheduler.changes.extensions for node in each.nodes)
+    undoes = any(node.undoes is not None for each in scheduler.state.extensions for node in each.nodes)
     return Phase.CLOSED if undoes else Phase.STOPPED
 
 
-def _limits_to_json(scheduler: Scheduler) -> dict[str, Any]:
-    deadline = scheduler.deadline
-    return {"max_parallel": scheduler.max_in_flight, "deadline_s": deadline.limit_s, "deadline": deadline.what}
+def _limits_to_json(scheduler: RunScheduler) -> dict[str, Any]:
+    deadline = scheduler.features.deadline.deadline
+    return {"max_parallel": scheduler.state.max_in_flight, "deadline_s": deadline.limit_s, "deadline": deadline.what}
 
 
-def _restore_limits(scheduler: Scheduler, limits: Mapping[str, Any]) -> None:
-    scheduler.allow_in_flight(limits["max_parallel"])
-    scheduler.changes.deadline = replace(scheduler.deadline, limit_s=limits["deadline_s"], what=str(limits["deadline"]))
+def _restore_limits(scheduler: RunScheduler, limits: Mapping[str, Any]) -> None:
+    scheduler.rebuild.limit_in_flight(limits["max_parallel"])
+    deadline = scheduler.features.deadline
+    deadline.deadline = replace(deadline.deadline, limit_s=limits["deadline_s"], what=str(limits["deadline"]))
 
 
-def _kept_to_json(scheduler: Scheduler, book: KeptBook) -> dict[str, Any]:
+def _kept_to_json(scheduler: RunScheduler, book: KeptBook) -> dict[str, Any]:
     """Returns what a fork may take over yet: a result is of no use any more once its node has ended."""
     ended = {
         name
@@ -119,29 +121,32 @@ def _kept_to_json(scheduler: Scheduler, book: KeptBook) -> dict[str, Any]:
     return {name: kept.to_json() for name, kept in book.tasks.items() if name not in ended}
 
 
-def _people_to_json(scheduler: Scheduler) -> dict[str, Any]:
+def _people_to_json(scheduler: RunScheduler) -> dict[str, Any]:
     """Returns what people were asked and decided, by parts that are not empty."""
+    feedback, state = scheduler.features.feedback, scheduler.state
+    approved = feedback.state.approved_nodes
     parts = {
-        "requests": scheduler.requests.to_json(),
-        "by_hand": {name: hand.to_json() for name, hand in scheduler.by_hand.items()},
-        "inputs": scheduler.changes.inputs,
-        "covered": [scheduler.changes.covered, scheduler.changes.covered_by] if scheduler.changes.covered else None,
-        "policy": scheduler.policy.to_json() if scheduler.policy_changed else None,
+        "requests": feedback.requests.to_json(),
+        "by_hand": {name: override.to_json() for name, override in state.overrides.items()},
+        "inputs": feedback.state.given_inputs,
+        "covered": [approved, feedback.state.approved_by] if approved else None,
+        "policy": state.policy.to_json() if feedback.state.policy_changed else None,
     }
     return {name: part for name, part in parts.items() if part}
 
 
-def _restore_people(scheduler: Scheduler, people: Mapping[str, Any]) -> None:
-    scheduler.requests = book_from_json(people.get("requests", {}))
-    scheduler.by_hand = {name: hand_from_json(hand) for name, hand in people.get("by_hand", {}).items()}
-    scheduler.changes.inputs.update(people.get("inputs", {}))
-    scheduler.inputs.update(scheduler.changes.inputs)
-    scheduler.changes.covered, scheduler.changes.covered_by = people.get("covered", (0, ""))
+def _restore_people(scheduler: RunScheduler, people: Mapping[str, Any]) -> None:
+    overrides = people.get("by_hand", {})
+    scheduler.state.overrides = {name: override_from_json(override) for name, override in overrides.items()}
+    approved_nodes, approved_by = people.get("covered", (0, ""))
+    scheduler.features.feedback.restore(
+        people.get("requests", {}), people.get("inputs", {}), (approved_nodes, approved_by)
+    )
     if "policy" in people:
-        scheduler.go_on_with_policy(policy_from_json(people["policy"]))
+        scheduler.features.feedback.restore_policy(policy_from_json(people["policy"]))
 
 
-def tasks_in_flight(scheduler: Scheduler) -> list[str]:
+def tasks_in_flight(scheduler: RunScheduler) -> list[str]:
     """Returns the ids of the tasks that were started and have not ended, in plan order."""
     found: list[str] = []
     for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):

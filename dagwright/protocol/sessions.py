@@ -15,6 +15,7 @@ from dagwright.core.boundary.limits import cut_text
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
+from dagwright.features.lookups.lookups import filters_in
 from dagwright.planning.conversation import TurnSummary
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import TurnPlace
@@ -178,7 +179,7 @@ class Session:
     Args:
         version: rises with each change, so that a turn that was prepared for an older one is seen.
         names: name without `@` -> `{"id", "name", "kind"}`, the newest last.
-        bindings: parties that search texts were bound to, the newest last, as the document of a run has them.
+        bindings: entities that search texts were bound to, the newest last, as the document of a run has them.
         turns: the newest of them, oldest first.
         turns_left_out: how many older ones are forgotten.
         is_ending: it takes no more turns, and has ended as soon as none runs.
@@ -354,8 +355,8 @@ class Session:
 
 
 def _looked_up(binding: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Returns what a party was found for."""
-    return tuple(str(binding.get(key)) for key in ("search_text", "entity_type", "jurisdiction"))
+    """Return what an entity was found for."""
+    return (binding.get("search_text"), binding.get("entity_type"), filters_in(binding))
 
 
 def _newest(values: Sequence[Any], *, most_bytes: int, most: int | None = None) -> int:

@@ -9,7 +9,7 @@ from dagwright.core.expressions.stored_values import StoredValue, paths_to_json,
 from dagwright.core.model.compiled import tool_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import Effects
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size
 
 _CALLS_TOLD = 12
@@ -23,14 +23,14 @@ _WITHOUT_EFFECT = {"created": "was there", "removed": "was not there"}
 """Key of a result -> what is said where it is false."""
 
 
-def done_words(scheduler: Scheduler) -> str | None:
+def done_words(scheduler: RunScheduler) -> str | None:
     """Returns what the calls of a run have changed and not taken back, in plan order; `None` if there is nothing.
 
-    Of each call its tool and the short texts of its result: `cbu.ensure: fund, Apex, LU`. No ids are among them.
+    Of each call its tool and the short texts of its result: `orders.make: order, lamps`. No ids are among them.
     """
     if scheduler.plan.written_count > DOCUMENT_NODES:
         return None
-    completed = [(node, record) for node, record in scheduler.shown() if record.status is NodeStatus.COMPLETED]
+    completed = [(node, record) for node, record in scheduler.state.shown() if record.status is NodeStatus.COMPLETED]
     undone = {node.undoes for node, _ in completed}
     told = [
         _call_words(node.tool, record.result)

@@ -13,7 +13,8 @@ from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import PLAN_READER
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.lookups.lookups import has_readable_filters
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.conversation import identified, is_session_name, one_line
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.failures import FROM_NODES
@@ -34,7 +35,7 @@ OUTCOME_BYTES = 400
 NAMES = 100
 """Names that a session holds, the newest of them: a planner takes no more."""
 BINDING_BYTES = 2_000
-"""Encoded party that a search text was bound to; a larger one is looked up again."""
+"""Encoded entity that a search text was bound to; a larger one is looked up again."""
 BINDINGS = 100
 """Parties of one run that a session takes over."""
 
@@ -138,8 +139,8 @@ class TurnEnd:
         response: its answer, if it gave one of which the outcome does not say all.
         response_at: where all of that answer lies, `{"ref", "paths"}`, if it is too long for a run to hold.
         names: names that it set -> `{"id", "name", "kind"}`.
-        bindings: parties that its lookups were bound to.
-        is_unbound: it failed because not all of them could be, which a party may have been that is gone since.
+        bindings: entities that its lookups were bound to.
+        is_unbound: it failed because not all of them could be, which an entity may have been that is gone since.
     """
 
     status: str
@@ -201,7 +202,7 @@ def _bindings_read(told: Sequence[Any]) -> list[dict[str, Any]]:
         for binding in told
         if isinstance(binding, Mapping)
         and all(isinstance(binding.get(key), str) for key in ("search_text", "entity_type"))
-        and isinstance(binding.get("jurisdiction"), str | None)
+        and has_readable_filters(binding)
         and isinstance(binding.get("party"), Mapping)
         and isinstance(binding["party"].get("id"), str)
         and encoded_size(dict(binding)) <= BINDING_BYTES
@@ -209,7 +210,7 @@ def _bindings_read(told: Sequence[Any]) -> list[dict[str, Any]]:
     return found[-BINDINGS:]
 
 
-def end_of_turn(document: Mapping[str, Any], scheduler: Scheduler | None = None) -> TurnEnd:
+def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = None) -> TurnEnd:
     """Returns what a session remembers of a run.
 
     Args:
@@ -218,7 +219,7 @@ def end_of_turn(document: Mapping[str, Any], scheduler: Scheduler | None = None)
     """
     status = document.get("status")
     names, bindings, error = document.get("context"), document.get("lookups"), document.get("error")
-    if isinstance(bindings, list) and scheduler is not None and scheduler.phase.is_given_up:
+    if isinstance(bindings, list) and scheduler is not None and scheduler.state.phase.is_given_up:
         # They may be gone with the rest that was taken back; one that stands is found again.
         bindings = [each for each in bindings if not (isinstance(each, Mapping) and each.get("created"))]
     code = error.get("code") if isinstance(error, Mapping) else None
@@ -236,15 +237,15 @@ def end_of_turn(document: Mapping[str, Any], scheduler: Scheduler | None = None)
     )
 
 
-def _explanation(scheduler: Scheduler) -> Any:
+def _explanation(scheduler: RunScheduler) -> Any:
     """Returns what a plan says that it is for: that of a model the newest one."""
-    for node, record in reversed(list(scheduler.shown())):
+    for node, record in reversed(list(scheduler.state.shown())):
         if node.tool == PLAN_READER and isinstance(record.result, Mapping):
             return record.result.get("explanation")
     return scheduler.plan.metadata.get("explanation")
 
 
-def _outcome(document: Mapping[str, Any], response: str | None, scheduler: Scheduler | None) -> str | None:
+def _outcome(document: Mapping[str, Any], response: str | None, scheduler: RunScheduler | None) -> str | None:
     error, nodes = document.get("error"), document.get("nodes")
     # An error that is derived from the nodes says less than the nodes do.
     if isinstance(error, Mapping) and error.get("message") and error.get("code") not in FROM_NODES:

@@ -1,21 +1,22 @@
 """What tools get from the settings, and what the tools of a process keep between calls."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from dagwright.tools.errors import GiveUp
 from dagwright.tools.protected_paths import NOTHING_PROTECTED, ProtectedPaths
 from dagwright.tools.secret_bindings import BindingOf, unbound
+
+Closing = TypeVar("Closing", bound="Closes")
+T = TypeVar("T")
 
 
 class Closes(Protocol):
     """What can be closed."""
 
     async def close(self) -> None: ...
-
-
-T = TypeVar("T", bound=Closes)
 
 
 class Kept:
@@ -27,11 +28,11 @@ class Kept:
     def __init__(self) -> None:
         self._made: dict[Callable[[], Any], Any] = {}
 
-    def get(self, make: Callable[[], T]) -> T:
+    def get(self, make: Callable[[], Closing]) -> Closing:
         """Returns what `make` has made, by the first call that named it."""
         if make not in self._made:
             self._made[make] = make()
-        found: T = self._made[make]
+        found: Closing = self._made[make]
         return found
 
     async def close(self) -> None:
@@ -43,23 +44,6 @@ class Kept:
 def no_secret(name: str) -> str | None:  # noqa: ARG001 - the signature of a source of secrets
     """Knows no secret."""
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class SearchPlace:
-    """The search server of the settings, and what may be asked of it.
-
-    Args:
-        address: says where it is now; raises if it is not to be found.
-        prefix: what the names of its indices begin with.
-        max_rows: documents that one query may bring.
-        timeout_s: seconds that it may take for one query.
-    """
-
-    address: Callable[[], str]
-    prefix: str
-    max_rows: int
-    timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +60,7 @@ class ToolEnvironment:
         search_url: address of the travel service; `None` makes `flight_search` say what is missing.
         secret: name -> value of a `{{secret.NAME}}`, `None` if it is not set.
         binding_of: name -> which tools and hosts the settings bind that secret to.
-        search: the server with the indices that workers search.
+        app_settings: settings of the installed applications, by their class.
         drain_limit_s: how long calls of `write` tools may continue when the process stops; `None` is their own timeout.
         kept: what calls leave to those behind them; whoever serves the tools closes it.
     """
@@ -90,6 +74,18 @@ class ToolEnvironment:
     search_url: str | None = None
     secret: Callable[[str], str | None] = field(default=no_secret, repr=False)
     binding_of: BindingOf = field(default=unbound, repr=False)
-    search: SearchPlace | None = None
+    app_settings: Mapping[type, Any] = field(default_factory=dict, repr=False)
     drain_limit_s: float | None = None
     kept: Kept = field(default_factory=Kept, repr=False, compare=False)
+
+    def settings_of(self, kind: type[T]) -> T:
+        """Return the settings of an application.
+
+        Raises:
+            GiveUp: this process has none; its plugin is not installed.
+        """
+        found = self.app_settings.get(kind)
+        if found is None:
+            raise GiveUp(f"this process has no {kind.__name__}: the plugin of {kind.__module__} is not installed")
+        assert isinstance(found, kind)
+        return found

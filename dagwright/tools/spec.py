@@ -1,14 +1,17 @@
 """`@tool`: a typed Python function as a tool; and `declare_activity` for the tools of other workers."""
 
+import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import CodeType
 from typing import Any, TypeVar, overload
 
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S
+from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.times import LONGEST, parse_duration
 from dagwright.core.model.tools import Effects, ToolDeclaration, problem_of_rule
 from dagwright.core.model.worker_cards import WorkerCard
@@ -18,6 +21,8 @@ from dagwright.tools.parameters import Parameters, output_schema_of, parameters_
 NAME_LIMIT_BYTES = 200
 """The same as a node id; Temporal wedges a run on an activity type of over 1,000 bytes."""
 
+_VERSIONS_CACHED = 512
+"""Functions whose version is stored: a process has about 100 tools, and builds some of them again."""
 _ATTRIBUTE = "__dagwright_tool__"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -90,6 +95,7 @@ def tool(
     undo: str | None = None,
     sets: str | None = None,
     returns: str | None = None,
+    resolver: Resolver | None = None,
     aliases: Sequence[str] = (),
 ) -> Callable[[Function], Function]: ...
 def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
@@ -109,6 +115,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     undo: str | None = None,
     sets: str | None = None,
     returns: str | None = None,
+    resolver: Resolver | None = None,
     aliases: Sequence[str] = (),
 ) -> Function | Callable[[Function], Function]:
     """Makes a tool of a typed function; the function itself stays as it is and can be called as before.
@@ -133,6 +140,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
         sets: name in a session, without `@`, that the identity of a call's result becomes.
         returns: what the id in a result stands for: an entity type such as `fund`, or something else, such as `role`; a
             plan that gives it to a parameter for another kind of thing is refused before it runs.
+        resolver: the resolver whose `find` the tool is: it finds what lookups of plans mean.
         aliases: former names of the tool, so that runs in flight find it after it was renamed; new plans use its name.
 
     Raises:
@@ -165,6 +173,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
                 undo=undo,
                 sets=sets,
                 returns=returns,
+                resolver=None if resolver is None else resolver.to_json(),
                 description=documentation.summary,
                 output_schema=output_schema_of(decorated),
                 plain_parameters=parameters.plain,
@@ -325,11 +334,38 @@ def _timeout_s(name: str, timeout: Duration) -> float:
     return seconds
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _CodeOf:
+    """A code object as a cache key, compared by identity: equal code may come from different source."""
+
+    code: CodeType
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _CodeOf) and self.code is other.code
+
+    def __hash__(self) -> int:
+        return id(self.code)
+
+
 def version_of(function: Callable[..., Any]) -> str:
     """Returns 12 hex digits that change when the source of a function does."""
+    inner = inspect.unwrap(function)
+    return _version_of(_CodeOf(inner.__code__)) if inspect.isfunction(inner) else _hash_of_code(function.__code__)
+
+
+@functools.lru_cache(maxsize=_VERSIONS_CACHED)
+def _version_of(key: _CodeOf) -> str:
+    """Read the source once for all functions that one `def` makes: tokenizing it takes most of declaring a tool."""
     try:
-        code = inspect.getsource(function).encode()
+        return _short_hash(inspect.getsource(key.code).encode())
     except (OSError, TypeError):
-        # Made by exec or in an interactive shell: no source, so the compiled code stands in for it.
-        code = function.__code__.co_code + repr(function.__code__.co_names).encode()
-    return hashlib.sha256(code).hexdigest()[:12]
+        return _hash_of_code(key.code)
+
+
+def _hash_of_code(code: CodeType) -> str:
+    # Made by exec or in an interactive shell: no source, so the compiled code stands in for it.
+    return _short_hash(code.co_code + repr(code.co_names).encode())
+
+
+def _short_hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]

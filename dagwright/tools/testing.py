@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.worker_results import WorkerResult
 from dagwright.core.validation.workers import PreconditionMissing, prepared_call
@@ -119,7 +120,7 @@ async def call_worker(
     if spec is None or spec.function is None or spec.declaration.worker is None:
         raise TypeError(f"{worker!r} is no worker; decorate it with @worker_tool")
     node = CompiledNode("sg1", title=description, tool=spec.name)
-    task = prepared_call(Task(node.id, node, 0, None, dict(arguments or {}), []), {spec.name: spec.declaration})
+    task = prepared_call(Task(node.id, node, TaskRef(0), dict(arguments or {}), []), {spec.name: spec.declaration})
     keywords = spec.bind(task.arguments)
     with tool_context(node=node.id, ask=ask, environment=environment):
         if spec.is_async:

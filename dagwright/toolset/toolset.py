@@ -1,4 +1,4 @@
-"""Every tool a process knows: the built-in ones, the onboarding verbs, those of `--tools` and the agents of `--agents`.
+"""Every tool a process knows: the built-in ones, those of plugins, those of `--tools` and the agents of `--agents`.
 
 It exists so that a worker, `run` and `check` see the same tools on the same queues. It must not import workflows
 or activities.
@@ -14,17 +14,17 @@ from dagwright.agents.finding import stored_cards
 from dagwright.agents.tools import agent_tools, declared_agents
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.workers import WorkersRefused, check_workers, workers_among
-from dagwright.entities.onboarding import onboarding_tools
 from dagwright.llm.client import Endpoint
 from dagwright.llm.clients import ModelSetup
 from dagwright.planning.rounds.rounds import RoundsLimits
+from dagwright.plugins import InstalledPlugin, PluginError, installed_plugins, refuse_duplicate
 from dagwright.protocol.notifications import Hook, signing_key
 from dagwright.protocol.plan_limits import is_queue
-from dagwright.settings import Settings
+from dagwright.settings import Settings, app_settings
 from dagwright.store import PayloadStore, open_store
-from dagwright.tools import ToolRegistry, ToolsUnreadable, load_tools
+from dagwright.tools import ToolRegistry, ToolSpec, ToolsUnreadable, load_tools
 from dagwright.tools.builtin import builtin_tools
-from dagwright.tools.environment import SearchPlace, ToolEnvironment
+from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.queues import queue_name
 from dagwright.tools.references import (
     SERVERS_SUFFIX,
@@ -54,7 +54,7 @@ class Toolset:
             `--tools-queue`; a name that both have means the own one.
         references: the values of `--tools`, `--agents` and `--tools-queue`, absolute, so that another command can load
             the same.
-        database_url: the database behind the onboarding verbs; nothing is opened before a verb is called.
+        database_url: the database with the agents that were added.
         store: where large values are kept; nothing is opened before its first use.
         hook: who is told what runs ask of people.
         models: which model service is asked, and how; nothing is opened before its first call.
@@ -108,9 +108,8 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
         raise ToolsUnreadable(f"{queue!r:.60} cannot be the name of a task queue")
     references = [each for each in references if queue_of_reference(each) is None]
     environment = environment_of(settings, references)
-    built_in = builtin_tools(environment).merged(
-        ToolRegistry.of(*onboarding_tools(settings.database_url)), declared_agents(stored_cards(settings.database_url))
-    )
+    built_in = builtin_tools(environment)
+    built_in = built_in.merged(_plugin_tools(settings, built_in), declared_agents(stored_cards(settings.database_url)))
     files = [file for file in map(file_of_reference, references) if file is not None]
     agents = load_agents(files) if files else AgentRegistry()
     own, servers = _own_tools(settings, [each for each in references if file_of_reference(each) is None])
@@ -134,19 +133,34 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
     )
 
 
+def _plugin_tools(settings: Settings, built_in: ToolRegistry) -> ToolRegistry:
+    """Return the tools of all plugins.
+
+    Raises:
+        PluginError: two plugins contribute the same name or a resolver each, or one has a name that is built in.
+    """
+    owners: dict[str, InstalledPlugin] = {}
+    found: list[ToolSpec] = []
+    resolver_owner: InstalledPlugin | None = None
+    for each in installed_plugins():
+        for spec in each.load(each.plugin.tools)(settings) if each.plugin.tools is not None else ():
+            if spec.name in built_in:
+                raise PluginError(f"the {each} contributes the tool {spec.name!r}, which is built in")
+            refuse_duplicate("tool", spec.name, each, owners.get(spec.name))
+            owners[spec.name] = each
+            if spec.declaration.resolver is not None:
+                refuse_duplicate("resolver", spec.name, each, resolver_owner)
+                resolver_owner = each
+            found.append(spec)
+    return ToolRegistry.of(*found)
+
+
 def environment_of(settings: Settings, references: Sequence[str] = ()) -> ToolEnvironment:
     """Build the environment of a process's tools from its settings; opens nothing.
 
     Args:
         references: of `references_of`; the file tools refuse these files.
     """
-
-    def address() -> str:
-        # It imports the client of Temporal, which takes half a second of a command that only checks.
-        from dagwright.search.server import find_address  # noqa: PLC0415
-
-        return find_address(settings)
-
     return ToolEnvironment(
         files_root=settings.files_root,
         files_root_is_explicit="files_root" in settings.model_fields_set,
@@ -158,9 +172,7 @@ def environment_of(settings: Settings, references: Sequence[str] = ()) -> ToolEn
         secret=settings.secret,
         drain_limit_s=settings.drain_s,
         binding_of=lambda name: SecretBinding(settings.secret_tools(name), settings.secret_hosts(name)),
-        search=SearchPlace(
-            address, settings.opensearch_prefix, settings.opensearch_max_rows, settings.opensearch_timeout_s
-        ),
+        app_settings={type(each): each for each in app_settings(settings)},
     )
 
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dagwright.maritime import SERVER_ATTEMPTS, EsQuery, EsResults, answer_of, checked, reach_search
 from dagwright.tools import worker_tool
+from dagwright_maritime import SERVER_ATTEMPTS, EsQuery, EsResults, answer_of, checked, reach_search
 
 
 @worker_tool(

@@ -2,27 +2,26 @@
 
 import ast
 import functools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE_FOLDERS = ("dagwright", "workflows", "activities")
+CODE_FOLDERS = ("dagwright", "workflows", "activities", "apps")
 ENTRY_POINTS = ("worker.py", "starter.py")
 _NOT_OURS = {".git", ".venv", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesis"}
 
 
 def python_files(*folders: str) -> list[Path]:
-    """Returns the Python files below folders of the repository, in order."""
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
 def code_files() -> list[Path]:
-    """Returns everything that is installed, and the two entry points."""
     return [*python_files(*CODE_FOLDERS), *(ROOT / name for name in ENTRY_POINTS if (ROOT / name).exists())]
 
 
 def text_files() -> Iterator[Path]:
-    """Yields every file of the checkout that somebody may read, generated and foreign ones left out."""
+    """Yield every file of the checkout that somebody may read, generated and foreign ones left out."""
     folders = [ROOT]
     while folders:
         for path in sorted(folders.pop().iterdir()):
@@ -33,6 +32,11 @@ def text_files() -> Iterator[Path]:
                     folders.append(path)
             elif path.suffix not in (".png", ".gz"):
                 yield path
+
+
+def files_with(pattern: str, paths: Iterable[Path]) -> list[Path]:
+    """Return the files whose text matches: parsing all files takes seconds."""
+    return [path for path in paths if re.search(pattern, path.read_text(encoding="utf-8"))]
 
 
 @functools.cache
@@ -48,7 +52,7 @@ def syntax_nodes(path: Path) -> list[ast.AST]:
 
 
 def imported_modules(path: Path) -> Iterator[str]:
-    """Yields the full name of every module that a file imports, wherever in the file it does so."""
+    """Yield the full name of every module that a file imports, wherever in the file it does so."""
     for node in syntax_nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -60,5 +64,4 @@ def imported_modules(path: Path) -> Iterator[str]:
 
 
 def place(path: Path) -> str:
-    """Returns the path as people write it."""
     return path.relative_to(ROOT).as_posix()

@@ -3,13 +3,12 @@
 import ast
 from collections.abc import Iterator
 
-from tests.architecture.source_files import place, python_files, syntax_tree
+from tests.architecture.source_files import files_with, place, python_files, syntax_tree
 
 _ALONE = "pytest.mark.alone"
 
 
 def _measuring(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yields the tests that assert how long the processor took."""
     for node in module.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             asserted = [ast.unparse(each.test) for each in ast.walk(node) if isinstance(each, ast.Assert)]
@@ -19,7 +18,7 @@ def _measuring(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFuncti
 
 def test_tests_that_measure_time_run_alone() -> None:
     together, found = [], 0
-    for path in python_files("tests"):
+    for path in files_with(r"process_time\(\)|mark\.alone", python_files("tests")):
         if not path.name.startswith("test_"):
             continue
         marks = [ast.unparse(node.value) for node in syntax_tree(path).body if isinstance(node, ast.Assign)]

@@ -17,9 +17,11 @@ from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.server.namespace import RETENTION
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
+from dagwright_maritime.settings import MaritimeSettings
 from tests.architecture.source_files import ROOT
 from tests.support.dockerfile import Step, read_dockerfile
 
+COMPOSED = ROOT / "docker-compose.yml"
 _DEV_SERVER_ONLY = {"history.transferProcessorMaxPollRPS"}
 """A dev server has one history shard, and this is its limit for each shard."""
 
@@ -28,7 +30,7 @@ _PINNED = re.compile(r"[a-z./-]+:\d+\.\d+[\w.-]*")
 
 @pytest.fixture(scope="module")
 def services() -> dict[str, dict[str, Any]]:
-    composed = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    composed = yaml.safe_load(COMPOSED.read_text(encoding="utf-8"))
     found: dict[str, dict[str, Any]] = composed["services"]
     return found
 
@@ -39,17 +41,9 @@ def steps() -> list[Step]:
 
 
 def test_compose_file_follows_the_published_schema() -> None:
-    checked = subprocess.run(
-        [
-            Path(sys.executable).with_name("check-jsonschema"),
-            "--builtin-schema",
-            "vendor.compose-spec",
-            ROOT / "docker-compose.yml",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = str(Path(sys.executable).with_name("check-jsonschema"))
+    command = [program, "--builtin-schema", "vendor.compose-spec", str(COMPOSED)]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -63,13 +57,13 @@ def test_every_image_is_pinned(services: dict[str, dict[str, Any]], steps: list[
     assert [image for image in images if not _PINNED.fullmatch(image)] == []
 
 
-def test_search_server_is_of_the_version_that_tests_run_and_is_started_only_if_it_is_named(
-    services: dict[str, dict[str, Any]],
-) -> None:
-    named = re.search(r"<opensearch.version>(.+)</", (ROOT / "search-server/pom.xml").read_text(encoding="utf-8"))
+def test_search_server_has_the_tested_version_and_a_profile(services: dict[str, dict[str, Any]]) -> None:
+    named = re.search(
+        r"<opensearch.version>(.+)</", (ROOT / "apps/maritime/search-server/pom.xml").read_text(encoding="utf-8")
+    )
     assert named is not None
     assert services["search"]["image"] == f"opensearchproject/opensearch:{named[1]}"
-    for told in ("docs/search-server.md", "docs/decisions/0055-a-search-server-from-jars.md"):
+    for told in ("apps/maritime/docs/search-server.md", "docs/decisions/0055-a-search-server-from-jars.md"):
         assert f"OpenSearch {named[1]}" in (ROOT / told).read_text(encoding="utf-8")
     assert services["search"]["profiles"] == ["search"]
     # Nothing that is always started may wait for what is not.
@@ -81,13 +75,11 @@ def test_search_server_is_of_the_version_that_tests_run_and_is_started_only_if_i
     assert data == "search:/usr/share/opensearch/data"
 
 
-def test_worker_and_gateway_have_the_same_tools_and_docs_name_those_for_the_search_server(
-    services: dict[str, dict[str, Any]],
-) -> None:
+def test_worker_and_gateway_have_the_same_tools(services: dict[str, dict[str, Any]]) -> None:
     # A gateway starts no run with tools that it does not know, and a worker serves none.
     (command,) = {services[name]["command"] for name in ("worker", "gateway")}
     assert command == "${TOOL_OPTIONS:-}"
-    told = (ROOT / "docs/search-server.md").read_text(encoding="utf-8")
+    told = (ROOT / "apps/maritime/docs/search-server.md").read_text(encoding="utf-8")
     named = re.search(r'TOOL_OPTIONS="--tools (\S+)"\ndocker compose --profile search up', told)
     assert named is not None
     toolset = load_toolset(Settings(), [named[1]])
@@ -108,21 +100,16 @@ def test_every_service_waits_for_what_it_needs(services: dict[str, dict[str, Any
 
 
 def test_mounted_files_exist_and_volumes_are_declared(services: dict[str, dict[str, Any]]) -> None:
-    declared = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["volumes"]
+    declared = yaml.safe_load(COMPOSED.read_text(encoding="utf-8"))["volumes"]
     for service in services.values():
         for mount in service.get("volumes", []):
             source = mount.split(":")[0]
             assert (ROOT / source).is_file() if source.startswith("./") else source in declared, mount
 
 
-def test_large_values_are_in_one_volume_wherever_runs_are_worked_on_or_looked_at(
-    services: dict[str, dict[str, Any]], steps: list[Step]
-) -> None:
-    ours = {
-        name: service
-        for name, service in services.items()
-        if "DAGWRIGHT_PAYLOAD_STORE" in service.get("environment", {})
-    }
+def test_services_share_the_payload_volume(services: dict[str, dict[str, Any]], steps: list[Step]) -> None:
+    stored = "DAGWRIGHT_PAYLOAD_STORE"
+    ours = {name: service for name, service in services.items() if stored in service.get("environment", {})}
     assert set(ours) == {name for name, service in services.items() if service["image"].startswith("dagwright")}
     folder = ours["worker"]["environment"]["DAGWRIGHT_PAYLOAD_STORE"]
     assert {service["environment"]["DAGWRIGHT_PAYLOAD_STORE"] for service in ours.values()} == {folder}
@@ -154,7 +141,7 @@ def test_variables_of_the_worker_are_settings(services: dict[str, dict[str, Any]
     names |= {word.split("=")[0] for step in steps if step.instruction == "ENV" for word in step.words}
     ours = {name.removeprefix("DAGWRIGHT_").lower() for name in names if name.startswith("DAGWRIGHT_")}
     assert ours
-    assert ours <= set(Settings.model_fields)
+    assert ours <= {*Settings.model_fields, *MaritimeSettings.model_fields}
 
 
 def test_image_installs_the_locked_requirements_and_is_not_root(steps: list[Step]) -> None:
@@ -175,9 +162,7 @@ def test_image_copies_what_is_there_and_what_the_context_holds(steps: list[Step]
             assert f"!{source}" in context, source
 
 
-def test_health_check_of_the_image_is_liveness_and_that_of_the_composition_is_readiness(
-    services: dict[str, dict[str, Any]], steps: list[Step]
-) -> None:
+def test_image_checks_liveness_and_compose_readiness(services: dict[str, dict[str, Any]], steps: list[Step]) -> None:
     # Compose restarts nothing that is unhealthy, and waits for what is not ready; other orchestrators restart it.
     (step,) = [step for step in steps if step.instruction == "HEALTHCHECK"]
     (health_port,) = re.findall(r"DAGWRIGHT_HEALTH_ADDRESS=0\.0\.0\.0:(\d+)", "\n".join(step.text for step in steps))
@@ -199,9 +184,7 @@ def test_composition_waits_longer_than_worker_and_gateway_need_to_end(services: 
     assert grace_s("gateway") > LEAVING_S
 
 
-def test_settings_of_the_user_reach_worker_and_gateway_and_secrets_the_worker_alone(
-    services: dict[str, dict[str, Any]],
-) -> None:
+def test_only_the_worker_gets_secrets_of_the_user(services: dict[str, dict[str, Any]]) -> None:
     files = {name: [each["path"] for each in services[name]["env_file"]] for name in ("worker", "gateway")}
     assert files == {"worker": [".env", ".worker.env"], "gateway": [".env"]}
     assert not [each for name in files for each in services[name]["env_file"] if each["required"]]

@@ -6,7 +6,7 @@ from tests.architecture.source_files import place, python_files, syntax_tree
 
 
 def _limits() -> dict[str, set[str]]:
-    """Returns the limits of one attempt: how they are written -> the files where they are."""
+    """Return the limits of one attempt: how they are written -> the files where they are."""
     found: dict[str, set[str]] = {}
     for path in python_files("workflows"):
         for node in ast.walk(syntax_tree(path)):

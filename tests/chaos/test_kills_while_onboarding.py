@@ -12,15 +12,15 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.model.compiled import CompiledPlan, RetryRule
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import load_parties
-from dagwright.entities.models import Effect
-from dagwright.entities.overview import Overview, read_overview
 from dagwright.history.run_reader import RunFeed
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.messages import RunInput
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.models import Effect
+from dagwright_onboarding.overview import Overview, read_overview
 from tests.chaos.building import assert_whole
 from tests.support.chaos import ROOT, FaultPoints, result_within, start_workflow, worker_process
 from tests.support.eventually import eventually

@@ -133,12 +133,22 @@ async def test_worker_killed_at_each_step_of_a_request_asks_again_only_what_was_
             document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "It is made.")
     assert {name: node["attempts"] for name, node in document["nodes"].items()} == {
-        "plan": 2, "read": 1, "plan#2": 2, "read#2": 1, "made": 2, "answer": 2,
-    }  # fmt: skip
+        "plan": 2,
+        "read": 1,
+        "plan#2": 2,
+        "read#2": 1,
+        "made": 2,
+        "answer": 2,
+    }
     assert effects_of(folder) == ["made"]
     assert [received.metadata["node"] for received in model.calls] == [
-        "plan", "plan", "plan#2", "plan#2", "answer", "answer",
-    ]  # fmt: skip
+        "plan",
+        "plan",
+        "plan#2",
+        "plan#2",
+        "answer",
+        "answer",
+    ]
     assert _LOST not in json.dumps(document)
     await assert_whole(handle)
 
@@ -175,12 +185,20 @@ async def test_worker_killed_while_it_is_planned_again_asks_again_only_what_was_
     assert (document["status"], document["output"]) == ("completed", "It is made.")
     told = {name: (node["status"], node["attempts"]) for name, node in document["nodes"].items()}
     assert {name: one for name, one in told.items() if name[0] in "ab"} == {
-        "a": ("superseded", 1), "b": ("completed", 1), "a#2": ("completed", 2), "answer": ("completed", 1),
-    }  # fmt: skip
+        "a": ("superseded", 1),
+        "b": ("completed", 1),
+        "a#2": ("completed", 2),
+        "answer": ("completed", 1),
+    }
     assert effects_of(folder) == ["made"]
     assert [received.metadata["node"] for received in model.calls] == [
-        "plan", "plan#2", "plan#2", "plan#3", "plan#3", "answer",
-    ]  # fmt: skip
+        "plan",
+        "plan#2",
+        "plan#2",
+        "plan#3",
+        "plan#3",
+        "answer",
+    ]
     assert _LOST not in json.dumps(document)
     await assert_whole(handle)
 

@@ -52,7 +52,7 @@ class Terminal:
         self._reading = asyncio.create_task(asyncio.to_thread(self._read))
 
     async def shows(self, words: str) -> None:
-        """Waits until something is shown that comes behind all that was waited for before."""
+        """Wait until something is shown that comes behind all that was waited for before."""
         try:
             async with asyncio.timeout(SCREEN_S):
                 while (found := self.screen.find(words, self._seen)) < 0:
@@ -68,7 +68,6 @@ class Terminal:
         os.write(self._master, text.encode())
 
     async def ended(self) -> int:
-        """Waits for the end of the command and returns its exit code."""
         code = await asyncio.wait_for(self.process.wait(), TIMEOUT_S)
         await self._reading
         return code
@@ -90,12 +89,7 @@ class Terminal:
 
 
 class CommandLine:
-    """Starts commands in one folder, with one environment.
-
-    Args:
-        is_fresh: start a new interpreter for each command, as a user does, instead of forking one.
-        script: relative to the repository.
-    """
+    """Start commands in one folder with one environment; `is_fresh` starts an interpreter for each one."""
 
     def __init__(
         self, folder: Path, environment: Mapping[str, str], *, is_fresh: bool = False, script: str = "starter.py"
@@ -106,14 +100,12 @@ class CommandLine:
         self.environment = dict(environment)
 
     async def start(self, *arguments: str, program: tuple[str, ...] | None = None) -> Running:
-        """Starts a command and returns its process, with pipes."""
         environment = {**self.environment, "PYTHONPATH": str(ROOT)}
         return await start_program(
             program or (self.script,), arguments, folder=self.folder, environment=environment, is_fresh=self.is_fresh
         )
 
     async def __call__(self, *arguments: str, text: str | None = None) -> Ended:
-        """Runs a command to its end."""
         process = await start_program(
             (self.script,),
             arguments,
@@ -127,7 +119,7 @@ class CommandLine:
     async def on_terminal(
         self, *arguments: str, answers: str = "", program: tuple[str, ...] | None = None
     ) -> tuple[int, str]:
-        """Runs a command on a terminal of its own; returns its exit code and all that was on the screen."""
+        """Run a command on a terminal of its own; returns its exit code and all that was on the screen."""
         process, master = await self._on_terminal(*arguments, program=program or (self.script,))
         os.write(master, answers.encode())
         screen = asyncio.create_task(asyncio.to_thread(_read_all, master))
@@ -135,11 +127,10 @@ class CommandLine:
         return code, await screen
 
     async def terminal(self, *arguments: str) -> Terminal:
-        """Starts a command on a terminal of its own."""
         return Terminal(*await self._on_terminal(*arguments, program=(self.script,)))
 
     async def _on_terminal(self, *arguments: str, program: tuple[str, ...]) -> tuple[Running, int]:
-        """Starts a command on a terminal; returns the other end of that, too."""
+        """Start a command on a terminal; returns the other end of that, too."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         # This terminal does not say where its cursor is.
@@ -160,7 +151,6 @@ class CommandLine:
 
 
 async def ended(process: Running, *, text: str | None = None) -> Ended:
-    """Waits for the end of a command and returns what it wrote."""
     stdin = None if text is None else text.encode()
     stdout, stderr = await asyncio.wait_for(process.communicate(stdin), TIMEOUT_S)
     assert process.returncode is not None
@@ -168,7 +158,7 @@ async def ended(process: Running, *, text: str | None = None) -> Ended:
 
 
 async def line_with(process: Running, words: str) -> str:
-    """Reads the process's stdout up to the line that holds `words`, and returns that line."""
+    """Read the process's stdout up to the line that holds `words`, and returns that line."""
     assert process.stdout is not None
     seen = []
     async with asyncio.timeout(TIMEOUT_S):
@@ -191,6 +181,5 @@ def _read_all(descriptor: int) -> str:
 
 
 def asking(commands: CommandLine, server: ModelServer) -> CommandLine:
-    """Returns the same commands, which ask a model of the test."""
     more = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
     return CommandLine(commands.folder, {**commands.environment, **more}, is_fresh=commands.is_fresh)

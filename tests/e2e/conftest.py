@@ -2,17 +2,22 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, Page
 
 from tests.e2e.command import CommandLine
-from tests.support.browser import browser
+from tests.support.browser import browser, opened
+from tests.support.gateway import Gateway, gateway
 from tests.support.server import LiveServer, live_server
 
 Plans = Callable[..., str]
+Serve = Callable[..., AbstractAsyncContextManager[Gateway]]
+ConsolePage = Callable[[str], AbstractAsyncContextManager[Page]]
 
 
 @pytest.fixture
@@ -27,6 +32,24 @@ async def chromium() -> AsyncIterator[Browser]:
     """A real Chromium, one for all tests of a process."""
     async with browser() as running:
         yield running
+
+
+@pytest.fixture
+def serve(server: LiveServer, tmp_path: Path) -> Serve:
+    """Return what runs a gateway on the shared server; its arguments are those of `gateway`."""
+    return partial(gateway, server, folder=tmp_path)
+
+
+@pytest.fixture
+def console_page(serve: Serve, chromium: Browser) -> ConsolePage:
+    """Return what opens a view of the console, such as `plan`, over a gateway without a worker."""
+
+    @asynccontextmanager
+    async def open_view(view: str) -> AsyncIterator[Page]:
+        async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/#/{view}") as page:
+            yield page
+
+    return open_view
 
 
 @pytest.fixture
@@ -55,7 +78,6 @@ async def own_commands_without_server(own_folder: CommandLine) -> AsyncIterator[
 
 @pytest.fixture
 def write_plan(tmp_path: Path) -> Plans:
-    """Writes a plan of these nodes to a file and returns its path."""
 
     def write(*nodes: dict[str, Any], name: str = "plan.json", **fields: Any) -> str:
         path = tmp_path / name
@@ -66,10 +88,16 @@ def write_plan(tmp_path: Path) -> Plans:
 
 
 def calculation(node_id: str, expression: str, **fields: Any) -> dict[str, Any]:
-    """Returns a node that calculates."""
     return {"id": node_id, "tool": "calculator", "arguments": {"expression": expression}, **fields}
 
 
 def pause(node_id: str, duration: str, **fields: Any) -> dict[str, Any]:
-    """Returns a node that waits."""
     return {"id": node_id, "tool": "wait", "arguments": {"duration": duration}, **fields}
+
+
+CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish?"}}
+"""A node that requests an approval."""
+
+
+def plan_of(*nodes: Any, **fields: Any) -> dict[str, Any]:
+    return {"plan": 1, **fields, "nodes": [*nodes]}

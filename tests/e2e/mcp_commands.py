@@ -27,7 +27,7 @@ OPTIONS = ("mcp", "--tools", "noisy.py", "--plans", "plans")
 
 
 def mcp_folder(server: LiveServer, folder: Path) -> CommandLine:
-    """Returns commands with a queue that no other worker of the server serves, in a folder with a tool and a plan."""
+    """Return commands with a queue that no other worker of the server serves, in a folder with a tool and a plan."""
     (folder / "noisy.py").write_text(_NOISY, encoding="utf-8")
     (folder / "plans").mkdir()
     (folder / "plans" / "loud.json").write_text(json.dumps({**_SHOUT, "output": "{{a.result}}"}), encoding="utf-8")
@@ -36,7 +36,7 @@ def mcp_folder(server: LiveServer, folder: Path) -> CommandLine:
 
 @asynccontextmanager
 async def serving_http(commands: CommandLine) -> AsyncIterator[tuple[Running, str]]:
-    """Starts a server and yields its process and its address; one that still runs is ended in good order."""
+    """Start a server and yields its process and its address; one that still runs is ended in good order."""
     process = await commands.start(*OPTIONS, "--http", "--port", "0")
     assert process.stderr is not None
     line = ""

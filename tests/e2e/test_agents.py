@@ -20,12 +20,7 @@ _CARDS = {
             "prompt": "You add.",
             "tools": ["calculator"],
         },
-        "writer": {
-            "description": "Writes",
-            "objective_template": "Write {what}",
-            "type": "llm",
-            "prompt": "You write.",
-        },
+        "writer": {"description": "Writes", "objective_template": "Write {it}", "type": "llm", "prompt": "You write."},
     }
 }
 _PLAN = {
@@ -47,16 +42,10 @@ async def test_a_plan_of_agents_runs_from_a_file_of_cards(server: LiveServer, tm
     )
     async with ModelServer(*steps) as model:
         # A server of its own worker: another one would not know this model.
-        environment = {
-            **server.environment(),
-            "DAGWRIGHT_TASK_QUEUE": "agents-of-a-test",
-            "DAGWRIGHT_MODEL": "small",
-            "OPENAI_BASE_URL": model.base_url,
-            "OPENAI_API_KEY": "key",
-        }
-        run = await CommandLine(tmp_path, environment)(
-            "run", "plan.json", "--agents", "cards.json", "--model", "tiny", "--json"
-        )
+        model_settings = {"DAGWRIGHT_MODEL": "small", "OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "key"}
+        environment = {**server.environment(), "DAGWRIGHT_TASK_QUEUE": "agents-of-a-test", **model_settings}
+        commands = CommandLine(tmp_path, environment)
+        run = await commands("run", "plan.json", "--agents", "cards.json", "--model", "tiny", "--json")
     assert run.code == 0, run.stderr
     nodes = run.document["nodes"]
     assert (run.document["status"], run.document["output"]) == ("completed", {"write": "Thirteen."})
@@ -76,11 +65,7 @@ async def test_a_plan_of_agents_runs_from_a_file_of_cards(server: LiveServer, tm
     ],
 )
 async def test_run_whose_agents_would_have_no_model_is_refused_before_anything_starts(
-    own_command_line: CommandLine,
-    options: tuple[str, ...],
-    environment: dict[str, str],
-    status: str,
-    told: str,
+    own_command_line: CommandLine, options: tuple[str, ...], environment: dict[str, str], status: str, told: str
 ) -> None:
     (own_command_line.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
     first = {"id": "first", "tool": "calculator", "arguments": {"expression": "1+1"}}

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from opensearchpy import AsyncOpenSearch
 
-from dagwright.maritime.figures import MOST_TABLES, Table, tables_of
-from dagwright.maritime.slots import EsResults
-from dagwright.search.answers import bucket_list
-from dagwright.search.asking import QueryInvalid, ask, why_invalid
-from dagwright.search.client import client_of
-from dagwright.search.tables import document_table, group_tables
+from dagwright_maritime.figures import MOST_TABLES, Table, tables_of
+from dagwright_maritime.search.answers import bucket_list
+from dagwright_maritime.search.asking import QueryInvalid, ask, why_invalid
+from dagwright_maritime.search.client import client_of
+from dagwright_maritime.search.tables import document_table, group_tables
+from dagwright_maritime.slots import EsResults
 from tests.property.test_read_only_properties import FIELDS, LIMITS, PREFIX, RIGHT, passed
 from tests.support.search import LiveSearch
 
@@ -21,8 +21,7 @@ pytestmark = pytest.mark.search
 INDEX = f"{PREFIX}-allowed"
 DOCUMENTS: list[dict[str, Any]] = [
     {"name": "Maersk", "teu": 4, "days": 12.5, "eta": "2026-01-31"},
-    {"name": "abc", "teu": 40, "eta": "2026-02-09"},
-    {"name": "Maersk", "teu": 1, "days": 3.0},
+    *({"name": "abc", "teu": 40, "eta": "2026-02-09"}, {"name": "Maersk", "teu": 1, "days": 3.0}),
 ]
 
 
@@ -61,7 +60,7 @@ async def test_query_that_nothing_is_said_against_runs_and_is_shown(opensearch: 
 
 
 def hold_figures(results: EsResults) -> None:
-    """Asserts that shares are of the documents that there are, and that nothing is added up that is there twice."""
+    """Assert that shares are of the documents that there are, and that nothing is added up that is there twice."""
     tables = tables_of([results], [""])
     assert all(each.markdown() for each in tables)
     numbers = [number for each in tables for number in each.numbers()]
@@ -84,7 +83,7 @@ def names_of(table: Table) -> list[str]:
 
 
 def counts_of(groups: Mapping[str, Any], documents: int) -> Iterator[tuple[int, list[int]]]:
-    """Yields how many documents there are and how many each group has of them, of groupings in the order of the tables.
+    """Yield how many documents there are and how many each group has of them, of groupings in the order of the tables.
 
     Those of no documents, and those without groups, have no shares.
     """

@@ -7,14 +7,12 @@ import pytest
 
 from dagwright.testing import ModelServer, Refused
 from tests.e2e.command import CommandLine, asking, ended
-from tests.support.eventually import eventually
 from tests.support.goals import call, written
 
 pytestmark = pytest.mark.server
 
-SUM = written(
-    call("sum", "calculator", expression="1 + 2"), call("more", "calculator", expression="{{sum.result}} * 2")
-)
+_FIRST = call("sum", "calculator", expression="1 + 2")
+SUM = written(_FIRST, call("more", "calculator", expression="{{sum.result}} * 2"))
 
 
 @pytest.mark.fresh
@@ -82,33 +80,6 @@ async def test_plan_only_writes_nothing_to_stdout_if_no_plan_can_be_run(command_
     assert said[1].startswith("error: plan_invalid: the model wrote 4 plans, and none can be run; ")
 
 
-async def test_plan_is_approved_on_the_terminal(command_line: CommandLine) -> None:
-    async with ModelServer(SUM, "It is 6.") as server:
-        commands = asking(command_line, server)
-        code, screen = await commands.on_terminal("ask", "Double it.", "--approve-plan", answers="what\nyes\n")
-    assert (code, "The plan has 2 nodes; none of them changes anything." in screen) == (0, True)
-    assert screen.count("May it run? (yes, no or edit): ") == 2
-    assert "It is 6." in screen
-
-
-async def test_plan_is_approved_by_a_command_elsewhere(own_command_line: CommandLine) -> None:
-    async with ModelServer(SUM, "It is 6.") as server:
-        commands = asking(own_command_line, server)
-        left = await commands("ask", "Double it.", "--approve-plan", "--detach", "--id", "ask-approved", "--json")
-        assert (left.code, left.document["ok"]) == (0, True)
-        watching = await commands.start("watch", "ask-approved", "--json")
-
-        async def asks() -> bool:
-            asked = await commands("inbox", "--json")
-            return ("ask-approved", "approve") in [(each["workflow_id"], each["id"]) for each in asked.document]
-
-        await eventually(asks)
-        approved = await commands("feedback", "ask-approved", "approve", "--approve")
-        end = await ended(watching)
-    assert (approved.code, approved.stderr) == (0, "")
-    assert (end.code, end.document["output"]) == (0, "It is 6.")
-
-
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
@@ -150,9 +121,7 @@ _TRY = (
     [({"OPENAI_API_KEY": "key"}, f"{_NO_MODEL}; {_TRY}"), ({}, f"{_NO_MODEL}; {_NO_KEY}; {_TRY}")],
     ids=["key", "none"],
 )
-async def test_all_that_a_model_lacks_is_told_at_once_before_anything_starts(
-    command_line: CommandLine, keys: dict[str, str], message: str
-) -> None:
+async def test_missing_model_setting_is_refused(command_line: CommandLine, keys: dict[str, str], message: str) -> None:
     command_line.environment |= keys
     end = await command_line("ask", "Do it.", "--json")
     assert (end.code, end.document) == (2, {"status": "no_model", "message": message})

@@ -21,8 +21,6 @@ pytestmark = pytest.mark.server
 ENTER, CTRL_C, CTRL_D = "\r", "\x03", "\x04"
 PROMPT = "\x1b[?2004h"
 """Sent when something can be typed: what is pasted from now on is marked as such."""
-QUICK_STARTER = "tests/support/quick_starter.py"
-"""The program of a command line whose model calls are soon made again if it dies."""
 Talk = Callable[..., Awaitable[Terminal]]
 _QUESTION = {"id": "ask", "human": {"type": "SELECTION", "prompt": "Which Acme?", "options": ["Acme Co", "Acme LLC"]}}
 
@@ -33,7 +31,7 @@ def _sum(expression: str = "1") -> str:
 
 @pytest.fixture
 async def talk(own_command_line: CommandLine) -> AsyncIterator[Talk]:
-    """Starts chats in which something can be typed; one that a test leaves is killed before its server is ended."""
+    """Start chats in which something can be typed; one that a test leaves is killed before its server is ended."""
     started: list[Terminal] = []
 
     async def start(commands: CommandLine, *arguments: str) -> Terminal:
@@ -56,7 +54,6 @@ async def say(chat: Terminal, message: str, *shown: str) -> None:
 
 
 async def leave(chat: Terminal, *shown: str, by: str = CTRL_D) -> None:
-    """Ends a chat that has nothing to do."""
     chat.types(by)
     for words in shown:
         await chat.shows(words)
@@ -196,55 +193,37 @@ async def test_chat_goes_on_when_server_and_worker_are_back(own_command_line: Co
 
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [
-        (["--session", " "], "bad_usage"),
-        (["--budget", "much"], "bad_usage"),
-        (["--profile", "rounds"], "no_tools"),
-        (["--rounds", "3"], "bad_usage"),
-        (["--worker-timeout", "3s"], "bad_usage"),
-    ],
+    [(["--session", " "], "bad_usage"), (["--profile", "rounds"], "no_tools"), (["--rounds", "3"], "bad_usage")],
 )
-async def test_chat_that_could_answer_nothing_is_refused(
-    command_line: CommandLine, arguments: list[str], status: str
-) -> None:
+async def test_chat_refuses_unusable_options(command_line: CommandLine, arguments: list[str], status: str) -> None:
     async with ModelServer() as server:
         end = await asking(command_line, server)("chat", *arguments, "--json", text="Hello.\n")
     assert (end.code, end.document["status"]) == (2, status)
 
 
 _WORKERS = '''
-from dagwright.tools import WorkerResult, worker_tool
-
-@worker_tool(outputs=["found"], goal_type="support")
-def look_up(name: str) -> WorkerResult:
-    """Looks a company up."""
-    if name == "Acme Corp":
-        return WorkerResult(status="partial", outputs={"found": None}, message="three companies are called so")
-    return WorkerResult(status="success", outputs={"found": name})
+from dagwright.tools import worker_tool
 
 @worker_tool(outputs=["clarification"], goal_type="deliverable")
 def clarify(question: str) -> dict:
     """Puts a question to the person."""
     return {"clarification": question}
 
-@worker_tool(outputs=["table"], goal_type="deliverable", requires=["found"])
-def show(found: str | None = None) -> dict:
+@worker_tool(outputs=["table"], goal_type="deliverable")
+def show(found: str) -> dict:
     """Shows shipments."""
     return {"table": f"| {found} |"}
 '''
 _CLARIFICATION = "I found three:\n\n1. Acme Corp LLC\n2. Acme Corporation\n3. Acme Co\n\nWhich one did you mean?"
 _UNCLEAR = (
     "Shipments from Acme Corp to Houston.",
-    goes_on(sub_goal(1, "look_up", name="Acme Corp"), reasoning="The company first."),
-    goes_on(sub_goal(2, "clarify", question=_CLARIFICATION), reasoning="There are three."),
-    done(reasoning="Only the person can say.", answer=ref(2, "clarification")),
+    goes_on(sub_goal(1, "clarify", question=_CLARIFICATION), reasoning="There are three."),
+    done(reasoning="Only the person can say.", answer=ref(1, "clarification")),
 )
 _CLEAR = (
     "Shipments from Acme Corp LLC to Houston.",
-    goes_on(
-        sub_goal(1, "look_up", name="Acme Corp LLC"), sub_goal(2, "show", found=ref(1, "found")), reasoning="Both."
-    ),
-    done(reasoning="There it is.", answer=ref(2, "table")),
+    goes_on(sub_goal(1, "show", found="Acme Corp LLC"), reasoning="It is clear."),
+    done(reasoning="There it is.", answer=ref(1, "table")),
 )
 
 
@@ -265,51 +244,6 @@ async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_one(com
     # Another profile knows of the turns in rounds, too.
     assert third.code == 0
     assert "Result: completed: | Acme Corp LLC |" in server.calls[-2].text
-
-
-async def test_rounds_are_shown_while_they_go_on(own_command_line: CommandLine, talk: Talk) -> None:
-    (own_command_line.folder / "workers.py").write_text(_WORKERS, encoding="utf-8")
-    released = asyncio.Event()
-    script: list[Any] = [*_UNCLEAR[:3], step(_UNCLEAR[3], released=released)]
-    async with ModelServer(*script, *_CLEAR) as server:
-        commands = asking(own_command_line, server)
-        chat = await talk(commands, "--session", "shown", "--profile", "rounds", "--tools", "workers.py")
-        chat.types(f"Show shipments from Acme Corp to Houston{ENTER}")
-        await chat.shows("What is meant: Shipments from Acme Corp to Houston.")
-        await chat.shows("Round 1 of 10: The company first.")
-        await chat.shows("sg1 look_up")
-        await chat.shows("three companies are called so")
-        await chat.shows("Round 2 of 10: There are three.")
-        await chat.shows("sg2 clarify")
-        await chat.shows("the planner is asked what to do next")
-        released.set()
-        await chat.shows("Which one did you mean?")
-        await chat.shows(PROMPT)
-        await leave(chat)
-        lines = await commands(
-            "chat", "--session", "shown", "--profile", "rounds", "--tools", "workers.py", text="Acme Corp LLC\n"
-        )
-    told = [line.partition("  ")[2] for line in lines.stdout.splitlines()]
-    assert "meant      Shipments from Acme Corp LLC to Houston." in told
-    assert "round 1    Both." in told
-    assert "| Acme Corp LLC |" in lines.stdout.splitlines()
-
-
-async def test_killed_chat_leaves_its_turn_to_the_next_one(own_command_line: CommandLine, talk: Talk) -> None:
-    gone = asyncio.Event()
-    async with ModelServer(_sum(), step("Nobody hears it.", released=gone), "One.", _sum(), "Two.") as server:
-        commands = asking(own_command_line, server)
-        quick = CommandLine(commands.folder, commands.environment, script=QUICK_STARTER)
-        chat = await talk(quick, "--session", "killed")
-        chat.types(f"First.{ENTER}")
-        await eventually(lambda: len(server.calls) == 2)
-        chat.process.kill()
-        await chat.ended()
-        gone.set()
-        end = await commands("chat", "--session", "killed", "--json", text="Second.\n")
-        turns = await _turns(commands, "killed")
-    assert (end.code, json.loads(end.stdout)["output"]) == (0, "Two.")
-    assert [(turn["request"], turn["outcome"]) for turn in turns] == [("First.", "One."), ("Second.", "Two.")]
 
 
 async def test_answer_grows_on_a_terminal_while_it_is_written(own_command_line: CommandLine, talk: Talk) -> None:

@@ -55,12 +55,8 @@ class Composition:
     def environment(self, service: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR")}
         written = self.services[service].get("environment", {})
-        return {
-            **kept,
-            **{name: self.here(str(value)) for name, value in written.items()},
-            "PATH": self.path,
-            **self.extra,
-        }
+        here = {name: self.here(str(value)) for name, value in written.items()}
+        return {**kept, **here, "PATH": self.path, **self.extra}
 
     def here(self, text: str) -> str:
         for written, here in self.replaced.items():
@@ -81,10 +77,8 @@ def _run(command: Sequence[str], environment: Mapping[str, str], *, folder: Path
 
 
 def _succeeds(command: Sequence[str], environment: Mapping[str, str], *, folder: Path = _ROOT) -> bool:
-    return (
-        subprocess.run(command, env=environment, cwd=folder, capture_output=True, timeout=60, check=False).returncode
-        == 0
-    )
+    ended = subprocess.run(command, env=environment, cwd=folder, capture_output=True, timeout=60, check=False)
+    return ended.returncode == 0
 
 
 @contextmanager
@@ -137,12 +131,9 @@ async def composition(postgres: PostgresCluster, programs: ServerPrograms) -> Co
 
 @pytest.fixture(scope="module")
 def schema(composition: Composition, programs: ServerPrograms) -> None:
-    """Runs the schema script twice: every `docker compose up` runs it again."""
-    environment = {
-        **composition.environment("temporal-schema"),
-        "SQL_HOST": "127.0.0.1",
-        "SCHEMA_DIR": str(programs.schema),
-    }
+    """Run the schema script twice: every `docker compose up` runs it again."""
+    more = {"SQL_HOST": "127.0.0.1", "SCHEMA_DIR": str(programs.schema)}
+    environment = {**composition.environment("temporal-schema"), **more}
     for _ in range(2):
         _run(["sh", str(_ROOT / "docker/setup-schema.sh")], environment)
 
@@ -151,14 +142,11 @@ def schema(composition: Composition, programs: ServerPrograms) -> None:
 async def frontend(
     schema: None, composition: Composition, programs: ServerPrograms, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[str]:
-    """Starts the production server with the composition's variables; yields its address."""
+    """Start the production server with the composition's variables; yields its address."""
     folder = tmp_path_factory.mktemp("temporal")
     (folder / "config").mkdir()
-    names = [
-        f"{role}_{kind}_PORT"
-        for role in ("FRONTEND", "HISTORY", "MATCHING", "WORKER")
-        for kind in ("GRPC", "MEMBERSHIP")
-    ]
+    roles, kinds = ("FRONTEND", "HISTORY", "MATCHING", "WORKER"), ("GRPC", "MEMBERSHIP")
+    names = [f"{role}_{kind}_PORT" for role in roles for kind in kinds]
     names = [name for name in names if name != "FRONTEND_GRPC_PORT"] + ["FRONTEND_HTTP_PORT"]
     ports = [port for port in free_ports(len(names) + 1) if str(port) != composition.replaced["7233"]]
     environment = {
@@ -181,7 +169,7 @@ async def frontend(
 
 @pytest.fixture(scope="module")
 def namespace(frontend: str, composition: Composition) -> str:
-    """Runs the namespace script twice and returns the address of the server that has it."""
+    """Run the namespace script twice and returns the address of the server that has it."""
     for _ in range(2):
         _run(["sh", str(_ROOT / "docker/create-namespace.sh")], composition.environment("temporal-namespace"))
     return frontend
@@ -249,9 +237,8 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def test_database_is_healthy(composition: Composition) -> None:
-    _run(
-        composition.health("postgres"), {**composition.environment("postgres"), "PGPORT": composition.replaced["5432"]}
-    )
+    environment = {**composition.environment("postgres"), "PGPORT": composition.replaced["5432"]}
+    _run(composition.health("postgres"), environment)
 
 
 async def test_interface_is_healthy(composition: Composition, server: LiveServer) -> None:
@@ -263,32 +250,18 @@ async def test_interface_is_healthy(composition: Composition, server: LiveServer
 
 def test_namespace_keeps_closed_runs_and_has_the_search_attributes(namespace: str, composition: Composition) -> None:
     environment = {**composition.environment("temporal-namespace"), "TEMPORAL_ADDRESS": namespace}
-    described = subprocess.run(
-        ["temporal", "operator", "namespace", "describe", "--namespace", "default", "--output", "json"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    describe = ["temporal", "operator", "namespace", "describe", "--namespace", "default", "--output", "json"]
+    described = subprocess.run(describe, env=environment, capture_output=True, text=True, check=True)
     assert '"workflowExecutionRetentionTtl": "7776000s"' in described.stdout
-    listed = subprocess.run(
-        ["temporal", "operator", "search-attribute", "list", "--namespace", "default"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    search_attributes = ["temporal", "operator", "search-attribute", "list", "--namespace", "default"]
+    listed = subprocess.run(search_attributes, env=environment, capture_output=True, text=True, check=True)
     for name in SEARCH_ATTRIBUTES:
         assert name in listed.stdout
 
 
 async def test_worker_of_the_image_serves_and_says_so(image: Path, namespace: str, composition: Composition) -> None:
-    written = {
-        word.partition("=")[0]: word.partition("=")[2]
-        for step in read_dockerfile(_ROOT / "Dockerfile")
-        if step.instruction == "ENV"
-        for word in step.words
-    }
+    settings = [step for step in read_dockerfile(_ROOT / "Dockerfile") if step.instruction == "ENV"]
+    written = dict(word.split("=", 1) for step in settings for word in step.words)
     environment = {
         **composition.environment("worker"),
         **{

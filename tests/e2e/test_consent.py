@@ -33,34 +33,7 @@ def _pay(node_id: str, to: str) -> dict[str, Any]:
     return {"id": node_id, "tool": "pay", "arguments": {"to": to}}
 
 
-async def test_inputs_are_asked_together_before_anything_runs(command_line: CommandLine, write_plan: Plans) -> None:
-    plan = write_plan(
-        calculation("sum", "{{PLACEHOLDER_left}} + {{PLACEHOLDER_right}}"),
-        inputs={
-            "left": {"type": "integer"},
-            "right": {"type": "integer", "prompt": "Right?"},
-            "sure": {"type": "boolean", "default": True},
-        },
-    )
-    code, screen = await command_line.on_terminal("run", plan, "--id", "inputs-asked", answers="1\nx\n2\n\n")
-
-    assert code == 0
-    before, _, after = screen.partition("run inputs-asked")
-    questions = [
-        "The plan needs 2 inputs: left, right",
-        "left (a whole number): ",
-        "Right? (a whole number): ",
-        "type a whole number, not 'x'",
-        "sure (yes or no, empty: true): ",
-    ]
-    assert [words in before for words in questions] == [True] * 5
-    assert "Right?" not in after
-    assert "3" in after
-
-
-async def test_run_in_the_background_asks_for_inputs_by_a_request(
-    own_command_line: CommandLine, write_plan: Plans
-) -> None:
+async def test_detached_run_requests_its_inputs(own_command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(
         calculation("sum", "{{PLACEHOLDER_left}} + {{PLACEHOLDER_right}}"),
         inputs={"left": {"type": "integer"}, "right": {"type": "integer", "default": 5}},
@@ -105,9 +78,7 @@ async def test_policy_of_a_file_asks_about_calls(command_line: CommandLine, writ
     assert end.stdout.endswith("paid bob\n")
 
 
-async def test_plan_of_a_model_is_shown_on_the_terminal_and_runs_when_it_is_approved(
-    command_line: CommandLine, write_plan: Plans, tools: str
-) -> None:
+async def test_plan_is_approved_on_the_terminal(command_line: CommandLine, write_plan: Plans, tools: str) -> None:
     plan = write_plan(calculation("sum", "1 + 1"), {**_pay("a", "ann"), "depends_on": ["sum"]}, title="Pay ann")
     options = ("run", plan, "--tools", tools, "--approve-plan")
     refused, words = await command_line.on_terminal(*options, "--id", "not-approved", answers="no\n")
@@ -126,9 +97,7 @@ async def test_plan_of_a_model_is_shown_on_the_terminal_and_runs_when_it_is_appr
     assert ("approved" in ids, "not-approved" in ids) == (True, False)
 
 
-async def test_without_a_terminal_the_run_asks_whether_the_plan_may_run(
-    command_line: CommandLine, write_plan: Plans, tools: str
-) -> None:
+async def test_plan_approval_without_a_terminal(command_line: CommandLine, write_plan: Plans, tools: str) -> None:
     plan = write_plan(_pay("a", "ann"))
     run = await command_line.start("run", plan, "--tools", tools, "--approve-plan", "--id", "asks-leave")
     line = await line_with(run, "plan waits for anyone: ")

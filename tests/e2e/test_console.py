@@ -15,55 +15,44 @@ from dagwright.interfaces.http.callers import Scope
 from dagwright.interfaces.http.keys import KeyFile
 from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking, ended, line_with
-from tests.e2e.conftest import calculation
+from tests.e2e.conftest import ConsolePage, Serve, calculation, plan_of
 from tests.support.browser import DESK, PHONE, complaints, opened
-from tests.support.console import console_page
-from tests.support.gateway import gateway
-from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
 expect.set_options(timeout=60_000)
 
-PLAN = {
-    "plan": 1,
-    "title": "Publish a number",
-    "inputs": {"number": {"type": "integer"}},
-    "nodes": [
-        calculation("double", "{{PLACEHOLDER_number}} * 2", title="Double <i>it</i>"),
-        calculation("broken", "1 / 0", depends_on=["double"]),
-        calculation("never", "{{broken.result}} + 1"),
-        {"id": "each", "tool": "calculator", "for_each": [1, 2, 3], "arguments": {"expression": "{{item}} * 2"}},
-        {"id": "check", "depends_on": ["double", "each"], "human": {"type": "APPROVAL", "prompt": "Publish?"}},
-        calculation("after", "{{double.result}} + 1", depends_on=["check"]),
-    ],
-    "output": "{{after.result}}",
-}
-WAITING = {
-    "plan": 1,
-    "title": "Wait for an answer",
-    "nodes": [
-        calculation("first", "1 + 1"),
-        {"id": "check", "depends_on": ["first"], "human": {"type": "APPROVAL", "prompt": "Publish?"}},
-        calculation("last", "1 + 1", depends_on=["check"]),
-    ],
-}
+PLAN = plan_of(
+    calculation("double", "{{PLACEHOLDER_number}} * 2", title="Double <i>it</i>"),
+    calculation("broken", "1 / 0", depends_on=["double"]),
+    calculation("never", "{{broken.result}} + 1"),
+    {"id": "each", "tool": "calculator", "for_each": [1, 2, 3], "arguments": {"expression": "{{item}} * 2"}},
+    {"id": "check", "depends_on": ["double", "each"], "human": {"type": "APPROVAL", "prompt": "Publish?"}},
+    calculation("after", "{{double.result}} + 1", depends_on=["check"]),
+    title="Publish a number",
+    inputs={"number": {"type": "integer"}},
+    output="{{after.result}}",
+)
+WAITING = plan_of(
+    calculation("first", "1 + 1"),
+    {"id": "check", "depends_on": ["first"], "human": {"type": "APPROVAL", "prompt": "Publish?"}},
+    calculation("last", "1 + 1", depends_on=["check"]),
+    title="Wait for an answer",
+)
 
 
 def box(page: Page, name: str) -> Locator:
-    """Returns the box of a node or a group in the graph."""
     return page.locator(f'.graph .box[data-key="{name}"]')
 
 
-async def test_run_is_seen_as_it_changes(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path) as live:
+async def test_run_is_seen_as_it_changes(chromium: Browser, serve: Serve) -> None:
+    async with serve() as live:
         run = await live.start(PLAN, inputs={"number": 21})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
             await expect(box(page, "never")).to_have_attribute("data-state", "blocked")
-            await expect(box(page, "double")).to_have_attribute(
-                "aria-label", re.compile("Double <i>it</i>: completed, calculator")
-            )
+            label = re.compile("Double <i>it</i>: completed, calculator")
+            await expect(box(page, "double")).to_have_attribute("aria-label", label)
             await expect(box(page, "each")).to_have_attribute("aria-label", re.compile("3 of 3 items completed"))
             await expect(page.locator(".facts .state")).to_have_text("‖waiting")
             await expect(page.locator(".timeline li")).to_have_count(4)
@@ -76,8 +65,8 @@ async def test_run_is_seen_as_it_changes(chromium: Browser, server: LiveServer, 
             await expect(page.locator("#said")).to_have_text("The run is completed with failures.")
 
 
-async def test_node_is_told_with_all_that_is_known(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path) as live:
+async def test_node_is_told_with_all_that_is_known(chromium: Browser, serve: Serve) -> None:
+    async with serve() as live:
         run = await live.start(PLAN, inputs={"number": 21})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             detail = page.locator(".detail")
@@ -104,8 +93,8 @@ async def test_node_is_told_with_all_that_is_known(chromium: Browser, server: Li
             await expect(detail.get_by_role("region", name="Result")).to_have_text("4")
 
 
-async def test_graph_is_gone_through_with_the_keyboard(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path) as live:
+async def test_graph_is_gone_through_with_the_keyboard(chromium: Browser, serve: Serve) -> None:
+    async with serve() as live:
         run = await live.start(PLAN, inputs={"number": 21})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
@@ -126,8 +115,8 @@ async def test_graph_is_gone_through_with_the_keyboard(chromium: Browser, server
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
-async def test_pages_can_be_used_by_all(chromium: Browser, server: LiveServer, tmp_path: Path, colours: Any) -> None:
-    async with gateway(server, folder=tmp_path) as live:
+async def test_pages_can_be_used_by_all(chromium: Browser, serve: Serve, colours: Any) -> None:
+    async with serve() as live:
         run = await live.start(PLAN, inputs={"number": 21})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}?node=broken", colours=colours) as page:
             await expect(page.locator("html")).to_have_attribute("data-theme", colours)
@@ -145,9 +134,9 @@ async def test_pages_can_be_used_by_all(chromium: Browser, server: LiveServer, t
             assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
 
 
-async def test_runs_are_listed_as_they_are_now(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
+async def test_runs_are_listed_as_they_are_now(chromium: Browser, serve: Serve) -> None:
     name = f"Listed {uuid4().hex[:8]}"
-    async with gateway(server, folder=tmp_path) as live:
+    async with serve() as live:
         run = await live.start({**PLAN, "title": name}, inputs={"number": 1})
         async with opened(chromium, f"{live.url}/") as page:
             await expect(page).to_have_url(f"{live.url}/console/")
@@ -166,9 +155,9 @@ async def test_runs_are_listed_as_they_are_now(chromium: Browser, server: LiveSe
     assert len(set(more)) == 2
 
 
-async def test_pages_of_runs_follow_each_other(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
+async def test_pages_of_runs_follow_each_other(chromium: Browser, serve: Serve) -> None:
     name = f"Paged {uuid4().hex[:8]}"
-    async with gateway(server, folder=tmp_path) as live:
+    async with serve() as live:
         plan = {"plan": 1, "title": name, "nodes": [calculation("one", "1")]}
         runs = [await live.start(plan) for _ in range(3)]
         async with opened(chromium, f"{live.url}/console/") as page:
@@ -209,10 +198,8 @@ MOMENTS = """async () => {
 }"""
 
 
-async def test_timeline_says_what_the_graph_says_and_nothing_that_is_over(
-    chromium: Browser, server: LiveServer, tmp_path: Path
-) -> None:
-    async with console_page(server, chromium, tmp_path, view="plan") as page:
+async def test_timeline_says_what_the_graph_says_and_nothing_that_is_over(console_page: ConsolePage) -> None:
+    async with console_page("plan") as page:
         await page.clock.install()
         await page.evaluate(MOMENTS)
         row = page.locator(".timeline li")
@@ -231,9 +218,7 @@ async def test_timeline_says_what_the_graph_says_and_nothing_that_is_over(
     assert (behind, newer) == ({"completed": 1, "pending": 1}, {"running": 1, "pending": 1})
 
 
-async def test_long_words_leave_neither_their_boxes_nor_the_window(
-    chromium: Browser, server: LiveServer, tmp_path: Path
-) -> None:
+async def test_long_words_leave_neither_their_boxes_nor_the_window(chromium: Browser, serve: Serve) -> None:
     titles = ["Short", "o" * 120, "W" * 40, "\U0001f469\u200d\U0001f469\u200d\U0001f467" * 30, "i" * 300]
     nodes = [
         {"id": f"n{number}", "title": title, "status": "completed", "tool": "render_template"}
@@ -242,10 +227,7 @@ async def test_long_words_leave_neither_their_boxes_nor_the_window(
     graph = {"run_id": "words", "offset": "1-5", "nodes": nodes, "edges": [["n0", "n1"]], "notes": []}
     title = "A title that goes on and on, " * 12
     told = {"run_id": "words", "status": "running", "title": title, "nodes": {}, "waiting_for": [], "notes": []}
-    async with (
-        gateway(server, folder=tmp_path, has_worker=False) as live,
-        opened(chromium, f"{live.url}/console/") as page,
-    ):
+    async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/") as page:
         await page.route(re.compile("/v1/runs/words"), _answering(graph, told))
         await page.goto(f"{live.url}/console/#/runs/words")
         await expect(page.locator(".graph .box rect.body")).to_have_count(len(nodes))
@@ -289,9 +271,9 @@ async def test_page_comes_back_when_the_gateway_was_killed(chromium: Browser, ow
         await ended(again)
 
 
-async def test_key_is_asked_for_where_one_is_needed(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
+async def test_key_is_asked_for_where_one_is_needed(chromium: Browser, serve: Serve, tmp_path: Path) -> None:
     _, text = KeyFile(tmp_path / "keys.json").add("ann", list(Scope))
-    async with gateway(server, folder=tmp_path, more={"api_keys": tmp_path / "keys.json"}) as live:
+    async with serve(more={"api_keys": tmp_path / "keys.json"}) as live:
         headers = {"Authorization": f"Bearer {text}"}
         answer = await live.http.post("/v1/runs", json={"plan": PLAN, "inputs": {"number": 1}}, headers=headers)
         run = answer.json()["run_id"]
@@ -304,14 +286,12 @@ async def test_key_is_asked_for_where_one_is_needed(chromium: Browser, server: L
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
 
 
-async def test_2000_nodes_are_drawn_and_move_with_the_pointer(
-    chromium: Browser, server: LiveServer, tmp_path: Path
-) -> None:
+async def test_2000_nodes_are_drawn_and_move_with_the_pointer(chromium: Browser, serve: Serve) -> None:
     nodes = [
         calculation(f"n{i}", str(i), **({"depends_on": [f"n{i - 40}", f"n{i - 40 + (i * 7) % 40}"]} if i >= 40 else {}))
         for i in range(2_000)
     ]
-    async with gateway(server, folder=tmp_path) as live:
+    async with serve() as live:
         run = await live.start({"plan": 1, "title": "Two thousand", "nodes": nodes})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await expect(page.locator(".graph .box")).to_have_count(2_000)
@@ -326,7 +306,6 @@ async def test_2000_nodes_are_drawn_and_move_with_the_pointer(
 
 
 async def _frames_of_a_drag(page: Page) -> list[float]:
-    """Returns how many milliseconds each frame took while the graph was moved."""
     await page.evaluate(
         """() => {
           const frames = (window.frames_ = []);
@@ -350,7 +329,6 @@ async def _frames_of_a_drag(page: Page) -> list[float]:
 
 
 def _answering(graph: Any, told: Any) -> Callable[[Route], Awaitable[None]]:
-    """Returns what answers for the API with a run that is told nothing more of."""
 
     async def answer(route: Route) -> None:
         path = route.request.url.rpartition("/")[2]
@@ -362,18 +340,13 @@ def _answering(graph: Any, told: Any) -> Callable[[Route], Awaitable[None]]:
     return answer
 
 
-async def test_100000_nodes_are_shown_by_groups_that_open(
-    chromium: Browser, server: LiveServer, tmp_path: Path
-) -> None:
+async def test_100000_nodes_are_shown_by_groups_that_open(chromium: Browser, serve: Serve) -> None:
     states = ["completed", "completed", "failed", "running", "pending"]
     nodes = [{"id": f"n{i}", "title": None, "status": states[i % 5], "tool": "calculator"} for i in range(100_000)]
     edges = [[f"n{i - 1_000}", f"n{i}"] for i in range(1_000, 100_000)]
     graph = {"run_id": "large", "offset": "1-5", "nodes": nodes, "edges": edges, "notes": []}
     told = {"run_id": "large", "status": "running", "title": "Large", "nodes": {}, "waiting_for": [], "notes": []}
-    async with (
-        gateway(server, folder=tmp_path, has_worker=False) as live,
-        opened(chromium, f"{live.url}/console/") as page,
-    ):
+    async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/") as page:
         await page.route(re.compile("/v1/runs/large"), _answering(graph, told))
         await page.goto(f"{live.url}/console/#/runs/large")
         await expect(page.get_by_text("100,000 nodes in 20 groups")).to_be_visible()
@@ -393,21 +366,17 @@ async def test_100000_nodes_are_shown_by_groups_that_open(
         await expect(page.get_by_text("100,000 nodes in 20 groups")).to_be_visible()
 
 
-async def test_nodes_of_a_round_are_folded_into_one(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
+async def test_nodes_of_a_round_are_folded_into_one(chromium: Browser, serve: Serve) -> None:
+    node = {"title": None, "status": "completed", "tool": "find"}
     nodes: list[dict[str, Any]] = [
-        {"id": f"{group}-{i}", "title": None, "status": "completed", "tool": "find", "group": f"round {group}"}
-        for group in (1, 2)
-        for i in range(3)
+        {"id": f"{group}-{i}", "group": f"round {group}", **node} for group in (1, 2) for i in range(3)
     ]
     nodes[0]["partial"] = True
     edges = [["1-0", "2-0"], ["1-1", "2-1"], ["1-2", "end"], ["2-2", "end"]]
     nodes.append({"id": "end", "title": None, "status": "running", "tool": "answer"})
     graph = {"run_id": "rounds", "offset": "1-5", "nodes": nodes, "edges": edges, "notes": []}
     told = {"run_id": "rounds", "status": "running", "title": "Two", "nodes": {}, "waiting_for": [], "notes": []}
-    async with (
-        gateway(server, folder=tmp_path, has_worker=False) as live,
-        opened(chromium, f"{live.url}/console/") as page,
-    ):
+    async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/") as page:
         await page.route(re.compile("/v1/runs/rounds"), _answering(graph, told))
         await page.goto(f"{live.url}/console/#/runs/rounds")
         await expect(page.locator(".graph .box")).to_have_count(7)

@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -11,11 +10,9 @@ from playwright.async_api import Browser, Page, expect
 
 from dagwright.interfaces.http import direct
 from dagwright.testing import Refused, busy, json_text, slow
-from tests.e2e.conftest import calculation, pause
+from tests.e2e.conftest import Serve, calculation, pause, plan_of
 from tests.support.browser import DESK, PHONE, complaints, opened
 from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, gateway
-from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
@@ -33,45 +30,21 @@ FORM = {
     "required": ["name", "amount", "urgent"],
 }
 CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish <b>this</b>?"}}
-ASKING = {
-    "plan": 1,
-    "title": "Ask about everything",
-    "nodes": [
-        CHECK,
-        {"id": "facts", "human": {"type": "INFORMATION", "prompt": "What is sent?", "schema": FORM}},
-        {"id": "way", "human": {"type": "SELECTION", "prompt": "Which way?", "options": ["by sea", "by air"]}},
-        {"id": "words", "human": {"type": "CLARIFICATION", "prompt": "Under which name?"}},
-    ],
-    "output": {
-        "check": "{{check.result}}",
-        "facts": "{{facts.result}}",
-        "way": "{{way.result}}",
-        "words": "{{words.result}}",
-    },
-}
+ASKING = plan_of(
+    CHECK,
+    {"id": "facts", "human": {"type": "INFORMATION", "prompt": "What is sent?", "schema": FORM}},
+    {"id": "way", "human": {"type": "SELECTION", "prompt": "Which way?", "options": ["by sea", "by air"]}},
+    {"id": "words", "human": {"type": "CLARIFICATION", "prompt": "Under which name?"}},
+    title="Ask about everything",
+    output={name: f"{{{{{name}.result}}}}" for name in ("check", "facts", "way", "words")},
+)
 
 
-async def document(live: Gateway, run: str) -> dict[str, Any]:
-    return dict((await live.http.get(f"/v1/runs/{run}")).json())
-
-
-async def ended(live: Gateway, run: str) -> dict[str, Any]:
-    """Waits until a run has ended, and returns its document."""
-
-    async def has_ended() -> bool:
-        return (await document(live, run))["status"] not in ("running", "waiting")
-
-    await eventually(has_ended)
-    return await document(live, run)
-
-
-async def test_all_kinds_of_questions_are_answered_in_the_inbox(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
-    async with gateway(server, folder=tmp_path) as live:
+async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, chromium: Browser) -> None:
+    async with serve() as live:
         run = await live.start(ASKING)
         await live.start({"plan": 1, "nodes": [CHECK]})
-        await asks(live, run)
+        await live.asked(run)
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_role("link", name="asks 4").click()
             await expect(page.get_by_label("Find", exact=True)).to_have_value(run)
@@ -106,35 +79,25 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(
             await words.get_by_label("Answer", exact=True).fill("Hopper")
             await words.get_by_role("button", name="Answer").click()
             await expect(words.locator(".done-words")).to_contain_text("words")
-            told = await ended(live, run)
+            told = await live.ended(run)
     assert told["nodes"]["check"]["result"] == {"approved": False, "reason": "it is late"}
-    assert told["nodes"]["facts"]["result"]["data"] == {
-        "name": "Grace",
-        "amount": 3,
-        "urgent": True,
-        "kind": "parcel",
-        "tags": ["fragile"],
-    }
+    given = {"name": "Grace", "amount": 3, "urgent": True, "kind": "parcel", "tags": ["fragile"]}
+    assert told["nodes"]["facts"]["result"]["data"] == given
     assert told["nodes"]["way"]["result"] == {"selected": ["by air"]}
     assert told["nodes"]["words"]["result"] == {"text": "Hopper"}
     assert told["nodes"]["words"]["lineage"]["answers"][0]["by"] == "ann"
 
 
-CALLS = {
-    "plan": 1,
-    "nodes": [
-        calculation("broken", "1 / 0", on_error="ask"),
-        calculation("gated", "2 * 3", approval="required"),
-        calculation("again", "1 / 0", on_error="ask"),
-    ],
-    "output": ["{{broken.result}}", "{{gated.result}}", "{{again.result}}"],
-}
+CALLS = plan_of(
+    calculation("broken", "1 / 0", on_error="ask"),
+    calculation("gated", "2 * 3", approval="required"),
+    calculation("again", "1 / 0", on_error="ask"),
+    output=["{{broken.result}}", "{{gated.result}}", "{{again.result}}"],
+)
 
 
-async def test_calls_and_failures_are_decided_in_the_inbox(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
-    async with gateway(server, folder=tmp_path) as live:
+async def test_calls_and_failures_are_decided_in_the_inbox(serve: Serve, chromium: Browser) -> None:
+    async with serve() as live:
         run = await live.start(CALLS)
         async with opened(chromium, f"{live.url}/console/#/inbox") as page:
             broken = page.locator(f'[data-run="{run}"][data-request="broken"]')
@@ -156,26 +119,16 @@ async def test_calls_and_failures_are_decided_in_the_inbox(
             await again.get_by_label("Other arguments").fill('{"expression": "2 + 4"}')
             await again.get_by_role("button", name="Answer").click()
             await expect(again.locator("form")).to_have_count(0)
-            told = await ended(live, run)
+            told = await live.ended(run)
     assert (told["status"], told["output"]) == ("completed", [5, 8, 6])
 
 
-EACH = {
-    "plan": 1,
-    "nodes": [
-        {
-            "id": "each",
-            "for_each": [1, 2, 3],
-            "human": {"type": "APPROVAL", "prompt": "Is {{item}} right?"},
-        }
-    ],
-}
+_RIGHT = {"type": "APPROVAL", "prompt": "Is {{item}} right?"}
+EACH = {"plan": 1, "nodes": [{"id": "each", "for_each": [1, 2, 3], "human": _RIGHT}]}
 
 
-async def test_all_items_are_answered_at_once_and_what_is_answered_elsewhere_goes(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
-    async with gateway(server, folder=tmp_path) as live:
+async def test_all_items_are_answered_at_once(serve: Serve, chromium: Browser) -> None:
+    async with serve() as live:
         run = await live.start(EACH)
         other = await live.start({"plan": 1, "nodes": [CHECK]})
         async with opened(chromium, f"{live.url}/console/#/inbox") as page:
@@ -192,22 +145,17 @@ async def test_all_items_are_answered_at_once_and_what_is_answered_elsewhere_goe
             await cards.first.get_by_label("Answer all 3").check()
             await cards.first.get_by_role("button", name="Approve").click()
             await expect(page.locator(f'[data-run="{run}"] form')).to_have_count(0)
-            told = await ended(live, run)
+            told = await live.ended(run)
     assert (told["status"], len(told["nodes"]["each"]["result"])) == ("completed", 3)
 
 
-GOING = {
-    "plan": 1,
-    "title": "Something long",
-    "inputs": {"number": {"type": "integer"}},
-    "nodes": [calculation("double", "{{PLACEHOLDER_number}} * 2"), pause("long", "1h")],
-}
+_NUMBER = {"number": {"type": "integer"}}
+_DOUBLED = calculation("double", "{{PLACEHOLDER_number}} * 2")
+GOING = plan_of(_DOUBLED, pause("long", "1h"), title="Something long", inputs=_NUMBER)
 
 
-async def test_run_is_paused_grows_goes_on_and_is_cancelled(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
-    async with gateway(server, folder=tmp_path) as live:
+async def test_run_is_paused_grows_goes_on_and_is_cancelled(serve: Serve, chromium: Browser) -> None:
+    async with serve() as live:
         run = await live.start(GOING, inputs={"number": 2})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_role("button", name="Pause").click()
@@ -227,32 +175,27 @@ async def test_run_is_paused_grows_goes_on_and_is_cancelled(
             await expect(page.get_by_role("dialog")).to_have_count(0)
             await page.get_by_role("button", name="Cancel the run").click()
             await page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
-            told = await ended(live, run)
+            told = await live.ended(run)
             await expect(page.get_by_role("button", name="Cancel the run")).to_have_count(0)
     assert (told["status"], told["nodes"]["more"]["result"]) == ("cancelled", 5)
     assert any("too early" in note["message"] for note in told["notes"])
 
 
-MENDED = {
-    "plan": 1,
-    "nodes": [
-        calculation("broken", "1 / 0"),
-        calculation("lost", "2 / 0"),
-        calculation("sum", "{{broken.result}} + {{lost.result}}"),
-        pause("long", "1h"),
-        calculation("behind", "1 + 1", depends_on=["long"]),
-    ],
-}
+MENDED = plan_of(
+    calculation("broken", "1 / 0"),
+    calculation("lost", "2 / 0"),
+    calculation("sum", "{{broken.result}} + {{lost.result}}"),
+    pause("long", "1h"),
+    calculation("behind", "1 + 1", depends_on=["long"]),
+)
 
 
-async def test_nodes_are_tried_again_given_results_and_cancelled(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
-    async with gateway(server, folder=tmp_path) as live:
+async def test_nodes_are_tried_again_given_results_and_cancelled(serve: Serve, chromium: Browser) -> None:
+    async with serve() as live:
         run = await live.start(MENDED)
 
         async def are_broken() -> bool:
-            nodes = (await document(live, run))["nodes"]
+            nodes = (await live.document(run))["nodes"]
             return bool(nodes) and nodes["broken"]["status"] == nodes["lost"]["status"] == "failed"
 
         await eventually(are_broken)
@@ -274,26 +217,24 @@ async def test_nodes_are_tried_again_given_results_and_cancelled(
             await page.get_by_role("group", name="Steer long").get_by_role("button", name="Cancel").click()
             await dialog.get_by_label("Cancel what needs it as well").check()
             await dialog.get_by_role("button", name="Cancel it").click()
-            told = (await ended(live, run))["nodes"]
+            told = (await live.ended(run))["nodes"]
     assert (told["sum"]["result"], told["broken"]["status"]) == (7, "superseded")
     assert (told["long"]["status"], told["behind"]["status"]) == ("cancelled", "cancelled")
 
 
-DOUBLE = {
-    "plan": 1,
-    "title": "Double a number",
-    "inputs": {"number": {"type": "integer"}},
-    "nodes": [calculation("one", "1 + 1"), calculation("double", "{{PLACEHOLDER_number}} * {{one.result}}")],
-    "output": "{{double.result}}",
-}
+DOUBLE = plan_of(
+    calculation("one", "1 + 1"),
+    calculation("double", "{{PLACEHOLDER_number}} * {{one.result}}"),
+    title="Double a number",
+    inputs={"number": {"type": "integer"}},
+    output="{{double.result}}",
+)
 
 
-async def test_fork_shows_its_difference_before_it_starts(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
-    async with gateway(server, folder=tmp_path) as live:
+async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium: Browser) -> None:
+    async with serve() as live:
         run = await live.start(DOUBLE, inputs={"number": 2})
-        await ended(live, run)
+        await live.ended(run)
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_role("button", name="Fork").click()
             dialog = page.get_by_role("dialog")
@@ -309,16 +250,16 @@ async def test_fork_shows_its_difference_before_it_starts(
             await dialog.get_by_role("button", name="Start the fork").click()
             await page.wait_for_url("**/#/runs/*-fork-*")
             fork = page.url.rpartition("/")[2]
-            told = await ended(live, fork)
+            told = await live.ended(fork)
     assert (told["status"], told["output"]) == ("completed", 10)
     assert "reused" not in told["nodes"]["one"]["lineage"]
 
 
-async def test_fork_says_what_a_model_plans_anew(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+async def test_fork_says_what_a_model_plans_anew(serve: Serve, chromium: Browser) -> None:
     difference = {"reused": ["one"], "runs": [], "undecided": [], "later": [], "left_out": ["search", "tell"]}
-    async with gateway(server, folder=tmp_path) as live:
+    async with serve() as live:
         run = await live.start(DOUBLE, inputs={"number": 2})
-        await ended(live, run)
+        await live.ended(run)
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
             told = {"run_id": run, "fork": f"{run}-fork", "is_started": False, "difference": difference}
             await page.route("**/fork", lambda route: route.fulfill(json=told))
@@ -329,33 +270,20 @@ async def test_fork_says_what_a_model_plans_anew(server: LiveServer, chromium: B
             await expect(dialog).not_to_contain_text("Nothing is done again")
 
 
-GREET = {
-    "plan": 1,
-    "title": "Greet somebody",
-    "inputs": {"name": {"type": "string"}},
-    "nodes": [
-        calculation("sum", "1 + 2"),
-        {"id": "check", "depends_on": ["sum"], "human": {"type": "CLARIFICATION", "prompt": "In which language?"}},
-    ],
-    "output": "Hello {{PLACEHOLDER_name}}, in {{check.result.text}}.",
-}
+GREET = plan_of(
+    calculation("sum", "1 + 2"),
+    {"id": "check", "depends_on": ["sum"], "human": {"type": "CLARIFICATION", "prompt": "In which language?"}},
+    title="Greet somebody",
+    inputs={"name": {"type": "string"}},
+    output="Hello {{PLACEHOLDER_name}}, in {{check.result.text}}.",
+)
 
 
 WORDS = "Oslo has rain today, and Bergen has more of it."
 
 
-async def asks(live: Gateway, run: str) -> None:
-    async def has_asked() -> bool:
-        return bool((await live.http.get(f"/v1/runs/{run}/feedback")).json()["data"])
-
-    await eventually(has_asked)
-
-
-async def test_chat_shows_progress_asks_and_answers(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
-    async with (
-        gateway(server, folder=tmp_path, plans={"greet": GREET}) as live,
-        opened(chromium, f"{live.url}/console/#/chat") as page,
-    ):
+async def test_chat_shows_progress_asks_and_answers(serve: Serve, chromium: Browser) -> None:
+    async with serve(plans={"greet": GREET}) as live, opened(chromium, f"{live.url}/console/#/chat") as page:
         await page.get_by_label("For", exact=True).select_option("plan/greet")
         await page.get_by_label("Request", exact=True).fill("Ada")
         await page.keyboard.press("Enter")
@@ -377,16 +305,16 @@ async def test_chat_shows_progress_asks_and_answers(server: LiveServer, chromium
         await page.reload()
         await expect(answer.first).to_have_text("Hello Ada, in Latin.")
         run = (await live.http.get(f"/v1/orchestration/{session}")).json()["run"]["run_id"]
-        await asks(live, run)
+        await live.asked(run)
         await expect(card.get_by_label("Answer", exact=True)).to_be_visible()
         await live.post(f"/v1/runs/{run}/feedback", {"answer": {"text": "Greek"}})
         await expect(answer.last).to_have_text("Hello Grace, in Greek.")
 
 
-async def test_chat_has_a_form_for_the_inputs_of_a_plan(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+async def test_chat_has_a_form_for_the_inputs_of_a_plan(serve: Serve, chromium: Browser) -> None:
     bare = {"plan": 1, "nodes": [calculation("one", "1 + 1")], "output": "{{one.result}}"}
     async with (
-        gateway(server, folder=tmp_path, plans={"double": DOUBLE, "bare": bare}) as live,
+        serve(plans={"double": DOUBLE, "bare": bare}) as live,
         opened(chromium, f"{live.url}/console/#/chat") as page,
     ):
         answers = page.locator(".said-by-run .answer-text")
@@ -399,12 +327,10 @@ async def test_chat_has_a_form_for_the_inputs_of_a_plan(server: LiveServer, chro
         await expect(answers.last).to_have_text("2")
 
 
-async def test_chat_with_a_model_that_answers_by_itself_has_what_was_said(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
+async def test_chat_with_a_model_that_answers_by_itself_has_what_was_said(serve: Serve, chromium: Browser) -> None:
     by_itself = json_text({"route": "direct"})
     async with (
-        gateway(server, by_itself, "Hello.", by_itself, "Ada.", folder=tmp_path) as live,
+        serve(by_itself, "Hello.", by_itself, "Ada.") as live,
         opened(chromium, f"{live.url}/console/#/chat") as page,
     ):
         await page.get_by_label("For", exact=True).select_option("small")
@@ -419,9 +345,7 @@ async def test_chat_with_a_model_that_answers_by_itself_has_what_was_said(
     assert said == [("user", "I am Ada."), ("assistant", "Hello."), ("user", "Who am I?")]
 
 
-async def test_chat_says_what_the_model_refuses_and_asks_again_only_where_that_helps(
-    server: LiveServer, chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_chat_shows_refusals_of_a_model(serve: Serve, chromium: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "START_S", 0.01)
     by_itself = json_text({"route": "direct"})
     script = (
@@ -429,10 +353,7 @@ async def test_chat_says_what_the_model_refuses_and_asks_again_only_where_that_h
         *(busy(), by_itself, "Hello."),
         *(by_itself, Refused(429, "The month is spent.", code="insufficient_quota", first_s=0.3)),
     )
-    async with (
-        gateway(server, *script, folder=tmp_path) as live,
-        opened(chromium, f"{live.url}/console/#/chat") as page,
-    ):
+    async with serve(*script) as live, opened(chromium, f"{live.url}/console/#/chat") as page:
         turn = page.locator(".exchange").last
 
         async def send() -> None:
@@ -454,15 +375,15 @@ async def test_chat_says_what_the_model_refuses_and_asks_again_only_where_that_h
         assert len(live.models.calls) == len(script)
 
 
-async def test_chat_goes_on_after_its_gateway_is_gone(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+async def test_chat_goes_on_after_its_gateway_is_gone(serve: Serve, chromium: Browser) -> None:
     queue = f"gateway-{uuid4().hex[:8]}"
     released = asyncio.Event()
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
     answer = slow(json_text({"answer": WORDS, "missing": []}), characters=8, held_after=5, released=released)
     async with AsyncExitStack() as kept, AsyncExitStack() as gone:
         # The worker is that of another gateway, which stays.
-        other = await kept.enter_async_context(gateway(server, plan, answer, folder=tmp_path, queue=queue))
-        live = await gone.enter_async_context(gateway(server, folder=tmp_path, queue=queue, has_worker=False))
+        other = await kept.enter_async_context(serve(plan, answer, queue=queue))
+        live = await gone.enter_async_context(serve(queue=queue, has_worker=False))
         page = await kept.enter_async_context(opened(chromium, f"{live.url}/console/#/chat"))
         await page.get_by_label("For", exact=True).select_option("profile/plan")
         await page.get_by_label("Request", exact=True).fill("What is the weather?")
@@ -474,7 +395,7 @@ async def test_chat_goes_on_after_its_gateway_is_gone(server: LiveServer, chromi
         await expect(page.get_by_text("The gateway does not answer")).to_be_visible()
         released.set()
         port = int(live.url.rpartition(":")[2])
-        await kept.enter_async_context(gateway(server, folder=tmp_path, queue=queue, has_worker=False, port=port))
+        await kept.enter_async_context(serve(queue=queue, has_worker=False, port=port))
         await expect(told).to_have_text(WORDS)
         session = page.url.rpartition("/")[2]
         turns = (await other.http.get(f"/v1/orchestration/{session}")).json()["turns"]
@@ -491,13 +412,8 @@ nodes:
 """
 
 
-async def test_plan_is_checked_as_it_is_written_and_started_with_inputs(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
-    async with (
-        gateway(server, folder=tmp_path, plans={"double": DOUBLE}) as live,
-        opened(chromium, f"{live.url}/console/#/plan") as page,
-    ):
+async def test_plan_is_checked_as_it_is_written_and_started_with_inputs(serve: Serve, chromium: Browser) -> None:
+    async with serve(plans={"double": DOUBLE}) as live, opened(chromium, f"{live.url}/console/#/plan") as page:
         text = page.get_by_label("Plan, as YAML or JSON")
         await expect(page.get_by_role("status").first).to_contain_text("Valid")
         await text.fill(FOUND)
@@ -518,7 +434,7 @@ async def test_plan_is_checked_as_it_is_written_and_started_with_inputs(
         await page.get_by_label("number").fill("21")
         await page.get_by_role("button", name="Start the plan").click()
         await page.wait_for_url("**/#/runs/*")
-        told = await ended(live, page.url.rpartition("/")[2])
+        told = await live.ended(page.url.rpartition("/")[2])
     assert told["output"] == 42
 
 
@@ -531,7 +447,7 @@ LOOKS: list[Any] = [(PHONE, "dark"), (DESK, "light")]
 
 @pytest.mark.parametrize(("size", "colours"), LOOKS)
 async def test_views_fit_the_screen_and_are_told_to_who_does_not_see_them(
-    server: LiveServer, chromium: Browser, tmp_path: Path, size: tuple[int, int], colours: Any
+    serve: Serve, chromium: Browser, size: tuple[int, int], colours: Any
 ) -> None:
     widths: dict[str, int] = {}
     wrong: list[str] = []
@@ -540,9 +456,9 @@ async def test_views_fit_the_screen_and_are_told_to_who_does_not_see_them(
         widths[name] = await width_of(page)
         wrong.extend(f"{name}: {each}" for each in await complaints(page))
 
-    async with gateway(server, folder=tmp_path, plans={"greet": GREET}) as live:
+    async with serve(plans={"greet": GREET}) as live:
         run = await live.start(ASKING)
-        await asks(live, run)
+        await live.asked(run)
         async with opened(chromium, f"{live.url}/console/#/inbox", size=size, colours=colours) as page:
             cards = page.locator(f'[data-run="{run}"]')
             await expect(cards).to_have_count(4)

@@ -1,32 +1,25 @@
 """Limits of a run on the console's page, in a real browser."""
 
-from pathlib import Path
-
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.e2e.conftest import pause
+from tests.e2e.conftest import Serve, pause, plan_of
 from tests.support.browser import opened
 from tests.support.eventually import eventually
-from tests.support.gateway import gateway
-from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
 expect.set_options(timeout=60_000)
 
-LIMITED = {
-    "plan": 1,
-    "nodes": [
-        {"id": "check", "human": {"type": "APPROVAL", "prompt": "Begin?"}},
-        pause("long", "1h", depends_on=["check"]),
-        pause("next", "1h", depends_on=["check"]),
-    ],
-}
+LIMITED = plan_of(
+    {"id": "check", "human": {"type": "APPROVAL", "prompt": "Begin?"}},
+    pause("long", "1h", depends_on=["check"]),
+    pause("next", "1h", depends_on=["check"]),
+)
 
 
-async def test_limit_is_raised_where_a_node_waits_for_it(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path) as live:
+async def test_limit_is_raised_where_a_node_waits_for_it(serve: Serve, chromium: Browser) -> None:
+    async with serve() as live:
         run = await live.start(LIMITED)
         assert (await live.post(f"/v1/runs/{run}/limits", {"max_parallel": 1})).json()["ok"]
 

@@ -1,13 +1,10 @@
 """The console renders Markdown of answers and questions, and nothing in it runs, loads or leads to a script."""
 
-from pathlib import Path
-
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from tests.e2e.conftest import Serve, plan_of
 from tests.support.browser import complaints, opened
-from tests.support.gateway import gateway
-from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
@@ -37,15 +34,12 @@ HOSTILE = """<script>window.hacked = 1</script>
 
 <style>body { display: none }</style><iframe src="https://tracker.example/"></iframe><form action="https://x.example">
 """
-ECHO = {
-    "plan": 1,
-    "title": "Repeat a text",
-    "inputs": {"words": {"type": "string"}},
-    "nodes": [
-        {"id": "check", "human": {"type": "CLARIFICATION", "prompt": "Is `this` **right**?\n\n{{PLACEHOLDER_words}}"}},
-    ],
-    "output": "{{check.result.text}}",
-}
+ECHO = plan_of(
+    {"id": "check", "human": {"type": "CLARIFICATION", "prompt": "Is `this` **right**?\n\n{{PLACEHOLDER_words}}"}},
+    title="Repeat a text",
+    inputs={"words": {"type": "string"}},
+    output="{{check.result.text}}",
+)
 
 
 async def _ask(page: Page, words: str) -> None:
@@ -71,13 +65,8 @@ async def _assert_harmless(page: Page) -> None:
     assert all("noopener" in rel for href, rel in links if href is not None)
 
 
-async def test_answers_and_questions_are_rendered_and_hostile_markdown_is_harmless(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
-    async with (
-        gateway(server, folder=tmp_path, plans={"echo": ECHO}) as live,
-        opened(chromium, f"{live.url}/console/#/chat") as page,
-    ):
+async def test_markdown_is_rendered_and_hostile_markdown_is_harmless(serve: Serve, chromium: Browser) -> None:
+    async with serve(plans={"echo": ECHO}) as live, opened(chromium, f"{live.url}/console/#/chat") as page:
         elsewhere: list[str] = []
         page.on("request", lambda asked: None if asked.url.startswith(live.url) else elsewhere.append(asked.url))
         await _ask(page, HOSTILE)
@@ -91,9 +80,8 @@ async def test_answers_and_questions_are_rendered_and_hostile_markdown_is_harmle
         await card.get_by_role("button", name="Answer").click()
         answer = page.locator(".said-by-run .answer-text")
         await expect(answer).to_contain_text("<script>window.hacked = 1</script>")
-        await expect(answer.get_by_role("link", name="pixel")).to_have_attribute(
-            "href", "https://tracker.example/b.gif"
-        )
+        pixel = answer.get_by_role("link", name="pixel")
+        await expect(pixel).to_have_attribute("href", "https://tracker.example/b.gif")
         await _assert_harmless(page)
 
         await expect(page.get_by_role("button", name="Send")).to_be_enabled()
@@ -105,11 +93,8 @@ async def test_answers_and_questions_are_rendered_and_hostile_markdown_is_harmle
         await expect(last.get_by_role("heading", level=3)).to_have_text("Report")
         await expect(last.locator("strong")).to_have_text("42")
         link = last.get_by_role("link", name="the source")
-        assert [await link.get_attribute(name) for name in ("href", "rel", "target")] == [
-            "https://example.com/a?b=1&c=2",
-            "noopener noreferrer nofollow",
-            "_blank",
-        ]
+        attributes = [await link.get_attribute(name) for name in ("href", "rel", "target")]
+        assert attributes == ["https://example.com/a?b=1&c=2", "noopener noreferrer nofollow", "_blank"]
         await expect(last.locator("td").last).to_have_attribute("align", "right")
         await expect(last.locator("pre")).to_have_text('print("<b>42</b>")')
         assert await complaints(page) == []

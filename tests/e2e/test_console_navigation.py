@@ -1,14 +1,10 @@
 """What the console shows belongs to the page that is open: dialogs and status texts end with a navigation."""
 
-from pathlib import Path
-
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.e2e.conftest import calculation, pause
+from tests.e2e.conftest import Serve, calculation, pause
 from tests.support.browser import opened
-from tests.support.gateway import gateway
-from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
@@ -18,10 +14,8 @@ LONG = {"plan": 1, "nodes": [pause("long", "1h")]}
 SHORT = {"plan": 1, "nodes": [calculation("sum", "1 + 1")]}
 
 
-async def test_navigation_closes_dialogs_and_removes_status_texts(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
-    async with gateway(server, folder=tmp_path) as live:
+async def test_navigation_closes_dialogs_and_removes_status_texts(serve: Serve, chromium: Browser) -> None:
+    async with serve() as live:
         first = await live.start({**LONG, "title": "The first run"})
         second = await live.start({**LONG, "title": "The second run"})
         ended = await live.start(SHORT)

@@ -3,18 +3,14 @@
 import asyncio
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Route, expect
 
-from tests.e2e.conftest import calculation
+from tests.e2e.conftest import ConsolePage, Serve, calculation, plan_of
 from tests.support.browser import complaints, opened
-from tests.support.console import console_page
 from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, gateway
-from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
@@ -30,12 +26,11 @@ FORM = {
     },
     "required": ["kind", "from"],
 }
-SENT = {
-    "plan": 1,
-    "title": "Send something",
-    "nodes": [{"id": "facts", "human": {"type": "INFORMATION", "prompt": "What is sent?", "schema": FORM}}],
-    "output": "{{facts.result}}",
-}
+SENT = plan_of(
+    {"id": "facts", "human": {"type": "INFORMATION", "prompt": "What is sent?", "schema": FORM}},
+    title="Send something",
+    output="{{facts.result}}",
+)
 TWO = {"plan": 1, "nodes": [calculation("one", "1 + 1")], "output": "{{one.result}}"}
 NEEDS = """\
 plan: 1
@@ -105,22 +100,10 @@ CHOOSING = """async () => {
 PAGES = {"runs": "Runs", "inbox": "Inbox", "chat": "Chat", "plan": "Plan"}
 
 
-async def asking(live: Gateway) -> str:
-    """Returns a run that asks a question."""
-    run = await live.start(SENT)
-
-    async def has_asked() -> bool:
-        return bool((await live.http.get(f"/v1/runs/{run}/feedback")).json()["data"])
-
-    await eventually(has_asked)
-    return run
-
-
-async def test_every_page_has_its_name_and_leads_to_temporal(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
-    async with gateway(server, folder=tmp_path, plans={"two": TWO}) as live:
-        run = await asking(live)
+async def test_every_page_has_its_name_and_leads_to_temporal(serve: Serve, chromium: Browser) -> None:
+    async with serve(plans={"two": TWO}) as live:
+        run = await live.start(SENT)
+        await live.asked(run)
         of_run = re.compile(rf"/namespaces/[^/]+/workflows/{run}$")
         async with opened(chromium, f"{live.url}/console/") as page:
             head = page.get_by_role("banner").get_by_role("link", name="Temporal UI")
@@ -138,9 +121,8 @@ async def test_every_page_has_its_name_and_leads_to_temporal(
             await page.goto(f"{live.url}/console/#/runs/{run}?node=facts")
             await expect(page).to_have_title("Send something · Dagwright")
             await expect(page.locator(".facts").get_by_role("link", name="asks 1 question")).to_be_visible()
-            await expect(page.locator(".detail").get_by_role("link", name="Temporal UI")).to_have_attribute(
-                "href", of_run
-            )
+            link = page.locator(".detail").get_by_role("link", name="Temporal UI")
+            await expect(link).to_have_attribute("href", of_run)
             await page.goto(f"{live.url}/console/#/chat")
             await expect(page.get_by_text("Say below what is to be done")).to_be_visible()
             await page.get_by_label("For", exact=True).select_option("plan/two")
@@ -152,8 +134,8 @@ async def test_every_page_has_its_name_and_leads_to_temporal(
             await expect(page.get_by_text("Say below what is to be done")).to_have_count(0)
 
 
-async def test_address_that_there_is_not_is_told(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
-    async with console_page(server, chromium, tmp_path, view="blah") as page:
+async def test_address_that_there_is_not_is_told(console_page: ConsolePage) -> None:
+    async with console_page("blah") as page:
         await expect(page.get_by_role("heading", level=1)).to_have_text("No such page")
         await expect(page).to_have_title("No such page · Dagwright")
         assert await complaints(page) == []
@@ -161,11 +143,8 @@ async def test_address_that_there_is_not_is_told(server: LiveServer, chromium: B
         await expect(page.get_by_role("heading", level=1)).to_have_text("Inbox")
 
 
-async def test_list_of_nothing_says_how_to_begin(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
-    async with (
-        gateway(server, folder=tmp_path, has_worker=False) as live,
-        opened(chromium, f"{live.url}/console/#/plan") as page,
-    ):
+async def test_list_of_nothing_says_how_to_begin(serve: Serve, chromium: Browser) -> None:
+    async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/#/plan") as page:
         nothing: dict[str, Any] = {"object": "list", "data": [], "next": None, "ui_url": None}
         await page.route("**/v1/runs?*", lambda route: route.fulfill(json=nothing))
         await page.goto(f"{live.url}/console/#/runs")
@@ -176,9 +155,10 @@ async def test_list_of_nothing_says_how_to_begin(server: LiveServer, chromium: B
         await expect(table).to_contain_text("No run is like this.")
 
 
-async def test_form_says_in_words_what_it_takes(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path) as live:
-        run = await asking(live)
+async def test_form_says_in_words_what_it_takes(serve: Serve, chromium: Browser) -> None:
+    async with serve() as live:
+        run = await live.start(SENT)
+        await live.asked(run)
         async with opened(chromium, f"{live.url}/console/#/inbox") as page:
             card = page.locator(f'[data-run="{run}"]')
             await card.get_by_role("radiogroup", name="kind").get_by_label("parcel").check()
@@ -190,48 +170,37 @@ async def test_form_says_in_words_what_it_takes(server: LiveServer, chromium: Br
             zone = await page.evaluate("new Date('2026-01-05T09:30').toISOString()")
             await card.get_by_role("button", name="Answer").click()
             await expect(card.locator(".done-words")).to_contain_text("facts")
-
-            async def has_ended() -> bool:
-                told = (await live.http.get(f"/v1/runs/{run}")).json()
-                return bool(told["status"] == "completed")
-
-            await eventually(has_ended)
-            data = (await live.http.get(f"/v1/runs/{run}")).json()["output"]["data"]
+            data = (await live.ended(run))["output"]["data"]
             same = await page.evaluate("text => new Date(text).toISOString()", data["from"])
     assert data["kind"] == "parcel"
     assert re.fullmatch(r"2026-01-05T09:30:00[+-]\d\d:\d\d", data["from"])
     assert same == zone
 
 
-async def test_form_of_a_plan_marks_what_the_run_asks_for(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
-    async with console_page(server, chromium, tmp_path, view="plan") as page:
+async def test_form_of_a_plan_marks_what_the_run_asks_for(console_page: ConsolePage) -> None:
+    async with console_page("plan") as page:
         await page.get_by_label("Plan, as YAML or JSON").fill(NEEDS)
         form = page.get_by_role("form", name="Start")
-        await expect(form.locator("label").filter(has_text="whose")).to_have_text(
-            "whose (left empty, the run asks for it)"
-        )
+        whose = form.locator("label").filter(has_text="whose")
+        await expect(whose).to_have_text("whose (left empty, the run asks for it)")
         await expect(form.locator("label").filter(has_text="many")).to_have_text("many (may be left out)")
 
 
-async def test_node_that_is_tried_again_says_when_and_why(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
-    async with console_page(server, chromium, tmp_path, view="inbox") as page:
+async def test_node_that_is_tried_again_says_when_and_why(console_page: ConsolePage) -> None:
+    async with console_page("inbox") as page:
         await page.evaluate(TRIED_AGAIN)
         detail = page.get_by_role("region", name="Node")
         await expect(detail).to_contain_text("Last one began")
         await expect(detail).to_contain_text(re.compile(r"attempt 2 failed: no line, until .*:31:00"))
 
 
-async def test_nothing_is_sent_for_a_page_that_was_left(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
-    async with console_page(server, chromium, tmp_path, view="inbox") as page:
+async def test_nothing_is_sent_for_a_page_that_was_left(console_page: ConsolePage) -> None:
+    async with console_page("inbox") as page:
         assert await page.evaluate(LEFT) == ["AbortError", 1]
 
 
-async def test_model_that_thinks_for_long_is_asked_once(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
-    async with console_page(server, chromium, tmp_path, view="inbox") as page:
+async def test_model_that_thinks_for_long_is_asked_once(console_page: ConsolePage) -> None:
+    async with console_page("inbox") as page:
         asked: list[Route] = []
         await page.clock.install()
         # Nobody answers it.
@@ -245,24 +214,20 @@ async def test_model_that_thinks_for_long_is_asked_once(server: LiveServer, chro
         await asked[0].abort()
 
 
-async def test_older_graph_takes_back_nothing_that_an_event_has_told(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
-    async with console_page(server, chromium, tmp_path, view="inbox") as page:
+async def test_older_graph_takes_back_nothing_that_an_event_has_told(console_page: ConsolePage) -> None:
+    async with console_page("inbox") as page:
         told = await page.evaluate(OLDER)
     assert told == [["One again", "running", 2, None, "round 1"], ["One", "waiting", 1, None, "round 1"]]
 
 
-async def test_format_that_nobody_knows_is_a_text(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
-    async with console_page(server, chromium, tmp_path, view="inbox") as page:
+async def test_format_that_nobody_knows_is_a_text(console_page: ConsolePage) -> None:
+    async with console_page("inbox") as page:
         told = await page.evaluate(FORMATS)
     assert told == [["constructor", "text"], ["", "date"], ["such as 123e4567-e89b-42d3-a456-426614174000", "text"]]
 
 
-async def test_option_and_own_text_say_which_of_them_is_the_answer(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
-    async with console_page(server, chromium, tmp_path, view="plan") as page:
+async def test_option_and_own_text_say_which_of_them_is_the_answer(console_page: ConsolePage) -> None:
+    async with console_page("plan") as page:
         await page.evaluate(CHOOSING)
         card = page.locator('[data-request="way"]')
         await card.get_by_role("button", name="Answer").click()
@@ -279,12 +244,10 @@ async def test_option_and_own_text_say_which_of_them_is_the_answer(
         assert await page.evaluate("window.given") == {"selected": ["by air"]}
 
 
-async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(
-    server: LiveServer, chromium: Browser, tmp_path: Path
-) -> None:
+async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(serve: Serve, chromium: Browser) -> None:
     asks = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}}
     plan = {"plan": 1, "nodes": [calculation("broken", "1 / 0", on_error="skip"), asks]}
-    async with gateway(server, folder=tmp_path) as live:
+    async with serve() as live:
         run = await live.start(plan)
         async with opened(chromium, f"{live.url}/console/#/inbox") as page:
             last = {"run_id": run, "status": "completed_with_failures", "error": None, "output": None}
@@ -300,14 +263,9 @@ async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(
             acts = page.locator(".detail .acts")
             await expect(acts.get_by_role("button", name="Give its result")).to_be_visible()
 
-            async def is_answered() -> bool:
-                return (await live.post(f"/v1/runs/{run}/feedback", {"answer": "yes"})).status_code == 200
-
-            async def has_ended() -> bool:
-                return (await live.http.get(f"/v1/runs/{run}")).json()["ended_at"] is not None
-
-            await eventually(is_answered)
-            await eventually(has_ended)
+            await live.asked(run)
+            await live.post(f"/v1/runs/{run}/feedback", {"answer": "yes"})
+            await live.ended(run)
             ended.set()
             await expect(page.locator("header.run + .facts")).to_contain_text("completed")
             await expect(acts.get_by_role("button")).to_have_text(["Fork from here"])
@@ -355,10 +313,10 @@ READ = """async ([schema, value]) => {
 }"""
 
 
-async def test_form_reads_what_it_was_given(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+async def test_form_reads_what_it_was_given(console_page: ConsolePage) -> None:
     parts = {"a": {"type": "integer", "maximum": 3}, "b": {}, "c": {"type": "number", "default": "12,5"}}
     wrong = {"type": "object", "properties": parts, "required": ["a", "b"]}
-    async with console_page(server, chromium, tmp_path, view="plan") as page:
+    async with console_page("plan") as page:
         found = [await page.evaluate(READ, [schema, value]) for schema, value in ROUND]
         told = await page.evaluate(READ, [wrong, {"a": 4}])
     assert found == [{"value": value, "problems": [], "marked": []} for _, value in ROUND]

@@ -11,9 +11,7 @@ from tests.e2e.command import ROOT, CommandLine, ended, line_with
 pytestmark = pytest.mark.server
 
 
-async def test_demo_goes_on_when_both_questions_are_answered_with_the_commands_it_shows(
-    own_command_line: CommandLine,
-) -> None:
+async def test_demo_continues_after_the_shown_commands_are_run(own_command_line: CommandLine) -> None:
     make = await asyncio.create_subprocess_exec("make", "-n", "demo-human", cwd=ROOT, stdout=PIPE)
     script, _ = await make.communicate()
     program, *arguments = shlex.split(next(line for line in script.decode().splitlines() if "dagwright run" in line))
@@ -41,5 +39,5 @@ async def test_demo_goes_on_when_both_questions_are_answered_with_the_commands_i
 
 
 def _command(line: str) -> list[str]:
-    """Returns the words behind `dagwright` in a line that shows a command."""
+    """Return the words behind `dagwright` in a line that shows a command."""
     return shlex.split(line.partition("dagwright ")[2].partition("  (")[0])

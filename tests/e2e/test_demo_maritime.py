@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from dagwright.maritime.shipments import DataSet
-from dagwright.search.server import LocalSearch
 from dagwright.settings import Settings
+from dagwright_maritime.search.server import LocalSearch
+from dagwright_maritime.shipments import DataSet
 from tests.e2e.command import ROOT, CommandLine, ended
 
 pytestmark = [pytest.mark.server, pytest.mark.search, pytest.mark.fresh]
@@ -18,14 +18,14 @@ CARRIERS = ("MAERSK", "EVERGREEN")
 
 
 def last_quarter(today: date) -> tuple[date, date]:
-    """Returns the first and the last day of the quarter that has ended most recently."""
+    """Return the first and the last day of the quarter that has ended most recently."""
     this = date(today.year, today.month - (today.month - 1) % 3, 1)
     last = this - timedelta(days=1)
     return date(last.year, last.month - 2, 1), last
 
 
 def volumes(data: DataSet) -> dict[str, tuple[int, int]]:
-    """Returns the figures that the answer must have, by the data alone: carrier -> TEU and number of shipments."""
+    """Return the figures that the answer must have, by the data alone: carrier -> TEU and number of shipments."""
     first, last = (day.isoformat() for day in last_quarter(data.today))
     found = dict.fromkeys(CARRIERS, (0, 0))
     for each in data.shipments():
@@ -37,7 +37,7 @@ def volumes(data: DataSet) -> dict[str, tuple[int, int]]:
 
 
 async def program_of_demo() -> tuple[str, ...]:
-    """Returns what `make` runs, behind the program of Python."""
+    """Return what `make` runs, behind the program of Python."""
     make = await asyncio.create_subprocess_exec("make", "-n", "demo-maritime", cwd=ROOT, stdout=PIPE)
     script, _ = await make.communicate()
     # Below another make it also says which folder it leaves.
@@ -57,12 +57,7 @@ async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_co
     loaded = "loaded 10,000 shipments in demo-maritime-* on the search server at http://127.0.0.1:"
     assert any(line.startswith(loaded) for line in lines)
     workers = [line.split()[1] for line in lines if line.startswith("  sg")]
-    assert workers == [
-        *["metadata_lookup:"] * 2,
-        *["es_query_gen:"] * 2,
-        *["es_query_exec:"] * 2,
-        "analyze_results:",
-    ]
+    assert workers == [*["metadata_lookup:"] * 2, *["es_query_gen:"] * 2, *["es_query_exec:"] * 2, "analyze_results:"]
     # At midnight the demo and this test may have two days.
     expected = [volumes(DataSet(day)) for day in {today, datetime.now(UTC).date()}]
     rows = [{cell.strip() for cell in line.strip("| ").split("|")} for line in lines if line.startswith("| ")]
@@ -72,22 +67,10 @@ async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_co
     ), end.stdout
     # What it says to look at is there, and so is the page that it has named.
     run = next(line.split()[1] for line in lines if line.startswith("run demo-maritime-"))
-    graph, node = (
-        line.split("dagwright ")[1].split() for line in lines if ".venv/bin/dagwright " in line and run in line
-    )
+    shown = [line for line in lines if ".venv/bin/dagwright " in line and run in line]
+    graph, node = (line.split("dagwright ")[1].split() for line in shown)
     looked = [await own_command_line(*graph), await own_command_line(*node)]
     assert [(each.code, each.stderr) for each in looked] == [(0, ""), (0, "")]
     assert "metadata_lookup" in looked[0].stdout
     assert "analysis_result" in looked[1].stdout
     assert LocalSearch.of(Settings(state_dir=own_command_line.folder / "state")).find() is None
-
-
-def test_last_quarter_is_the_one_that_has_ended() -> None:
-    days = ["2026-01-01", "2026-03-31", "2026-04-01", "2026-12-31"]
-    found = [" to ".join(day.isoformat() for day in last_quarter(datetime.fromisoformat(each).date())) for each in days]
-    assert found == [
-        "2025-10-01 to 2025-12-31",
-        "2025-10-01 to 2025-12-31",
-        "2026-01-01 to 2026-03-31",
-        "2026-07-01 to 2026-09-30",
-    ]

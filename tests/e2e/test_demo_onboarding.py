@@ -17,7 +17,7 @@ PARTIES = str(ROOT / "examples" / "onboarding" / "parties.csv")
 
 
 async def program_of_demo() -> tuple[str, ...]:
-    """Returns what `make` runs, behind the program of Python, after a look at what it does before."""
+    """Return what `make` runs, behind the program of Python, after a look at what it does before."""
     make = await asyncio.create_subprocess_exec("make", "-n", "demo-onboarding", cwd=ROOT, stdout=PIPE)
     script, _ = await make.communicate()
     # Below another make it also says which folder it leaves.
@@ -29,14 +29,12 @@ async def program_of_demo() -> tuple[str, ...]:
 
 
 def rows_of(stdout: str) -> list[str]:
-    """Returns what the demo shows of the store."""
     lines = stdout.splitlines()
     title = next(number for number, line in enumerate(lines) if "in the store now" in line)
     return [" ".join(line.split()) for line in lines[title + 1 :] if line.strip()]
 
 
 def rows_with(director: str) -> list[str]:
-    """Returns what the store has of the fund, with this director."""
     return [
         "company Iberia ManCo S.à r.l. LU, active",
         "fund Iberia Growth Fund LU, fund, active",

@@ -10,38 +10,26 @@ import httpx
 import openai
 import pytest
 
-from dagwright.testing import Refused, json_text
-from tests.e2e.conftest import calculation
-from tests.support.gateway import gateway
+from dagwright.testing import json_text
+from tests.e2e.conftest import CHECK, Serve, calculation, plan_of
+from tests.support.gateway import CHAT, chat_body
 from tests.support.goals import call, written
-from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
 SUM = written(call("sum", "calculator", expression="1 + 2"))
-DOUBLE = {
-    "plan": 1,
-    "title": "Double a number",
-    "metadata": {"description": "Doubles a number."},
-    "inputs": {"number": {"type": "integer", "prompt": "Which number?"}},
-    "nodes": [calculation("double", "{{PLACEHOLDER_number}} * 2")],
-    "output": "{{double.result}}",
-}
-ASKING = {
-    "plan": 1,
-    "nodes": [{"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish?"}}],
-    "output": "{{check.result}}",
-}
+DOUBLE = plan_of(
+    calculation("double", "{{PLACEHOLDER_number}} * 2"),
+    title="Double a number",
+    metadata={"description": "Doubles a number."},
+    inputs={"number": {"type": "integer", "prompt": "Which number?"}},
+    output="{{double.result}}",
+)
+ASKING = plan_of(CHECK, output="{{check.result}}")
 
 
-def user(text: str) -> dict[str, str]:
-    return {"role": "user", "content": text}
-
-
-async def test_models_are_those_of_the_service_and_plans_agents_and_profiles(
-    server: LiveServer, tmp_path: Path
-) -> None:
-    async with gateway(server, folder=tmp_path, plans={"double": DOUBLE}, models=["small", "large"]) as live:
+async def test_models_are_those_of_the_service_and_plans_agents_and_profiles(serve: Serve) -> None:
+    async with serve(plans={"double": DOUBLE}, models=["small", "large"]) as live:
         listed = [each.id async for each in await live.openai.models.list()]
         plan = (await live.openai.models.retrieve("plan/double")).model_dump()
         large = await live.openai.models.retrieve("large")
@@ -50,24 +38,21 @@ async def test_models_are_those_of_the_service_and_plans_agents_and_profiles(
         with pytest.raises(openai.NotFoundError, match="does not exist"):
             await live.openai.models.retrieve("huge")
     assert listed == ["small", "large", "plan/double", "profile/plan", "profile/intents"]
-    assert (plan["owned_by"], plan["dagwright"]["kind"], plan["dagwright"]["title"]) == (
-        "dagwright",
-        "plan",
-        "Double a number",
-    )
+    about = plan["dagwright"]
+    assert (plan["owned_by"], about["kind"], about["title"]) == ("dagwright", "plan", "Double a number")
     assert plan["dagwright"]["description"] == "Doubles a number."
     assert plan["dagwright"]["inputs"]["required"] == ["number"]
     assert large.owned_by == "service"
 
 
-async def test_models_of_ours_are_told_while_the_service_does_not_answer(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, service="http://127.0.0.1:9/v1", has_worker=False) as live:
+async def test_models_of_ours_are_told_while_the_service_does_not_answer(serve: Serve) -> None:
+    async with serve(service="http://127.0.0.1:9/v1", has_worker=False) as live:
         listed = [each.id async for each in await live.openai.models.list()]
     assert listed == ["small", "profile/plan", "profile/intents"]
 
 
-async def test_model_of_the_service_answers_itself(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, "It is 3.", folder=tmp_path) as live:
+async def test_model_of_the_service_answers_itself(serve: Serve) -> None:
+    async with serve("It is 3.") as live:
         raw = await live.openai.chat.completions.with_raw_response.create(
             model="small",
             messages=[{"role": "user", "content": "1 + 2?"}],
@@ -83,21 +68,8 @@ async def test_model_of_the_service_answers_itself(server: LiveServer, tmp_path:
     assert (asked.body["temperature"], asked.body["metadata"]) == (0.5, {"trace": "7"})
 
 
-async def test_failure_of_the_service_is_told_as_openai_tells_it(server: LiveServer, tmp_path: Path) -> None:
-    refused = Refused(429, "Slow down.", retry_after=3)
-    async with gateway(server, refused, Refused(401, "No.", code="invalid_api_key"), folder=tmp_path) as live:
-        with pytest.raises(openai.RateLimitError) as busy:
-            await live.openai.chat.completions.create(model="small", messages=[{"role": "user", "content": "?"}])
-        with pytest.raises(openai.InternalServerError) as no_key:
-            await live.openai.chat.completions.create(model="small", messages=[{"role": "user", "content": "?"}])
-    assert (busy.value.code, busy.value.response.headers["retry-after"]) == ("rate_limit_exceeded", "3")
-    assert (no_key.value.code, no_key.value.response.headers["x-should-retry"]) == ("key_refused", "false")
-
-
-async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestration(
-    server: LiveServer, tmp_path: Path
-) -> None:
-    async with gateway(server, SUM, "It is 3.", folder=tmp_path) as live:
+async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestration(serve: Serve) -> None:
+    async with serve(SUM, "It is 3.") as live:
         raw = await live.openai.chat.completions.with_raw_response.create(
             model="large",
             messages=[{"role": "user", "content": "1 + 2?"}],
@@ -113,63 +85,37 @@ async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestratio
     assert (view.status, raw.headers["x-routing-mode"]) == ("completed", "orchestration")
     assert answer.usage is not None
     assert view.scheduler is not None
-    assert answer.usage.total_tokens == view.scheduler.usage.total.tokens > 0
+    assert answer.usage.total_tokens == view.scheduler.state.totals.usage.total.tokens > 0
 
 
 @pytest.mark.parametrize(("route", "answer", "calls"), [("direct", "Hello.", 2), ("orchestration", "It is 3.", 3)])
-async def test_auto_asks_the_model_who_answers(
-    server: LiveServer, tmp_path: Path, route: str, answer: str, calls: int
-) -> None:
+async def test_auto_asks_the_model_who_answers(serve: Serve, route: str, answer: str, calls: int) -> None:
     script = {"direct": ["Hello."], "orchestration": [SUM, "It is 3."]}[route]
-    async with gateway(server, json_text({"route": route}), *script, folder=tmp_path) as live:
-        response = await live.post(
-            "/v1/chat/completions", {"model": "small", "messages": [user("Do it.")]}, X_Routing_Mode="auto"
-        )
+    async with serve(json_text({"route": route}), *script) as live:
+        response = await live.post(CHAT, chat_body("small", "Do it."), X_Routing_Mode="auto")
         asked = [each.metadata.get("purpose") for each in live.models.calls]
     assert response.json()["choices"][0]["message"]["content"] == answer
     assert (response.headers["x-routing-mode"], asked[0], len(asked)) == (route, "route", calls)
 
 
-async def test_picture_is_passed_on_where_a_run_could_not_take_it(server: LiveServer, tmp_path: Path) -> None:
+async def test_picture_is_passed_on_where_a_run_could_not_take_it(serve: Serve) -> None:
     picture = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": "data:,x"}}]
-    body = {"model": "small", "messages": [{"role": "user", "content": picture}]}
-    async with gateway(server, "A cat.", "A cat.", folder=tmp_path) as live:
-        plain = await live.post("/v1/chat/completions", body)
-        auto = await live.post("/v1/chat/completions", {**body, "routing_mode": "auto"})
-        run = await live.post("/v1/chat/completions", {**body, "routing_mode": "orchestration"})
+    body = chat_body("small") | {"messages": [{"role": "user", "content": picture}]}
+    async with serve("A cat.", "A cat.") as live:
+        plain = await live.post(CHAT, body)
+        auto = await live.post(CHAT, {**body, "routing_mode": "auto"})
+        run = await live.post(CHAT, {**body, "routing_mode": "orchestration"})
         asked = live.models.calls[0].body["messages"][0]["content"]
     assert (plain.status_code, auto.status_code, asked) == (200, 200, picture)
     assert (run.status_code, run.json()["error"]["code"]) == (400, "unsupported_content")
 
 
-async def test_examples_of_the_document_of_the_api_are_answered(server: LiveServer, tmp_path: Path) -> None:
-    report = {
-        "plan": 1,
-        "inputs": {"region": {"type": "string"}},
-        "nodes": [calculation("sum", "1 + 2")],
-        "output": "{{PLACEHOLDER_region}}: {{sum.result}}",
-    }
-    async with gateway(server, *[SUM, "It is 3."] * 2, folder=tmp_path, plans={"report": report}) as live:
-        document = (await live.http.get("/openapi.json")).json()
-        answers = {}
-        for path, name in (("/v1/chat/completions", "ChatBody"), ("/v1/responses", "ResponseBody")):
-            for number, example in enumerate(document["components"]["schemas"][name]["examples"]):
-                answer = await live.post(path, example)
-                answers[f"{name} {number}"] = (answer.status_code, set(answer.json()) >= {"id", "object", "model"})
-        # One of them goes on in the background.
-        await live.desk.finish()
-    assert answers == dict.fromkeys(answers, (200, True))
-    assert len(answers) >= 4
-
-
-async def test_plan_is_a_model_with_inputs_in_the_message_or_apart(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"double": DOUBLE}) as live:
+async def test_plan_is_a_model_with_inputs_in_the_message_or_apart(serve: Serve) -> None:
+    async with serve(plans={"double": DOUBLE}) as live:
         create = live.openai.chat.completions.create
         said = await create(model="plan/double", messages=[{"role": "user", "content": '{"number": 21}'}])
         apart = await create(
-            model="plan/double",
-            messages=[{"role": "user", "content": "Please."}],
-            metadata={"inputs": '{"number": 4}'},
+            model="plan/double", messages=[{"role": "user", "content": "Please."}], metadata={"inputs": '{"number": 4}'}
         )
         with pytest.raises(openai.BadRequestError, match="takes its inputs"):
             await create(model="plan/double", messages=[{"role": "user", "content": "Please."}])
@@ -177,27 +123,17 @@ async def test_plan_is_a_model_with_inputs_in_the_message_or_apart(server: LiveS
             await create(model="plan/double", messages=[{"role": "user", "content": '{"numbr": 21}'}])
         with pytest.raises(openai.BadRequestError, match="answered by a run alone"):
             await create(
-                model="plan/double",
-                messages=[{"role": "user", "content": "{}"}],
-                extra_body={"routing_mode": "direct"},
+                model="plan/double", messages=[{"role": "user", "content": "{}"}], extra_body={"routing_mode": "direct"}
             )
     assert (said.choices[0].message.content, apart.choices[0].message.content) == ("42", "8")
 
 
-async def test_agent_is_a_model_that_is_told_the_conversation(server: LiveServer, tmp_path: Path) -> None:
-    cards = {
-        "agents": {
-            "writer": {
-                "description": "Writes",
-                "objective_template": "Write {what}",
-                "type": "llm",
-                "prompt": "You write. {{x}}",
-            }
-        }
-    }
+async def test_agent_is_a_model_that_is_told_the_conversation(serve: Serve, tmp_path: Path) -> None:
+    writer = {"description": "Writes", "objective_template": "Write {what}", "type": "llm"}
+    cards = {"agents": {"writer": {**writer, "prompt": "You write. {{x}}"}}}
     (tmp_path / "agents.json").write_text(json.dumps(cards), encoding="utf-8")
     file = f"agents:{tmp_path / 'agents.json'}"
-    async with gateway(server, "Dear tea.", folder=tmp_path, references=[file]) as live:
+    async with serve("Dear tea.", references=[file]) as live:
         answer = await live.openai.chat.completions.create(
             model="agent/writer",
             messages=[
@@ -213,12 +149,10 @@ async def test_agent_is_a_model_that_is_told_the_conversation(server: LiveServer
     assert "Write to {{tea.result}}." in told
 
 
-async def test_turns_of_a_session_follow_each_other(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, SUM, "It is 3.", SUM, "Still 3.", folder=tmp_path) as live:
-        body = {"model": "profile/plan", "messages": [user("1 + 2?")], "session_id": "gateway-turns"}
+async def test_turns_of_a_session_follow_each_other(serve: Serve) -> None:
+    async with serve(SUM, "It is 3.", SUM, "Still 3.") as live:
         both = await asyncio.gather(
-            live.post("/v1/chat/completions", body),
-            live.post("/v1/chat/completions", {**body, "messages": [user("And again?")]}),
+            *(live.chat("profile/plan", words, session_id="gateway-turns") for words in ("1 + 2?", "And again?"))
         )
         session = (await live.desk.sessions.read("gateway-turns")).session
         planned = [each for each in live.models.calls if each.metadata["purpose"] == "plan"]
@@ -230,14 +164,12 @@ async def test_turns_of_a_session_follow_each_other(server: LiveServer, tmp_path
     assert "It is 3." in planned[1].text
 
 
-async def test_idempotency_key_gives_the_same_run(server: LiveServer, tmp_path: Path) -> None:
-    body = {"model": "profile/plan", "messages": [user("1 + 2?")]}
-    async with gateway(server, SUM, "It is 3.", folder=tmp_path) as live:
-        first = await live.post("/v1/chat/completions", body, Idempotency_Key="gateway-key-1")
-        again = await live.post("/v1/chat/completions", body, Idempotency_Key="gateway-key-1")
-        other = await live.post(
-            "/v1/chat/completions", {**body, "messages": [user("2 + 2?")]}, Idempotency_Key="gateway-key-1"
-        )
+async def test_idempotency_key_gives_the_same_run(serve: Serve) -> None:
+    async with serve(SUM, "It is 3.") as live:
+        first, again, other = [
+            await live.post(CHAT, chat_body("profile/plan", words), Idempotency_Key="gateway-key-1")
+            for words in ("1 + 2?", "1 + 2?", "2 + 2?")
+        ]
         calls = len(live.models.calls)
     assert first.json()["choices"] == again.json()["choices"]
     assert (first.headers["x-run-id"], calls) == (again.headers["x-run-id"], 2)
@@ -245,15 +177,12 @@ async def test_idempotency_key_gives_the_same_run(server: LiveServer, tmp_path: 
     assert other.headers["x-should-retry"] == "false"
 
 
-async def test_one_key_in_two_sessions_at_once_is_the_run_of_one_and_nothing_to_the_other(
-    server: LiveServer, tmp_path: Path
-) -> None:
+async def test_one_key_in_two_sessions_at_once_is_the_run_of_one_and_nothing_to_the_other(serve: Serve) -> None:
     names, key = [f"{uuid4().hex[:8]}-{each}" for each in "pq"], uuid4().hex
-    async with gateway(server, folder=tmp_path, plans={"ask": ASKING}) as live:
+    async with serve(plans={"ask": ASKING}) as live:
 
         async def ask(session: str) -> httpx.Response:
-            body = {"model": "plan/ask", "messages": [user("{}")], "session_id": session}
-            return await live.post("/v1/chat/completions", body, Idempotency_Key=key)
+            return await live.post(CHAT, chat_body("plan/ask", session_id=session), Idempotency_Key=key)
 
         answers = await asyncio.gather(*map(ask, names))
         taken, refused = sorted(answers, key=lambda each: each.status_code)
@@ -266,79 +195,41 @@ async def test_one_key_in_two_sessions_at_once_is_the_run_of_one_and_nothing_to_
     assert (left.json().get("turns", []), status) == ([], "waiting")
 
 
-async def test_run_without_an_answer_is_told_with_what_failed(server: LiveServer, tmp_path: Path) -> None:
-    broken = {"plan": 1, "nodes": [calculation("broken", "1 / 0")]}
-    async with gateway(server, folder=tmp_path, plans={"broken": broken}) as live:
-        with pytest.raises(openai.UnprocessableEntityError) as failed:
-            await live.openai.chat.completions.create(model="plan/broken", messages=[{"role": "user", "content": "{}"}])
-    assert "'broken' failed" in str(failed.value)
-    assert "dagwright why run-" in str(failed.value)
-    assert failed.value.response.headers["x-should-retry"] == "false"
+def message(model: str = "small", **fields: Any) -> str:
+    return json.dumps(chat_body(model, "x", **fields))
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "told"),
-    [
-        ("GET", "/v2", None, (404, "unknown_url")),
-        ("DELETE", "/v1/models", None, (405, "method_not_allowed")),
-        ("POST", "/v1/chat/completions", "{", (400, "invalid_json")),
-        ("POST", "/v1/chat/completions", "{}", (400, "invalid_value")),
-        ("POST", "/v1/chat/completions", '{"messages": []}', (400, "invalid_value")),
-        ("POST", "/v1/chat/completions", '{"messages": [{"role": "robot"}]}', (400, "invalid_value")),
-        (
-            "POST",
-            "/v1/chat/completions",
-            '{"messages": [{"role": "user", "content": "x"}], "routing_mode": "best"}',
-            (400, "invalid_value"),
-        ),
-        (
-            "POST",
-            "/v1/chat/completions",
-            '{"model": "agent/none", "messages": [{"role": "user", "content": "x"}]}',
-            (404, "model_not_found"),
-        ),
-        (
-            "POST",
-            "/v1/chat/completions",
-            '{"model": "profile/plan", "messages": [{"role": "user", "content": " "}]}',
-            (400, "empty_goal"),
-        ),
-        (
-            "POST",
-            "/v1/chat/completions",
-            '{"model": "profile/plan", "session_id": "\\u0000", "messages": [{"role": "user", "content": "x"}]}',
-            (400, "invalid_session_id"),
-        ),
-    ],
-)
-async def test_errors_have_openais_shape(
-    server: LiveServer, tmp_path: Path, method: str, path: str, body: str | None, told: tuple[int, str]
-) -> None:
-    async with gateway(server, folder=tmp_path, has_worker=False) as live:
-        response = await live.http.request(
-            method, path, content=body, headers={"content-type": "application/json"} if body else {}
-        )
-    error = response.json()["error"]
-    assert (response.status_code, error["code"]) == told
-    assert set(error) == {"message", "type", "param", "code"}
-    assert error["message"]
-
-
-async def test_body_that_is_no_json_object_is_told_what_to_send(server: LiveServer, tmp_path: Path) -> None:
-    form = {"content-type": "application/x-www-form-urlencoded"}
-    async with gateway(server, folder=tmp_path, has_worker=False) as live:
-        wrong = [
-            await live.http.post("/v1/chat/completions", content='{"messages": []}', headers=form),
-            await live.http.post("/v1/chat/completions", json=[1]),
-            await live.http.post("/v1/chat/completions"),
+async def test_errors_have_the_shape_that_openai_documents(serve: Serve) -> None:
+    rows = {
+        ("GET", "/v2", None): (404, "unknown_url"),
+        ("DELETE", "/v1/models", None): (405, "method_not_allowed"),
+        ("POST", CHAT, None): (400, "invalid_json"),
+        ("POST", CHAT, "[1]"): (400, "invalid_json"),
+        ("POST", CHAT, "{"): (400, "invalid_json"),
+        ("POST", CHAT, "{}"): (400, "invalid_value"),
+        ("POST", CHAT, '{"messages": []}'): (400, "invalid_value"),
+        ("POST", CHAT, '{"messages": [{"role": "robot"}]}'): (400, "invalid_value"),
+        ("POST", CHAT, message(routing_mode="best")): (400, "invalid_value"),
+        ("POST", CHAT, message(model="agent/none")): (404, "model_not_found"),
+        ("POST", CHAT, json.dumps(chat_body("profile/plan", " "))): (400, "empty_goal"),
+        ("POST", CHAT, message(model="profile/plan", session_id="\0")): (400, "invalid_session_id"),
+    }
+    as_json, form = {"content-type": "application/json"}, {"content-type": "application/x-www-form-urlencoded"}
+    async with serve(has_worker=False) as live:
+        answers = [
+            await live.http.request(method, path, content=body, headers=as_json if body else {})
+            for method, path, body in rows
         ]
-    for response in wrong:
-        assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
-        assert "Content-Type: application/json" in response.json()["error"]["message"]
+        not_json = [answers[2], answers[3], await live.http.post(CHAT, content='{"messages": []}', headers=form)]
+    errors = [answer.json()["error"] for answer in answers]
+    found = [(answer.status_code, error["code"]) for answer, error in zip(answers, errors, strict=True)]
+    assert found == [*rows.values()]
+    assert all(set(error) == {"message", "type", "param", "code"} and error["message"] for error in errors)
+    assert all("Content-Type: application/json" in answer.json()["error"]["message"] for answer in not_json)
 
 
-async def test_health_and_document_of_the_api(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, has_worker=False) as live:
+async def test_health_and_document_of_the_api(serve: Serve) -> None:
+    async with serve(has_worker=False) as live:
         alive = await live.http.get("/livez")
         ready = await live.http.get("/readyz")
         document = (await live.http.get("/openapi.json")).json()

@@ -7,19 +7,16 @@ from typing import Any
 import pytest
 
 from dagwright.testing import ANY_NUMBER, step
-from tests.e2e.conftest import calculation
+from tests.e2e.conftest import calculation, plan_of
 from tests.support.foreign_clients import ANSWERED, ASK, SENT, Sent
 from tests.support.gateway import Gateway, events_of, gateway, refuse_number_that_goes_back
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
-ECHO = {
-    "plan": 1,
-    "inputs": {"words": {"type": "string"}},
-    "nodes": [calculation("sum", "1 + 2")],
-    "output": "{{PLACEHOLDER_words}} {{sum.result}}",
-}
+ECHO = plan_of(
+    calculation("sum", "1 + 2"), inputs={"words": {"type": "string"}}, output="{{PLACEHOLDER_words}} {{sum.result}}"
+)
 """A plan that takes what the user said last, and nothing else of a request."""
 ANSWERS = {"plan/echo": f"{ASK} 3", "small": "Three."}
 

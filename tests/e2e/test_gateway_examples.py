@@ -13,31 +13,26 @@ from dagwright.interfaces.http.examples import ERRORS
 from dagwright.interfaces.http.keys import KeyFile
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.testing import ANY_NUMBER, Raw, json_text, step
-from tests.e2e.conftest import calculation
+from tests.e2e.conftest import Serve, calculation, plan_of
 from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, gateway, named_events_of
-from tests.support.server import LiveServer
+from tests.support.gateway import Gateway, named_events_of
 
 pytestmark = pytest.mark.server
 
-PLAN = {
-    "plan": 1,
-    "title": "Something of everything",
-    "inputs": {"number": {"type": "integer"}},
-    "nodes": [
-        calculation("double", "{{PLACEHOLDER_number}} * 2"),
-        calculation("broken", "1 / 0"),
-        calculation("after", "{{broken.result}} + 1"),
-        {"id": "check", "depends_on": ["double"], "human": {"type": "APPROVAL", "prompt": "Publish?"}},
-    ],
-}
-REPORT = {
-    "plan": 1,
-    "title": "Report",
-    "inputs": {"region": {"type": "string"}},
-    "nodes": [calculation("sum", "1 + 2")],
-    "output": {"region": "{{PLACEHOLDER_region}}", "sum": "{{sum.result}}"},
-}
+PLAN = plan_of(
+    calculation("double", "{{PLACEHOLDER_number}} * 2"),
+    calculation("broken", "1 / 0"),
+    calculation("after", "{{broken.result}} + 1"),
+    {"id": "check", "depends_on": ["double"], "human": {"type": "APPROVAL", "prompt": "Publish?"}},
+    title="Something of everything",
+    inputs={"number": {"type": "integer"}},
+)
+REPORT = plan_of(
+    calculation("sum", "1 + 2"),
+    title="Report",
+    inputs={"region": {"type": "string"}},
+    output={"region": "{{PLACEHOLDER_region}}", "sum": "{{sum.result}}"},
+)
 """The plan that examples of requests name."""
 NODES = {"/cancel": "check", "/retry": "broken", "/result": "broken"}
 """What an operation on nodes is tried with: the end of its path -> node."""
@@ -49,7 +44,7 @@ SCRIPT = (
 
 
 async def turn_of(live: Gateway) -> tuple[str, str]:
-    """Returns a session and its run, which has a node of each kind and waits for an answer."""
+    """Return a session and its run, which has a node of each kind and waits for an answer."""
     session = f"s-{uuid4().hex[:8]}"
     message = {"role": "user", "content": '{"number": 21}'}
     body = {"model": "plan/everything", "messages": [message], "session_id": session}
@@ -63,9 +58,9 @@ async def turn_of(live: Gateway) -> tuple[str, str]:
     return session, run
 
 
-async def test_examples_are_taken_and_answers_are_as_described(server: LiveServer, tmp_path: Path) -> None:
+async def test_examples_are_taken_and_answers_are_as_described(serve: Serve) -> None:
     plans = {"everything": PLAN, "report": REPORT}
-    async with gateway(server, *SCRIPT, folder=tmp_path, plans=plans) as live:
+    async with serve(*SCRIPT, plans=plans) as live:
         document = (await live.http.get("/openapi.json")).json()
         examples = [
             (path, method, body)
@@ -83,7 +78,6 @@ async def test_examples_are_taken_and_answers_are_as_described(server: LiveServe
 
 
 def bodies_of(operation: Any, document: Any) -> list[Any]:
-    """Returns the bodies that the document gives as examples, or none at all."""
     schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     references = [each["$ref"] for each in [*schema.get("anyOf", ()), schema] if "$ref" in each]
     models = [document["components"]["schemas"][each.rpartition("/")[2]] for each in references]
@@ -91,7 +85,6 @@ def bodies_of(operation: Any, document: Any) -> list[Any]:
 
 
 async def tried(live: Gateway, method: str, path: str, body: Any, document: Any) -> list[str]:
-    """Returns what is wrong with the answer to an example."""
     session, run = await turn_of(live)
     node = next((name for end, name in NODES.items() if path.endswith(end)), "double")
     named = {"name": "everything", "model": "plan/everything", "response_id": ResponseRef(run, "plan/everything").id}
@@ -119,15 +112,15 @@ async def tried(live: Gateway, method: str, path: str, body: Any, document: Any)
 FAILING = {"plan": 1, "nodes": [calculation("broken", "1 / 0")], "output": "{{broken.result}}"}
 
 
-async def test_examples_of_errors_are_what_comes(server: LiveServer, tmp_path: Path) -> None:
+async def test_examples_of_errors_are_what_comes(serve: Serve, tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     keys = KeyFile(file)
     full, looks = keys.add("ann", list(Scope))[1], keys.add("ann", [])[1]
     more = {"api_keys": file, "api_requests": 20, "api_body_bytes": 10_000}
     broken = step(Raw(b"<html>"), times=ANY_NUMBER)
     async with (
-        gateway(server, broken, folder=tmp_path, plans={"failing": FAILING}, more=more) as live,
-        gateway(server, folder=tmp_path, service="http://127.0.0.1:9/v1") as alone,
+        serve(broken, plans={"failing": FAILING}, more=more) as live,
+        serve(service="http://127.0.0.1:9/v1") as alone,
     ):
         document = (await live.http.get("/openapi.json")).json()
         live.http.headers["Authorization"] = f"Bearer {full}"

@@ -9,30 +9,19 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import ROOT
-from tests.e2e.conftest import calculation
-from tests.support.gateway import gateway
-from tests.support.server import LiveServer
+from tests.e2e.conftest import CHECK, Serve, calculation, plan_of
 
 pytestmark = [pytest.mark.server, pytest.mark.node]
 
-CHAIN = {
-    "plan": 1,
-    "nodes": [calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2")],
-    "output": "{{more.result}}",
-}
-ASKING = {
-    "plan": 1,
-    "nodes": [{"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish?"}}],
-    "output": "{{check.result.approved}}",
-}
+CHAIN = plan_of(calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2"), output="{{more.result}}")
+ASKING = plan_of(CHECK, output="{{check.result.approved}}")
 CLIENT = ROOT / "tests" / "support" / "openai_client" / "client.mjs"
 
 
 async def _installed(folder: Path) -> tuple[str, str]:
-    """Installs the client; returns the Node that it needs and the program, beside what that imports."""
-    install = await asyncio.create_subprocess_exec(
-        str(ROOT / "scripts" / "test-packages"), "openai_client", stdout=PIPE
-    )
+    """Install the client; returns the Node that it needs and the program, beside what that imports."""
+    packages = str(ROOT / "scripts" / "test-packages")
+    install = await asyncio.create_subprocess_exec(packages, "openai_client", stdout=PIPE)
     told, _ = await install.communicate()
     assert install.returncode == 0
     modules = Path(told.decode().strip()) / "node_modules"
@@ -43,11 +32,9 @@ async def _installed(folder: Path) -> tuple[str, str]:
     return str(modules / f"node-linux-{machine}" / "bin" / "node"), str(program)
 
 
-async def test_client_for_javascript_gets_answers_streams_questions_and_errors(
-    server: LiveServer, tmp_path: Path
-) -> None:
+async def test_client_for_javascript_gets_answers_streams_questions_and_errors(serve: Serve, tmp_path: Path) -> None:
     node, program = await _installed(tmp_path)
-    async with gateway(server, folder=tmp_path, plans={"chain": CHAIN, "asking": ASKING}) as live:
+    async with serve(plans={"chain": CHAIN, "asking": ASKING}) as live:
         ran = await asyncio.create_subprocess_exec(node, program, f"{live.url}/v1", stdout=PIPE, stderr=PIPE)
         told, wrong = await ran.communicate()
     assert (ran.returncode, wrong.decode()) == (0, "")

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any, cast
 
 import openai
@@ -11,45 +10,35 @@ from openai.types.responses import Response
 from pydantic import BaseModel
 
 from dagwright.testing import json_text, slow, step
-from tests.e2e.conftest import calculation, pause
+from tests.e2e.conftest import CHECK, Serve, calculation, pause, plan_of
 from tests.support.eventually import eventually
-from tests.support.gateway import gateway, refuse_number_that_goes_back
+from tests.support.gateway import refuse_number_that_goes_back
 from tests.support.goals import call, written
-from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
 SUM = written(call("sum", "calculator", expression="1 + 2"))
-CHAIN = {"plan": 1, "nodes": [calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2")]}
-BROKEN = {"plan": 1, "nodes": [calculation("broken", "1 / 0")]}
-LONG = {"plan": 1, "nodes": [pause("long", "1h")]}
-ASKING = {
-    "plan": 1,
-    "nodes": [{"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish?"}}],
-    "output": "{{check.result.approved}}",
-}
+CHAIN = plan_of(calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2"))
+BROKEN = plan_of(calculation("broken", "1 / 0"))
+LONG = plan_of(pause("long", "1h"))
+ASKING = plan_of(CHECK, output="{{check.result.approved}}")
 
 
-async def test_response_is_the_answer_of_a_run_and_can_be_fetched_later(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, SUM, "It is 3.", folder=tmp_path) as live:
+async def test_response_is_the_answer_of_a_run_and_can_be_fetched_later(serve: Serve) -> None:
+    async with serve(SUM, "It is 3.") as live:
         response = await live.openai.responses.create(model="profile/plan", input="1 + 2?", instructions="Be brief.")
         later = await live.openai.responses.retrieve(response.id)
         told = live.models.calls[0].text
     assert (response.output_text, response.status, response.model) == ("It is 3.", "completed", "profile/plan")
-    assert (later.output_text, later.status, later.model, later.id) == (
-        "It is 3.",
-        "completed",
-        "profile/plan",
-        response.id,
-    )
+    fields = [(each.id, each.output_text, each.status, each.model, each.usage) for each in (response, later)]
+    assert fields[0] == fields[1]
     assert response.usage is not None
-    assert later.usage == response.usage
     assert response.usage.total_tokens > 0
     assert "Be brief." in told
 
 
-async def test_response_in_the_background_is_fetched_until_it_is_there(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"chain": CHAIN}) as live:
+async def test_response_in_the_background_is_fetched_until_it_is_there(serve: Serve) -> None:
+    async with serve(plans={"chain": CHAIN}) as live:
         begun = await live.openai.responses.create(model="plan/chain", input="{}", background=True)
         found: list[Response] = []
 
@@ -62,16 +51,16 @@ async def test_response_in_the_background_is_fetched_until_it_is_there(server: L
     assert json.loads(found[-1].output_text) == {"more": 6}
 
 
-async def test_response_is_cancelled_and_says_so(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"long": LONG}) as live:
+async def test_response_is_cancelled_and_says_so(serve: Serve) -> None:
+    async with serve(plans={"long": LONG}) as live:
         begun = await live.openai.responses.create(model="plan/long", input="{}", background=True)
         cancelled = await live.openai.responses.cancel(begun.id)
         again = await live.openai.responses.cancel(begun.id)
     assert (cancelled.status, again.status) == ("cancelled", "cancelled")
 
 
-async def test_run_without_an_answer_is_an_error_or_later_a_failed_response(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"broken": BROKEN}) as live:
+async def test_run_without_an_answer_is_an_error_or_later_a_failed_response(serve: Serve) -> None:
+    async with serve(plans={"broken": BROKEN}) as live:
         with pytest.raises(openai.UnprocessableEntityError, match="'broken' failed") as refused:
             await live.openai.responses.create(model="plan/broken", input="{}")
         begun = await live.openai.responses.create(model="plan/broken", input="{}", background=True)
@@ -86,8 +75,8 @@ async def test_run_without_an_answer_is_an_error_or_later_a_failed_response(serv
         assert "'broken' failed" in told["error"]["message"]
 
 
-async def test_stream_of_a_response_brings_the_answer_and_progress(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"chain": CHAIN}) as live:
+async def test_stream_of_a_response_brings_the_answer_and_progress(serve: Serve) -> None:
+    async with serve(plans={"chain": CHAIN}) as live:
         stream = await live.openai.responses.create(
             model="plan/chain", input="{}", stream=True, extra_body={"stream_progress": "progress"}
         )
@@ -105,22 +94,8 @@ async def test_stream_of_a_response_brings_the_answer_and_progress(server: LiveS
     assert json.loads(final.output_text) == {"more": 6}
 
 
-async def test_response_in_the_background_is_streamed_again_from_any_event(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"chain": CHAIN}) as live:
-        begun = await live.openai.responses.create(model="plan/chain", input="{}", background=True)
-        async with live.openai.responses.stream(response_id=begun.id) as helper:
-            seen = [each async for each in helper]
-            final = await helper.get_final_response()
-        for cut, each in enumerate(seen):
-            stream = await live.openai.responses.retrieve(begun.id, stream=True, starting_after=each.sequence_number)
-            assert [later.type async for later in stream] == [later.type for later in seen[cut + 1 :]]
-        none = await live.http.get(f"/v1/responses/{begun.id}", params={"stream": "true", "starting_after": "7"})
-    assert (final.id, json.loads(final.output_text)) == (begun.id, {"more": 6})
-    assert (none.status_code, none.json()["error"]["param"]) == (400, "starting_after")
-
-
-async def test_question_is_a_function_call_and_its_output_the_answer(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"asking": ASKING}) as live:
+async def test_question_is_a_function_call_and_its_output_the_answer(serve: Serve) -> None:
+    async with serve(plans={"asking": ASKING}) as live:
         create = live.openai.responses.create
         first = await create(model="plan/asking", input="{}")
         asked = next(item for item in first.output if item.type == "function_call")
@@ -133,8 +108,8 @@ async def test_question_is_a_function_call_and_its_output_the_answer(server: Liv
     assert (whole.output_text, short.output_text) == ("true", "true")
 
 
-async def test_response_that_follows_another_knows_it(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, *[SUM, "It is 3."] * 4, folder=tmp_path) as live:
+async def test_response_that_follows_another_knows_it(serve: Serve) -> None:
+    async with serve(*[SUM, "It is 3."] * 4) as live:
         create = live.openai.responses.create
         first = await create(model="profile/plan", input="How much is 1 + 2?")
         await create(model="profile/plan", input="And again?", previous_response_id=first.id)
@@ -147,9 +122,9 @@ async def test_response_that_follows_another_knows_it(server: LiveServer, tmp_pa
     assert next_one.model_dump()["dagwright"]["session_id"] == "gateway-responses"
 
 
-async def test_answer_that_is_named_by_the_id_of_its_item_is_told(server: LiveServer, tmp_path: Path) -> None:
+async def test_answer_that_is_named_by_the_id_of_its_item_is_told(serve: Serve) -> None:
     plans = {"chain": CHAIN}
-    async with gateway(server, SUM, "It is 3.", "Twelve.", SUM, "It is 3.", folder=tmp_path, plans=plans) as live:
+    async with serve(SUM, "It is 3.", "Twelve.", SUM, "It is 3.", plans=plans) as live:
         first = await live.openai.responses.create(model="plan/chain", input="{}")
         reference = {"type": "item_reference", "id": first.output[0].id}
         said = [{"role": "user", "content": "Add them."}, reference, {"role": "user", "content": "And twice that?"}]
@@ -168,21 +143,8 @@ async def test_answer_that_is_named_by_the_id_of_its_item_is_told(server: LiveSe
     assert known.status_code == 200
 
 
-async def test_question_that_is_named_by_the_ids_of_its_items_is_answered(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"asking": ASKING}) as live:
-        first = await live.openai.responses.create(model="plan/asking", input="{}")
-        result = {"type": "function_call_output", "call_id": first.output[1].model_dump()["call_id"], "output": "yes"}
-        named = [{"type": "item_reference", "id": item.id} for item in first.output]
-        answer = await live.post(
-            "/v1/responses",
-            {"model": "plan/asking", "input": [{"role": "user", "content": "{}"}, *named, result]},
-        )
-    assert answer.json()["output"][0]["content"][0]["text"] == "true"
-    assert answer.json()["id"] == first.id
-
-
-async def test_model_itself_answers_a_response_too(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, "Hello.", "Hello.", folder=tmp_path) as live:
+async def test_model_itself_answers_a_response_too(serve: Serve) -> None:
+    async with serve("Hello.", "Hello.") as live:
         response = await live.openai.responses.create(model="small", input="Hi.")
         stream = await live.openai.responses.create(model="small", input="Hi.", stream=True)
         kinds = [each.type async for each in stream]
@@ -194,8 +156,8 @@ async def test_model_itself_answers_a_response_too(server: LiveServer, tmp_path:
     assert response.usage is not None
 
 
-async def test_client_that_leaves_a_background_response_cancels_nothing(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"long": LONG}) as live:
+async def test_client_that_leaves_a_background_response_cancels_nothing(serve: Serve) -> None:
+    async with serve(plans={"long": LONG}) as live:
         body = {"model": "plan/long", "input": "{}", "stream": True, "background": True, "cancel_on_disconnect": True}
         async with live.http.stream("POST", "/v1/responses", json=body) as response:
             async for part in response.aiter_text():
@@ -207,33 +169,31 @@ async def test_client_that_leaves_a_background_response_cancels_nothing(server: 
         await live.desk.steering.cancel(run)
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
+async def test_what_a_response_cannot_be_made_of_is_refused(serve: Serve) -> None:
+    image = {"type": "message", "role": "user", "content": [{"type": "input_image"}]}
+    rows: list[tuple[Any, str]] = [
         ({"input": []}, "invalid_value"),
-        ({"input": [{"type": "message", "role": "user", "content": [{"type": "input_image"}]}]}, "unsupported_content"),
+        ({"input": [image]}, "unsupported_content"),
         ({"input": [{"type": "computer_call"}]}, "unsupported_content"),
         ({"input": "x", "tools": [{"type": "web_search"}]}, "unsupported_tool"),
         ({"input": "x", "previous_response_id": "resp_1"}, "not_found"),
         ({"input": "x", "previous_response_id": "resp_run-none.c21hbGw"}, "not_found"),
         ({"input": "\ud800"}, "invalid_json"),
-    ],
-)
-async def test_what_a_response_cannot_be_made_of_is_refused(
-    server: LiveServer, tmp_path: Path, body: Any, code: str
-) -> None:
-    async with gateway(server, folder=tmp_path, has_worker=False) as live:
-        content = json.dumps({"model": "profile/plan", **body})
-        response = await live.http.post("/v1/responses", content=content, headers={"content-type": "application/json"})
-    assert (response.status_code in (400, 404), response.json()["error"]["code"]) == (True, code)
+    ]
+    headers = {"content-type": "application/json"}
+    async with serve(has_worker=False) as live:
+        contents = [json.dumps({"model": "profile/plan", **body}) for body, _ in rows]
+        answers = [await live.http.post("/v1/responses", content=each, headers=headers) for each in contents]
+    assert {answer.status_code for answer in answers} == {400, 404}
+    assert [answer.json()["error"]["code"] for answer in answers] == [code for _, code in rows]
 
 
-async def test_response_is_told_as_it_is_written(server: LiveServer, tmp_path: Path) -> None:
+async def test_response_is_told_as_it_is_written(serve: Serve) -> None:
     released = asyncio.Event()
     words = "Oslo has rain today, and Bergen has more of it."
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
     answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
-    async with gateway(server, plan, answer, folder=tmp_path) as live:
+    async with serve(plan, answer) as live:
         stream = await live.openai.responses.create(model="profile/plan", input="What is the weather?", stream=True)
         kinds, pieces, told = list[str](), list[str](), ""
         async for each in stream:
@@ -256,24 +216,16 @@ class Person(BaseModel):
     age: int
 
 
-PERSON = {"plan": 1, "nodes": [calculation("age", "15 * 2")], "output": {"name": "Ann", "age": "{{age.result}}"}}
+PERSON = plan_of(calculation("age", "15 * 2"), output={"name": "Ann", "age": "{{age.result}}"})
 
 
-async def test_answer_with_a_schema_is_written_for_it_checked_and_streamed_whole(
-    server: LiveServer, tmp_path: Path
-) -> None:
+async def test_answer_with_a_schema_is_written_for_it_checked_and_streamed_whole(serve: Serve) -> None:
     plan, answer = json_text({"nodes": [calculation("age", "15 * 2")]}), {"name": "Ann", "age": 30}
     messages: list[Any] = [{"role": "user", "content": "{}"}]
-    function: dict[str, Any] = {
-        "type": "function",
-        "function": {"name": "final", "parameters": Person.model_json_schema()},
-    }
-    async with gateway(
-        server,
-        plan,
-        step(json_text(answer), response_format="json_schema"),
-        folder=tmp_path,
-        plans={"person": PERSON, "chain": CHAIN},
+    schema = {"name": "final", "parameters": Person.model_json_schema()}
+    function: dict[str, Any] = {"type": "function", "function": schema}
+    async with serve(
+        plan, step(json_text(answer), response_format="json_schema"), plans={"person": PERSON, "chain": CHAIN}
     ) as live:
         chat = live.openai.chat.completions
         parsed = await chat.parse(model="profile/plan", messages=messages, response_format=Person)
@@ -289,10 +241,9 @@ async def test_answer_with_a_schema_is_written_for_it_checked_and_streamed_whole
             tool_choice={"type": "function", "function": {"name": "final"}},
         ) as stream:
             final = (await stream.get_final_completion()).choices[0]
+        key = {"Idempotency-Key": "s1"}
         with pytest.raises(openai.UnprocessableEntityError, match='"name" is a required property') as refused:
-            await chat.parse(
-                model="plan/chain", messages=messages, response_format=Person, extra_headers={"Idempotency-Key": "s1"}
-            )
+            await chat.parse(model="plan/chain", messages=messages, response_format=Person, extra_headers=key)
     ann = Person(name="Ann", age=30)
     assert (parsed.choices[0].message.parsed, streamed.output_parsed) == (ann, ann)
     (item,) = called.output

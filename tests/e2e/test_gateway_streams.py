@@ -2,58 +2,49 @@
 
 import asyncio
 import json
-from pathlib import Path
+from functools import partial
 from typing import Any
-from urllib.parse import unquote
 
 import openai
 import pytest
 
-from dagwright.history.run_reader import RunNotFound
-from dagwright.history.text_stream import check_of
-from dagwright.interfaces.http.answering import BEGINS_AGAIN
 from dagwright.interfaces.http.jobs import id_of_key
 from dagwright.testing import Pace, json_text, slow, text
-from tests.e2e.conftest import calculation, pause
+from tests.e2e.conftest import CHECK, Serve, calculation, pause, plan_of
 from tests.support.eventually import eventually
-from tests.support.gateway import Event, Gateway, events_of, gateway
-from tests.support.server import LiveServer
+from tests.support.gateway import CHAT, Event, Gateway, chat_body, events_of
 
 pytestmark = pytest.mark.server
 
 
 def chain(rest: str) -> dict[str, Any]:
-    nodes = [calculation("sum", "1 + 2"), pause("rest", rest), calculation("more", "{{sum.result}} * 2")]
-    return {"plan": 1, "nodes": nodes, "output": "{{more.result}}"}
+    nodes = (calculation("sum", "1 + 2"), pause("rest", rest), calculation("more", "{{sum.result}} * 2"))
+    return plan_of(*nodes, output="{{more.result}}")
 
 
 CHAIN = chain("1ms")
-BROKEN = {"plan": 1, "nodes": [calculation("broken", "1 / 0"), calculation("next", "{{broken.result}} + 1")]}
-LONG = {"plan": 1, "nodes": [pause("long", "1h")]}
-ASKING = {
-    "plan": 1,
-    "nodes": [
-        {"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish?"}},
-        {"id": "name", "human": {"type": "CLARIFICATION", "prompt": "Under which name?"}},
-    ],
-    "output": {"approved": "{{check.result.approved}}", "name": "{{name.result}}"},
-}
+BROKEN = plan_of(calculation("broken", "1 / 0"), calculation("next", "{{broken.result}} + 1"))
+LONG = plan_of(pause("long", "1h"))
+ASKING = plan_of(
+    CHECK,
+    {"id": "name", "human": {"type": "CLARIFICATION", "prompt": "Under which name?"}},
+    output={"approved": "{{check.result.approved}}", "name": "{{name.result}}"},
+)
 
 PASSING = ("node_ready", "node_waiting", "run_running", "run_waiting")
 """What is told of a moment, and not told later if it has passed."""
 
 
 def body(model: str, words: str = "{}", **more: Any) -> dict[str, Any]:
-    return {"model": model, "messages": [{"role": "user", "content": words}], "stream": True, **more}
+    return chat_body(model, words, stream=True, **more)
 
 
 def told(events: list[Event]) -> list[tuple[str, str | None]]:
-    """Returns type and node of each event of progress."""
     return [(each["type"], each["node_id"]) for each in progress_of(events)]
 
 
 def lasting(events: list[Event]) -> dict[str | None, list[str]]:
-    """Returns what a client is told for certain, by node in the order that it was told; `None` is the run."""
+    """Return what a client is told for certain, by node in the order that it was told; `None` is the run."""
     found: dict[str | None, list[str]] = {}
     for kind, node in told(events):
         if kind not in PASSING:
@@ -71,8 +62,8 @@ def content_of(events: list[Event]) -> str:
     return "".join(choice["delta"].get("content") or "" for each in chunks for choice in each["choices"])
 
 
-async def test_naive_reader_of_a_stream_gets_the_answer_whatever_is_shown(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"chain": CHAIN}) as live:
+async def test_naive_reader_of_a_stream_gets_the_answer_whatever_is_shown(serve: Serve) -> None:
+    async with serve(plans={"chain": CHAIN}) as live:
         for shown in ("content", "progress", "full"):
             stream = await live.openai.chat.completions.create(
                 model="plan/chain",
@@ -85,9 +76,9 @@ async def test_naive_reader_of_a_stream_gets_the_answer_whatever_is_shown(server
             assert "".join(pieces) == "6"
 
 
-async def test_chunks_have_ids_role_reason_and_usage(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"chain": CHAIN}) as live:
-        events = await live.stream("/v1/chat/completions", body("plan/chain", stream_options={"include_usage": True}))
+async def test_chunks_have_ids_role_reason_and_usage(serve: Serve) -> None:
+    async with serve(plans={"chain": CHAIN}) as live:
+        events = await live.stream(CHAT, body("plan/chain", stream_options={"include_usage": True}))
     *chunks, done = [each for each in events if each.comment is None]
     deltas = [choice["delta"] for each in chunks for choice in each.content["choices"]]
     assert (deltas[0], done.content) == ({"role": "assistant", "content": ""}, "[DONE]")
@@ -100,12 +91,12 @@ async def test_chunks_have_ids_role_reason_and_usage(server: LiveServer, tmp_pat
     assert len({each.content["id"] for each in chunks}) == 1
 
 
-async def test_progress_tells_each_node_and_full_its_result(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"chain": CHAIN, "broken": BROKEN}) as live:
-        plain = await live.stream("/v1/chat/completions", body("plan/chain"))
-        progress = await live.stream("/v1/chat/completions", body("plan/chain", stream_progress="progress"))
-        full = await live.stream("/v1/chat/completions", body("plan/chain", metadata={"stream_progress": "full"}))
-        broken = await live.stream("/v1/chat/completions", body("plan/broken"), X_Stream_Progress="progress")
+async def test_progress_tells_each_node_and_full_its_result(serve: Serve) -> None:
+    async with serve(plans={"chain": CHAIN, "broken": BROKEN}) as live:
+        plain = await live.stream(CHAT, body("plan/chain"))
+        progress = await live.stream(CHAT, body("plan/chain", stream_progress="progress"))
+        full = await live.stream(CHAT, body("plan/chain", metadata={"stream_progress": "full"}))
+        broken = await live.stream(CHAT, body("plan/broken"), X_Stream_Progress="progress")
     assert (told(plain), content_of(plain), content_of(full)) == ([], "6", "6")
     for node in ("sum", "rest", "more"):
         kinds = [kind for kind, each in told(progress) if each == node and kind != "node_ready"]
@@ -119,8 +110,8 @@ async def test_progress_tells_each_node_and_full_its_result(server: LiveServer, 
     assert done == "[DONE]"
 
 
-async def test_error_after_the_beginning_reaches_the_client_as_an_error(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"broken": BROKEN}) as live:
+async def test_error_after_the_beginning_reaches_the_client_as_an_error(serve: Serve) -> None:
+    async with serve(plans={"broken": BROKEN}) as live:
         stream = await live.openai.chat.completions.create(
             model="plan/broken", messages=[{"role": "user", "content": "{}"}], stream=True
         )
@@ -128,18 +119,18 @@ async def test_error_after_the_beginning_reaches_the_client_as_an_error(server: 
             [chunk async for chunk in stream]
 
 
-async def test_stream_of_the_model_itself_is_handed_on(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, "It is three.", folder=tmp_path) as live:
-        events = await live.stream("/v1/chat/completions", body("small", "1 + 2?"))
+async def test_stream_of_the_model_itself_is_handed_on(serve: Serve) -> None:
+    async with serve("It is three.") as live:
+        events = await live.stream(CHAT, body("small", "1 + 2?"))
     assert (content_of(events), events[-1].content) == ("It is three.", "[DONE]")
 
 
-async def test_silence_is_broken_by_heartbeats(server: LiveServer, tmp_path: Path) -> None:
+async def test_silence_is_broken_by_heartbeats(serve: Serve) -> None:
     released = asyncio.Event()
     slow = text("Done.", pace=Pace(held_after=0, released=released))
     async with (
-        gateway(server, slow, folder=tmp_path, heartbeat_s=0.05) as live,
-        live.http.stream("POST", "/v1/chat/completions", json=body("small", "Wait.")) as response,
+        serve(slow, heartbeat_s=0.05) as live,
+        live.http.stream("POST", CHAT, json=body("small", "Wait.")) as response,
     ):
         seen = ""
         async for part in response.aiter_text():
@@ -150,60 +141,36 @@ async def test_silence_is_broken_by_heartbeats(server: LiveServer, tmp_path: Pat
 
 
 async def _leave(live: Gateway, **headers: str) -> str:
-    """Begins a stream of a run that takes long and leaves it; returns the run."""
+    """Begin a stream of a run that takes long and leaves it; returns the run."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with live.http.stream("POST", "/v1/chat/completions", json=body("plan/long"), headers=named) as response:
+    async with live.http.stream("POST", CHAT, json=body("plan/long"), headers=named) as response:
         async for part in response.aiter_text():
             assert "assistant" in part
             break
         return response.headers["x-run-id"]
 
 
-async def test_client_that_leaves_cancels_only_if_it_asked_for_that(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"long": LONG}) as live:
+async def test_client_that_leaves_cancels_only_if_it_asked_for_that(serve: Serve) -> None:
+    key = "gateway-left-whole"
+    async with serve(plans={"long": LONG}) as live:
         goes_on, ends = await _leave(live), await _leave(live, X_Cancel_On_Disconnect="true")
+        not_streamed = chat_body("plan/long", cancel_on_disconnect=True)
+        asking = asyncio.create_task(live.post(CHAT, not_streamed, Idempotency_Key=key))
 
-        async def is_cancelled() -> bool:
-            return (await live.desk.runs.feed(ends).read()).status == "cancelled"
+        async def has(run: str, status: str) -> bool:
+            return (await live.document(run)).get("status") == status
 
-        await eventually(is_cancelled)
-        assert (await live.desk.runs.feed(goes_on).read()).status == "running"
+        await eventually(lambda: has(id_of_key(key), "running"))
+        asking.cancel()
+        for run in (ends, id_of_key(key)):
+            await eventually(partial(has, run, "cancelled"))
+        assert await has(goes_on, "running")
         await live.desk.steering.cancel(goes_on)
 
 
-async def test_client_that_does_not_stream_cancels_in_the_same_way(server: LiveServer, tmp_path: Path) -> None:
-    key = "gateway-left-whole"
-    async with gateway(server, folder=tmp_path, plans={"long": LONG}) as live:
-        asking = asyncio.create_task(
-            live.post(
-                "/v1/chat/completions",
-                body("plan/long", stream=False, cancel_on_disconnect=True),
-                Idempotency_Key=key,
-            )
-        )
-
-        async def status() -> str:
-            try:
-                return str((await live.desk.runs.feed(id_of_key(key)).read()).status)
-            except RunNotFound:
-                return ""
-
-        async def runs() -> bool:
-            return await status() == "running"
-
-        async def is_cancelled() -> bool:
-            return await status() == "cancelled"
-
-        await eventually(runs)
-        asking.cancel()
-        await eventually(is_cancelled)
-
-
-async def test_gateway_that_ends_lets_streams_go_and_runs_stay(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"long": LONG}) as live:
-        request = live.http.stream(
-            "POST", "/v1/chat/completions", json=body("plan/long"), headers={"x-cancel-on-disconnect": "true"}
-        )
+async def test_gateway_that_ends_lets_streams_go_and_runs_stay(serve: Serve) -> None:
+    async with serve(plans={"long": LONG}) as live:
+        request = live.http.stream("POST", CHAT, json=body("plan/long"), headers={"x-cancel-on-disconnect": "true"})
         async with request as response:
             run = response.headers["x-run-id"]
             live.desk.leaving.set()
@@ -213,10 +180,8 @@ async def test_gateway_that_ends_lets_streams_go_and_runs_stay(server: LiveServe
         await live.desk.steering.cancel(run)
 
 
-async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(
-    server: LiveServer, tmp_path: Path
-) -> None:
-    async with gateway(server, folder=tmp_path, plans={"asking": ASKING}) as live:
+async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(serve: Serve) -> None:
+    async with serve(plans={"asking": ASKING}) as live:
         create = live.openai.chat.completions.create
         messages: list[Any] = [{"role": "user", "content": "{}"}]
         first = await create(model="plan/asking", messages=messages, user="ann")
@@ -224,18 +189,14 @@ async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(
         calls: list[Any] = asked.tool_calls or []
         assert (first.choices[0].finish_reason, asked.content) == ("tool_calls", "Publish?\nUnder which name?")
         arguments = [json.loads(call.function.arguments) for call in calls]
-        assert [(each["request_id"], each["type"]) for each in arguments] == [
-            ("check", "APPROVAL"),
-            ("name", "CLARIFICATION"),
-        ]
+        asked_for = [(each["request_id"], each["type"]) for each in arguments]
+        assert asked_for == [("check", "APPROVAL"), ("name", "CLARIFICATION")]
         assert arguments[0]["schema"]["required"] == ["approved"]
 
         messages.append(asked.model_dump(exclude_none=True))
         results = ['{"approved": true, "reason": "fine"}', "Apex"]
-        messages += [
-            {"role": "tool", "tool_call_id": call.id, "content": result}
-            for call, result in zip(calls, results, strict=True)
-        ]
+        for call, result in zip(calls, results, strict=True):
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
         last = await create(model="plan/asking", messages=messages, user="ann")
         # Sent again it changes nothing.
         again = await create(model="plan/asking", messages=messages, user="ann")
@@ -249,14 +210,12 @@ async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(
     assert (answered["by"], answered["through"]) == ("ann", "tool_result")
 
 
-async def test_question_is_no_call_for_a_client_that_would_reply_to_it_by_itself(
-    server: LiveServer, tmp_path: Path
-) -> None:
+async def test_question_is_no_call_for_a_client_that_would_reply_to_it_by_itself(serve: Serve) -> None:
     weather = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
     chat = {"type": "function", "function": {"name": "get_weather", "parameters": weather["parameters"]}}
-    async with gateway(server, folder=tmp_path, plans={"asking": ASKING}) as live:
-        asked = (await live.post("/v1/chat/completions", body("plan/asking", stream=False, tools=[chat]))).json()
-        events = await live.stream("/v1/chat/completions", body("plan/asking", tool_choice="none"))
+    async with serve(plans={"asking": ASKING}) as live:
+        asked = (await live.chat("plan/asking", tools=[chat])).json()
+        events = await live.stream(CHAT, body("plan/asking", tool_choice="none"))
         chunks = [each.content for each in events if isinstance(each.content, dict)]
         fields: dict[str, Any] = {"model": "plan/asking", "input": "{}", "extra_body": {"tools": [weather]}}
         response = await live.openai.responses.create(**fields)
@@ -279,28 +238,9 @@ async def test_question_is_no_call_for_a_client_that_would_reply_to_it_by_itself
     assert [each["id"] for each in fetched.model_dump()["dagwright"]["waiting_for"]] == ["check", "name"]
 
 
-async def test_answer_that_does_not_fit_is_refused_and_the_question_stays(server: LiveServer, tmp_path: Path) -> None:
-    plan = {"plan": 1, "nodes": [{"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish?"}}]}
-    async with gateway(server, folder=tmp_path, plans={"asking": plan}) as live:
-        create = live.openai.chat.completions.create
-        messages: list[Any] = [{"role": "user", "content": "{}"}]
-        asked = (await create(model="plan/asking", messages=messages)).choices[0].message
-        (call,) = asked.tool_calls or []
-        before = [*messages, asked.model_dump(exclude_none=True)]
-        with pytest.raises(openai.BadRequestError, match="that is no answer to 'check'"):
-            await create(
-                model="plan/asking",
-                messages=[*before, {"role": "tool", "tool_call_id": call.id, "content": "perhaps"}],
-            )
-        done = await create(
-            model="plan/asking", messages=[*before, {"role": "tool", "tool_call_id": call.id, "content": "yes"}]
-        )
-    assert done.choices[0].finish_reason == "stop"
-
-
-async def test_streamed_question_comes_as_deltas_of_a_tool_call(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"asking": ASKING}) as live:
-        events = await live.stream("/v1/chat/completions", body("plan/asking", stream_progress="progress"))
+async def test_streamed_question_comes_as_deltas_of_a_tool_call(serve: Serve) -> None:
+    async with serve(plans={"asking": ASKING}) as live:
+        events = await live.stream(CHAT, body("plan/asking", stream_progress="progress"))
         chunks = [each.content for each in events if isinstance(each.content, dict)]
         calls = [call for each in chunks for call in each["choices"][0]["delta"].get("tool_calls", [])]
         await live.desk.steering.cancel(chunks[-1]["dagwright"]["run_id"])
@@ -309,146 +249,64 @@ async def test_streamed_question_comes_as_deltas_of_a_tool_call(server: LiveServ
     assert ("human_feedback_requested", "check") in told(events)
 
 
-async def test_session_that_waits_for_a_person_takes_no_other_turn(server: LiveServer, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"asking": ASKING, "chain": CHAIN}) as live:
-        first = await live.post("/v1/chat/completions", body("plan/asking", stream=False, session_id="gateway-waits"))
-        other = await live.post("/v1/chat/completions", body("plan/chain", stream=False, session_id="gateway-waits"))
-        await live.desk.steering.cancel(first.headers["x-run-id"])
-    assert (other.status_code, other.json()["error"]["code"]) == (409, "session_waits_for_answer")
-    assert "'check'" in other.json()["error"]["message"]
-
-
-async def test_missing_inputs_are_asked_for(server: LiveServer, tmp_path: Path) -> None:
-    plan = {
-        "plan": 1,
-        "inputs": {"number": {"type": "integer", "prompt": "Which number?"}},
-        "nodes": [calculation("double", "{{PLACEHOLDER_number}} * 2")],
-        "output": "{{double.result}}",
-    }
-    async with gateway(server, folder=tmp_path, plans={"double": plan}) as live:
-        first = (await live.post("/v1/chat/completions", body("plan/double", stream=False))).json()
+async def test_missing_inputs_are_asked_for(serve: Serve) -> None:
+    plan = plan_of(
+        calculation("double", "{{PLACEHOLDER_number}} * 2"),
+        inputs={"number": {"type": "integer", "prompt": "Which number?"}},
+        output="{{double.result}}",
+    )
+    async with serve(plans={"double": plan}) as live:
+        first = (await live.chat("plan/double")).json()
         message = first["choices"][0]["message"]
         (call,) = message["tool_calls"]
         result = {"role": "tool", "tool_call_id": call["id"], "content": '{"number": 4}'}
-        done = await live.post(
-            "/v1/chat/completions",
-            {"model": "plan/double", "messages": [{"role": "user", "content": "{}"}, message, result]},
-        )
+        messages = [{"role": "user", "content": "{}"}, message, result]
+        done = await live.post(CHAT, {"model": "plan/double", "messages": messages})
     assert json.loads(call["function"]["arguments"])["request_id"] == "inputs"
     assert done.json()["choices"][0]["message"]["content"] == "8"
 
 
-@pytest.mark.parametrize("keyed", [False, True])
-async def test_stream_that_broke_off_goes_on_at_another_gateway_and_starts_no_second_run(
-    server: LiveServer, tmp_path: Path, *, keyed: bool
-) -> None:
-    queue = f"gateway-goes-on-{keyed}"
+async def test_interrupted_stream_continues_at_another_gateway(serve: Serve) -> None:
+    queue, key = "gateway-goes-on", {"Idempotency_Key": "gateway-goes-on"}
     # Long enough to be seen between its start and its end.
-    plan = chain("1s")
+    plans = {"chain": chain("1s")}
     sent = body("plan/chain", stream_progress="progress", stream_options={"include_usage": True})
-    async with (
-        gateway(server, folder=tmp_path, plans={"chain": plan}, queue=queue) as one,
-        gateway(server, folder=tmp_path, plans={"chain": plan}, queue=queue, has_worker=False) as other,
-    ):
-        key = {"Idempotency_Key": queue} if keyed else {}
-        whole = await one.stream("/v1/chat/completions", sent, **key)
+    async with serve(plans=plans, queue=queue) as one, serve(plans=plans, queue=queue, has_worker=False) as other:
+        whole = await one.stream(CHAT, sent, **key)
         of_node = ["node_started", "node_completed"]
         assert lasting(whole) == {"sum": of_node, "rest": of_node, "more": of_node, None: ["run_completed"]}
         runs = set[str]()
         for cut, each in enumerate(whole):
             assert each.id is not None
-            rest = await other.stream("/v1/chat/completions", sent, Last_Event_ID=each.id, **key)
+            rest = await other.stream(CHAT, sent, Last_Event_ID=each.id, **key)
             both = [*whole[: cut + 1], *rest]
             assert (lasting(both), told(both)[-1], content_of(both)) == (lasting(whole), ("run_completed", None), "6")
             # The run has ended meanwhile: states that have passed are left out, and nothing stands in their place.
             assert set(told(rest)) <= set(told(whole)) - set(told(whole[: cut + 1]))
             assert [event.content for event in both][-1] == "[DONE]"
             runs |= {event.id.partition("/")[0] for event in both if event.id is not None}
-        bogus = await other.post("/v1/chat/completions", sent, Last_Event_ID="run-1/1-5/3")
-        gone = await other.post(
-            "/v1/chat/completions", sent, Last_Event_ID=str(whole[0].id).replace(min(runs), "run-none")
-        )
+        bogus = await other.post(CHAT, sent, Last_Event_ID="run-1/1-5/3")
+        gone = await other.post(CHAT, sent, Last_Event_ID=str(whole[0].id).replace(min(runs), "run-none"))
     assert len(runs) == 1
     assert (bogus.status_code, bogus.json()["error"]["param"]) == (400, "Last-Event-ID")
     assert gone.status_code == 404
 
 
-async def test_answer_goes_on_in_the_middle_of_what_a_model_writes(server: LiveServer, tmp_path: Path) -> None:
+async def test_answer_goes_on_in_the_middle_of_what_a_model_writes(serve: Serve) -> None:
     released = asyncio.Event()
     words = "Oslo has rain today, and Bergen has more of it."
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
     held = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
     sent = body("profile/plan", "What is the weather?")
-    async with gateway(server, plan, held, folder=tmp_path) as live:
+    async with serve(plan, held) as live:
         text, last = "", ""
-        async with live.http.stream("POST", "/v1/chat/completions", json=sent) as response:
+        async with live.http.stream("POST", CHAT, json=sent) as response:
             async for part in response.aiter_text():
                 for each in events_of(part):
                     text, last = text + content_of([each]), each.id or last
                 if text:
                     break
         released.set()
-        rest = await live.stream("/v1/chat/completions", sent, Last_Event_ID=last)
+        rest = await live.stream(CHAT, sent, Last_Event_ID=last)
     assert text + content_of(rest) == words
     assert 0 < len(text) < len(words)
-
-
-async def test_what_an_attempt_of_an_agent_wrote_that_was_given_up_is_told_to_be_no_part_of_the_answer(
-    server: LiveServer, tmp_path: Path
-) -> None:
-    card = {"description": "Writes", "objective_template": "Write {what}", "type": "llm", "prompt": "You write."}
-    cards = {"agents": {"writer": card}}
-    (tmp_path / "agents.json").write_text(json.dumps(cards), encoding="utf-8")
-    released = asyncio.Event()
-    words = "Dear tea, come back soon."
-    held = slow(text(words), characters=8, held_after=2, released=released)
-    sent = body("agent/writer", "Write to tea.")
-    async with gateway(server, held, folder=tmp_path, references=[f"agents:{tmp_path / 'agents.json'}"]) as live:
-        last = ""
-        async with live.http.stream("POST", "/v1/chat/completions", json=sent) as response:
-            async for part in response.aiter_text():
-                last = next((str(each.id) for each in events_of(part) if content_of([each])), last)
-                if last:
-                    break
-        released.set()
-        rest = content_of(await live.stream("/v1/chat/completions", sent, Last_Event_ID=last))
-        # As if the attempt that was told had written something else.
-        before, (total, length, _, node) = last.split("/")[:3], last.split("/")[3].split(".")
-        other = "/".join([*before, f"{total}.{length}.{check_of('x' * int(length)):08x}.{node}", "0"])
-        again = content_of(await live.stream("/v1/chat/completions", sent, Last_Event_ID=other))
-    assert (words.endswith(rest), unquote(node).rpartition("/")[2]) == (True, "turn1")
-    assert again == f"{BEGINS_AGAIN}{words}"
-
-
-async def test_two_gateways_work_as_one(server: LiveServer, tmp_path: Path) -> None:
-    queue = "gateway-two"
-    async with (
-        gateway(server, folder=tmp_path, plans={"asking": ASKING}, queue=queue) as one,
-        gateway(server, folder=tmp_path, plans={"asking": ASKING}, queue=queue, has_worker=False) as other,
-    ):
-        first = (await one.post("/v1/chat/completions", body("plan/asking", stream=False))).json()
-        message = first["choices"][0]["message"]
-        results = [{"role": "tool", "tool_call_id": call["id"], "content": "yes"} for call in message["tool_calls"]]
-        done = await other.post(
-            "/v1/chat/completions",
-            {"model": "plan/asking", "messages": [{"role": "user", "content": "{}"}, message, *results]},
-        )
-    assert json.loads(done.json()["choices"][0]["message"]["content"])["approved"] is True
-
-
-async def test_answer_comes_as_it_is_written(server: LiveServer, tmp_path: Path) -> None:
-    released = asyncio.Event()
-    words = "Oslo has rain today, and Bergen has more of it."
-    plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
-    answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
-    async with gateway(server, plan, answer, folder=tmp_path) as live:
-        stream = await live.openai.chat.completions.create(
-            model="profile/plan", messages=[{"role": "user", "content": "What is the weather?"}], stream=True
-        )
-        pieces: list[str] = []
-        async for chunk in stream:
-            pieces.append(chunk.choices[0].delta.content or "")
-            if "".join(pieces) == words[:28]:
-                released.set()
-    assert "".join(pieces) == words
-    assert len([piece for piece in pieces if piece]) > 1

@@ -53,8 +53,7 @@ async def test_every_node_of_a_large_plan_can_be_looked_at(command_line: Command
         **{f"n{number}": "completed" for number in range(COUNT)},
         "bad": "failed",
     }
-    assert sorted(graph.document["edges"]) == sorted(
-        [*(["first", f"n{number}"] for number in range(COUNT)), ["n0", "bad"]]
-    )
+    edges = [*(["first", f"n{number}"] for number in range(COUNT)), ["n0", "bad"]]
+    assert sorted(graph.document["edges"]) == sorted(edges)
     assert drawn.stdout.splitlines()[1].endswith('<br/>calculator<br/>2,501 completed, 1 failed"]:::failed')
     assert drawn.stderr.startswith("2,502 nodes are drawn as 1 box; `dagwright graph large --format json` lists ")

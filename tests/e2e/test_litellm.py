@@ -26,18 +26,7 @@ from dagwright.llm import (
 )
 from dagwright.planner import Asked, prepare_goal
 from dagwright.settings import Settings
-from dagwright.testing import (
-    Answer,
-    Completion,
-    Refused,
-    Reset,
-    Tokens,
-    busy,
-    json_text,
-    slow,
-    text,
-    tool_calls,
-)
+from dagwright.testing import Answer, Completion, Refused, Reset, Tokens, busy, json_text, slow, text, tool_calls
 from tests.support.eventually import eventually
 from tests.support.goals import call, ended, written
 from tests.support.litellm import PROXY_KEY, UPSTREAM_KEY, Proxy, litellm_proxy
@@ -70,12 +59,8 @@ async def test_answers_come_whole_and_streamed_with_their_usage(proxy: Proxy, as
             pieces = [words async for words in stream]
     assert (whole.text, "".join(pieces), stream.answer.text) == ("one two three",) * 3
     for usage in (whole.usage, stream.answer.usage):
-        assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.reasoning_tokens) == (
-            100,
-            20,
-            40,
-            5,
-        )
+        cached = (usage.cached_tokens, usage.reasoning_tokens)
+        assert (usage.prompt_tokens, usage.completion_tokens, *cached) == (100, 20, 40, 5)
     assert {call.api_key for call in upstream.calls} == {UPSTREAM_KEY}
     assert {call.model for call in upstream.calls} == {"scripted-model"}
 
@@ -160,9 +145,7 @@ async def test_the_proxy_itself_refuses_wrong_keys_and_unknown_models(proxy: Pro
 
 
 @pytest.mark.server
-async def test_request_is_planned_as_it_streams_and_its_agent_calls_tools(
-    proxy: Proxy, client: Client, tmp_path: Path
-) -> None:
+async def test_streamed_plan_runs_and_its_agent_calls_tools(proxy: Proxy, client: Client, tmp_path: Path) -> None:
     card = AgentCard(
         name="clerk",
         description="Reads mail",
@@ -181,13 +164,9 @@ async def test_request_is_planned_as_it_streams_and_its_agent_calls_tools(
         text("Two mails."),
         text("You have two mails."),
     )
-    settings = Settings(
-        state_dir=tmp_path, model="small", openai_base_url=proxy.base_url, openai_api_key=SecretStr(PROXY_KEY)
-    )
-    async with (
-        proxy.upstream(*steps) as upstream,
-        serving_runs(client, bench.registry(), settings=settings) as runs,
-    ):
+    key = SecretStr(PROXY_KEY)
+    settings = Settings(state_dir=tmp_path, model="small", openai_base_url=proxy.base_url, openai_api_key=key)
+    async with proxy.upstream(*steps) as upstream, serving_runs(client, bench.registry(), settings=settings) as runs:
         known = {**runs.tools, (declared := agent_declaration(card)).name: declared}
         compiled, _ = prepare_goal("Read my mail.", known, Asked())
         handle = await runs.start_compiled(compiled)

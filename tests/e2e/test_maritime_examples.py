@@ -30,12 +30,11 @@ def script_of(block: Block) -> Path:
 
 @asynccontextmanager
 async def served(command: str) -> AsyncIterator[str]:
-    """Serves the script of a command, on a free port; gives its address, and asserts that it was followed."""
+    """Serve the script of a command, on a free port; gives its address, and asserts that it was followed."""
     words = shlex.split(command)
     assert (words[:3], words[4:]) == (["python", "-m", "dagwright.testing"], ["--port", "8081"])
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *words[1:4], cwd=ROOT, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
-    )
+    program = (sys.executable, *words[1:4])
+    process = await asyncio.create_subprocess_exec(*program, cwd=ROOT, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     assert process.stdout is not None
     try:
         yield (await process.stdout.readline()).decode().strip()
@@ -57,9 +56,7 @@ async def run(command: str, environment: Mapping[str, str]) -> Ended:
 @pytest.mark.server
 @pytest.mark.search
 @pytest.mark.parametrize("block", ASKED, ids=lambda block: script_of(block).stem)
-async def test_question_is_answered_as_its_page_says(
-    block: Block, command_line: CommandLine, maritime: Maritime
-) -> None:
+async def test_question_has_the_documented_answer(block: Block, command_line: CommandLine, maritime: Maritime) -> None:
     serve, ask = commands_of(block)
     where = {
         "DAGWRIGHT_OPENSEARCH_URL": maritime.search.address,

@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from tests.support.tool_servers import (
     variables,
     write_servers,
 )
+from tests.support.travel import served
 
 pytestmark = [pytest.mark.server, pytest.mark.node]
 
@@ -131,20 +131,11 @@ async def test_an_image_and_structured_content_come_as_they_are(mcp_runs: Runs) 
 
 async def test_times_are_told_and_a_local_page_is_fetched(mcp_runs: Runs) -> None:
     with _page("<html><body><h1>Hello</h1><p>from a page</p></body></html>") as address:
-        document = await mcp_runs.run(
-            _plan(
-                _node(
-                    "convert",
-                    "time.convert_time",
-                    source_timezone="UTC",
-                    target_timezone="Asia/Tokyo",
-                    time="12:00",
-                ),
-                _node("page", "fetch.fetch", url=address),
-            )
-        )
+        zones = {"source_timezone": "UTC", "target_timezone": "Asia/Tokyo"}
+        clock = _node("clock", "time.convert_time", time="12:00", **zones)
+        document = await mcp_runs.run(_plan(clock, _node("page", "fetch.fetch", url=address)))
     nodes = document["nodes"]
-    assert nodes["convert"]["result"]["time_difference"] == "+9.0h"
+    assert nodes["clock"]["result"]["time_difference"] == "+9.0h"
     assert "Hello" in nodes["page"]["result"]
     assert "from a page" in nodes["page"]["result"]
 
@@ -163,13 +154,8 @@ def _page(text: str) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             """Says nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(Handler) as address:
+        yield f"{address}/"
 
 
 async def test_a_server_on_node_is_reached_by_its_address(tmp_path: Path) -> None:
@@ -185,13 +171,10 @@ async def test_a_server_on_node_is_reached_by_its_address(tmp_path: Path) -> Non
             assert told == "Long running operation completed. Duration: 1 seconds, Steps: 4."
             assert [(step.done, step.total) for step in recorded.progress][-1] == (4, 4)
 
-            slow = asyncio.create_task(
-                call_tool(servers, "web.trigger-long-running-operation", duration=600, steps=6000)
-            )
+            work = "web.trigger-long-running-operation"
+            slow = asyncio.create_task(call_tool(servers, work, duration=600, steps=6000))
             begun = RecordedCall()
-            other = asyncio.create_task(
-                call_tool(servers, "web.trigger-long-running-operation", begun, duration=1, steps=4)
-            )
+            other = asyncio.create_task(call_tool(servers, work, begun, duration=1, steps=4))
             await other
             slow.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -17,6 +17,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from dagwright.testing import ModelServer
 from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, asking, ended, line_with
+from tests.e2e.conftest import plan_of
 from tests.e2e.mcp_commands import OPTIONS, mcp_folder, serving_http
 from tests.support.goals import call, written
 from tests.support.mcp_clients import MODES, Person, Tools
@@ -33,12 +34,8 @@ def commands(server: LiveServer, tmp_path: Path) -> CommandLine:
 
 @asynccontextmanager
 async def _by_stdio(commands: CommandLine, mode: str, person: Person | None = None) -> AsyncIterator[Tools]:
-    program = StdioServerParameters(
-        command=str(forked_programs() / "python"),
-        args=[str(ROOT / "starter.py"), *OPTIONS],
-        env=commands.environment,
-        cwd=commands.folder,
-    )
+    command, arguments = str(forked_programs() / "python"), [str(ROOT / "starter.py"), *OPTIONS]
+    program = StdioServerParameters(command=command, args=arguments, env=commands.environment, cwd=commands.folder)
     elicit = person.elicit if person is not None else None
     async with McpClient(stdio_client(program), mode=mode, elicitation_callback=elicit) as client:
         yield Tools(client)
@@ -85,14 +82,11 @@ async def test_client_runs_and_answers_by_http(commands: CommandLine, mode: str)
 
 
 async def test_run_goes_on_when_its_server_is_killed_and_a_new_one_fetches_it(commands: CommandLine) -> None:
-    plan = {
-        "plan": 1,
-        "nodes": [
-            {"id": "pause", "tool": "wait", "arguments": {"duration": "3s"}},
-            {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}},
-        ],
-        "output": "{{check.result.approved}}",
-    }
+    plan = plan_of(
+        {"id": "pause", "tool": "wait", "arguments": {"duration": "3s"}},
+        {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}},
+        output="{{check.result.approved}}",
+    )
     run = f"killed-{commands.folder.name}"
     async with serving_http(commands) as (process, address):
         async with _by_http(address, "2026-07-28") as tools:
@@ -119,9 +113,7 @@ def _call(number: int, tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("ending", ["stdin", "SIGTERM"])
-async def test_stdout_holds_the_protocol_alone_and_the_end_of_the_client_ends_it(
-    commands: CommandLine, ending: str
-) -> None:
+async def test_stdout_holds_the_protocol_alone_until_the_client_ends(commands: CommandLine, ending: str) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(ROOT / "starter.py"),
@@ -168,17 +160,14 @@ async def test_stdout_holds_the_protocol_alone_and_the_end_of_the_client_ends_it
 
 
 @pytest.mark.parametrize("options", [[], ["--no-worker"]])
-async def test_it_starts_beside_a_server_with_other_settings_and_leaves_the_work_to_it(
-    server: LiveServer, tmp_path: Path, options: list[str]
-) -> None:
+async def test_starts_beside_a_worker_of_other_settings(server: LiveServer, tmp_path: Path, options: list[str]) -> None:
     commands = mcp_folder(server, tmp_path)
     # As clients start it: in a folder of their own, with the one documented variable.
     (elsewhere := tmp_path / "elsewhere").mkdir()
     documented = {"DAGWRIGHT_STATE_DIR", "DAGWRIGHT_TASK_QUEUE"}
     bare = {key: value for key, value in commands.environment.items() if key in {*documented, "PATH", "HOME"}}
-    program = StdioServerParameters(
-        command=str(forked_programs() / "dagwright"), args=["mcp", *options], env=bare, cwd=elsewhere
-    )
+    command = str(forked_programs() / "dagwright")
+    program = StdioServerParameters(command=command, args=["mcp", *options], env=bare, cwd=elsewhere)
     plan = written(call("sum", "calculator", expression="1 + 2"))
     with (tmp_path / "stderr.txt").open("w+", encoding="utf-8") as errors:
         async with ModelServer(plan, "It is 3.") as model:

@@ -33,7 +33,6 @@ def double_{name}(text: str) -> str:
 
 
 def _write_tools(folder: Path) -> tuple[str, str]:
-    """Returns the path of a file of tools, and the name of the one that sends."""
     name = f"send_{uuid4().hex[:8]}"
     path = folder / "own_tools.py"
     path.write_text(_TOOLS.format(name=name), encoding="utf-8")
@@ -47,9 +46,7 @@ async def _waits(command_line: CommandLine, run: str) -> None:
     await eventually(does)
 
 
-async def test_everything_that_looks_at_a_run_says_who_parked_its_tool_and_how_to_go_on(
-    command_line: CommandLine, write_plan: Plans, tmp_path: Path
-) -> None:
+async def test_commands_show_the_parked_tool(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
     tools, name = _write_tools(tmp_path)
     plan = write_plan(
         {"id": "send", "tool": name, "arguments": {"text": "hello"}},
@@ -82,25 +79,19 @@ async def test_everything_that_looks_at_a_run_says_who_parked_its_tool_and_how_t
     assert f"`dagwright unpark {name}`" in listed.stdout
     # The worker of the run has told of its tools.
     assert again.document["message"].startswith(f"{name} is parked already: tool parked by ann at 20")
-    assert [(each["by"], each["reason"]) for each in all_parked.document if each["tool"] == name] == [
-        ("ann", "it loses mail")
-    ]
+    mine = [(each["by"], each["reason"]) for each in all_parked.document if each["tool"] == name]
+    assert mine == [("ann", "it loses mail")]
     assert not (tmp_path / "sent").exists()
 
     released = await command_line("unpark", name, "--over", "500ms", "--json")
-    assert released.document == {
-        "tool": name,
-        "ok": True,
-        "message": f"{name} is not parked any more; 1 call of 1 run starts within 500 ms",
-    }
+    message = f"{name} is not parked any more; 1 call of 1 run starts within 500 ms"
+    assert released.document == {"tool": name, "ok": True, "message": message}
     end = await ended(running)
     assert (end.code, end.document["output"]) == (0, {"beside": 2, "after": 4})
     assert (tmp_path / "sent").read_text() == "hello\n"
     twice = await command_line("unpark", name, "--json")
-    assert (twice.code, twice.document) == (
-        2,
-        {"tool": name, "ok": False, "message": f"{name} is not parked, and no call of it waits"},
-    )
+    message = f"{name} is not parked, and no call of it waits"
+    assert (twice.code, twice.document) == (2, {"tool": name, "ok": False, "message": message})
 
 
 async def test_what_cannot_be_parked_is_refused(command_line: CommandLine, tmp_path: Path) -> None:
@@ -116,9 +107,7 @@ async def test_what_cannot_be_parked_is_refused(command_line: CommandLine, tmp_p
     assert bad.document["message"].startswith("--over must be a duration such as 2m: ")
 
 
-async def test_kill_of_worker_and_server_leaves_the_tool_parked_and_the_call_held(
-    write_plan: Plans, tmp_path: Path
-) -> None:
+async def test_tool_stays_parked_after_worker_and_server_are_killed(write_plan: Plans, tmp_path: Path) -> None:
     tools, name = _write_tools(tmp_path)
     plan = write_plan({"id": "send", "tool": name, "arguments": {"text": "hello"}})
     async with live_server(tmp_path / "state") as live:

@@ -12,7 +12,7 @@ import pytest
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.e2e.command import CommandLine, ended, line_with
-from tests.e2e.conftest import Plans, calculation, pause
+from tests.e2e.conftest import Plans, pause
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
@@ -135,12 +135,7 @@ async def test_node_without_a_worker_waits_and_says_how_to_start_one(
         assert node.stdout.endswith(f"waits for: no worker for stamp\nnote: {note}\n")
         mine = next(run for run in listed.document if run["workflow_id"] == "no-worker")
         assert (mine["status"], mine["nodes_done"], mine["nodes_total"]) == ("waiting", 2, 4)
-        assert [item["status"] for item in graph.document["nodes"]] == [
-            "completed",
-            "completed",
-            "waiting",
-            "pending",
-        ]
+        assert [item["status"] for item in graph.document["nodes"]] == ["completed", "completed", "waiting", "pending"]
 
         # The very command that was told.
         worker = await command_line.start(*shlex.split(command)[2:], program=("worker.py",))
@@ -151,20 +146,3 @@ async def test_node_without_a_worker_waits_and_says_how_to_start_one(
         plain.terminate()
         await ended(plain)
     assert (watched.code, "completed  own" in watched.stdout) == (0, True)
-
-
-async def test_run_whose_command_was_killed_waits_for_a_worker_and_is_gone_on_with(
-    own_command_line: CommandLine, write_plan: Plans
-) -> None:
-    plan = write_plan(pause("first", "3s"), calculation("last", "1 + 1", depends_on=["first"]))
-    running = await own_command_line.start("run", plan, "--id", "alone", "--keep")
-    await line_with(running, "running    first")
-    running.send_signal(signal.SIGKILL)
-    await ended(running)
-
-    document = await _status_when_waiting(own_command_line, "alone")
-    assert [note["message"] for note in document["notes"]] == [
-        "no worker serves the queue 'dagwright' of wait; start one with `dagwright watch alone` or `python worker.py`"
-    ]
-    watched = await own_command_line("watch", "alone", "--json")
-    assert (watched.code, watched.document["output"]) == (0, {"last": 2})

@@ -29,12 +29,13 @@ SCRIPT = (
     goes_on(sub_goal(3, "show", total=ref(1, "total")), reasoning="Show it."),
     done(reasoning="There it is.", table=ref(3, "table")),
 )
+OF_ROUNDS = ("--profile", "rounds", "--tools", "workers.py")
 ANSWER = ["| 6.0 |", "", "Incomplete:", "- count: partial: of this year alone"]
 
 
 async def test_rounds_are_told_and_then_the_answer(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
-    ask = ("ask", "How many?", "--profile", "rounds", "--tools", "workers.py", "--id", "rounds-told")
+    ask = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-told")
     async with ModelServer(*SCRIPT) as server:
         end = await asking(command_line, server)(*ask)
         again = await asking(command_line, server)(*ask, "--json")
@@ -59,7 +60,7 @@ async def test_rounds_are_told_and_then_the_answer(command_line: CommandLine) ->
 
 async def test_rounds_stand_once_on_a_terminal_when_all_has_ended(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
-    ask = ("ask", "How many?", "--profile", "rounds", "--tools", "workers.py", "--id", "rounds-on-terminal")
+    ask = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-on-terminal")
     async with ModelServer(*SCRIPT) as server:
         code, screen = await asking(command_line, server).on_terminal(*ask)
     assert code == 0
@@ -73,7 +74,7 @@ async def test_rounds_stand_once_on_a_terminal_when_all_has_ended(command_line: 
 
 async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
-    ask = ("ask", "How many?", "--profile", "rounds", "--tools", "workers.py", "--json")
+    ask = ("ask", "How many?", *OF_ROUNDS, "--json")
     one = goes_on(sub_goal(1, "count", name="Maersk"))
     async with ModelServer("How many?", one, "How many?", one) as server:
         commands = asking(command_line, server)
@@ -88,20 +89,15 @@ async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(co
     ("options", "words"),
     [
         (["--profile", "rounds"], "there is no worker, so nothing could be found"),
-        (["--profile", "rounds", "--tools", "workers.py", "--plan-only"], "--plan-only: --profile rounds has no such"),
+        ([*OF_ROUNDS, "--plan-only"], "--plan-only: --profile rounds has no such"),
         (["--rounds", "3"], "--rounds: only --profile rounds has that"),
         (["--synthesis", "model"], "--synthesis: only --profile rounds has that"),
         (["--worker-timeout", "2m"], "--worker-timeout: only --profile rounds has that"),
-        (
-            ["--profile", "rounds", "--tools", "workers.py", "--worker-timeout", "soon"],
-            "--worker-timeout: 'soon' is no duration",
-        ),
-        (["--profile", "rounds", "--tools", "workers.py", "--rounds", "0"], "'--rounds'"),
+        ([*OF_ROUNDS, "--worker-timeout", "soon"], "--worker-timeout: 'soon' is no duration"),
+        ([*OF_ROUNDS, "--rounds", "0"], "'--rounds'"),
     ],
 )
-async def test_what_is_wrong_with_a_question_is_told_before_anything_starts(
-    command_line: CommandLine, options: list[str], words: str
-) -> None:
+async def test_invalid_options_start_no_rounds(command_line: CommandLine, options: list[str], words: str) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
     end = await command_line("ask", "How many?", *options)
     assert (end.code, words in end.stderr) == (2, True)
@@ -109,7 +105,7 @@ async def test_what_is_wrong_with_a_question_is_told_before_anything_starts(
 
 async def test_fork_that_does_a_sub_goal_again_plans_the_rounds_behind_it_anew(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
-    asked = ("ask", "How many?", "--profile", "rounds", "--tools", "workers.py", "--id", "rounds-forked", "--json")
+    asked = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-forked", "--json")
     ask = (*asked, "--synthesis", "model")
     async with ModelServer(*SCRIPT, "It has 6.", *SCRIPT[2:], "It still has 6.") as server:
         commands = asking(command_line, server)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import CommandLine, ended
+from tests.e2e.command import CommandLine
 from tests.e2e.conftest import Plans, calculation, pause
 
 pytestmark = pytest.mark.server
@@ -34,8 +34,17 @@ async def test_json_is_exactly_the_document(command_line: CommandLine, write_pla
     assert (end.code, end.stderr) == (0, "")
     document = end.document
     assert list(document) == [
-        "workflow_id", "run_id", "status", "title", "output", "error", "nodes", "waiting_for", "usage", "notes",
-    ]  # fmt: skip
+        "workflow_id",
+        "run_id",
+        "status",
+        "title",
+        "output",
+        "error",
+        "nodes",
+        "waiting_for",
+        "usage",
+        "notes",
+    ]
     assert (document["status"], document["title"], document["output"]) == ("completed", "Twice", {"b": 42})
     assert {name: node["result"] for name, node in document["nodes"].items()} == {"a": 21, "b": 42}
 
@@ -51,8 +60,12 @@ async def test_without_a_terminal_every_change_of_state_is_a_line(command_line: 
     assert end.code == 1
     ends = re.findall(r"^\d\d:\d\d:\d\d  (completed|failed|blocked) +(\S+)", end.stdout, re.MULTILINE)
     assert sorted(ends) == [
-        ("blocked", "after"), ("completed", "fan"), ("completed", "fan[0]"), ("completed", "fan[1]"), ("failed", "bad"),
-    ]  # fmt: skip
+        ("blocked", "after"),
+        ("completed", "fan"),
+        ("completed", "fan[0]"),
+        ("completed", "fan[1]"),
+        ("failed", "bad"),
+    ]
     assert "lines: completed with failures in " in end.stdout
     assert "failed: bad: '1 / 0' divides by zero\nblocked by failures: after\n" in end.stdout
     assert "\x1b" not in end.stdout
@@ -181,46 +194,7 @@ async def test_server_that_is_down_is_told_in_one_sentence(command_line: Command
     assert "127.0.0.1:1" in end.stderr
 
 
-async def test_lookups_that_fail_are_told_once_each_with_place_and_advice(
-    command_line: CommandLine, write_plan: Plans, tmp_path: Path
-) -> None:
-    (tmp_path / "parties.csv").write_text("id,name,kind\nsarah,Sarah Chen,person\n", encoding="utf-8")
-    await command_line("entities", "load", "parties.csv")
-
-    def intent(name: str) -> dict[str, object]:
-        lookups = {"entity-id": {"search_text": name, "entity_type": "person"}}
-        return {"verb": "entity.show", "params": {}, "refs": {}, "lookups": lookups}
-
-    (tmp_path / "showing.py").write_text(
-        _TOOLS.replace("def greet", "def show")
-        .replace("@tool(", "@tool(name='entity.show', ")
-        .replace("name: str, count: int = 1", "**given: str"),
-        encoding="utf-8",
-    )
-    (tmp_path / "plan.json").write_text(json.dumps({"intents": [intent("Zaphod Beeblebrox"), intent("Sarah Cohen")]}))
-    end = await command_line("run", "plan.json", "--tools", "showing.py", "--id", "lookups-fail", "--no-ask")
-
-    assert end.code == 1
-    assert [line for line in end.stdout.splitlines() if line.startswith("error")] == [
-        "error: lookup_not_found at /intents/0/lookups/entity-id: No party found for person 'Zaphod Beeblebrox'. "
-        "(Load the party first (`dagwright entities load FILE`), or create it and refer to its result.)",
-        "error: lookup_not_found at /intents/1/lookups/entity-id: No party found for person 'Sarah Cohen'; near: "
-        "Sarah Chen (person, jurisdiction not known, sarah). "
-        "(Use one of these names with its own type, or create the party first and refer to its result.)",
-    ]
-    told = await command_line("run", "plan.json", "--tools", "showing.py", "--json", "--no-ask")
-    document = json.loads(told.stdout)
-    assert (told.code, document["status"], document["error"]["code"]) == (1, "failed", "lookup_not_found")
-    assert [each["pointer"] for each in document["error"]["errors"]] == [
-        "/intents/0/lookups/entity-id",
-        "/intents/1/lookups/entity-id",
-    ]
-    assert [each["name"] for each in document["error"]["errors"][1]["candidates"]] == ["Sarah Chen"]
-
-
-async def test_plan_of_a_model_runs_with_mend_and_its_notes_tell_what_was_mended(
-    command_line: CommandLine, tmp_path: Path
-) -> None:
+async def test_repaired_plan_runs_and_notes_its_repairs(command_line: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "answer.txt"
     file.write_text('Here it is:\n1. calculatr("6 * 7")\n2. calculator("$1 + 1")\n3. join()\n', encoding="utf-8")
     end = await command_line("run", str(file), "--mend", "--json")
@@ -231,32 +205,6 @@ async def test_plan_of_a_model_runs_with_mend_and_its_notes_tell_what_was_mended
     assert end.document["notes"] == [{"code": "tool", "node": "1", "message": f"mended: {message}"}]
     shown = await command_line("status", end.document["workflow_id"], "--json")
     assert shown.document["notes"] == end.document["notes"]
-
-
-async def test_a_step_that_does_not_end_keeps_nobody_from_the_result(
-    command_line: CommandLine, tmp_path: Path, write_plan: Plans
-) -> None:
-    (tmp_path / "stubborn.py").write_text(
-        """
-import asyncio
-from dagwright.tools import tool
-
-@tool(effects="read", timeout="1s", max_attempts=1)
-async def refuse() -> int:
-    \"\"\"Never ends.\"\"\"
-    while True:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            pass
-""",
-        encoding="utf-8",
-    )
-    plan = write_plan({"id": "a", "tool": "refuse"})
-    arguments = ("run", plan, "--tools", "stubborn.py", "--id", "stubborn", "--json")
-    end = await ended(await command_line.start(*arguments, program=("tests/support/brief_starter.py",)))
-    assert (end.code, end.document["status"]) == (1, "failed")
-    assert end.stderr.splitlines()[-1] == "a step does not end, so the command exits without it"
 
 
 def _lines(folder: Path, *plans: object) -> str:
@@ -286,10 +234,7 @@ async def test_each_line_of_a_batch_is_a_run_and_one_that_fails_stops_no_other(c
     assert again.stdout.splitlines()[0] == "line 1:"
     assert again.stdout.splitlines()[-1] == "3 runs: 2 completed, 1 failed"
     told = [json.loads(line) for line in other.stdout.splitlines()]
-    assert (other.code, [(each["line"], each["status"]) for each in told]) == (
-        2,
-        [(1, "id_in_use"), (4, "completed")],
-    )
+    assert (other.code, [(each["line"], each["status"]) for each in told]) == (2, [(1, "id_in_use"), (4, "completed")])
 
 
 async def test_each_plan_of_a_batch_gets_the_inputs_that_it_has(command_line: CommandLine) -> None:
@@ -297,9 +242,10 @@ async def test_each_plan_of_a_batch_gets_the_inputs_that_it_has(command_line: Co
         {"plan": 1, "inputs": {name: {"type": "number"}}, "nodes": [calculation("a", f"{{{{PLACEHOLDER_{name}}}}}")]}
         for name in ("net", "gross")
     )
-    file = _lines(command_line.folder, net, gross)
-    end = await command_line("run", file, "--input", "net=1", "--input", "gross=2", "--json")
-    wrong = await command_line("run", file, "--input", "net=1", "--input", "gross=2", "--input", "nett=3")
+    run = ("run", _lines(command_line.folder, net, gross), "--input", "net=1", "--input", "gross=2")
+    end = await command_line(*run, "--json")
+    wrong = await command_line(*run, "--input", "nett=3")
+    in_session = await command_line(*run, "--session", "s")
     assert [json.loads(line)["output"] for line in end.stdout.splitlines()] == [{"a": 1}, {"a": 2}]
     assert (wrong.code, wrong.stderr.splitlines()) == (
         2,
@@ -309,42 +255,35 @@ async def test_each_plan_of_a_batch_gets_the_inputs_that_it_has(command_line: Co
             "no run was started",
         ],
     )
+    assert (in_session.code, "a .jsonl file is a run for each line" in in_session.stderr) == (2, True)
 
 
 async def test_detached_batch_names_its_runs(own_command_line: CommandLine) -> None:
     plan = {"plan": 1, "nodes": [calculation("a", "1 + 1")]}
     end = await own_command_line("run", _lines(own_command_line.folder, plan, plan), "--detach", "--id", "d", "--json")
     told = [json.loads(line) for line in end.stdout.splitlines()]
-    assert (end.code, [(each["line"], each["workflow_id"], each["ok"]) for each in told]) == (
-        0,
-        [(1, "d-1", True), (2, "d-2", True)],
-    )
+    started = [(each["line"], each["workflow_id"], each["ok"]) for each in told]
+    assert (end.code, started) == (0, [(1, "d-1", True), (2, "d-2", True)])
     watched = await own_command_line("watch", "d-2", "--json")
     assert (watched.code, watched.document["output"]) == (0, {"a": 2})
 
 
 @pytest.mark.parametrize(
-    ("lines", "options", "told"),
+    ("lines", "errors"),
     [
         (
             ({"plan": 1, "nodes": [calculation("a", "1")]}, {"plan": 1, "nodes": []}, "{"),
-            (),
             [(2, "empty_plan"), (3, "invalid_syntax")],
         ),
-        (("", ""), (), [(None, "empty_plan")]),
-        (({"plan": 1, "nodes": [calculation("a", "{{PLACEHOLDER_n}}")]},), (), [(1, "missing_input")]),
+        (("", ""), [(None, "empty_plan")]),
+        (({"plan": 1, "nodes": [calculation("a", "{{PLACEHOLDER_n}}")]},), [(1, "missing_input")]),
     ],
 )
 async def test_invalid_line_of_a_batch_starts_nothing(
-    command_line: CommandLine, lines: tuple[object, ...], options: tuple[str, ...], told: list[tuple[int, str]]
+    command_line: CommandLine, lines: tuple[object, ...], errors: list[tuple[int, str]]
 ) -> None:
-    end = await command_line("run", _lines(command_line.folder, *lines), "--id", "refused", "--json", *options)
+    end = await command_line("run", _lines(command_line.folder, *lines), "--id", "refused", "--json")
     documents = [json.loads(line) for line in end.stdout.splitlines()]
-    assert (end.code, [(each["line"], each["errors"][0]["code"]) for each in documents]) == (2, told)
+    assert (end.code, [(each["line"], each["errors"][0]["code"]) for each in documents]) == (2, errors)
     assert end.stderr.splitlines()[-1] == "no run was started"
     assert (await command_line("status", "refused-1")).code == 2
-
-
-async def test_batch_is_no_turn_of_a_session(command_line: CommandLine) -> None:
-    end = await command_line("run", "batch.jsonl", "--session", "s")
-    assert (end.code, "a .jsonl file is a run for each line" in end.stderr) == (2, True)

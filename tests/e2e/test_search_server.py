@@ -9,21 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.maritime.indices import Indices
-from dagwright.maritime.loading import NotOurs, articles, is_loaded, load
-from dagwright.maritime.names import name_documents
-from dagwright.maritime.shipments import DataSet
-from dagwright.search.client import client_of
-from dagwright.search.server import LocalSearch, find_address
 from dagwright.settings import Settings
+from dagwright_maritime.indices import Indices
+from dagwright_maritime.loading import NotOurs, articles, is_loaded, load
+from dagwright_maritime.names import name_documents
+from dagwright_maritime.search.client import client_of
+from dagwright_maritime.search.server import LocalSearch, find_address
+from dagwright_maritime.settings import MaritimeSettings
+from dagwright_maritime.shipments import DataSet
 from tests.e2e.command import CommandLine, ended
 from tests.support.eventually import eventually
 from tests.support.search import LiveSearch, Maritime
 
 pytestmark = pytest.mark.search
 
-_SERVER = ("-m", "dagwright.search")
-_DATA = ("-m", "dagwright.maritime")
+_SERVER = ("-m", "dagwright_maritime.search")
+_DATA = ("-m", "dagwright_maritime")
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def commands(tmp_path: Path) -> CommandLine:
 
 
 async def test_server_is_started_once_by_two_and_found_again_after_a_kill_on_its_port(commands: CommandLine) -> None:
-    settings = Settings(state_dir=commands.folder / "state")
+    settings = MaritimeSettings(state_dir=commands.folder / "state")
     local = LocalSearch.of(settings)
     try:
         both = [await commands.start("up", program=_SERVER) for _ in range(2)]
@@ -82,9 +83,8 @@ async def test_what_is_loaded_is_what_the_generator_makes(maritime: Maritime) ->
     wanted = [each for each in maritime.shipments() if each["destination_port_code"] == "USHOU"]
     query = {"term": {"destination_port_code": "USHOU"}}
     async with maritime.client() as client:
-        found = await client.search(
-            index=maritime.indices.shipments, body={"query": query, "size": 5_000, "sort": ["shipment_id"]}
-        )
+        body = {"query": query, "size": 5_000, "sort": ["shipment_id"]}
+        found = await client.search(index=maritime.indices.shipments, body=body)
         counts = [(await client.count(index=index))["count"] for index in maritime.indices.bodies()]
         assert await is_loaded(client, maritime.indices, maritime.data)
         assert not await is_loaded(client, maritime.indices, DataSet(date(2026, 2, 11)))

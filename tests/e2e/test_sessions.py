@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 from typing import Any
 
 import pytest
@@ -60,11 +59,8 @@ async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: C
     assert [end.code for end in no_run] == [2, 2, 2]
     assert [f"`dagwright session {name}` shows it" in end.stderr for end in no_run] == [True, True, True]
     assert f"@cbu: Apex (fund, {made['id']})" in words.stdout
-    assert closed.document == {
-        "workflow_id": f"session-{name}",
-        "ok": True,
-        "message": "is told to end, which it does as soon as a worker serves it",
-    }
+    ending = "is told to end, which it does as soon as a worker serves it"
+    assert closed.document == {"workflow_id": f"session-{name}", "ok": True, "message": ending}
     assert third.code == 0
     assert "The session has no names." in server.calls[2].text
     assert [turn["request"] for turn in anew.document["turns"]] == ["Create the Zenith fund."]
@@ -97,9 +93,7 @@ async def test_plan_runs_with_the_names_of_a_session_and_leaves_its_own(own_comm
     ]
 
 
-async def test_request_waits_visibly_for_the_one_before_it_and_is_refused_where_nobody_waits(
-    own_command_line: CommandLine,
-) -> None:
+async def test_second_request_waits_or_is_refused(own_command_line: CommandLine) -> None:
     one, two = (written(call("a", "calculator", expression=expression)) for expression in ("1", "2"))
     async with ModelServer(one, "One.", two, "Two.") as server:
         commands = asking(own_command_line, server)
@@ -109,9 +103,8 @@ async def test_request_waits_visibly_for_the_one_before_it_and_is_refused_where_
         refused = await commands("ask", "--session", "s", "Second.", "--detach", "--json")
         assert (refused.code, refused.document["status"]) == (2, "session_busy")
         # With other tools it is another worker, of which nobody would know.
-        other = await commands(
-            "ask", "--session", "s", "Second.", "--detach", "--json", "--tools", "tests.support.chaos_tools"
-        )
+        with_tools = ("--detach", "--json", "--tools", "tests.support.chaos_tools")
+        other = await commands("ask", "--session", "s", "Second.", *with_tools)
         assert (other.code, other.document["status"]) == (2, "session_busy")
         assert len([*(own_command_line.folder / "state" / "workers").glob("*.lock")]) == 1
         waiting = await commands.start("ask", "--session", "s", "Second.")
@@ -122,37 +115,13 @@ async def test_request_waits_visibly_for_the_one_before_it_and_is_refused_where_
         end = await ended(waiting)
         shown = await commands("session", "s", "--json")
     assert (end.code, "Two." in end.stdout.splitlines()) == (0, True)
-    assert [(turn["request"], turn["outcome"]) for turn in shown.document["turns"]] == [
-        ("First.", "One."),
-        ("Second.", "Two."),
-    ]
+    turns = [(turn["request"], turn["outcome"]) for turn in shown.document["turns"]]
+    assert turns == [("First.", "One."), ("Second.", "Two.")]
     assert "Request: First.\\nResult: completed: One." in server.calls[2].text
 
 
-async def test_turn_of_a_command_that_was_killed_is_one_run_and_frees_its_session(
-    own_command_line: CommandLine,
-) -> None:
-    async with ModelServer(written(call("a", "calculator", expression="1")), "One.") as server:
-        commands = asking(own_command_line, server)
-        order = ("ask", "--session", "k", "First.", "--id", "killed-turn", "--approve-plan", "--keep", "--json")
-        killed = await commands.start(*order)
-        await _asked(commands, "killed-turn")
-        killed.send_signal(signal.SIGKILL)
-        await ended(killed)
-        left = await commands("session", "k", "--json")
-        again = await commands.start(*order)
-        await _approve(commands, "killed-turn")
-        end = await ended(again)
-        shown = await commands("session", "k", "--json")
-    assert (left.document["status"], left.document["turns"][0]["status"]) == ("running", "running")
-    assert (end.code, end.document["output"]) == (0, "One.")
-    assert [(turn["run"], turn["status"]) for turn in shown.document["turns"]] == [("killed-turn", "completed")]
-
-
 @pytest.mark.parametrize("point", [UNSENT, SENT, ENDED])
-async def test_turn_of_a_command_that_was_killed_at_any_moment_is_one_run(
-    own_command_line: CommandLine, point: str
-) -> None:
+async def test_turn_of_a_killed_command_is_one_run(own_command_line: CommandLine, point: str) -> None:
     async with ModelServer(written(call("a", "calculator", expression="1")), "One.") as server:
         commands = asking(own_command_line, server)
         commands.environment[FOLDER_VARIABLE] = str(commands.folder)
@@ -189,18 +158,12 @@ async def test_party_that_was_chosen_in_one_turn_is_not_asked_for_in_the_next(ow
     async with ModelServer(*answers) as server:
         commands = asking(own_command_line, server)
         await commands("entities", "load", "parties.csv")
-        first = await commands.start(
-            *_ASK, "m", "Create Apex with Maria Garcia as director.", "--id", "maria-1", "--json"
-        )
+        request = "Create Apex with Maria Garcia as director."
+        first = await commands.start(*_ASK, "m", request, "--id", "maria-1", "--json")
         await _asked(commands, "maria-1", "lookup:person:Maria Garcia")
         inbox = await commands("inbox", "--json")
-        (chosen,) = [
-            option["id"]
-            for asked in inbox.document
-            if asked["workflow_id"] == "maria-1"
-            for option in asked["options"]
-            if "PT" in option["label"]
-        ]
+        options = [each["options"] for each in inbox.document if each["workflow_id"] == "maria-1"]
+        (chosen,) = [option["id"] for option in options[0] if "PT" in option["label"]]
         answered = await commands("feedback", "maria-1", "lookup:person:Maria Garcia", "--select", chosen)
         assert (answered.code, answered.stderr) == (0, "")
         one = await ended(first)
@@ -210,9 +173,8 @@ async def test_party_that_was_chosen_in_one_turn_is_not_asked_for_in_the_next(ow
     assert [end.code for end in (one, two, three)] == [0, 0, 0]
     assert one.document["nodes"]["@result_2"]["result"]["entity_id"] == chosen
     assert three.document["nodes"]["@result_1"]["result"]["entity_id"] == chosen
-    assert [(each["search_text"], each["party"]["id"]) for each in shown.document["lookups"]] == [
-        ("Maria Garcia", chosen)
-    ]
+    lookups = [(each["search_text"], each["party"]["id"]) for each in shown.document["lookups"]]
+    assert lookups == [("Maria Garcia", chosen)]
 
 
 async def _asked(commands: CommandLine, run: str, request: str = "approve") -> None:

@@ -36,23 +36,16 @@ async def test_why_tells_ends_and_what_is_behind_them(command_line: CommandLine,
     assert lines[0] == "asked-why is completed with failures"
     assert lines[1].startswith("bad failed at ")
     assert lines[1].endswith("; 1 node is blocked by it")
-    assert [(each["node"], each["why"], each["blocks"]) for each in document.document["chain"]] == [
-        ("bad", "failed", 1)
-    ]
+    chain = [(each["node"], each["why"], each["blocks"]) for each in document.document["chain"]]
+    assert chain == [("bad", "failed", 1)]
     assert after.stdout.startswith("after is blocked by bad at ")
     assert ", which failed at " in after.stdout.splitlines()[0]
     assert "off was skipped at " in off.stdout
     assert "(its condition is false: a.result > 5)" in off.stdout
     shown = good.stdout.splitlines()
     assert shown[0].startswith("good completed at ")
-    assert [line for line in shown if line.startswith(("  from", "  result", "  input"))] == [
-        "  from a",
-        "  result: 6",
-        "  input count: 2",
-        "  result: 3",
-    ]
+    parts = [line for line in shown if line.startswith(("  from", "  result", "  input"))]
+    assert parts == ["  from a", "  result: 6", "  input count: 2", "  result: 3"]
     assert made.stdout.splitlines()[-1] == """  result: [[true, null, "é"]]"""
-    assert unknown.document == {
-        "status": "not_found",
-        "message": "the run 'asked-why' has no node 'goood'; did you mean 'good'?",
-    }
+    message = "the run 'asked-why' has no node 'goood'; did you mean 'good'?"
+    assert unknown.document == {"status": "not_found", "message": message}

@@ -4,17 +4,19 @@ import json
 import random
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.compiled import plan_to_json
 from dagwright.core.model.errors import NodeError, PlanInvalid
+from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.steering import standing_notes
 from dagwright.features.lookups.lookups import with_lookups
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.protocol.documents import RunFacts, graph_document, result_document
 from dagwright.protocol.sessions import Session
 from dagwright.protocol.turns import TurnStart, end_of_turn
@@ -64,10 +66,12 @@ def history_of(raw: dict[str, Any], source: random.Random, session: Session) -> 
         checked = check(raw, tools=_TOOLS)
     except PlanInvalid as invalid:
         return [problem.to_json() for problem in invalid.problems]
-    plan = with_lookups(compile_plan(checked), [Lookup(name, "person") for name in source.sample(_NAMES, 3)])
+    plan = with_lookups(
+        compile_plan(checked), [Lookup(name, "person") for name in source.sample(_NAMES, 3)], Resolver("find", "bind")
+    )
     seen: list[Any] = [plan_to_json(plan), checked.levels, checked.critical_path]
-    scheduler = Scheduler(plan, {})
-    scheduler.changes.all_or_nothing = True
+    scheduler = create_scheduler(plan, {})
+    scheduler.set_options(replace(scheduler.state.options, compensate=True))
     scheduler.begin(0.0)
     running: list[Task] = []
     while True:

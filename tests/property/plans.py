@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tasks import Task
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.property.naive import Step, result_of
 from tests.unit.plan.building import TOOLS, compiled, plan_of
@@ -64,7 +64,7 @@ class Driver:
         self.choose = choose
         self.max_in_flight = max_in_flight
         self.plan = compiled(plan_of(*(step.to_json() for step in plan), **fields))
-        self.scheduler = Scheduler(self.plan, {}, max_in_flight=max_in_flight)
+        self.scheduler = create_scheduler(self.plan, {}, max_in_flight=max_in_flight)
         self.running: list[Task] = []
         self.order: list[str] = []
         self.arguments: dict[str, Any] = {}
@@ -85,7 +85,7 @@ class Driver:
     def go_on_elsewhere(self) -> None:
         """Goes on in a scheduler that knows nothing but what the one so far hands on as JSON text."""
         before = self.scheduler
-        self.scheduler = Scheduler(self.plan, {}, max_in_flight=self.max_in_flight)
+        self.scheduler = create_scheduler(self.plan, {}, max_in_flight=self.max_in_flight)
         restore(self.scheduler, json.loads(json.dumps(carry_of(before))))
         assert self.scheduler.records == before.records
         assert self.scheduler.in_flight == before.in_flight

@@ -12,7 +12,7 @@ from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns
 from dagwright.core.model.compiled import plan_to_json
 from dagwright.core.model.errors import NodeError
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.documents import RunFacts, compact_document, result_document
 from dagwright.protocol.messages import compiled_plan, plan_of_pages
 from tests.support.json_places import places_of
@@ -58,7 +58,7 @@ def test_changed_page_of_a_plan_is_refused_or_its_plan_runs_to_its_end(seed: int
             plan = plan_of_pages(head, nodes_from_columns(_changed(page, draw)))
         except ValueError:
             continue
-        _run(Scheduler(plan, {}), draw)
+        _run(create_scheduler(plan, {}), draw)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -71,10 +71,10 @@ def test_changed_plan_is_refused_or_runs_to_its_end(seed: int) -> None:
             plan = compiled_plan(changed)
         except ValueError:
             continue
-        _run(Scheduler(plan, {}), draw)
+        _run(create_scheduler(plan, {}), draw)
 
 
-def _run(scheduler: Scheduler, draw: random.Random) -> None:
+def _run(scheduler: RunScheduler, draw: random.Random) -> None:
     now = 0.0
     scheduler.begin(now)
     while not scheduler.is_finished and now < 200:

@@ -10,8 +10,8 @@ from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.usage import NONE, Usage
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.budgets.budget import Budget, Up
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.unit.plan.building import compiled, plan_of
 
@@ -32,8 +32,8 @@ class Kept:
     """One run that is handed on from execution to execution at any moment, with a sub-plan that asks it."""
 
     def __init__(self) -> None:
-        self.scheduler = Scheduler(PLAN, {})
-        self.scheduler.changes.budget = Budget({"calls": 2, "tokens": 3_000})
+        self.scheduler = create_scheduler(PLAN, {})
+        self.scheduler.features.budget.use(Budget({"calls": 2, "tokens": 3_000}))
         self.scheduler.begin(0.0)
         self.running: list[str] = []
         self.below = 0
@@ -43,7 +43,7 @@ class Kept:
 
     @property
     def budget(self) -> Budget:
-        found = self.scheduler.changes.budget
+        found = self.scheduler.features.budget.budget
         assert found is not None
         return found
 
@@ -57,12 +57,12 @@ class Kept:
                 self._end(self.running.pop(number % len(self.running)), number)
             case "tell" if "sub" in self.running:
                 self._tell(number)
-            case "more" if (asked := self.scheduler.requests.of_task("~budget")) is not None:
+            case "more" if (asked := self.scheduler.features.feedback.requests.of_task("~budget")) is not None:
                 more = {"calls": 1, "tokens": 1_000}
-                assert self.scheduler.answer(Feedback(asked.id, {"data": more}), self.at) is None
+                assert self.scheduler.features.feedback.answer(Feedback(asked.id, {"data": more}), self.at) is None
             case "carry":
                 handed_on: Any = json.loads(json.dumps(carry_of(self.scheduler)))
-                self.scheduler = Scheduler(PLAN, {})
+                self.scheduler = create_scheduler(PLAN, {})
                 restore(self.scheduler, handed_on)
 
     def _end(self, task_id: str, number: int) -> None:
@@ -84,13 +84,16 @@ class Kept:
             self.paid, self.told = self.paid + used, self.told + used
         if ("sub", earlier) not in self.budget.waiting:
             self.below += 1
-            self.scheduler.take_told("sub", Up({name: 100}, settled), grown=0, at=self.at)
+            self.scheduler.features.budget.take_report("sub", Up({name: 100}, settled), grown=0, at=self.at)
 
     def check(self) -> None:
-        total = self.scheduler.usage.total
+        total = self.scheduler.state.totals.usage.total
         assert total.calls + self.told.calls == self.paid.calls
         assert total.tokens + self.told.tokens == self.paid.tokens
-        assert sum((used for name, used in self.scheduler.usage.tasks.items() if "[" not in name), NONE) == total
+        assert (
+            sum((used for name, used in self.scheduler.state.totals.usage.tasks.items() if "[" not in name), NONE)
+            == total
+        )
         # What may start again has its share before it starts.
         own = {key for owner, key in self.budget.held if not owner}
         assert own >= {name for name in self.running if name != "sub"}
@@ -111,5 +114,5 @@ def test_what_was_used_is_counted_once_in_however_many_executions(events: list[t
         for what in ("start", "carry", "end", "more", "carry"):
             run.do(what, 7)
     assert all(record.status is NodeStatus.COMPLETED for record in run.scheduler.records)
-    assert run.scheduler.usage.total == run.paid
+    assert run.scheduler.state.totals.usage.total == run.paid
     assert (run.budget.held, run.budget.waiting, run.budget.told) == ({}, {}, {})

@@ -88,5 +88,5 @@ def test_stop_before_and_after_an_interruption_is_the_same_stop(
     if how == "cancel":
         assert driver.scheduler.status() == "cancelled"
     else:
-        assert driver.scheduler.error is not None
+        assert driver.scheduler.state.error is not None
         assert driver.scheduler.status() == "failed"

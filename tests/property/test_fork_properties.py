@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import Effects
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.forks.planner import Change, Source, outlook, takeover
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
@@ -24,7 +24,7 @@ def driver_of(plan: tuple[Step, ...], data: st.DataObject) -> Driver:
     """Returns a driver of a plan whose calls change the world."""
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
     driver.plan = compiled(plan_of(*(step.to_json() for step in plan)), tools=KEYED)
-    driver.scheduler = Scheduler(driver.plan, {})
+    driver.scheduler = create_scheduler(driver.plan, {})
     return driver
 
 
@@ -79,12 +79,12 @@ def test_fork_ends_as_a_new_run_and_repeats_no_effect(
     following = data.draw(changed(plan))
     after = driver_of(following, data)
     taken = takeover(before.scheduler, after.plan, source=Source("old", "scope", is_open=is_open), change=Change())
-    seen = outlook(Scheduler(after.plan, {}), before.scheduler, taken, change=Change())
-    after.scheduler.changes.kept = taken.book
-    begun = Scheduler(after.plan, {})
+    seen = outlook(create_scheduler(after.plan, {}), before.scheduler, taken, change=Change())
+    after.scheduler.features.reuse.use(taken.book)
+    begun = create_scheduler(after.plan, {})
     restore(begun, json.loads(json.dumps(carry_of(after.scheduler))))
     after.scheduler = begun
-    begun.catch_up(0.0)
+    begun.reconcile(0.0)
     scopes = run_to_the_end(after, data)
     begun = after.scheduler
 
@@ -121,6 +121,6 @@ def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:
             driver.go_on_elsewhere()
 
 
-def _is_final(scheduler: Scheduler, task: str) -> bool:
+def _is_final(scheduler: RunScheduler, task: str) -> bool:
     record = scheduler.record_of(task)
     return record is not None and record.status.is_final

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.search.limits import Check, QueryLimits, QueryRefused
-from dagwright.search.read_only import read_query
+from dagwright_maritime.search.limits import Check, QueryLimits, QueryRefused
+from dagwright_maritime.search.read_only import read_query
 from tests.support.example_counts import examples
 
 PREFIX = "goods"
@@ -19,26 +19,116 @@ FIELDS = {"name": "keyword", "name.text": "text", "teu": "integer", "days": "flo
 LIMITS = QueryLimits(rows=100, window=1_000, buckets=500, clauses=30, depth=4, values=20, timeout_s=5.0)
 
 PARAMETERS = {
-    "value", "query", "operator", "fuzziness", "minimum_should_match", "case_insensitive", "slop", "fields", "type",
-    "gt", "gte", "lt", "lte", "format", "time_zone", "field", "size", "order", "min_doc_count", "missing", "include",
-    "exclude", "calendar_interval", "fixed_interval", "interval", "ranges", "from", "to", "key", "other_bucket",
-    "other_bucket_key", "precision_threshold", "percents", "sort", "_source", "includes", "excludes",
-}  # fmt: skip
+    "value",
+    "query",
+    "operator",
+    "fuzziness",
+    "minimum_should_match",
+    "case_insensitive",
+    "slop",
+    "fields",
+    "type",
+    "gt",
+    "gte",
+    "lt",
+    "lte",
+    "format",
+    "time_zone",
+    "field",
+    "size",
+    "order",
+    "min_doc_count",
+    "missing",
+    "include",
+    "exclude",
+    "calendar_interval",
+    "fixed_interval",
+    "interval",
+    "ranges",
+    "from",
+    "to",
+    "key",
+    "other_bucket",
+    "other_bucket_key",
+    "precision_threshold",
+    "percents",
+    "sort",
+    "_source",
+    "includes",
+    "excludes",
+}
 CONDITIONS = {
-    "match_all", "match_none", "term", "terms", "match", "match_phrase", "multi_match", "range", "exists", "prefix",
-    "wildcard", "bool", "constant_score",
-}  # fmt: skip
+    "match_all",
+    "match_none",
+    "term",
+    "terms",
+    "match",
+    "match_phrase",
+    "multi_match",
+    "range",
+    "exists",
+    "prefix",
+    "wildcard",
+    "bool",
+    "constant_score",
+}
 GROUPINGS = {"terms", "date_histogram", "histogram", "range", "date_range", "filter", "filters", "missing"}
 FIGURES = {"avg", "sum", "min", "max", "stats", "value_count", "cardinality", "percentiles", "top_hits"}
 BODY = {"query", "aggs", "size", "from", "sort", "_source", "search_after", "track_total_hits", "timeout"}
 DANGEROUS = [
-    "script", "script_score", "script_fields", "runtime_mappings", "scripted_metric", "bucket_script", "_script",
-    "query_string", "simple_query_string", "regexp", "fuzzy", "more_like_this", "percolate", "function_score", "nested",
-    "global", "composite", "pit", "ext", "indices_boost", "collapse", "rescore", "suggest", "highlight", "post_filter",
-    "docvalue_fields", "stored_fields", "explain", "profile", "has_child", "template", "source", "id", "index", "path",
-    "doc", "lang", "params", "init_script", "wrapper", "geo_shape", "indexed_shape", "significant_terms", "_name",
-    "terminate_after", "routing", "aggregations", "must", "should", "filter", "must_not", "boost",
-]  # fmt: skip
+    "script",
+    "script_score",
+    "script_fields",
+    "runtime_mappings",
+    "scripted_metric",
+    "bucket_script",
+    "_script",
+    "query_string",
+    "simple_query_string",
+    "regexp",
+    "fuzzy",
+    "more_like_this",
+    "percolate",
+    "function_score",
+    "nested",
+    "global",
+    "composite",
+    "pit",
+    "ext",
+    "indices_boost",
+    "collapse",
+    "rescore",
+    "suggest",
+    "highlight",
+    "post_filter",
+    "docvalue_fields",
+    "stored_fields",
+    "explain",
+    "profile",
+    "has_child",
+    "template",
+    "source",
+    "id",
+    "index",
+    "path",
+    "doc",
+    "lang",
+    "params",
+    "init_script",
+    "wrapper",
+    "geo_shape",
+    "indexed_shape",
+    "significant_terms",
+    "_name",
+    "terminate_after",
+    "routing",
+    "aggregations",
+    "must",
+    "should",
+    "filter",
+    "must_not",
+    "boost",
+]
 
 WORDS = st.sampled_from([*sorted(PARAMETERS | CONDITIONS | GROUPINGS | FIGURES | BODY), *DANGEROUS, *FIELDS])
 SCALARS = (
@@ -155,9 +245,25 @@ BODIES = JUNK | st.fixed_dictionaries(
     },
 )
 INDICES = st.sampled_from(
-    ["goods-a", "goods-a,goods-b", "goods-*", "goods-", "goods", "other", "far:goods-a", "<goods-{now/d}>", "_all", "",
-     "goods-a,other", "goods-A", ".goods-a", "goods-a/_delete_by_query", "-goods-a", "*"]
-) | st.text(max_size=10)  # fmt: skip
+    [
+        "goods-a",
+        "goods-a,goods-b",
+        "goods-*",
+        "goods-",
+        "goods",
+        "other",
+        "far:goods-a",
+        "<goods-{now/d}>",
+        "_all",
+        "",
+        "goods-a,other",
+        "goods-A",
+        ".goods-a",
+        "goods-a/_delete_by_query",
+        "-goods-a",
+        "*",
+    ]
+) | st.text(max_size=10)
 
 
 def passed(index: Any, body: Any) -> Any:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dagwright.core.expressions.paths import format_path, parse_path
 from dagwright.core.expressions.references import (
+    MAX_ID_BYTES,
     BadReferences,
     Index,
     Item,
@@ -22,7 +23,7 @@ from dagwright.core.expressions.references import (
 )
 from dagwright.core.expressions.resolution import Scope, resolve_holes, resolve_template
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
-from dagwright.core.model.plan import MAX_ID_BYTES, RESERVED_IDS
+from dagwright.core.model.plan import RESERVED_IDS
 from tests.property.naive import as_text
 from tests.support.example_counts import examples
 from tests.unit.plan.building import node, scheduler_of, started

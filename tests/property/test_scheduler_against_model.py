@@ -87,7 +87,7 @@ def test_stop_at_any_moment_ends_every_node_and_starts_nothing_more(
         assert scheduler.status() == "cancelled"
     else:
         assert scheduler.status() == "failed"
-        assert scheduler.error is not None
+        assert scheduler.state.error is not None
 
 
 @settings(max_examples=examples(60), deadline=None)

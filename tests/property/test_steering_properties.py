@@ -11,9 +11,9 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.node_commands import AppendNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import Act, Cancel, Pause, Resume, SetLimits, take
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import carry_of, restore, tasks_in_flight
 from tests.support.example_counts import examples
 from tests.unit.plan.building import broken, check, node, plan_of
@@ -42,8 +42,8 @@ def _plans(draw: st.DrawFn) -> dict[str, Any]:
     return plan_of(*nodes)
 
 
-def _drawn_act(draw: st.DataObject, scheduler: Scheduler) -> Act:
-    names = [name for each in scheduler.shown() for name in _names_of(*each)]
+def _drawn_act(draw: st.DataObject, scheduler: RunScheduler) -> Act:
+    names = [name for each in scheduler.state.shown() for name in _names_of(*each)]
     ended = [name for name in names if _has_failed(scheduler, name)]
     name = draw.draw(st.sampled_from(ended or names) if draw.draw(st.booleans()) else st.sampled_from(names))
     base = scheduler.plan.written_count
@@ -66,7 +66,7 @@ def _drawn_act(draw: st.DataObject, scheduler: Scheduler) -> Act:
     return draw.draw(st.sampled_from(acts))
 
 
-def _has_failed(scheduler: Scheduler, name: str) -> bool:
+def _has_failed(scheduler: RunScheduler, name: str) -> bool:
     record = scheduler.record_of(name)
     return record is not None and record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)
 
@@ -75,40 +75,43 @@ def _names_of(each: CompiledNode, record: Any) -> list[str]:
     return [each.id, *(f"{each.id}[{item.key}]" for item in record.items)]
 
 
-def _answer(draw: st.DataObject, scheduler: Scheduler, at: float) -> None:
+def _answer(draw: st.DataObject, scheduler: RunScheduler, at: float) -> None:
     """Answers one of the open requests, rightly or wrongly; what is refused changes nothing."""
-    request = draw.draw(st.sampled_from([*scheduler.requests.open]))
+    request = draw.draw(st.sampled_from([*scheduler.features.feedback.requests.open]))
     answers: list[Any] = [{"text": "so"}, *({"action": action} for action in ("retry", "skip", "stop")), {"odd": 1}]
     before = carry_of(scheduler)
-    if scheduler.answer(Feedback(request, draw.draw(st.sampled_from(answers))), at) is not None:
+    if scheduler.features.feedback.answer(Feedback(request, draw.draw(st.sampled_from(answers))), at) is not None:
         assert carry_of(scheduler) == before
 
 
-def _check(scheduler: Scheduler, base: CompiledPlan) -> None:
+def _check(scheduler: RunScheduler, base: CompiledPlan) -> None:
     """Checks what holds at any moment of a run that began with a plan."""
     assert scheduler.is_finished == all(record.status.is_final for record in scheduler.records)
     assert scheduler.in_flight == len(tasks_in_flight(scheduler))
-    assert scheduler.cancelling.keys() <= set(tasks_in_flight(scheduler))
-    for each, record in scheduler.shown():
+    assert scheduler.state.cancelling.keys() <= set(tasks_in_flight(scheduler))
+    for each, record in scheduler.state.shown():
         begun = record.status in (NodeStatus.READY, NodeStatus.RUNNING)
         if begun and each.join[0] == "all":
             ends = [scheduler.records[needed].status for needed in each.dependencies]
             assert all(status is NodeStatus.COMPLETED for status in ends)
-    tasks = [(name, scheduler.record_of(name)) for each in scheduler.shown() for name in _names_of(*each)]
+    tasks = [(name, scheduler.record_of(name)) for each in scheduler.state.shown() for name in _names_of(*each)]
     waiting = [name for name, record in tasks if record is not None and record.status is NodeStatus.WAITING]
-    assert sorted(request.task for request in scheduler.requests.open.values()) == sorted(waiting)
-    following = Scheduler(base, {})
+    assert sorted(request.task for request in scheduler.features.feedback.requests.open.values()) == sorted(waiting)
+    following = create_scheduler(base, {})
     restore(following, carry_of(scheduler))
     assert carry_of(following) == carry_of(scheduler)
-    if scheduler.changes.has_new_limits:
-        assert (following.max_in_flight, following.deadline) == (scheduler.max_in_flight, scheduler.deadline)
+    if scheduler.state.limits_changed:
+        assert (following.state.max_in_flight, following.features.deadline.deadline) == (
+            scheduler.state.max_in_flight,
+            scheduler.features.deadline.deadline,
+        )
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(plan=_plans(), draw=st.data())
 def test_run_that_people_steer_stays_sound_and_ends(plan: dict[str, Any], draw: st.DataObject) -> None:
     base = compiled_form(check(plan))
-    scheduler = Scheduler(base, {}, max_in_flight=draw.draw(st.sampled_from([1, 2, 500])))
+    scheduler = create_scheduler(base, {}, max_in_flight=draw.draw(st.sampled_from([1, 2, 500])))
     scheduler.begin(0.0)
     acts_left, at = 8, 0.0
     while not scheduler.is_finished:
@@ -123,20 +126,20 @@ def test_run_that_people_steer_stays_sound_and_ends(plan: dict[str, Any], draw: 
             continue
         if not acts_left:
             take(Resume(), scheduler, at=at)
-        scheduler.expire(at)
+        scheduler.features.deadline.expire(at)
         while scheduler.next_task(at) is not None:
-            assert scheduler.in_flight <= scheduler.max_in_flight
+            assert scheduler.in_flight <= scheduler.state.max_in_flight
         if running := tasks_in_flight(scheduler):
             task_id = draw.draw(st.sampled_from(running))
-            if task_id in scheduler.cancelling and draw.draw(st.booleans()):
+            if task_id in scheduler.state.cancelling and draw.draw(st.booleans()):
                 scheduler.task_cancelled(task_id, at=at)
             elif draw.draw(st.booleans()):
                 scheduler.complete(task_id, task_id, at=at)
             else:
                 scheduler.fail(task_id, broken(), at=at)
-        elif scheduler.requests.open:
+        elif scheduler.features.feedback.requests.open:
             _answer(draw, scheduler, at)
         _check(scheduler, base)
-    grown = Scheduler(base, {})
+    grown = create_scheduler(base, {})
     restore(grown, carry_of(scheduler))
     assert (carry_of(grown), grown.is_finished, grown.status()) == (carry_of(scheduler), True, scheduler.status())

@@ -8,7 +8,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.expressions.filling import fill, secret_names, stored_refs, walk
-from dagwright.core.expressions.paths import MissingValue, get_value
+from dagwright.core.expressions.paths import MissingValue, get_value, with_parts
 from dagwright.core.expressions.projection import PARTS_BYTES, VALUE_BYTES, WHOLE_BYTES, describe
 from dagwright.core.expressions.references import Secret
 from dagwright.core.expressions.resolution import MissingData, as_text
@@ -29,7 +29,6 @@ from dagwright.core.expressions.value_refs import (
     unfilled_from_json,
     unfilled_to_json,
 )
-from dagwright.core.model.argument_checks import with_parts
 from tests.support.example_counts import examples
 
 _NAMES = st.sampled_from(["a", "b", "id", "name", "x y"])

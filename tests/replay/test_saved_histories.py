@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.workflow import NondeterminismError
 
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import recorded_document
 from dagwright.history.replay import Projection
 from dagwright.protocol.conversion import data_converter
@@ -57,11 +57,11 @@ async def test_feed_knows_every_end_before_the_run_tells_it(path: Path) -> None:
     assert known == told
 
 
-def _compared(scheduler: Scheduler, history: WorkflowHistory) -> tuple[Any, Any]:
+def _compared(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, Any]:
     """Returns what is known of the nodes, and the same as the last event tells it, which does so in several forms."""
     recorded = [found for event in history.events if (found := recorded_document(event)) is not None]
     if end_of(history) == "canceled" and not recorded:
-        states = {node.id: record.status.value for node, record in scheduler.shown()}
+        states = {node.id: record.status.value for node, record in scheduler.state.shown()}
         return states, {"done": "completed", "held": "cancelled", "after": "cancelled"}
     (told,) = recorded or result_of(history)
     if end_of(history) == "continued":
@@ -81,7 +81,7 @@ def _timeless(carry: Any) -> Any:
     return [_timeless(part) for part in carry] if isinstance(carry, list | tuple) else carry
 
 
-def _ends(scheduler: Scheduler, names: Iterable[str]) -> dict[str, tuple[str, Any, Any]]:
+def _ends(scheduler: RunScheduler, names: Iterable[str]) -> dict[str, tuple[str, Any, Any]]:
     ends = {}
     for name in names:
         record = scheduler.record_of(name)
@@ -117,8 +117,10 @@ def test_replanned_history_was_planned_again_for_a_failure_and_for_what_an_answe
         "planning again (2 of 3): missing in the answer: the fourth",
     ]
     assert {name: node["status"] for name, node in document["nodes"].items() if node["status"] != "completed"} == {
-        "a": "superseded", "c": "superseded", "answer": "superseded",
-    }  # fmt: skip
+        "a": "superseded",
+        "c": "superseded",
+        "answer": "superseded",
+    }
     assert document["output"] == "It is 4."
 
 
@@ -150,10 +152,16 @@ def test_budget_history_is_asked_by_runs_below_runs_below_and_was_given_more_twi
 @pytest.mark.parametrize(
     "name",
     [
-        "step_renamed", "tool_changed", "steps_swapped", "step_added", "step_dropped", "order_changed",
-        "timer_dropped", "early_nodes_forgotten",
+        "step_renamed",
+        "tool_changed",
+        "steps_swapped",
+        "step_added",
+        "step_dropped",
+        "order_changed",
+        "timer_dropped",
+        "early_nodes_forgotten",
     ],
-)  # fmt: skip
+)
 async def test_history_of_another_order_of_commands_does_not_replay(name: str) -> None:
     failure, _ = await replay(load_history(HISTORIES / "bad" / f"{name}.json"))
     assert isinstance(failure, NondeterminismError)

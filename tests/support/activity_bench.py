@@ -26,11 +26,7 @@ class Inside(ActivityInboundInterceptor):
 
 
 class ActivityBench:
-    """Calls one activity, as the second attempt of the node n1.
-
-    Args:
-        activity: its function.
-    """
+    """Call one activity as the second attempt of the node n1."""
 
     def __init__(self, activity: Callable[..., Any]) -> None:
         self.activity = activity
@@ -43,7 +39,7 @@ class ActivityBench:
         )
 
     async def payload(self, *arguments: Any, **headers: Any) -> Payload:
-        """Returns what the activity answers; the headers are JSON by name."""
+        """Return what the activity answers; the headers are JSON by name."""
         named = {
             name: Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode())
             for name, value in headers.items()
@@ -58,7 +54,6 @@ class ActivityBench:
         return raw.payload
 
     async def failure(self, *arguments: Any, **headers: Any) -> ApplicationError:
-        """Returns the error that the activity ends with."""
         with pytest.raises(ApplicationError) as caught:
             await self.payload(*arguments, **headers)
         return caught.value

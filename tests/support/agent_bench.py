@@ -15,19 +15,19 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 def card_of(kind: str, **fields: Any) -> AgentCard:
-    """Returns the card of an agent called `helper`."""
+    """Return the card of an agent called `helper`."""
     made = {"name": "helper", "description": "Helps", "objective_template": "Help with {what}", "type": kind}
     return AgentCard.model_validate(made | fields)
 
 
 def class_registry(agent_class: type[ClassAgent], **fields: Any) -> AgentRegistry:
-    """Returns a registry with the agent `helper`, which is a class."""
+    """Return a registry with the agent `helper`, which is a class."""
     card = card_of("class", class_name="tests:Agent", **fields)
     return AgentRegistry.of(card, classes={card.name: agent_class})
 
 
 def service_registry(url: str, **fields: Any) -> AgentRegistry:
-    """Returns a registry with the agent `helper`, which is a service."""
+    """Return a registry with the agent `helper`, which is a service."""
     return AgentRegistry.of(card_of("service", service_url=url, **fields))
 
 

@@ -1,22 +1,18 @@
 """A real HTTP server that answers as a service agent does, or as a test wants."""
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.support.travel import served
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the service answers once.
-
-    Args:
-        status: 0 breaks the connection off.
-        body: JSON, or bytes as they are.
-    """
+    """One response of the service; the status 0 closes the connection."""
 
     status: int = 200
     body: Any = None
@@ -50,14 +46,12 @@ class AgentService:
         self.url = ""
 
     def take(self, asked: Asked) -> Reply:
-        """Returns the answer."""
         self.asked.append(asked)
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
 
 @contextmanager
 def agent_service(*replies: Reply) -> Iterator[AgentService]:
-    """Serves for as long as the block lasts."""
     service = AgentService(*replies)
 
     class Handler(BaseHTTPRequestHandler):
@@ -76,12 +70,6 @@ def agent_service(*replies: Reply) -> Iterator[AgentService]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            service.url = f"http://127.0.0.1:{server.server_address[1]}/ask?token=hidden"
-            yield service
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(Handler) as address:
+        service.url = f"{address}/ask?token=hidden"
+        yield service

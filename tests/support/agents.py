@@ -23,7 +23,7 @@ from tests.support.tools import Bench
 async def agent_runs(
     client: Client, server: ModelServer, folder: Path, *, bench: Bench | None = None, workflow_cache: bool = True
 ) -> AsyncIterator[Runs]:
-    """Serves runs whose model is the scripted one; each is looked at, and replayed, when the block ends well."""
+    """Serve runs whose model is the scripted one; each is looked at, and replayed, when the block ends well."""
     settings = Settings(
         state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
     )
@@ -34,13 +34,13 @@ async def agent_runs(
 
 
 def agent(runs: Runs, *tools: str, prompt: str = "You are helpful.", **fields: Any) -> CompiledPlan:
-    """Returns the plan of an agent that may call some tools of the bench and has no context."""
+    """Return the plan of an agent that may call some tools of the bench and has no context."""
     declared: Mapping[str, ToolDeclaration] = {name: runs.tools[name] for name in tools}
     return agent_plan(AgentSpec("helper", tools=declared, **fields), prompt=prompt, results={})
 
 
 async def ended(runs: Runs, handle: Handle) -> Document:
-    """Returns the bare document of a run, after a look at whether its history alone tells the same."""
+    """Return the bare document of a run, after a look at whether its history alone tells the same."""
     written = await document_of(handle)
     view = await RunFeed(runs.client, handle.id).read()
     told = replace(view, written=None, error=None).document()
@@ -49,7 +49,7 @@ async def ended(runs: Runs, handle: Handle) -> Document:
 
 
 def said(call: ReceivedCall) -> list[tuple[str, Any]]:
-    """Returns what a model was told: role and content of each message, for an assistant the names of what it calls."""
+    """Return what a model was told: role and content of each message, for an assistant the names of what it calls."""
     return [
         (message["role"], [tool["function"]["name"] for tool in message["tool_calls"]])
         if message.get("tool_calls")
@@ -59,7 +59,6 @@ def said(call: ReceivedCall) -> list[tuple[str, Any]]:
 
 
 def answered(text: str | None) -> Any:
-    """Equals the answer of a model that said a text, whatever it has used."""
     return _Answer(text)
 
 

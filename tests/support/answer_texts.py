@@ -17,12 +17,10 @@ PIECE = 8
 
 
 def texts_of(client: Client) -> AnswerTexts:
-    """Returns what another process would read answers with."""
     return AnswerTexts(client, RunFeeds(lambda workflow_id: RunFeed(client, workflow_id)))
 
 
 def held(words: str, released: asyncio.Event, *, after: int) -> Any:
-    """Returns an answer that stops behind some pieces until it is released."""
     return slow(text(words), characters=PIECE, held_after=after, released=released)
 
 
@@ -41,11 +39,10 @@ class Reader:
 
     @property
     def text(self) -> str:
-        """Returns all that a person has been told until now."""
         return "".join(piece.text for piece in self.pieces)
 
     async def end(self, answer: str) -> str:
-        """Waits for the end of the run; returns all that a person has been told then."""
+        """Wait for the end of the run; returns all that a person has been told then."""
         await self._reading
         rest = self.told.rest_of(answer)
         self.pieces += [rest] if rest is not None else []

@@ -16,7 +16,6 @@ PATIENCE_MS = 60_000
 
 @asynccontextmanager
 async def browser() -> AsyncIterator[Browser]:
-    """Runs Chromium inside the block."""
     program = shutil.which("chromium")
     assert program is not None, "there is no chromium; scripts/test-needs installs it"
     async with async_playwright() as playwright:
@@ -31,11 +30,7 @@ async def browser() -> AsyncIterator[Browser]:
 async def opened(
     running: Browser, address: str, *, size: tuple[int, int] = DESK, colours: Literal["light", "dark"] = "light"
 ) -> AsyncIterator[Page]:
-    """Opens a page inside the block, which must not meet an error of its own.
-
-    Raises:
-        AssertionError: a script failed, or the page may not do what it tried.
-    """
+    """Open a page inside the block and assert that it reports no error."""
     context = await running.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=colours)
     context.set_default_timeout(PATIENCE_MS)
     wrong: list[str] = []
@@ -51,6 +46,5 @@ async def opened(
 
 
 async def complaints(page: Page) -> list[str]:
-    """Returns what axe says is wrong for who does not see the page, or not well."""
     found = await Axe().run(page)
     return [f"{each['id']}: {[node['html'][:120] for node in each['nodes']]}" for each in found.response["violations"]]

@@ -48,19 +48,13 @@ RETRY = {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
 
 
 def effect(name: str, *after: str) -> dict[str, Any]:
-    """Returns a node that makes a change to the world, is held after it, and is tried again if its worker dies."""
-    return {
-        "id": name,
-        "tool": "effect_then_hold",
-        "arguments": {"name": name},
-        "depends_on": [*after],
-        "retry": RETRY,
-        "heartbeat": "1s",
-    }
+    """Return a node that makes a change to the world, is held after it, and is tried again if its worker dies."""
+    call = {"id": name, "tool": "effect_then_hold", "arguments": {"name": name}}
+    return {**call, "depends_on": [*after], "retry": RETRY, "heartbeat": "1s"}
 
 
 def environment_of(address: str, folder: Path) -> dict[str, str]:
-    """Returns the environment of the processes that share a server, a payload store and the folder of the tools."""
+    """Return the environment of the processes that share a server, a payload store and the folder of the tools."""
     return {
         **os.environ,
         "TEMPORAL_ADDRESS": address,
@@ -72,14 +66,7 @@ def environment_of(address: str, folder: Path) -> dict[str, str]:
 
 
 class WorkerProcess:
-    """`worker.py` as a process of its own, started as often as it is killed.
-
-    Args:
-        address: where the server is.
-        folder: shared with the tools; log and state are there too.
-        environment: more variables of the process.
-        program: the worker's script.
-    """
+    """`worker.py` as a process, restarted after each kill; `folder` is shared with its tools."""
 
     def __init__(
         self,
@@ -108,7 +95,7 @@ class WorkerProcess:
         return int(resident) * 1024 / 1e6
 
     async def start(self) -> None:
-        """Starts the worker; runs go on as soon as it polls."""
+        """Start the worker; runs go on as soon as it polls."""
         with (self._folder / "worker.log").open("ab") as log:
             self._process = await start_program(
                 (str(self._program),),
@@ -120,25 +107,21 @@ class WorkerProcess:
             )
 
     async def start_and_serve(self) -> None:
-        """Starts the worker and waits until it polls."""
         started = self.log.count(_STARTED)
         await self.start()
         await eventually(lambda: self.log.count(_STARTED) > started)
 
     async def kill(self) -> None:
-        """Kills the worker with SIGKILL."""
         assert self._process is not None
         assert self._process.returncode is None, self.log
         self._process.send_signal(signal.SIGKILL)
         await self._process.wait()
 
     async def has_died(self) -> None:
-        """Waits until the worker has ended by itself."""
         assert self._process is not None
         await asyncio.wait_for(self._process.wait(), _EXIT_S)
 
     async def stop(self) -> None:
-        """Ends the worker if it runs."""
         if self._process is None or self._process.returncode is not None:
             return
         self._process.terminate()
@@ -151,13 +134,8 @@ class WorkerProcess:
 
 @asynccontextmanager
 async def worker_process(
-    address: str,
-    folder: Path,
-    *,
-    environment: dict[str, str] | None = None,
-    program: Path = ROOT / "worker.py",
+    address: str, folder: Path, *, environment: dict[str, str] | None = None, program: Path = ROOT / "worker.py"
 ) -> AsyncIterator[WorkerProcess]:
-    """Runs a worker inside the block."""
     process = WorkerProcess(address, folder, environment=environment, program=program)
     await process.start()
     try:
@@ -173,15 +151,12 @@ class FaultPoints:
         self._folder = folder
 
     def hold(self, name: str) -> None:
-        """Makes the tool wait at the point from its next call on."""
         (self._folder / f"hold-{name}").touch()
 
     def release(self, name: str) -> None:
-        """Lets the tool go on."""
         (self._folder / f"hold-{name}").unlink(missing_ok=True)
 
     async def reached(self, name: str) -> None:
-        """Waits until a tool is at the point, or has passed it."""
 
         def is_reached() -> bool:
             return (self._folder / f"reached-{name}").exists()
@@ -210,14 +185,13 @@ async def start_workflow(
 
 
 async def start_run(client: Client, plan: Any, *, workflow_id: str, **options: Any) -> Handle:
-    """Starts a plan for the tools of the worker process, as the command line does."""
     toolset = load_toolset(Settings(), [str(TOOLS)])
     compiled = prepare_plan(check_plan(plan, toolset.declarations()), {})
     return await start_workflow(client, RunInput(compiled=compiled, **options), workflow_id=workflow_id)
 
 
 async def start_travelling(client: Client, plan: Any, *, workflow_id: str, folder: Path) -> Handle:
-    """Starts a plan of any size, as `run` does: what is too large for the input goes into the store of the workers."""
+    """Start a plan of any size, as `run` does: what is too large for the input goes into the store of the workers."""
     toolset = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)])
     compiled = prepare_plan(check_plan(plan, toolset.declarations()), {})
     sent = await made_to_travel(compiled, toolset.store)
@@ -231,13 +205,12 @@ async def result_within(handle: Handle, seconds: float) -> dict[str, Any]:
 
 
 async def restart(server: LiveServer) -> None:
-    """Kills the server with SIGKILL and starts it again on the same data."""
     await server.kill()
     await server.start()
 
 
 def reactive_graph(size: int, *, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns a random plan in which each value depends on those before it, and the right value of every node."""
+    """Return a random plan in which each value depends on those before it, and the right value of every node."""
     chance = random.Random(seed)
     nodes: list[dict[str, Any]] = []
     values: dict[str, str] = {}

@@ -18,7 +18,7 @@ class Step:
         return shlex.split(self.text)
 
     def json_after(self, word: str = "") -> list[str]:
-        """Returns the list in JSON form that ends the step, after `word`."""
+        """Return the list in JSON form that ends the step, after `word`."""
         found: list[str] = json.loads(self.text.partition(word)[2] if word else self.text)
         return found
 
@@ -47,7 +47,6 @@ def read_stages(path: Path) -> list[Stage]:
 
 
 def read_dockerfile(path: Path) -> list[Step]:
-    """Returns the steps in order."""
     text = path.read_text(encoding="utf-8").replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [Step(name.upper(), rest.strip()) for name, _, rest in (line.partition(" ") for line in lines)]

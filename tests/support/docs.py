@@ -48,13 +48,7 @@ _OF_REPOSITORY = ("make ", "python -m pytest ")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block.
-
-    Args:
-        page: relative to the repository.
-        line: of its fence, from 1.
-        notes: what the comment before it says: word or words before the colon -> text after it.
-    """
+    """A fenced block; `line` is that of its fence, `notes` the parts of the comment before it by their first words."""
 
     page: str
     line: int
@@ -84,11 +78,16 @@ class Block:
 
 def pages() -> list[Path]:
     """Returns every page of the documentation."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    return [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "CHANGELOG.md",
+        *sorted(ROOT.glob("docs/**/*.md")),
+        *sorted(ROOT.glob("apps/*/**/*.md")),
+    ]
 
 
 def blocks(page: Path) -> list[Block]:
-    """Returns the blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
     found = []
     for match in _FENCE.finditer(text):
@@ -105,27 +104,20 @@ def _notes(comment: str) -> dict[str, str]:
 
 
 def links(page: Path) -> list[str]:
-    """Returns the targets of a page's links, outside of its blocks."""
     return _LINK.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
 
 
 def anchors(page: Path) -> set[str]:
-    """Returns the anchors that a page's headings have on the web."""
     headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 def state_of(folder: Path) -> Path:
-    """Returns the state folder of commands that run in a folder."""
     return folder / ".dagwright"
 
 
 def environment(folder: Path, *programs: Path) -> dict[str, str]:
-    """Returns the environment of commands that run in a folder: a state of its own, and the path.
-
-    Args:
-        programs: folders at the start of the path, before the programs of this Python.
-    """
+    """Return the environment of commands in a folder; `programs` come first in its path."""
     path = os.pathsep.join([*map(str, programs), str(Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "DAGWRIGHT_STATE_DIR": str(state_of(folder))}
 
@@ -160,12 +152,10 @@ class Clone:
             shutil.copytree(ROOT / name, folder / name)
 
     def save(self, block: Block) -> None:
-        """Writes a block that has a file name."""
         if block.name is not None:
             (self.folder / block.name).write_text(block.text, encoding="utf-8")
 
     def run(self, block: Block) -> Ended:
-        """Runs the commands of a block as one script that stops at the first failure."""
         script = _script(block).replace("localhost:7233", self._address).replace(_GATEWAY_PORT, self._port)
         if "background" in block.notes:
             self._background.enter_context(self._running(script))
@@ -183,7 +173,6 @@ class Clone:
         return Ended(ended.returncode, ended.stdout.decode("utf-8", "replace"))
 
     def close(self) -> None:
-        """Ends what still runs in the background of a page."""
         self._background.close()
 
     @contextmanager
@@ -212,12 +201,11 @@ def _script(block: Block) -> str:
 
 
 def expected_output(block: Block) -> re.Pattern[str]:
-    """Returns what the output of a `console` block has to match; `…` stands for anything within a line or of lines."""
+    """Return what the output of a `console` block has to match; `…` stands for anything within a line or of lines."""
     lines = [line for line in block.text.splitlines() if not line.startswith("$ ")]
     text = re.escape("\n".join(line.rstrip() for line in lines))
     return re.compile(text.replace("…", ".*?"), re.DOTALL)
 
 
 def squeezed(output: str) -> str:
-    """Returns an output without spaces at the ends of its lines."""
     return "\n".join(line.rstrip() for line in output.splitlines())

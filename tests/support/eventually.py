@@ -10,13 +10,7 @@ _LONGEST_PAUSE_S = 0.15
 
 
 async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, timeout_s: float = 120.0) -> None:
-    """Waits until `condition` holds.
-
-    The deadline is for what never happens: a machine that is busy may take long over what does.
-
-    Raises:
-        AssertionError: it does not within `timeout_s` seconds.
-    """
+    """Wait until `condition` holds, or raise AssertionError after the timeout, which is for what never happens."""
     deadline = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S
     while True:

@@ -9,9 +9,5 @@ _SHARE_OF_A_QUICK_RUN = 4
 
 
 def examples(full: int) -> int:
-    """Return the number for `max_examples`.
-
-    Args:
-        full: the number in `make test-all`.
-    """
+    """Return the number for `max_examples`; `full` is that of `make test-all`."""
     return full if os.environ.get("TEST_EXAMPLES") == "full" else full // _SHARE_OF_A_QUICK_RUN

@@ -62,10 +62,8 @@ async def foreign_worker(client: Client) -> AsyncIterator[Mapping[str, ToolDecla
     """Serves the activities on a queue of their own; gives the declarations that a plan needs to call them."""
     queue = f"foreign-{uuid4().hex}"
     async with Worker(client, task_queue=queue, activities=_ACTIVITIES):
-        yield {
-            name: ToolDeclaration(name, effects=Effects.READ, task_queue=queue, is_foreign=True, timeout_s=20)
-            for name in _NAMES
-        }
+        declared: dict[str, Any] = {"effects": Effects.READ, "task_queue": queue, "is_foreign": True, "timeout_s": 20}
+        yield {name: ToolDeclaration(name, **declared) for name in _NAMES}
 
 
 def with_tools(runs: Runs, tools: Mapping[str, ToolDeclaration]) -> Runs:

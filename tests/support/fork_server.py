@@ -36,8 +36,9 @@ def _import_modules() -> None:
             importlib.import_module(found.name)
     for name in _MODULES:
         importlib.import_module(name)
-    # The first schemas of tools, the first condition and the first call of a model load more. Nothing is opened.
-    importlib.import_module("dagwright.entities.onboarding").onboarding_tools("sqlite://")
+    # The tree of commands, the first schemas, condition and call of a model load more. Nothing is opened.
+    importlib.import_module("dagwright.interfaces.cli.app").click_command()
+    importlib.import_module("dagwright_onboarding.onboarding").onboarding_tools("sqlite://")
     importlib.import_module("dagwright.core.expressions.cel_program").compile_cel("true")
     importlib.import_module("dagwright.llm.transport").Transport("http://127.0.0.1", "", answer_s=1, connect_s=1)
 
@@ -52,13 +53,7 @@ def encode_request(
     has_terminal: bool = False,
     ends_with_client: bool = False,
 ) -> bytes:
-    """Return the request to run a program with the umask of this process.
-
-    Args:
-        interpreter: its `sys.executable`.
-        has_terminal: whether its standard input is to be its controlling terminal.
-        ends_with_client: whether it is killed when the connection closes.
-    """
+    """Return the request to run a program with the umask of this process."""
     # The umask can only be read by setting it.
     os.umask(umask := os.umask(0o077))
     request = {
@@ -86,10 +81,7 @@ class _ForkServer:
         self._selector = selectors.DefaultSelector()
 
     def serve(self) -> dict[str, Any] | None:
-        """Serve until standard input is closed.
-
-        Returns: the request, in a forked process; None in the server at its end.
-        """
+        """Serve until standard input closes; return the request in a forked process, None in the server."""
         signal.set_wakeup_fd(self._wakeup.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)

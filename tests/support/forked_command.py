@@ -30,17 +30,12 @@ _MODULES: Final = ("examples.",)
 
 
 def write_commands(folder: Path, *, address: str) -> None:
-    """Write `dagwright` and `python` to a new folder.
-
-    Args:
-        address: of the socket of the fork server.
-    """
+    """Write `dagwright` and `python` for the socket of a fork server to a new folder."""
     folder.mkdir()
     for name in ("dagwright", "python"):
         command = folder / name
-        command.write_text(
-            _COMMAND.format(python=sys.executable, root=ROOT, address=address, name=name), encoding="utf-8"
-        )
+        text = _COMMAND.format(python=sys.executable, root=ROOT, address=address, name=name)
+        command.write_text(text, encoding="utf-8")
         command.chmod(0o755)
 
 

@@ -16,11 +16,8 @@ from tests.support.activity_bench import ActivityBench
 from tests.support.memory_store import MemoryStore
 
 SECRETS = {"TOKEN": 'p@ss "word" é', "PIN": "12"}
-BINDINGS = {
-    "TOKEN": SecretBinding(tools=("echo", "leak")),
-    "PIN": SecretBinding(tools=("l*",)),
-    "NOPE": SecretBinding(tools=("*",)),
-}
+_ALLOWED = {"TOKEN": ("echo", "leak"), "PIN": ("l*",), "NOPE": ("*",)}
+BINDINGS = {name: SecretBinding(tools=tools) for name, tools in _ALLOWED.items()}
 
 
 class FunctionBench(ActivityBench):

@@ -9,11 +9,7 @@ _READ_BYTES = 64 * 1024
 
 
 class Gate:
-    """A port that leads to a server.
-
-    Args:
-        silent: connections that are taken next and get no answer.
-    """
+    """A port that forwards to a server; the next `silent` connections get no response."""
 
     def __init__(self, target: str) -> None:
         parts = urlsplit(target)
@@ -29,12 +25,10 @@ class Gate:
         return f"http://127.0.0.1:{self._port}"
 
     async def open(self) -> None:
-        """Lets connections through."""
         self._listening = await asyncio.start_server(self._take, "127.0.0.1", self._port)
         self._port = self._listening.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Breaks all connections off and refuses others."""
         if self._listening is not None:
             self._listening.close()
         for connection in self._connections:
@@ -73,7 +67,6 @@ async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 @asynccontextmanager
 async def gate_to(target: str) -> AsyncIterator[Gate]:
-    """Opens a gate to the server at an address for as long as the block lasts."""
     gate = Gate(target)
     await gate.open()
     try:

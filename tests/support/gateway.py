@@ -20,19 +20,20 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker.listening import address_of, listening, opened_socket
+from tests.support.eventually import eventually
 from tests.support.server import LiveServer
 from tests.support.templates import load_templates
+
+CHAT = "/v1/chat/completions"
+
+
+def chat_body(model: str, words: str = "{}", **more: Any) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": words}], **more}
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A gateway that answers.
-
-    Args:
-        url: its address, without `/v1`.
-        openai: the official client, which tries nothing again by itself.
-        http: a plain client.
-    """
+    """A running gateway; `url` is without `/v1`, and the client of OpenAI does not retry."""
 
     url: str
     desk: Desk
@@ -41,18 +42,45 @@ class Gateway:
     http: httpx.AsyncClient
 
     async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
-        """Posts JSON; underscores in the names of headers stand for hyphens."""
+        """Post JSON; underscores in the names of headers stand for hyphens."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return await self.http.post(path, json=body, headers=named)
 
     async def start(self, plan: Any, **more: Any) -> str:
-        """Starts a run of a plan; returns its id."""
+        """Start a run of a plan; returns its id."""
         answer = await self.post("/v1/runs", {"plan": plan, **more})
         assert answer.status_code == 201, answer.text
         return str(answer.json()["run_id"])
 
+    async def chat(self, model: str, words: str = "{}", **more: Any) -> httpx.Response:
+        """Post a chat completion that does not stream; `more` are fields of its body."""
+        return await self.post(CHAT, chat_body(model, words, **more))
+
+    async def document(self, run: str) -> dict[str, Any]:
+        return dict((await self.http.get(f"/v1/runs/{run}")).json())
+
+    async def ended(self, run: str) -> dict[str, Any]:
+        """Wait for the end of a run and return its document."""
+
+        async def has_ended() -> bool:
+            return (await self.document(run))["status"] not in ("running", "waiting")
+
+        await eventually(has_ended)
+        return await self.document(run)
+
+    async def asked(self, run: str) -> list[dict[str, Any]]:
+        """Wait until a run has open requests and return them."""
+        found: list[dict[str, Any]] = []
+
+        async def has_asked() -> bool:
+            found[:] = (await self.http.get(f"/v1/runs/{run}/feedback")).json()["data"]
+            return bool(found)
+
+        await eventually(has_asked)
+        return found
+
     async def stream(self, path: str, body: Any, **headers: str) -> "list[Event]":
-        """Posts JSON and returns the events of the answer; none where there are no more (204)."""
+        """Post JSON and returns the events of the answer; none where there are no more (204)."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self.http.stream("POST", path, json=body, headers=named) as response:
             text = (await response.aread()).decode()
@@ -79,7 +107,7 @@ class NamedEvent:
 
 
 def named_events_of(text: str) -> list[NamedEvent]:
-    """Returns the events of a stream that have a type; comments are left out."""
+    """Return the events of a stream that have a type; comments are left out."""
     found = []
     for block in text.split("\n\n")[:-1]:
         fields = dict(line.split(": ", 1) for line in block.split("\n"))
@@ -88,8 +116,17 @@ def named_events_of(text: str) -> list[NamedEvent]:
     return found
 
 
+async def blocks_of(response: httpx.Response) -> AsyncIterator[str]:
+    """Yield the text of each event of a stream."""
+    text = ""
+    async for piece in response.aiter_text():
+        text += piece
+        while "\n\n" in text:
+            block, _, text = text.partition("\n\n")
+            yield f"{block}\n\n"
+
+
 def events_of(text: str) -> list[Event]:
-    """Returns the events of a stream."""
     found = []
     for block in text.split("\n\n")[:-1]:
         fields = dict(line.split(":", 1) for line in block.split("\n"))
@@ -101,11 +138,7 @@ def events_of(text: str) -> list[Event]:
 
 
 def refuse_number_that_goes_back(numbers: Sequence[tuple[int, bool]]) -> None:
-    """Makes sure that the numbers of the events of a response grow; progress has that of the event before it.
-
-    Args:
-        numbers: of all its events in their order, each with whether it tells progress.
-    """
+    """Assert that sequence numbers of events grow; progress events repeat the number before them."""
     before = -1
     for number, is_progress in numbers:
         assert number == before if is_progress else number > before, numbers
@@ -127,7 +160,7 @@ async def gateway(
     heartbeat_s: float = HEARTBEAT_S,
     more: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Gateway]:
-    """Runs a gateway inside the block, whose model says what a script says.
+    """Run a gateway inside the block, whose model says what a script says.
 
     Args:
         folder: where its templates are written.

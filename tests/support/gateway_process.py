@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +11,8 @@ import httpx
 
 from tests.support.chaos import ROOT, TOOLS, environment_of
 from tests.support.eventually import eventually
-from tests.support.gateway import NamedEvent, events_of, named_events_of
+from tests.support.gateway import NamedEvent, blocks_of, events_of, named_events_of
+from tests.support.production import free_ports
 from tests.support.programs import Running, start_program
 
 QUICK_STARTER = ROOT / "tests" / "support" / "quick_starter.py"
@@ -22,21 +22,13 @@ _LOST = (httpx.TransportError, httpx.StreamError)
 
 
 class GatewayProcess:
-    """`serve --no-worker` on one port, started as often as it is killed.
-
-    Args:
-        address: of the Temporal server.
-        folder: shared with the worker; the log is there too.
-        environment: more variables of the process.
-    """
+    """`serve --no-worker` on one port, restarted after each kill."""
 
     def __init__(self, address: str, folder: Path, *, environment: Mapping[str, str]) -> None:
         self._log = folder / "gateway.log"
         self._environment = {**environment_of(address, folder), **environment}
         self._process: Running | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        (self._port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self._port}"
 
     @property
@@ -45,7 +37,6 @@ class GatewayProcess:
         return self._log.read_text(errors="replace")
 
     async def start(self) -> None:
-        """Starts the gateway and waits until it answers."""
         options = ["serve", "--no-worker", "--port", str(self._port), "--tools", str(TOOLS)]
         with self._log.open("ab") as log:
             self._process = await start_program(
@@ -62,14 +53,12 @@ class GatewayProcess:
             await eventually(answers)
 
     async def kill(self) -> None:
-        """Kills the gateway with SIGKILL."""
         assert self._process is not None
         assert self._process.returncode is None, self.log
         self._process.send_signal(signal.SIGKILL)
         await self._process.wait()
 
     async def stop(self) -> None:
-        """Ends the gateway if it runs."""
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
             await self._process.wait()
@@ -79,7 +68,6 @@ class GatewayProcess:
 async def gateway_process(
     address: str, folder: Path, *, environment: Mapping[str, str]
 ) -> AsyncIterator[GatewayProcess]:
-    """Runs a gateway inside the block."""
     process = GatewayProcess(address, folder, environment=environment)
     try:
         await process.start()
@@ -103,7 +91,6 @@ class AskingClient:
         self.statuses: list[int] = []
 
     async def follow(self) -> str:
-        """Returns the answer."""
         async with httpx.AsyncClient(timeout=60) as http:
             while not await self._read(http):
                 await asyncio.sleep(PAUSE_S)
@@ -124,7 +111,7 @@ class AskingClient:
             return False
 
     async def _take(self, response: httpx.Response) -> bool:
-        async for block in _blocks(response):
+        async for block in blocks_of(response):
             (event,) = events_of(block)
             self._last = event.id or self._last
             if event.content == "[DONE]":
@@ -145,12 +132,10 @@ class EventClient:
 
     @property
     def states(self) -> list[tuple[str, str]]:
-        """Returns the states that were told, in order."""
         nodes = [node for each in self.events if each.name == "nodes" for node in each.content["nodes"]]
         return [(node["node_id"], node["status"]) for node in nodes]
 
     async def follow(self) -> list[NamedEvent]:
-        """Returns all that was told."""
         async with httpx.AsyncClient(timeout=60) as http:
             while not (self.events and self.events[-1].name == "end"):
                 await self._read(http)
@@ -166,22 +151,12 @@ class EventClient:
                     assert response.status_code in (404, 503), await response.aread()
                     return
                 self.streams += 1
-                async for block in _blocks(response):
+                async for block in blocks_of(response):
                     # What goes wrong on the way has no id of its own.
                     self.events += [each for each in named_events_of(block) if each.name != "error"]
         except _LOST:
             pass
 
 
-async def _blocks(response: httpx.Response) -> AsyncIterator[str]:
-    text = ""
-    async for piece in response.aiter_text():
-        text += piece
-        while "\n\n" in text:
-            block, _, text = text.partition("\n\n")
-            yield f"{block}\n\n"
-
-
 async def all_are(clients: list[Any], is_so: Callable[[Any], bool]) -> None:
-    """Waits until something is so of all clients."""
     await eventually(lambda: all(map(is_so, clients)))

@@ -23,17 +23,12 @@ from tests.support.runs import Document, Handle, Runs, bare, document_of
 async def scripted_runs(
     client: Client, folder: Path, *script: Any, **served: Any
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
-    """Serves runs with a model that says what a script says; gives the model's server and the runs.
-
-    Args:
-        served: as `agent_runs` takes it.
-    """
+    """Serve runs with a scripted model; `served` are arguments of `agent_runs`."""
     async with ModelServer(*script) as server, agent_runs(client, server, folder, **served) as runs:
         yield server, runs
 
 
 def goal(runs: Runs, words: str, *tools: str, **asked: Any) -> CompiledPlan:
-    """Returns the plan of a request for which some tools of the bench may be used."""
     plan, _ = prepare_goal(words, {name: runs.tools[name] for name in tools}, Asked(**asked))
     assert plan.pursuit is not None
     assert plan.pursuit["kind"] == GOAL_KIND
@@ -41,7 +36,7 @@ def goal(runs: Runs, words: str, *tools: str, **asked: Any) -> CompiledPlan:
 
 
 async def ended(runs: Runs, handle: Handle) -> Document:
-    """Returns the bare document of a run, after a look at whether its history alone tells the same.
+    """Return the bare document of a run, after a look at whether its history alone tells the same.
 
     Of a run that failed the last event of its history tells an error of its own.
     """
@@ -59,15 +54,12 @@ async def ended(runs: Runs, handle: Handle) -> Document:
 
 
 def written(*nodes: Any, **more: Any) -> str:
-    """Returns what a model writes: a plan of these nodes."""
     return json.dumps({"nodes": list(nodes), **more})
 
 
 def call(node_id: str, tool: str, **arguments: Any) -> dict[str, Any]:
-    """Returns a node that calls a tool."""
     return {"id": node_id, "tool": tool, "arguments": arguments}
 
 
 def purposes(calls: list[ReceivedCall]) -> list[tuple[str, str]]:
-    """Returns the node and the purpose of each model call."""
     return [(str(each.metadata["node"]), str(each.metadata["purpose"])) for each in calls]

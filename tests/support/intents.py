@@ -5,42 +5,41 @@ from typing import Any
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.planner import Asked, prepare_goal
+from dagwright_onboarding.entity_types import RESOLVER
 from tests.support import onboarding
 from tests.support.onboarding import intent
 from tests.support.runs import Document, Runs
 
 
 def fund(name: str, **more: Any) -> dict[str, Any]:
-    """Returns an intent that makes a fund in Luxembourg."""
     return intent("cbu.ensure", name=name, jurisdiction="LU", client_type="fund", **more)
 
 
 def product(name: str, of: str) -> dict[str, Any]:
-    """Returns an intent that gives a fund a product."""
     return intent("cbu.add-product", product=name, refs={"cbu-id": of})
 
 
 def answer(*intents: Any, **more: Any) -> dict[str, Any]:
-    """Returns an answer of a model with explanation and confidence."""
     return {"intents": list(intents), "explanation": "Does it.", "confidence": 0.9, **more}
 
 
 def said(*intents: Any, **more: Any) -> str:
-    """Returns the same as the model writes it."""
     return json.dumps(answer(*intents, **more))
 
 
 def seed(name: str) -> Any:
-    """Returns the intents of one of the seed's examples."""
     return onboarding.seed(name)["intents"]
 
 
 def intents_goal(runs: Runs, words: str = "Do it.", **asked: Any) -> CompiledPlan:
     """Returns the plan of a request for which the verbs of onboarding may be used."""
-    verbs = {name: tool for name, tool in runs.tools.items() if name.startswith(("cbu.", "entity.", "onboarding."))}
+    verbs = {
+        name: tool
+        for name, tool in runs.tools.items()
+        if name.startswith(("cbu.", "entity.", "onboarding.", *RESOLVER.tools()))
+    }
     return prepare_goal(words, verbs, Asked(profile="intents", **asked))[0]
 
 
 def made(document: Document) -> dict[str, str]:
-    """Returns the state of each intent of a run."""
     return {name: node["status"] for name, node in document["nodes"].items() if name.startswith("@")}

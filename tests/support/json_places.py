@@ -4,13 +4,11 @@ from typing import Any
 
 
 def places_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Returns the paths to every part of a JSON value, its own first."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for key, child in pairs for place in places_of(child, (*path, key)))]
 
 
 def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    """Returns a JSON value with another part at one place."""
     if not path:
         return new
     changed = dict(value) if isinstance(value, dict) else list(value)

@@ -26,11 +26,9 @@ class Ledger:
         self._dead: set[str] = set()
 
     def of(self, test: str) -> list[str]:
-        """Returns the steps of one test, without its name."""
         return [step.replace(f"{test}:", "") for step in self.steps if f"{test}:" in step]
 
     def make(self, name: str) -> dict[str, str]:
-        """Makes a change under the key of the call, unless that was taken back before."""
         key = context().idempotency_key
         if key not in self.standing and key not in self._dead:
             self.standing[key] = name
@@ -38,19 +36,17 @@ class Ledger:
         return {"id": name}
 
     def undo(self, key: str, name: str) -> None:
-        """Takes a change back, and keeps a late attempt of it from making it again."""
         self._dead.add(key)
         if self.standing.pop(key, None) is not None:
             self.steps.append(f"-{name}")
 
     async def hold(self, name: str) -> None:
-        """Waits until a test lets it go."""
         self.entered.append(name)
         while name not in self.released:
             await asyncio.sleep(0.02)
 
     def registry(self) -> ToolRegistry:
-        """Returns the tools: `make`, `make_and_fail`, `make_held`, `send` (no undo), `refuse`, and `unmake`."""
+        """Return the tools: `make`, `make_and_fail`, `make_held`, `send` (no undo), `refuse`, and `unmake`."""
 
         @tool(effects="idempotent", undo="unmake")
         def make(name: str, after: Any = None) -> dict[str, str]:

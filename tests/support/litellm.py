@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import httpx
 
 from dagwright.testing import ModelServer
 from tests.support.eventually import eventually
+from tests.support.production import free_ports
 
 PROXY_KEY = "sk-proxy-key"
 UPSTREAM_KEY = "sk-upstream-key"
@@ -29,27 +29,21 @@ general_settings: {{master_key: {proxy_key}}}
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A proxy that serves.
-
-    Args:
-        base_url: for clients.
-        upstream_port: where it expects the scripted server.
-    """
+    """A running proxy, and the port at which it expects the scripted server."""
 
     base_url: str
     upstream_port: int
 
     def upstream(self, *steps: Any) -> ModelServer:
-        """Returns the server behind the proxy, not started yet."""
         return ModelServer(*steps, port=self.upstream_port)
 
 
 @asynccontextmanager
 async def litellm_proxy(folder: Path) -> AsyncIterator[Proxy]:
-    """Runs the proxy inside the block; its program is on the path."""
+    """Run the proxy inside the block; its program is on the path."""
     program = shutil.which("litellm")
     assert program is not None, "LiteLLM's proxy is not installed: scripts/test-needs does it"
-    port, upstream_port = _free_port(), _free_port()
+    port, upstream_port = free_ports(2)
     config = folder / "litellm.yaml"
     config.write_text(_CONFIG.format(port=upstream_port, key=UPSTREAM_KEY, proxy_key=PROXY_KEY), encoding="utf-8")
     log = folder / "litellm.log"
@@ -80,10 +74,3 @@ async def _serves(process: asyncio.subprocess.Process, base_url: str, log: Path)
             return (await client.get(f"{base_url}/health/liveliness")).is_success
     except httpx.HTTPError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

@@ -4,11 +4,7 @@ import pytest
 
 
 class LiveReport:
-    """Plugin of the process that prints: one line per failure, and the tests that an interrupt stopped.
-
-    Args:
-        terminal: where the lines go.
-    """
+    """Plugin of the printing process: one line per failure, and the tests that an interrupt stopped."""
 
     def __init__(self, terminal: pytest.TerminalReporter) -> None:
         self._terminal = terminal

@@ -1,4 +1,4 @@
-"""Questions about real shipments, for tests: the workers of `dagwright.maritime`, a search server, a scripted model."""
+"""Questions about real shipments, for tests: the workers of `dagwright_maritime`, a search server, a scripted model."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ from tests.support.rounds import goes_on, ref, sub_goal
 from tests.support.runs import Document, Handle, Runs, serving_runs
 from tests.support.search import Maritime
 
-WORKERS = "dagwright.maritime"
+WORKERS = "dagwright_maritime"
 SCRIPTS = Path(__file__).parents[2] / "examples" / "maritime"
 
 
@@ -27,12 +27,7 @@ SCRIPTS = Path(__file__).parents[2] / "examples" / "maritime"
 async def maritime_runs(
     client: Client, folder: Path, maritime: Maritime, *script: Any, more: ToolRegistry | None = None
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
-    """Serves questions about shipments whose models say what a script says; each run is replayed in the end.
-
-    Args:
-        script: what planners say, in order, and what workers say (`worker_says`), wherever it stands.
-        more: workers beside the nine.
-    """
+    """Serve questions about shipments with a scripted model; `worker_says` steps match anywhere in the script."""
     of_workers = [each for each in script if isinstance(each, Step)]
     others = [each for each in script if not isinstance(each, Step)]
     # A call takes the first step that fits, and one without a condition fits any.
@@ -45,7 +40,7 @@ async def maritime_runs(
 async def scenario_runs(
     client: Client, folder: Path, maritime: Maritime, name: str
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
-    """Serves questions whose models say what a script of `examples/maritime` says, as for whoever tries it."""
+    """Serve questions whose models say what a script of `examples/maritime` says, as for whoever tries it."""
     server = read_script(SCRIPTS / f"{name}.yaml")
     async with _runs_of(client, folder, maritime, server, more=ToolRegistry()) as runs:
         yield server, runs
@@ -66,30 +61,27 @@ async def _runs_of(
 
 
 async def start(runs: Runs, question: str, *, turns: Sequence[TurnSummary] = (), **asked: Any) -> Handle:
-    """Starts a question."""
     return await runs.start_compiled(prepare_rounds(question, runs.tools, RoundsAsked(turns=tuple(turns), **asked))[0])
 
 
 async def answered(runs: Runs, question: str, **asked: Any) -> Document:
-    """Asks a question and returns the document of its run, with its large values."""
     handle = await start(runs, question, **asked)
     await ended(runs, handle)
     return await runs.restored(handle, full=True)
 
 
 def worker_says(node: str, answer: Any, **when: Any) -> Step:
-    """Returns what the model of one worker says, whenever it is asked; `answer` is JSON, or a text."""
+    """Return what the model of one worker says, whenever it is asked; `answer` is JSON, or a text."""
     said = answer if isinstance(answer, str) else json_text(answer)
     return step(said, metadata={"node": node, "purpose": "worker"}, **when)
 
 
 def looks_up(number: int, question: str) -> dict[str, Any]:
-    """Returns a sub-goal that finds out what a question is about."""
     return sub_goal(number, "metadata_lookup", question, question=question)
 
 
 def understood(intent_type: str, names: Mapping[str, tuple[str, str]] | None = None, **more: Any) -> dict[str, Any]:
-    """Returns what the model of metadata_lookup says; `names` are text -> (kind, field)."""
+    """Return what the model of metadata_lookup says; `names` are text -> (kind, field)."""
     listed = [{"text": text, "kind": kind, "field": field} for text, (kind, field) in (names or {}).items()]
     nothing: dict[str, Any] = {
         "conditions": [],
@@ -103,36 +95,29 @@ def understood(intent_type: str, names: Mapping[str, tuple[str, str]] | None = N
 
 
 def generates(number: int, lookup: int) -> dict[str, Any]:
-    """Returns a sub-goal that writes the query of what another one has looked up."""
     slots = {name: ref(lookup, name) for name in ("analysis_result", "metadata_results", "value_results")}
     return sub_goal(number, "es_query_gen", "the query", **slots)
 
 
 def query(body: Mapping[str, Any], ambiguity: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Returns what the model of es_query_gen says."""
     return {"body": dict(body), "ambiguity": ambiguity}
 
 
 def runs_generated(number: int, generated: int) -> dict[str, Any]:
-    """Returns a sub-goal that runs the query of another one."""
     return sub_goal(number, "es_query_exec", es_query=ref(generated, "es_query"))
 
 
 def runs_query(number: int, maritime: Maritime, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a sub-goal that runs a query which the planner writes itself."""
     return sub_goal(number, "es_query_exec", es_query={"index": maritime.indices.shipments, "body": dict(body)})
 
 
 def shows(number: int, results: int) -> dict[str, Any]:
-    """Returns a sub-goal that shows what another one found."""
     return sub_goal(number, "show_results", es_results=ref(results, "es_results"))
 
 
 def one_round(*sub_goals: Mapping[str, Any]) -> str:
-    """Returns the answer of a planner that begins these."""
     return goes_on(*sub_goals)
 
 
 def slot(document: Document, node: str, name: str) -> Any:
-    """Returns what a sub-goal put into a slot."""
     return document["nodes"][node]["result"][name]

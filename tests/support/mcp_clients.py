@@ -31,11 +31,7 @@ MODES = ("legacy", "2026-07-28")
 
 @dataclass
 class Person:
-    """Who sits before a client: fills in forms as the test says.
-
-    Args:
-        fill: returns what is filled into the form with these words; `None` is a refusal to answer.
-    """
+    """The person at a client; `fill` returns the content of the form with a message, or None to decline."""
 
     fill: Callable[[str], Mapping[str, Any] | None]
     seen: list[tuple[str, Any]] = field(default_factory=list)
@@ -51,12 +47,7 @@ class Person:
 
 
 class McpBench:
-    """An MCP server before the runs of the workers of this process.
-
-    Args:
-        runs, bench: of the workers.
-        folder: where templates are, and the state.
-    """
+    """An MCP server for the runs of the workers of this process; `folder` has templates and state."""
 
     def __init__(self, runs: Runs, bench: Bench, folder: Path) -> None:
         self.runs = runs
@@ -75,24 +66,18 @@ class McpBench:
 
     @asynccontextmanager
     async def client(self, mode: str, person: Person | None = None) -> AsyncIterator["Tools"]:
-        """Connects a client; without a person it shows no forms."""
+        """Connect a client; without a person it shows no forms."""
         elicit = person.elicit if person is not None else None
         info = types.Implementation(name="probe", version="1")
         async with McpClient(self.server, mode=mode, elicitation_callback=elicit, client_info=info) as client:
             yield Tools(client, self)
 
     async def answer(self, run: str, request: str, content: Any) -> str:
-        """Answers as somebody who is not at the client."""
         return await answer_request(self.started.people, run, request, Answer(content, "ann"))
 
 
 class Tools:
-    """Calls the tools of a server.
-
-    Args:
-        client: connected to it.
-        bench: whose runs are looked at when the test ends; `None` for a server elsewhere.
-    """
+    """Call the tools of a server; the runs of a `bench` are checked when the test ends."""
 
     def __init__(self, client: McpClient, bench: McpBench | None = None) -> None:
         self.client = client
@@ -100,21 +85,19 @@ class Tools:
         self._bench = bench
 
     async def __call__(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
-        """Returns the document of a call that is no error."""
         result = await self.result(tool, **arguments)
         assert not result.is_error, result
         found: dict[str, Any] = result.structured_content
         return found
 
     async def refused(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
-        """Returns the document of a call that is an error."""
         result = await self.result(tool, **arguments)
         assert result.is_error, result
         found: dict[str, Any] = result.structured_content
         return found
 
     async def result(self, tool: str, /, **arguments: Any) -> types.CallToolResult:
-        """Returns the result of a call; has its run looked at when the test ends."""
+        """Return the result of a call; has its run looked at when the test ends."""
 
         async def note(progress: float, total: float | None, message: str | None) -> None:
             self.progress.append((progress, total, message))

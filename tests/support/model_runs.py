@@ -60,7 +60,7 @@ class AskModelsWorkflow:
 
 
 def told(answer: ToldAnswer) -> dict[str, Any]:
-    """Returns an answer as the workflow sees it; what is not in the run as its reference."""
+    """Return an answer as the workflow sees it; what is not in the run as its reference."""
     return {
         "text": _shown(answer.text),
         "output": _shown(answer.output),
@@ -72,9 +72,9 @@ def told(answer: ToldAnswer) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> Any:
-    return (
-        {"ref": value.ref, "paths": [list(path) for path in value.paths]} if isinstance(value, StoredValue) else value
-    )
+    if not isinstance(value, StoredValue):
+        return value
+    return {"ref": value.ref, "paths": [list(path) for path in value.paths]}
 
 
 class RequestTooLarge(ValueError):
@@ -90,19 +90,7 @@ def _start_model_call(
     holes: Sequence[Any] = (),
     retry: RetryPolicy,
 ) -> workflow.ActivityHandle[RawValue]:
-    """Starts a model call.
-
-    Args:
-        request: what is asked.
-        activity_id: unique among the activities of the run that are open.
-        summary: what the call is for, in the Temporal UI.
-        task_queue: whose workers ask; the run's own without it.
-        holes: parts of the request that lie in the payload store, as `wire.HEADER_HOLES` has them: a path such as
-            `["messages", 1, "content"]`.
-
-    Raises:
-        RequestTooLarge: what is not by reference has over 256 KiB.
-    """
+    """Start a model call; `holes` are paths of parts of the request in the payload store, as in `wire.HEADER_HOLES`."""
     encoded = pydantic_core.to_json(request_to_json(request))
     if len(encoded) > limits.ARGUMENTS_LIMIT_BYTES:
         raise RequestTooLarge(

@@ -12,11 +12,11 @@ from typing import Any
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import load_parties
-from dagwright.entities.overview import Overview, changed_rows, read_overview
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, context
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.overview import Overview, changed_rows, read_overview
 from tests.support.runs import Runs, events_of, serving_runs
 
 ROOT = Path(__file__).parents[2]
@@ -48,28 +48,27 @@ FULL = {
 
 
 def seed(name: str) -> Any:
-    """Returns a plan of the seed, as `tests/conformance` checks it."""
+    """Return a plan of the seed, as `tests/conformance` checks it."""
     return json.loads((_SEEDS / f"intents-{name}.json").read_text(encoding="utf-8"))["document"]
 
 
 def example(name: str) -> Any:
-    """Returns a plan of `examples/onboarding`."""
+    """Return a plan of `examples/onboarding`."""
     return json.loads((EXAMPLES / name).read_text(encoding="utf-8"))
 
 
 def intent(verb: str, *, refs: dict[str, str] | None = None, lookups: Any = None, **params: str) -> dict[str, Any]:
-    """Returns an intent; `_` stands for the `-` in the names of its params."""
+    """Return an intent; `_` stands for the `-` in the names of its params."""
     named = {name.replace("_", "-"): value for name, value in params.items()}
     return {"verb": verb, "params": named, "refs": refs or {}, "lookups": lookups}
 
 
 def looked_up(text: str, entity_type: str = "person") -> dict[str, str]:
-    """Returns a lookup."""
     return {"search_text": text, "entity_type": entity_type}
 
 
 def rows_since(before: Overview, database: EntityDatabase) -> list[str]:
-    """Returns the rows that were added to a store: `subject: detail` of each, sorted; nothing else may have changed."""
+    """Return the rows that were added to a store: `subject: detail` of each, sorted; nothing else may have changed."""
     changes = changed_rows(before, read_overview(database))
     assert {change.change.value for change in changes} <= {"added"}
     return sorted(f"{change.row.subject}: {change.row.detail}" for change in changes)
@@ -77,11 +76,7 @@ def rows_since(before: Overview, database: EntityDatabase) -> list[str]:
 
 @dataclass(slots=True)
 class Onboarding:
-    """Runs of onboarding plans and their store.
-
-    Args:
-        before: what was in the store when the test began.
-    """
+    """Runs of onboarding plans, their store, and its rows at the start of the test."""
 
     runs: Runs
     database: EntityDatabase
@@ -91,7 +86,7 @@ class Onboarding:
         self.before = read_overview(self.database)
 
     def added(self) -> list[str]:
-        """Returns what is in the store now that was not: `subject: detail` of each row, sorted."""
+        """Return what is in the store now that was not: `subject: detail` of each row, sorted."""
         return rows_since(self.before, self.database)
 
 
@@ -99,11 +94,7 @@ class Onboarding:
 async def onboarding(
     client: Client, folder: Path, *, parties: str = PARTIES, workflow_cache: bool = True
 ) -> AsyncIterator[Onboarding]:
-    """Serves onboarding plans on the store of a folder; each run is looked at, and replayed, when the block ends well.
-
-    Args:
-        parties: rows that are loaded before, as CSV.
-    """
+    """Serve onboarding plans on a store with `parties` as CSV; all runs are replayed at the end of the block."""
     settings = Settings(state_dir=folder)
     database = EntityDatabase(settings.database_url)
     loaded = folder / "parties.csv"
@@ -119,7 +110,7 @@ async def onboarding(
 
 
 def scheduled_together(history: WorkflowHistory) -> list[list[str]]:
-    """Returns the ids of the calls of a run, those that it asked for in one workflow task in one list, in order."""
+    """Return the ids of the calls of a run, those that it asked for in one workflow task in one list, in order."""
     found: defaultdict[int, list[str]] = defaultdict(list)
     for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED):
         asked = event.activity_task_scheduled_event_attributes
@@ -128,7 +119,6 @@ def scheduled_together(history: WorkflowHistory) -> list[list[str]]:
 
 
 def calls_of(history: WorkflowHistory) -> list[str]:
-    """Returns the types of the activities of a run, in order."""
     scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     return [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled]
 
@@ -142,11 +132,9 @@ class StoreGates:
         self._write = EntityDatabase.write
 
     def hold(self, node: str) -> None:
-        """Has the verb of a node wait from now on."""
         self._gates[node] = threading.Event()
 
     def release(self, node: str) -> None:
-        """Lets it go on, in all runs."""
         self._gates.pop(node).set()
 
     def write(self, database: EntityDatabase, work: Callable[[Any], Any]) -> Any:

@@ -14,18 +14,19 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from dagwright.core.model.tools import Effects
-from dagwright.entities.database import EntityDatabase
+from dagwright.database.database import Database
 from dagwright.tools import context
+from dagwright_onboarding.database import EntityDatabase
 from tests.support.chaos_tools import fault_point
 from workflows import calls
 
 HEARTBEAT_S = 1.0
 BEFORE, INSIDE, AFTER = "before", "inside", "after"
 
-_write = EntityDatabase.write
+_write = Database.write
 
 
-def _held_write(self: EntityDatabase, work: Callable[[Session], Any]) -> Any:
+def _held_write(self: Database, work: Callable[[Session], Any]) -> Any:
     node = context().node
 
     def held_work(session: Session) -> Any:

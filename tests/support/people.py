@@ -20,22 +20,18 @@ _ANSWERED_WITHIN_S = 60.0
 
 
 def human(node: str, kind: str = "APPROVAL", **question: Any) -> dict[str, Any]:
-    """Returns a node that asks."""
     return {"id": node, "human": {"type": kind, "prompt": f"What of {node}?", **question}}
 
 
 def after(node: str, *needs: str) -> dict[str, Any]:
-    """Returns a node that answers what the nodes before it have as results."""
     return {"id": node, "tool": "echo", "arguments": {name: f"{{{{{name}.result}}}}" for name in needs}}
 
 
 async def view_of(runs: Runs, handle: Handle) -> RunView:
-    """Returns a run as the feed sees it."""
     return await RunFeed(runs.client, handle.id).read()
 
 
 async def asks(runs: Runs, handle: Handle, *requests: str) -> None:
-    """Waits until a run, as the feed sees it, asks exactly this."""
 
     async def does() -> bool:
         found = (await view_of(runs, handle)).document()["waiting_for"]
@@ -45,7 +41,6 @@ async def asks(runs: Runs, handle: Handle, *requests: str) -> None:
 
 
 async def asks_below(runs: Runs, handle: Handle, *requests: str) -> None:
-    """Waits until a run and its sub-plans ask exactly this, in the words of the run."""
     connection = Connection(runs.client, Server("here", runs.client.namespace), frozenset({wire.SEARCH_AWAITING}))
     people = People(connection)
 
@@ -56,24 +51,20 @@ async def asks_below(runs: Runs, handle: Handle, *requests: str) -> None:
 
 
 async def has_notes(runs: Runs, handle: Handle, count: int) -> bool:
-    """Tells whether a run has that many notes."""
     return len((await view_of(runs, handle)).notes) == count
 
 
 async def answer(handle: Handle, request: str, content: Any, **more: Any) -> Any:
-    """Answers as ann, by update."""
     message = {"request": request, "answer": content, "by": "ann", **more}
     async with asyncio.timeout(_ANSWERED_WITHIN_S):
         return await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
 
 
 async def signal(handle: Handle, request: str, content: Any, **more: Any) -> None:
-    """Answers as bob, by signal."""
     await handle.signal(wire.SIGNAL_FEEDBACK, {"request": request, "answer": content, "by": "bob", **more})
 
 
 async def refusal_of(handle: Handle, message: Any, *, update: str = wire.UPDATE_SUBMIT_FEEDBACK) -> str:
-    """Returns why an update is refused, and checks that it is not in history."""
     before = await _updates_in_history(handle)
     with pytest.raises(WorkflowUpdateFailedError) as refused:
         await handle.execute_update(update, message)

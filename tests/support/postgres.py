@@ -7,7 +7,6 @@ import os
 import pwd
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,8 @@ from itertools import count
 from pathlib import Path
 
 from sqlalchemy import create_engine, text
+
+from tests.support.production import free_ports
 
 _USER = "dagwright"
 _START_TIMEOUT_S = 60
@@ -32,11 +33,9 @@ class PostgresCluster:
     numbers: Iterator[int]
 
     def url(self, database: str = "postgres") -> str:
-        """Returns the SQLAlchemy URL of a database of the cluster."""
         return f"postgresql+psycopg://{_USER}:{self.password}@127.0.0.1:{self.port}/{database}"
 
     def new_database(self) -> str:
-        """Makes an empty database and returns its URL."""
         name = f"entities_{next(self.numbers)}"
         engine = create_engine(self.url(), isolation_level="AUTOCOMMIT")
         try:
@@ -49,14 +48,10 @@ class PostgresCluster:
 
 @contextmanager
 def private_postgres() -> Iterator[PostgresCluster]:
-    """Starts a cluster and stops it at the end.
-
-    Raises:
-        RuntimeError: `initdb` or `pg_ctl` is not on the path, or the server did not start; with its log.
-    """
+    """Run a cluster inside the block."""
     initdb, pg_ctl = _program("initdb"), _program("pg_ctl")
     folder = Path(tempfile.mkdtemp(prefix="dagwright-pg-"))
-    cluster = PostgresCluster(_free_port(), secrets.token_urlsafe(12), count(1))
+    cluster = PostgresCluster(free_ports(1)[0], secrets.token_urlsafe(12), count(1))
     try:
         password_file = folder / "password"
         password_file.write_text(cluster.password)
@@ -86,15 +81,8 @@ def _program(name: str) -> str:
     return str(versions[-1])
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _other_user() -> pwd.struct_passwd | None:
-    """Returns the user to run as, None if this process may run PostgreSQL itself."""
+    """Return the user to run as, None if this process may run PostgreSQL itself."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}

@@ -16,12 +16,7 @@ _BUILD_TIMEOUT_S = 1200
 
 @dataclass(frozen=True, slots=True)
 class ServerPrograms:
-    """Says where the programs are.
-
-    Args:
-        folder: holds `temporal-server` and `temporal-sql-tool`, named as in the images.
-        module: the source of the server: its schema and its config template.
-    """
+    """Folder of `temporal-server` and `temporal-sql-tool`, and the source module with schema and configuration."""
 
     folder: Path
     module: Path
@@ -31,13 +26,13 @@ class ServerPrograms:
         return self.module / "schema"
 
     def render_config(self, environment: Mapping[str, str]) -> str:
-        """Returns the server's config as the image's start script makes it from the environment."""
+        """Return the server's config as the image's start script makes it from the environment."""
         script = Path(__file__).with_name("render_template.go")
         return _output(["go", "run", str(script), str(self.module / "docker/config_template.yaml")], environment)
 
 
 def server_programs(cache_home: Path) -> ServerPrograms:
-    """Returns the programs of the server, building them if they are not in the cache (about 3 minutes)."""
+    """Return the programs of the server, building them if they are not in the cache (about 3 minutes)."""
     folder = cache_home / "dagwright" / f"server-{SERVER_VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
     for package, name in (("cmd/server", "temporal-server"), ("cmd/tools/sql", "temporal-sql-tool")):
@@ -50,7 +45,7 @@ def server_programs(cache_home: Path) -> ServerPrograms:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns different ports that nobody listens on now, below 32,768: PostgreSQL keeps them in two signed bytes."""
+    """Return different ports that nobody listens on now, below 32,768: PostgreSQL keeps them in two signed bytes."""
     found: list[int] = []
     for port in range(20_000 + os.getpid() % 10_000, 32_768):
         with socket.socket() as probe:

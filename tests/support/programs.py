@@ -54,17 +54,14 @@ class Forked:
         return stdout, stderr
 
     def send_signal(self, number: int) -> None:
-        """Send a signal unless the process has ended."""
         if self.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     async def _write(self, text: bytes | None) -> None:

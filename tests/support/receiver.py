@@ -8,8 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.support.travel import served
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 """The example key of Standard Webhooks."""
@@ -17,11 +19,7 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One request as it came.
-
-    Args:
-        status: how it was answered.
-    """
+    """One request and the status of its response."""
 
     headers: dict[str, str]
     body: bytes
@@ -44,7 +42,6 @@ class Delivery:
 
     @property
     def is_signed(self) -> bool:
-        """Tells whether the signature is that of Standard Webhooks, version 1."""
         key = base64.b64decode(SECRET.removeprefix("whsec_"))
         signed = b".".join([self.id.encode(), self.headers["webhook-timestamp"].encode(), self.body])
         expected = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
@@ -52,11 +49,7 @@ class Delivery:
 
 
 class Receiver:
-    """What came to the hook, in order.
-
-    Args:
-        answer: returns the status for the notice of that name, as often as it comes; 0 never answers.
-    """
+    """Requests to the webhook in order; `answer` returns the status for a name, and 0 never responds."""
 
     def __init__(self) -> None:
         self.answer: Callable[[str], int] = lambda name: 204
@@ -71,7 +64,6 @@ class Receiver:
         return [delivery.name for delivery in self.deliveries if delivery.status == 204]
 
     def take(self, headers: dict[str, str], body: bytes) -> int:
-        """Returns how to answer."""
         notice = json.loads(body)
         status = self.answer(f"{notice['request']['id']} {notice['kind']}")
         self.deliveries.append(Delivery(headers, body, status))
@@ -80,12 +72,7 @@ class Receiver:
 
 @contextmanager
 def posts_answered(take: Callable[[dict[str, str], bytes], int], *, hung: threading.Event) -> Iterator[str]:
-    """Serves posts for as long as the block lasts, and yields the address.
-
-    Args:
-        take: returns the status of the answer to headers (named in small letters) and body; with 0 there is none.
-        hung: until when there is none.
-    """
+    """Serve posts inside the block and yield the address; the status 0 sends no response until `hung` is set."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -102,20 +89,15 @@ def posts_answered(take: Callable[[dict[str, str], bytes], int], *, hung: thread
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as service:
-        thread = threading.Thread(target=service.serve_forever, args=(0.01,))
-        thread.start()
+    with served(Handler) as address:
         try:
-            yield f"http://127.0.0.1:{service.server_address[1]}"
+            yield address
         finally:
             hung.set()
-            service.shutdown()
-            thread.join()
 
 
 @contextmanager
 def receiving() -> Iterator[Receiver]:
-    """Serves a hook for as long as the block lasts."""
     receiver = Receiver()
     with posts_answered(receiver.take, hung=receiver.hung) as address:
         receiver.url = f"{address}/hook?token=hidden"

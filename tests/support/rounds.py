@@ -23,12 +23,7 @@ NUMBERS = {"Maersk": [3, 4], "Evergreen": [5, 6]}
 
 
 class Workers:
-    """The workers of the tests, and what they share with a test.
-
-    Args:
-        calls: worker -> how often it was called.
-        failing: name -> how often `pick` still fails for it.
-    """
+    """The worker tools of the tests, calls per tool, and how often `pick` still fails for a name."""
 
     def __init__(self, bench: Bench | None = None) -> None:
         self.bench = bench or Bench()
@@ -36,11 +31,16 @@ class Workers:
         self.failing: Counter[str] = Counter()
 
     def registry(self) -> ToolRegistry:
-        """Returns the workers as tools."""
         return ToolRegistry.of(
-            self._pick(), self._add_up(), self._compare(), self._clarify(), self._part(), self._hold(), self._ask(),
+            self._pick(),
+            self._add_up(),
+            self._compare(),
+            self._clarify(),
+            self._part(),
+            self._hold(),
+            self._ask(),
             self._table(),
-        )  # fmt: skip
+        )
 
     def _pick(self) -> Any:
         @worker_tool(outputs=["numbers"], goal_type="support", preconditions=["the question names a carrier"])
@@ -123,7 +123,7 @@ class Workers:
 async def rounds_runs(
     client: Client, folder: Path, *script: Any, workers: Workers | None = None, workflow_cache: bool = True
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
-    """Serves questions whose models say what a script says; each run is looked at, and replayed, in the end."""
+    """Serve questions whose models say what a script says; each run is looked at, and replayed, in the end."""
     async with ModelServer(*script) as server:
         settings = Settings(
             state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
@@ -141,53 +141,44 @@ def question(
     max_rounds: int = MAX_ROUNDS,
     synthesis: Synthesis = SYNTHESIS,
 ) -> CompiledPlan:
-    """Returns the plan of a question for which the workers of the tests may be used."""
     limits = RoundsLimits(max_rounds, synthesis=synthesis)
     return prepare_rounds(words, runs.tools, RoundsAsked(limits=limits))[0]
 
 
 def goes_on(*sub_goals: Mapping[str, Any], reasoning: str = "It is the next step.") -> str:
-    """Returns an answer of a planner that begins sub-goals."""
     return json.dumps({"reasoning": reasoning, "action": "continue", "sub_goals": list(sub_goals)})
 
 
 def done(reasoning: str = "All is there.", **inputs: Any) -> str:
-    """Returns an answer of a planner that has all it needs; `inputs` are `ref`s."""
+    """Return an answer of a planner that has all it needs; `inputs` are `ref`s."""
     return json.dumps({"reasoning": reasoning, "action": "done", "synthesis_inputs": inputs})
 
 
 def failed(reasoning: str) -> str:
-    """Returns an answer of a planner that gives up."""
     return json.dumps({"reasoning": reasoning, "action": "failed"})
 
 
 def sub_goal(number: int, worker: str, description: str = "", **given: Any) -> dict[str, Any]:
-    """Returns a sub-goal; `given` are its params, and its inputs where they are `ref`s."""
+    """Return a sub-goal; `given` are its params, and its inputs where they are `ref`s."""
     inputs = {name: value for name, value in given.items() if is_ref(value)}
     params = {name: value for name, value in given.items() if not is_ref(value)}
     return {"id": number, "worker": worker, "description": description, "inputs": inputs, "params": params}
 
 
 def ref(number: int, slot: str) -> dict[str, Any]:
-    """Returns a reference to a slot of a sub-goal."""
     return {"from_sub_goal": number, "slot": slot}
 
 
 def is_ref(value: Any) -> bool:
-    """Tells whether a value is a reference, or a list of such."""
     if isinstance(value, list):
         return bool(value) and all(map(is_ref, value))
     return isinstance(value, dict) and "from_sub_goal" in value
 
 
 def said_to(server: ModelServer, node: str) -> str:
-    """Returns all that a model was told in the last call of a node."""
     return next(call.text for call in reversed(server.calls) if call.metadata.get("node") == node)
 
 
 def results_of(document: Document) -> list[list[tuple[int, str]]]:
-    """Returns what came of each round: the sub-goals with their status."""
-    return [
-        [(result["sub_goal_id"], result["status"]) for result in each["results"]]
-        for each in document["rounds"]["rounds"]
-    ]
+    rounds = document["rounds"]["rounds"]
+    return [[(result["sub_goal_id"], result["status"]) for result in each["results"]] for each in rounds]

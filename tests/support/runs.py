@@ -116,7 +116,6 @@ class Runs:
         dialect: str | None = None,
         **options: Any,
     ) -> Handle:
-        """Starts a plan as the command line does: compiled before."""
         checked = check_plan(plan, self.tools, dialect=dialect, context=context)
         compiled = prepare_plan(checked, inputs or {})
         sent = await made_to_travel(compiled, self.store)
@@ -126,38 +125,27 @@ class Runs:
     async def start_compiled(
         self, plan: CompiledPlan, *, inputs: Mapping[str, Any] | None = None, **options: Any
     ) -> Handle:
-        """Starts a compiled plan as the workflow that it is for."""
         encoded = run_input_to_json(RunInput(compiled=plan, inputs=inputs or {}, **options))
         return await self.start_raw(encoded, workflow=workflow_type_of(plan))
 
     async def start_raw(
-        self,
-        *arguments: Any,
-        workflow_id: str | None = None,
-        workflow: str = wire.WORKFLOW_RUN_PLAN,
-        **options: Any,
+        self, *arguments: Any, workflow_id: str | None = None, workflow: str = wire.WORKFLOW_RUN_PLAN, **options: Any
     ) -> Handle:
-        """Starts the workflow with these arguments, whatever they are."""
         handle = await self.client.start_workflow(
-            workflow,
-            args=arguments,
-            id=workflow_id or f"run-{uuid4().hex}",
-            task_queue=self.task_queue,
-            **options,
+            workflow, args=arguments, id=workflow_id or f"run-{uuid4().hex}", task_queue=self.task_queue, **options
         )
         self._started.append(handle)
         return handle
 
     async def run(self, plan: Any, **options: Any) -> Document:
-        """Runs a plan to its end and returns its bare document."""
         return bare(await document_of(await self.start(plan, **options)))
 
     async def run_raw(self, *arguments: Any, **options: Any) -> Document:
-        """Runs the workflow with these arguments to its end and returns its bare document."""
+        """Run the workflow with these arguments to its end and returns its bare document."""
         return bare(await document_of(await self.start_raw(*arguments, **options)))
 
     async def restored(self, handle: Handle, *, full: bool = False) -> Document:
-        """Returns the document of a run as the commands show it, with its large values put back."""
+        """Return the document of a run as the commands show it, with its large values put back."""
         view = await RunFeed(self.client, handle.id).read()
         return await restored_document(view, self.store, full=full)
 
@@ -166,15 +154,11 @@ class Runs:
         self._started.append(handle)
 
     def forget(self, handle: Handle) -> None:
-        """Leaves a run out of `check_ended`, because the test ends a part of it by force."""
+        """Leave a run out of `check_ended`, because the test ends a part of it by force."""
         self._started.remove(handle)
 
     async def check_ended(self, *, forgiven: str | None = None) -> None:
-        """Checks everything that must hold for every run that was started since the last check.
-
-        Args:
-            forgiven: part of the reason for which a workflow task may have failed, if the next one did not.
-        """
+        """Check every run started since the last check; task failures whose reason contains `forgiven` may occur."""
         started, self._started = self._started, []
         for handle in started:
             for history in await histories_of(self.client, handle):
@@ -192,7 +176,7 @@ async def serving_runs(
     deadlock_detection: bool = False,
     queue: str | None = None,
 ) -> AsyncIterator[Runs]:
-    """Serves the tools of `registry` and plans on queues of their own.
+    """Serve the tools of `registry` and plans on queues of their own.
 
     Args:
         workflow_cache: whether the workers cache workflows; without, each workflow task replays the whole execution.
@@ -216,7 +200,7 @@ async def serving_runs(
 
 
 def with_tools(toolset: Toolset, registry: ToolRegistry, *, queue: str) -> Toolset:
-    """Returns a toolset that has the tools of `registry` as if they came by `--tools`."""
+    """Return a toolset that has the tools of `registry` as if they came by `--tools`."""
     return replace(toolset, own=registry.on_queue(queue))
 
 
@@ -224,11 +208,7 @@ def with_tools(toolset: Toolset, registry: ToolRegistry, *, queue: str) -> Tools
 
 
 async def document_of(handle: Handle) -> Document:
-    """Returns the document of a run that ended in any way; one that the server ended has none.
-
-    Raises:
-        AssertionError: the run ended without a document.
-    """
+    """Return the document of a run that ended in any way; one that the server ended has none."""
     try:
         return cast(Document, await _result_of(handle))
     except WorkflowFailureError as failure:
@@ -241,12 +221,12 @@ async def document_of(handle: Handle) -> Document:
 
 
 def as_shown(document: Document) -> Document:
-    """Returns the document of a run as readers show it: with an error derived from its nodes, if it has none."""
+    """Return the document of a run as readers show it: with an error derived from its nodes, if it has none."""
     return {**document, "error": run_error_of(document)}
 
 
 def bare(document: Document) -> Document:
-    """Returns a document without what differs from run to run, and without what says nothing."""
+    """Return a document without what differs from run to run, and without what says nothing."""
     found = {
         "status": document["status"],
         "output": document["output"],
@@ -259,7 +239,7 @@ def bare(document: Document) -> Document:
 
 
 def bare_node(node: Mapping[str, Any]) -> Document:
-    """Returns state, result, error and the like of a node; attempts only if they are not 1."""
+    """Return state, result, error and the like of a node; attempts only if they are not 1."""
     found: Document = {"status": node["status"]}
     if node["status"] == "completed":
         found["result"] = node["result"]
@@ -274,22 +254,19 @@ def bare_node(node: Mapping[str, Any]) -> Document:
 
 
 def bare_error(error: Mapping[str, Any]) -> str:
-    """Returns an error as `code: message`."""
+    """Return an error as `code: message`."""
     return f"{error['code']}: {error['message']}"
 
 
 def done(result: Any, **more: Any) -> Document:
-    """Returns the bare document of a completed node."""
     return {"status": "completed", "result": result, **more}
 
 
 def failed(error: str, **more: Any) -> Document:
-    """Returns the bare document of a failed node."""
     return {"status": "failed", "error": error, **more}
 
 
 def blocked(*by: str, verb: str = "failed") -> Document:
-    """Returns the bare document of a node that waited for failed ones."""
     message = f"dependency_failed: Waiting for dependency: {', '.join(by)} {verb}"
     return {"status": "blocked", "error": message, "blocked_by": list(by)}
 
@@ -298,7 +275,6 @@ SKIPPED: Document = {"status": "skipped"}
 
 
 def cancelled(reason: str | None = None) -> Document:
-    """Returns the bare document of a cancelled node."""
     return {"status": "cancelled", **({"reason": reason} if reason else {})}
 
 
@@ -306,7 +282,7 @@ def cancelled(reason: str | None = None) -> Document:
 
 
 async def histories_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
-    """Returns the histories of a run, one for each execution, and those of its sub-plans, once they have ended."""
+    """Return the histories of a run, one for each execution, and those of its sub-plans, once they have ended."""
     histories = await chain_of(client, handle)
     for event in [event for history in histories for event in history.events]:
         if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
@@ -317,7 +293,7 @@ async def histories_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
 
 
 async def chain_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
-    """Returns the history of each execution of a run, from that of the handle to the last, once that has ended."""
+    """Return the history of each execution of a run, from that of the handle to the last, once that has ended."""
     await _end_of(handle)
     run_id = handle.run_id or handle.first_execution_run_id
     found: list[WorkflowHistory] = []
@@ -336,7 +312,7 @@ async def _end_of(handle: Handle) -> None:
 
 
 async def _result_of(handle: Handle) -> Any:
-    """Returns the result of a run; one that is stuck is terminated, and fails the test with the reason."""
+    """Return the result of a run; one that is stuck is terminated, and fails the test with the reason."""
     try:
         async with asyncio.timeout(_STUCK_AFTER_S):
             return await handle.result()
@@ -347,7 +323,7 @@ async def _result_of(handle: Handle) -> Any:
 
 
 def assert_clean(history: WorkflowHistory, *, forgiven: str | None = None) -> None:
-    """Checks that no workflow task failed, unless that is forgiven, and that the run ended by its own word."""
+    """Check that no workflow task failed, unless that is forgiven, and that the run ended by its own word."""
     wrong = [failure for failure in _task_failures(history) if forgiven is None or forgiven not in failure]
     assert not wrong, f"{history.workflow_id}: {wrong}"
     assert end_of(history) in ("completed", "failed", "canceled", "continued")
@@ -364,12 +340,11 @@ def _task_failures(history: WorkflowHistory) -> list[str]:
 
 
 def end_of(history: WorkflowHistory) -> str:
-    """Returns how Temporal closed a run."""
     return _END_EVENTS.get(history.events[-1].event_type, "open")
 
 
 def result_of(history: WorkflowHistory) -> Any:
-    """Returns what the last event of an execution holds: the document, or the input of the next execution."""
+    """Return what the last event of an execution holds: the document, or the input of the next execution."""
     last = history.events[-1]
     if last.HasField("workflow_execution_completed_event_attributes"):
         payloads: Sequence[Payload] = last.workflow_execution_completed_event_attributes.result.payloads
@@ -430,7 +405,7 @@ async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]
 
 
 async def assert_replays(history: WorkflowHistory) -> None:
-    """Checks that a history replays, and to the same document.
+    """Check that a history replays, and to the same document.
 
     Where a workflow task without commands is followed at once by one that brings an update, a worker without memory
     is given both as one, with the time of the second; a replay, which sees the update accepted, is given two (the
@@ -439,18 +414,16 @@ async def assert_replays(history: WorkflowHistory) -> None:
     failure, ends = await replay(history)
     assert failure is None, f"{history.workflow_id} does not replay: {failure}"
     if end_of(history) != "canceled":
-        told, found = (
-            _as_text(value, with_times=not _has_joined_tasks(history)) for value in ([result_of(history)], ends)
-        )
+        with_times = not _has_joined_tasks(history)
+        told, found = (_as_text(value, with_times=with_times) for value in ([result_of(history)], ends))
         differing = "\n".join(unified_diff(told, found, "run", "replay", lineterm="", n=2))
         assert not differing, f"{history.workflow_id} replays to another end:\n{differing}"
 
 
 def _has_joined_tasks(history: WorkflowHistory) -> bool:
     kinds = [event.event_type for event in history.events]
-    return (EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED) in pairwise(
-        kinds
-    )
+    joined = (EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED)
+    return joined in pairwise(kinds)
 
 
 def _as_text(value: Any, *, with_times: bool) -> list[str]:
@@ -459,15 +432,12 @@ def _as_text(value: Any, *, with_times: bool) -> list[str]:
 
 
 def events_of(history: WorkflowHistory, kind: EventType.ValueType) -> list[HistoryEvent]:
-    """Returns the events of one type, in order."""
     return [event for event in history.events if event.event_type == kind]
 
 
 def raw(data: bytes, encoding: str = "json/plain") -> RawValue:
-    """Returns an argument that is sent as it is."""
     return RawValue(Payload(metadata={"encoding": encoding.encode()}, data=data))
 
 
 def search_attributes(handle_description: Any) -> TypedSearchAttributes:
-    """Returns the search attributes of a described run."""
     return cast(TypedSearchAttributes, handle_description.typed_search_attributes)

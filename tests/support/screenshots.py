@@ -65,7 +65,6 @@ PLAN: dict[str, Any] = {
 
 
 async def take(folder: Path) -> None:
-    """Writes the pictures of a run in the middle, and of what it asks."""
     with TemporaryDirectory() as temporary:
         place = Path(temporary)
         async with (
@@ -85,7 +84,6 @@ async def take(folder: Path) -> None:
 
 
 def main(folder: Path = FOLDER) -> int:
-    """Takes them into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     asyncio.run(take(folder))
     return 0

@@ -11,15 +11,16 @@ from typing import Any
 
 from opensearchpy import AsyncOpenSearch
 
-from dagwright.maritime.indices import Indices
-from dagwright.maritime.loading import load
-from dagwright.maritime.shipments import DataSet, Shipment
-from dagwright.search.client import client_of
-from dagwright.search.server import LocalSearch, RunningSearch
-from dagwright.settings import Settings
+from dagwright.settings import Settings, settings_as
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import RecordedCall, tool_context
 from dagwright.toolset.toolset import environment_of
+from dagwright_maritime.indices import Indices
+from dagwright_maritime.loading import load
+from dagwright_maritime.search.client import client_of
+from dagwright_maritime.search.server import LocalSearch, RunningSearch
+from dagwright_maritime.settings import MaritimeSettings
+from dagwright_maritime.shipments import DataSet, Shipment
 from tests.support.eventually import eventually
 
 TODAY = date(2026, 2, 10)
@@ -43,22 +44,17 @@ class LiveSearch:
         return self.running.address
 
     async def start(self) -> None:
-        """Starts the server; after `kill` on the same port and with the same documents."""
+        """Start the server; after `kill` on the same port and with the same documents."""
         await self._local.start()
 
     async def kill(self) -> None:
-        """Kills the server process with SIGKILL and waits until it is gone."""
         os.kill(self.running.pid, signal.SIGKILL)
         await eventually(lambda: self._local.find() is None)
 
 
 @asynccontextmanager
 async def live_search(folder: Path) -> AsyncIterator[LiveSearch]:
-    """Runs a search server inside the block.
-
-    Args:
-        folder: its state folder.
-    """
+    """Run a search server with a state folder inside the block."""
     local = LocalSearch(folder, Settings().cache_home)
     try:
         live = LiveSearch(local)
@@ -77,24 +73,22 @@ class Maritime:
     data: DataSet
 
     def shipments(self) -> Iterator[Shipment]:
-        """Yields what was loaded, made again: what figures of answers are checked against."""
+        """Yield what was loaded, made again: what figures of answers are checked against."""
         return self.data.shipments()
 
-    def settings(self, settings: Settings) -> Settings:
-        """Returns the same settings, by which these shipments are found."""
+    def settings(self, settings: Settings) -> MaritimeSettings:
         where = {"opensearch_url": self.search.address, "opensearch_prefix": self.indices.prefix}
-        return settings.model_copy(update=where)
+        return settings_as(MaritimeSettings, settings).model_copy(update=where)
 
     @asynccontextmanager
     async def call(self, **given: Any) -> AsyncIterator[RecordedCall]:
-        """Lets a worker find them, as in a call of its own of a process of its own; `given` is for `tool_context`."""
+        """Let a worker find them, as in a call of its own of a process of its own; `given` is for `tool_context`."""
         async with self.tools() as environment:
             with tool_context(environment=environment, **given) as recorded:
                 yield recorded
 
     @asynccontextmanager
     async def tools(self) -> AsyncIterator[ToolEnvironment]:
-        """Gives what a process has for its tools by whose settings they are found."""
         environment = environment_of(self.settings(Settings()))
         try:
             yield environment
@@ -103,13 +97,12 @@ class Maritime:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[AsyncOpenSearch]:
-        """Opens a client of the server."""
         async with client_of(self.search.address) as client:
             yield client
 
 
 async def load_maritime(search: LiveSearch, prefix: str, *, documents: int = 10_000, today: date = TODAY) -> Maritime:
-    """Loads shipments under a prefix, which no other test may use if one of them changes something."""
+    """Load shipments under a prefix, which no other test may use if one of them changes something."""
     indices, data = Indices(prefix), DataSet(today, documents)
     async with client_of(search.address) as client:
         await load(client, indices, data)

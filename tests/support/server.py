@@ -33,7 +33,7 @@ class LiveServer:
         return self.server.address
 
     async def start(self) -> Client:
-        """Starts the server, or finds it, and returns a client that is connected to it.
+        """Start the server, or finds it, and returns a client that is connected to it.
 
         After `kill` this opens the same database on the same port: workers that are still there go on.
         """
@@ -41,7 +41,6 @@ class LiveServer:
         return connection.client
 
     async def kill(self) -> None:
-        """Kills the server process with SIGKILL and waits until it is gone."""
         pid = self.server.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
@@ -54,21 +53,16 @@ class LiveServer:
             await self.kill()
 
     async def close(self) -> None:
-        """Leaves the server, which ends it."""
         await self._holds.aclose()
 
     def environment(self) -> dict[str, str]:
-        """Returns the environment for a command in a process of its own that uses this server."""
+        """Return the environment for a command in a process of its own that uses this server."""
         return {**os.environ, "DAGWRIGHT_STATE_DIR": str(self.settings.state_dir)}
 
 
 @asynccontextmanager
 async def live_server(state_dir: Path) -> AsyncIterator[LiveServer]:
-    """Runs a server inside the block.
-
-    Args:
-        state_dir: its state folder; a `temporal.db` in there is what the server opens.
-    """
+    """Run a server inside the block; it opens a `temporal.db` that is in the state folder."""
     live = LiveServer(Settings(state_dir=state_dir))
     try:
         await live.start()

@@ -40,7 +40,7 @@ class SessionBench:
     def turn(
         self, *nodes: Mapping[str, Any], request: str = "Do it.", policy: Policy | None = None, output: Any = None
     ) -> Prepare:
-        """Returns what prepares a turn with a plan of these nodes, in which `@cbu` stands for the id of the fund."""
+        """Return what prepares a turn with a plan of these nodes, in which `@cbu` stands for the id of the fund."""
 
         async def prepare(session: Session) -> PreparedTurn:
             known = {name: str(found["id"]) for name, found in session.names.items()}
@@ -52,7 +52,6 @@ class SessionBench:
         return prepare
 
     async def ended(self, name: str, run: str) -> Session:
-        """Waits for the end of a turn and returns what the session knows then."""
         await self.client.get_workflow_handle(run).result()
         await self.sessions.settled(name, run)
         session = (await self.sessions.look(name)).session
@@ -62,7 +61,6 @@ class SessionBench:
         return session
 
     async def close(self, name: str) -> Handle:
-        """Ends a session, which is checked with its runs at the end of the block."""
         await self.sessions.end(name)
         handle = self.client.get_workflow_handle(session_id(name))
         self.runs.take(handle)
@@ -79,7 +77,7 @@ def _filled(node: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]
 
 @asynccontextmanager
 async def session_bench(client: Client, folder: Path, *, workflow_cache: bool = True) -> AsyncIterator[SessionBench]:
-    """Serves sessions; what was closed is looked at, and replayed, when the block ends well."""
+    """Serve sessions; what was closed is looked at, and replayed, when the block ends well."""
     bench = Bench()
     registry = ToolRegistry.of(*bench.registry(), name_fund)
     async with serving_runs(
@@ -90,5 +88,4 @@ async def session_bench(client: Client, folder: Path, *, workflow_cache: bool = 
 
 
 def call(node_id: str, tool_name: str, /, **arguments: Any) -> dict[str, Any]:
-    """Returns a node that calls a tool."""
     return {"id": node_id, "tool": tool_name, "arguments": arguments}

@@ -8,11 +8,7 @@ from dagwright.plans.templates import TemplateFolder, Templates, TemplatesUnread
 
 
 def load_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> Templates:
-    """Return the templates of a folder in which every file can be used.
-
-    Raises:
-        TemplatesUnreadable: with every problem.
-    """
+    """Return the templates of a folder, or raise `TemplatesUnreadable` with every problem."""
     published = TemplateFolder(folder, tools).read()
     if published.problems:
         raise TemplatesUnreadable("; ".join(published.lines))

@@ -38,11 +38,7 @@ exec {java} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xmx256m -cp '{folder}/*' i
 
 @asynccontextmanager
 async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
-    """Runs a server whose clock jumps ahead whenever all that is left is to wait.
-
-    Raises:
-        RuntimeError: Java or Maven is not on the path, or the server cannot be fetched.
-    """
+    """Run a server whose clock jumps whenever all work waits for a timer."""
     script = _fetched()
     async with await WorkflowEnvironment.start_time_skipping(
         test_server_existing_path=str(script), data_converter=data_converter
@@ -51,7 +47,6 @@ async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
 
 
 def _fetched() -> Path:
-    """Returns the script that starts the server."""
     folder = Settings().cache_home / "dagwright" / f"test-server-{VERSION}"
     script = folder / "test-server"
     if not script.exists():

@@ -11,6 +11,7 @@ from typing import Any, cast
 import httpx
 
 from dagwright.client.starts import StartRequest
+from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.usage import NONE
 from dagwright.history.executions import Offset
@@ -31,13 +32,7 @@ RUN = "run-1"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A moment of the run.
-
-    Args:
-        event: the last one of its history.
-        states: of the nodes that have moved: status and attempts.
-        requests: what it asks.
-    """
+    """A moment of the run: its last event, status and attempts of the nodes, and open requests."""
 
     event: int
     states: Mapping[str, tuple[NodeStatus, int]]
@@ -67,7 +62,6 @@ class ToldRun:
     said: Mapping[str, str] = field(default_factory=dict)
 
     async def subscribe(self, run: str, *, after: Told | None = None) -> AsyncGenerator[RunUpdate, None]:
-        """Yields its moments."""
         seen = self._states(self._step_at(after.offset)) if after is not None else {}
         reached = self.steps.index(self._step_at(after.offset)) if after is not None else 0
         for number in range(max(self.first, reached), len(self.steps)):
@@ -78,53 +72,39 @@ class ToldRun:
             await asyncio.sleep(0)
 
     async def pieces(self, run: str, told: ToldText) -> AsyncIterator[Piece]:
-        """Yields its answer as it is written."""
         for written in self.texts[self.looks :]:
             if (piece := told.piece_of(written)) is not None:
                 yield piece
             await asyncio.sleep(0)
 
     async def was_given_up(self, run: str, mark: Mark) -> bool:
-        """Tells whether a turn has come to something else."""
         return mark.node in self.said and not mark.is_of(self.said[mark.node])
 
     def feed(self, run: str) -> Any:
-        """Returns what reads its history."""
         return self
 
     async def begun_at(self, offset: Offset) -> set[str]:
-        """Returns the nodes that had begun at a place."""
         step = self._step_at(offset)
         states = self._states(step)
         return {task for task, state in states.items() if has_begun(state, _record(step, task))}
 
     async def read(self) -> RunView:
-        """Returns it as it is at its end."""
         return self._view(len(self.steps) - 1)
 
     async def document(self, view: RunView) -> dict[str, Any]:
-        """Returns its result."""
-        document: dict[str, Any] = {
-            "workflow_id": RUN,
-            "status": view.status,
-            "output": self.answer,
-            "error": None,
-            "nodes": {},
-        }
+        document: dict[str, Any] = {"status": view.status, "output": self.answer, "error": None, "nodes": {}}
+        document["workflow_id"] = RUN
         return {**document, "error": run_error_of(document)}
 
     async def session_of(self, run: str) -> str | None:
-        """Returns that it is of no session."""
         if not await self.is_there(run):
             raise RunNotFound(f"there is no run {run!r}")
         return None
 
     async def is_there(self, run: str) -> bool:
-        """Tells whether it is this one."""
         return run == RUN or run in self.started
 
     async def start(self, request: StartRequest) -> None:
-        """Notes what is started."""
         self.started.append(str(request.workflow_id))
 
     @property
@@ -133,7 +113,6 @@ class ToldRun:
         return SimpleNamespace(requests_of=self._requests_of)
 
     def requests_at(self, view: RunView) -> list[Mapping[str, Any]]:
-        """Returns what it asks at a moment."""
         return [*self._step_at(view.offset).requests]
 
     async def _requests_of(self, run: str) -> list[Any]:
@@ -144,9 +123,12 @@ class ToldRun:
         # The reader is ahead of what is told.
         scheduler = SimpleNamespace(
             record_of=lambda task: _record(newest, task),
-            node_of=lambda task: SimpleNamespace(title=task.title(), tool="calculator"),
-            counts=dict,
-            usage=SimpleNamespace(total=NONE),
+            plan=CompiledPlan(()),
+            records=[],
+            state=SimpleNamespace(
+                node_of=lambda task: SimpleNamespace(title=task.title(), tool="calculator"),
+                totals=SimpleNamespace(usage=SimpleNamespace(total=NONE)),
+            ),
         )
         is_closed = step is self.steps[-1] and not step.requests
         view = RunView(RUN, "first", step.status, "Told", cast("Any", scheduler), {}, 1.0, None, is_closed=is_closed)
@@ -173,13 +155,11 @@ class PendingRequestsOf:
         self._run: ToldRun = people.requests_of.__self__
 
     async def read(self, view: RunView) -> list[Mapping[str, Any]]:
-        """Returns what is asked now."""
         return self._run.requests_at(view)
 
 
 @asynccontextmanager
 async def told_desk(run: ToldRun, folder: Path, *, plans: Path | None = None) -> AsyncIterator[Desk]:
-    """Opens what endpoints work with, for one run."""
     settings = Settings(state_dir=folder, model="small")
     toolset = load_toolset(settings, ())
     connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
@@ -200,7 +180,7 @@ async def told_desk(run: ToldRun, folder: Path, *, plans: Path | None = None) ->
 
 @asynccontextmanager
 async def told_gateway(run: ToldRun, folder: Path, *, plans: Path | None = None) -> AsyncIterator[httpx.AsyncClient]:
-    """Runs a gateway inside the block; its address is that of the client."""
+    """Run a gateway inside the block; its address is that of the client."""
     listener = opened_socket("127.0.0.1", 0)
     async with (
         told_desk(run, folder, plans=plans) as desk,
@@ -211,6 +191,5 @@ async def told_gateway(run: ToldRun, folder: Path, *, plans: Path | None = None)
 
 
 def requests_named(names: Collection[str]) -> list[dict[str, Any]]:
-    """Returns approvals that are asked for."""
     opened = "2026-01-01T00:00:00Z"
     return [{"id": each, "type": "APPROVAL", "prompt": f"{each.title()}?", "opened_at": opened} for each in names]

@@ -18,16 +18,11 @@ from tests.support.memory_store import MemoryStore
 
 
 def clients_of(server: ModelServer) -> ModelClients:
-    """Returns clients that ask the model that a server plays."""
     return ModelClients(ModelSetup(Endpoint(server.base_url, "key"), model="small"))
 
 
 class ToolBench(ActivityBench):
-    """Calls the one tool of a registry.
-
-    Args:
-        models: whom it can ask; without it there is no model for tools.
-    """
+    """Call the one tool of a registry, with or without models."""
 
     def __init__(self, tools: ToolRegistry, environment: ToolEnvironment, models: ModelClients | None) -> None:
         store = MemoryStore()
@@ -38,6 +33,5 @@ class ToolBench(ActivityBench):
         self._models = models
 
     async def payload(self, *arguments: Any, **headers: Any) -> Payload:
-        """Returns what the tool answers."""
         async with self._models or nullcontext():
             return await super().payload(*arguments, **headers)

@@ -23,19 +23,18 @@ SERVER = Path(__file__).with_name("mcp_server.py")
 
 
 def variables(**values: str) -> Variables:
-    """Returns what `${NAME}` stands for; a name that starts with SECRET is a secret."""
+    """Return what `${NAME}` stands for; a name that starts with SECRET is a secret."""
     secrets = {name: value for name, value in values.items() if name.startswith("SECRET")}
     return Variables(secrets.get, values.get)
 
 
 def server_entry(folder: Path, **more: Any) -> dict[str, Any]:
-    """Returns the entry of a server that notes in `folder` what it does."""
+    """Return the entry of a server that notes in `folder` what it does."""
     folder.mkdir(parents=True, exist_ok=True)
     return {"command": sys.executable, "args": [str(SERVER), str(folder)], **more}
 
 
 def write_servers(folder: Path, **entries: Any) -> Path:
-    """Writes a file of MCP servers and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "servers.json"
     file.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
@@ -43,42 +42,36 @@ def write_servers(folder: Path, **entries: Any) -> Path:
 
 
 def load(folder: Path, **entries: Any) -> ServersOfTools:
-    """Returns the tools of servers, with no variable set."""
     return load_servers([write_servers(folder, **entries)], variables())
 
 
 def calls_of(folder: Path) -> list[dict[str, Any]]:
-    """Returns what the server that notes in `folder` did, in order, with the process that did it."""
+    """Return what the server that notes in `folder` did, in order, with the process that did it."""
     file = folder / "calls"
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
 def without_pids(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns what a server did, whichever process it was."""
     return [{name: value for name, value in call.items() if name != "pid"} for call in calls]
 
 
 @functools.cache
 def installed() -> Path:
     """Returns the folder of the servers from the package registries; installs them if they are not there."""
-    ended = subprocess.run(
-        [ROOT / "scripts" / "test-packages", "mcp_servers"], stdout=subprocess.PIPE, check=True, text=True
-    )
+    command = [str(ROOT / "scripts" / "test-packages"), "mcp_servers"]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     return Path(ended.stdout.strip())
 
 
 def node_server(name: str) -> str:
-    """Returns the program of an installed server that runs on Node."""
     return str(installed() / "node_modules" / ".bin" / name)
 
 
 def python_server(name: str) -> str:
-    """Returns the program of an installed server that is written in Python."""
     return str(installed() / "python" / "bin" / name)
 
 
 def free_port() -> int:
-    """Returns a port of this machine that nobody listens to."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
@@ -86,7 +79,6 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def listening(program: str, *arguments: str, port: int, **environment: str) -> AsyncIterator[Process]:
-    """Runs a server that listens to a port for as long as the block lasts."""
     process = await asyncio.create_subprocess_exec(
         program, *arguments, env={**os.environ, **environment}, stdout=DEVNULL, stderr=DEVNULL
     )
@@ -111,7 +103,7 @@ async def listening(program: str, *arguments: str, port: int, **environment: str
 async def call_tool(
     servers: ServersOfTools, tool: str, recorded: RecordedCall | None = None, /, **arguments: Any
 ) -> Any:
-    """Calls a tool outside of any run, and adds what it told of itself to `recorded`."""
+    """Call a tool outside of any run, and adds what it told of itself to `recorded`."""
     spec = servers.registry[tool]
     assert spec.function is not None
     with tool_context() as call:

@@ -12,7 +12,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "travel"
 
 @contextmanager
 def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Serves, and gives the address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
@@ -26,7 +25,6 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 @contextmanager
 def travel_service() -> Iterator[str]:
-    """Serves what the example offers, and gives the address."""
     spec = importlib.util.spec_from_file_location("travel_server", EXAMPLE / "server.py")
     assert spec is not None
     assert spec.loader is not None

@@ -12,8 +12,8 @@ _push = ReadyQueue.push
 
 
 def _push_backwards(self: ReadyQueue, entry: Entry) -> None:
-    priority, number, item = entry
-    _push(self, (-priority, number, item))
+    priority, ref = entry
+    _push(self, (-priority, ref))
 
 
 ReadyQueue.push = _push_backwards  # type: ignore[method-assign]  # it is what is wrong with this worker

@@ -1,4 +1,4 @@
-"""`Runs` without a server: how many histories it reads at once, and which runs a filter takes."""
+"""`Runs` without a server: histories read at once, filters and pages, documents of cancelled runs."""
 
 import asyncio
 import json
@@ -46,7 +46,6 @@ class Listing:
 
 
 def runs_of(there: Sequence[Any]) -> Runs:
-    """Returns the runs of a server that lists these executions."""
 
     def listed(_: str, *, page_size: int = 1_000, next_page_token: bytes | None = None) -> Listing:
         return Listing(there, page_size, next_page_token)
@@ -56,19 +55,28 @@ def runs_of(there: Sequence[Any]) -> Runs:
     return Runs(connection, task_queue="q", store=open_store("unused"))
 
 
-@pytest.mark.parametrize("wanted", [RunFilter(), RunFilter(text="run"), RunFilter(status="completed")])
-@pytest.mark.parametrize("limit", [1, 3, 7, 10, 50])
-async def test_pages_tell_each_run_once(monkeypatch: pytest.MonkeyPatch, wanted: RunFilter, limit: int) -> None:
-    async def summary(_: Runs, run: WorkflowExecution) -> RunSummary:
-        status = "completed" if int(run.id.removeprefix("run-")) % 3 else "failed"
-        return RunSummary(run.id, status, None, None, None, 0, 0)
+def _run_at(number: int, **memo: str) -> Any:
+    async def told() -> dict[str, Any]:
+        return memo
 
-    async def nothing() -> dict[str, Any]:
-        return {}
+    return SimpleNamespace(id=f"run-{number}", parent_id=None, memo=told)
+
+
+@pytest.fixture
+def completed_every_third(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def summary(_: Runs, run: WorkflowExecution) -> RunSummary:
+        status = "failed" if int(run.id.removeprefix("run-")) % 3 else "completed"
+        return RunSummary(run.id, status, None, None, None, 0, 0)
 
     monkeypatch.setattr(Runs, "_summary", summary)
     monkeypatch.setattr("dagwright.client.runs.LISTED_AT_ONCE", 8)
-    runs = runs_of([SimpleNamespace(id=f"run-{number}", parent_id=None, memo=nothing) for number in range(21)])
+
+
+@pytest.mark.usefixtures("completed_every_third")
+@pytest.mark.parametrize("wanted", [RunFilter(), RunFilter(text="run"), RunFilter(status="completed")])
+@pytest.mark.parametrize("limit", [1, 7, 10, 50])
+async def test_pages_list_each_run_once(wanted: RunFilter, limit: int) -> None:
+    runs = runs_of([_run_at(number) for number in range(21)])
     found: list[str] = []
     place: RunPlace | None = None
     while True:
@@ -78,7 +86,7 @@ async def test_pages_tell_each_run_once(monkeypatch: pytest.MonkeyPatch, wanted:
         if place is None:
             break
         place = RunPlace.parse(str(place))
-    assert found == [f"run-{number}" for number in range(21) if wanted.status is None or number % 3]
+    assert found == [f"run-{number}" for number in range(21) if wanted.status is None or number % 3 == 0]
 
 
 @pytest.mark.parametrize("text", ["", "1", "1.2", "0.0.", "1.-1.", "1001.0.", "1.0.ä", "a.b.c", "1.0.AA.", "1.0.A"])
@@ -100,12 +108,8 @@ async def test_list_reads_a_few_histories_at_once(monkeypatch: pytest.MonkeyPatc
         reading.remove(run.id)
         return RunSummary(run.id, "running", None, None, None, 0, 0)
 
-    there = [SimpleNamespace(id=f"run-{number}", parent_id=None) for number in range(100)]
     monkeypatch.setattr(Runs, "_summary", summary)
-    runs = runs_of(there)
-
-    found = await runs.list_runs(limit=50)
-
+    found = await runs_of([_run_at(number) for number in range(100)]).list_runs(limit=50)
     assert [run.workflow_id for run in found] == [f"run-{number}" for number in range(50)]
     assert most == HISTORIES_AT_ONCE
 
@@ -127,60 +131,39 @@ ANNS = {wire.MEMO_OWNER: "ann", wire.MEMO_SESSION: "ann:main", wire.MEMO_TITLE: 
         (RunFilter(owner="ann", text="nothing"), False),
     ],
 )
-def test_filter_takes_runs_by_what_their_memo_tells(wanted: RunFilter, *, is_taken: bool) -> None:
+def test_filter_compares_the_memo(wanted: RunFilter, *, is_taken: bool) -> None:
     assert wanted.takes("run-1", ANNS) is is_taken
-
-
-def test_run_without_owner_is_nobodys() -> None:
     assert (owner_in({}), owner_in({wire.MEMO_OWNER: 1}), owner_in(ANNS)) == (None, None, "ann")
     assert not RunFilter(owner="ann").takes("run-1", {})
 
 
-async def test_list_goes_on_until_there_are_as_many_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def summary(_: Runs, run: WorkflowExecution) -> RunSummary:
-        number = int(run.id.removeprefix("run-"))
-        status = "completed" if number % 3 == 0 else "failed"
-        return RunSummary(run.id, status, None, None, None, 0, 0)
-
-    def execution(number: int) -> Any:
-        async def told() -> dict[str, Any]:
-            return {wire.MEMO_OWNER: "ann" if number % 2 else "bob"}
-
-        return SimpleNamespace(id=f"run-{number}", parent_id=None, memo=told)
-
-    monkeypatch.setattr(Runs, "_summary", summary)
-    runs = runs_of([execution(number) for number in range(40)])
-    some = await runs.list_runs(limit=3, wanted=RunFilter(owner="ann", status="completed"))
-    all_there_are = await runs.list_runs(limit=50, wanted=RunFilter(owner="ann", status="completed"))
-    assert [run.workflow_id for run in some] == ["run-3", "run-9", "run-15"]
-    assert [run.workflow_id for run in all_there_are] == [f"run-{number}" for number in range(3, 40, 6)]
+@pytest.mark.usefixtures("completed_every_third")
+async def test_list_continues_up_to_its_limit() -> None:
+    runs = runs_of([_run_at(number, **{wire.MEMO_OWNER: "ann" if number % 2 else "bob"}) for number in range(40)])
+    wanted = RunFilter(owner="ann", status="completed")
+    found = [[run.workflow_id for run in await runs.list_runs(limit=limit, wanted=wanted)] for limit in (3, 50)]
+    assert found == [["run-3", "run-9", "run-15"], [f"run-{number}" for number in range(3, 40, 6)]]
     assert await runs.open_runs_of("ann") == {f"run-{number}" for number in range(1, 40, 2)}
 
 
 _TYPES = f"{wire.IS_RUN} AND ExecutionStatus != 'ContinuedAsNew'"
 
 
-def test_query_uses_the_search_attributes() -> None:
+_OPEN = "DagwrightState IN ('running', 'waiting') OR DagwrightState IS NULL"
+
+
+def test_query_uses_the_search_attributes_that_there_are() -> None:
     wanted = RunFilter(status="completed_with_failures", since=0.0, tags={"team": "blue", "who": "o'neill"})
     assert wanted.query(missing=()) == (
-        f"{_TYPES} AND ExecutionStatus IN ('Completed') AND (DagwrightState = 'completed_with_failures' OR "
-        "DagwrightState IN ('running', 'waiting') OR DagwrightState IS NULL) AND "
-        "StartTime >= '1970-01-01T00:00:00.000Z' AND DagwrightTags = 'team=blue'"
+        f"{_TYPES} AND ExecutionStatus IN ('Completed') AND (DagwrightState = 'completed_with_failures' OR {_OPEN}) "
+        "AND StartTime >= '1970-01-01T00:00:00.000Z' AND DagwrightTags = 'team=blue'"
     )
-
-
-@pytest.mark.parametrize("state", ["running", "waiting"])
-def test_query_of_an_open_state_finds_runs_whose_attribute_lacks_what_the_client_computes(state: str) -> None:
-    assert RunFilter(status=state).query(missing=()) == (
-        f"{_TYPES} AND ExecutionStatus IN ('Running') AND "
-        "(DagwrightState IN ('running', 'waiting') OR DagwrightState IS NULL)"
-    )
-
-
-def test_query_without_search_attributes_finds_more() -> None:
+    running = f"{_TYPES} AND ExecutionStatus IN ('Running')"
+    # The attribute lacks what the client computes.
+    queries = [RunFilter(status=state).query(missing=()) for state in ("running", "waiting")]
+    assert queries == [f"{running} AND ({_OPEN})"] * 2
     wanted = RunFilter(status="waiting", tags={"team": "blue"})
-    missing = {wire.SEARCH_STATE, wire.SEARCH_TAGS}
-    assert wanted.query(missing=missing) == f"{_TYPES} AND ExecutionStatus IN ('Running')"
+    assert wanted.query(missing={wire.SEARCH_STATE, wire.SEARCH_TAGS}) == running
     assert RunFilter().query(missing=()) == _TYPES
 
 
@@ -195,12 +178,8 @@ def test_tags_and_start_are_compared_with_memo_and_first_execution() -> None:
 _USAGE = {"calls": 1, "prompt_tokens": 2, "completion_tokens": 3}
 _LINEAGE = {"files": ["a.txt"], "urls": []}
 DOCUMENT = {
-    "status": "cancelled",
-    "output": None,
-    "error": None,
+    **{"status": "cancelled", "output": None, "error": None, "usage": _USAGE, "lineage": _LINEAGE},
     "nodes": {"a": {"status": "completed"}, "b": {"status": "cancelled"}},
-    "usage": _USAGE,
-    "lineage": _LINEAGE,
 }
 
 
@@ -242,17 +221,10 @@ def _client(history: FakeHistory) -> Client:
     return cast(Client, made)
 
 
-@pytest.mark.parametrize(("before", "pages"), [(1, 1), (4, 3)])
-async def test_document_is_found_near_the_end_of_the_history(before: int, pages: int) -> None:
+@pytest.mark.parametrize(("before", "document", "pages"), [(1, DOCUMENT, 1), (4, DOCUMENT, 3), (100, None, 5)])
+async def test_document_is_sought_near_the_end_of_the_history(before: int, document: Any, pages: int) -> None:
     history = FakeHistory([HistoryEvent()] * before + [_marker(DOCUMENT)] + [HistoryEvent()] * 100)
-    assert await read_recorded_document(_client(history), "run-1", "1") == DOCUMENT
-    assert history.pages == pages
-
-
-async def test_long_history_without_a_document_is_not_read_in_full() -> None:
-    history = FakeHistory([HistoryEvent()] * 100)
-    assert await read_recorded_document(_client(history), "run-1", "1") is None
-    assert history.pages == 5
+    assert (await read_recorded_document(_client(history), "run-1", "1"), history.pages) == (document, pages)
 
 
 async def test_line_of_a_cancelled_run_needs_no_whole_history() -> None:

@@ -1,4 +1,4 @@
-"""`RunFeeds` without a server: what a subscriber is told who comes back, also to a reader that lags behind."""
+"""`RunFeeds` without a server: what a subscriber receives that reconnects, also from a reader that lags behind."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -21,20 +21,10 @@ States = Mapping[str, NodeStatus]
 
 
 def view(event: int, *, is_closed: bool = False, has_marks: bool = False, **states: NodeStatus) -> RunView:
-    """Returns a run at an event; its states stand where its scheduler would."""
-    return RunView(
-        "run-1",
-        "first",
-        "completed" if is_closed else "running",
-        None,
-        cast(Any, _tasks(states)),
-        {},
-        None,
-        None,
-        is_closed=is_closed,
-        offset=Offset(1, event),
-        has_marks=has_marks,
-    )
+    """Return a run at an event; its states stand where its scheduler would."""
+    status, scheduler = "completed" if is_closed else "running", cast(Any, _tasks(states))
+    more: Any = {"is_closed": is_closed, "offset": Offset(1, event), "has_marks": has_marks}
+    return RunView("run-1", "first", status, None, scheduler, {}, None, None, **more)
 
 
 def _tasks(states: States) -> dict[str, TaskState]:
@@ -42,8 +32,6 @@ def _tasks(states: States) -> dict[str, TaskState]:
 
 
 class Feed:
-    """A feed that shows what it is given, one view after the other."""
-
     def __init__(self, views: Sequence[RunView], seen: States, *, reached: Offset) -> None:
         self._views = views
         self._seen = seen
@@ -72,7 +60,7 @@ async def told(
     return [update async for update in feeds.subscribe("run-1", after=after)]
 
 
-async def test_states_are_those_of_the_moment_that_is_told() -> None:
+async def test_states_are_those_of_their_update() -> None:
     updates = await told(view(5, a=RUNS), view(9, a=DONE, b=RUNS), view(12, is_closed=True, a=DONE, b=DONE))
     assert [(str(each.told), {name: state.status for name, state in each.states.items()}) for each in updates] == [
         ("1-5", {"a": RUNS}),
@@ -81,35 +69,32 @@ async def test_states_are_those_of_the_moment_that_is_told() -> None:
     ]
 
 
-async def test_reader_that_lags_behind_what_was_seen_tells_nothing_until_it_has_caught_up() -> None:
+async def test_lagging_reader_sends_nothing_until_it_has_caught_up() -> None:
     views = view(3, a=RUNS), view(6, a=DONE, b=RUNS), view(9, a=DONE, b=DONE), view(11, is_closed=True, a=DONE, b=DONE)
     updates = await told(*views, after=Offset(1, 9), seen={"a": DONE, "b": DONE}, reached=Offset(1, 9))
     assert [each.changed for each in updates] == [(), ()]
     assert [str(each.told) for each in updates] == ["1-9", "1-11"]
 
 
-async def test_place_that_was_never_reached_is_not_waited_for() -> None:
+async def test_unreached_offset_is_not_waited_for() -> None:
     views = view(3, a=RUNS), view(6, is_closed=True, a=DONE)
     updates = await told(*views, after=Offset(1, 999), seen={"a": RUNS}, reached=Offset(1, 3))
     assert [each.changed for each in updates] == [(), ("a",)]
 
 
-async def test_calls_that_waited_for_a_worker_are_told_again_for_no_event_tells_of_them() -> None:
+async def test_calls_that_waited_for_a_worker_are_sent_again_because_no_event_reports_them() -> None:
     # The client saw that `a` waits; in the history it runs, and now it does.
     views = (view(5, is_closed=True, a=RUNS, b=DONE),)
     seen = {"a": RUNS, "b": DONE}
-    marked = await told(*views, after=Told(Offset(1, 5), has_marks=True), seen=seen, reached=Offset(1, 5))
-    plain = await told(*views, after=Told(Offset(1, 5)), seen=seen, reached=Offset(1, 5))
-    assert [each.changed for each in marked] == [("a",)]
-    assert [each.changed for each in plain] == [()]
-
-
-async def test_id_says_that_calls_wait_for_a_worker() -> None:
+    for has_marks, changed in ((True, ("a",)), (False, ())):
+        after = Told(Offset(1, 5), has_marks=has_marks)
+        updates = await told(*views, after=after, seen=seen, reached=Offset(1, 5))
+        assert [each.changed for each in updates] == [changed]
     updates = await told(view(5, has_marks=True, a=WAITS), view(5, is_closed=True, a=DONE))
     assert [str(each.told) for each in updates] == ["1-5w", "1-5"]
 
 
-async def test_what_subscribers_make_of_a_moment_is_made_once() -> None:
+async def test_derived_value_of_an_update_is_computed_once() -> None:
     feeds = RunFeeds(
         lambda _: cast(RunFeed, Feed([view(5, a=RUNS), view(9, is_closed=True, a=DONE)], {}, reached=BEGINNING))
     )
@@ -127,16 +112,13 @@ async def test_what_subscribers_make_of_a_moment_is_made_once() -> None:
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**6))
-def test_offset_is_read_as_it_was_written(run: int, event: int) -> None:
+def test_offset_is_parsed_as_it_was_written(run: int, event: int) -> None:
     assert Offset.parse(str(Offset(run, event))) == Offset(run, event)
 
 
-@pytest.mark.parametrize("text", ["", "1", "0-1", "-1-2", "1-", "1-x", "1.5-2", "1-2-3", "٣-x", "9" * 40 + "-1"])
-def test_text_that_is_no_offset_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no offset; one looks like 1-145"):
-        Offset.parse(text)
-
-
-def test_offsets_are_in_the_order_of_the_run() -> None:
+def test_invalid_offset_is_refused_and_offsets_are_ordered() -> None:
+    for text in ("", "1", "0-1", "-1-2", "1-", "1-x", "1.5-2", "1-2-3", "٣-x", "9" * 40 + "-1"):
+        with pytest.raises(ValueError, match="is no offset; one looks like 1-145"):
+            Offset.parse(text)
     offsets = [Offset(2, 1), Offset(1, 30), Offset(1, 4)]
     assert sorted(offsets) == [Offset(1, 4), Offset(1, 30), Offset(2, 1)]

@@ -6,8 +6,8 @@ import pydantic_core
 
 from dagwright.core.compiler.offloaded_regions import detach
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.regions.offloaded_batches import encode_inner_slice
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.unit.plan.building import node, plan_of
 
@@ -26,14 +26,11 @@ def test_nodes_outside_that_have_completed_and_are_not_read_are_not_told() -> No
     region = next(number for number, each in enumerate(plan.nodes) if each.kind == "region")
     nodes = list(plan.nodes)
     nodes[region] = replace(nodes[region], inner="sha256-0")
-    scheduler = Scheduler(replace(plan, nodes=tuple(nodes)), {})
+    scheduler = create_scheduler(replace(plan, nodes=tuple(nodes)), {})
     scheduler.begin(0.0)
-    while (task := scheduler.next_task(1.0)) is not None and task.number != region:
-        scheduler.complete(task.id, task.number, at=2.0)
+    while (task := scheduler.next_task(1.0)) is not None and task.ref.node != region:
+        scheduler.complete(task.id, task.ref.node, at=2.0)
     assert task is not None
     given = pydantic_core.from_json(encode_inner_slice(scheduler, task))
-    assert given == {
-        "inner": "sha256-0",
-        "before": None,
-        "outside": {"ended": [["r7", "completed", 7, 1.0, 2.0]], "inputs": {}},
-    }
+    outside = {"ended": [["r7", "completed", 7, 1.0, 2.0]], "inputs": {}}
+    assert given == {"inner": "sha256-0", "before": None, "outside": outside}

@@ -1,10 +1,11 @@
-"""Log lines: one format for structlog, the standard library and Temporal's loggers."""
+"""Log lines: one format for structlog, the standard library and the loggers of Temporal."""
 
 import asyncio
 import json
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import structlog
@@ -20,6 +21,7 @@ from dagwright.settings import Settings
 def _restored_logging() -> Iterator[None]:
     root, of_structlog = logging.getLogger(), structlog.get_config()
     before = (root.handlers, root.level, {name: logging.getLogger(name).level for name in OWN_LOGGERS})
+    configure_logging(Settings(log_format="json"))
     yield
     root.handlers, level, levels = before
     root.setLevel(level)
@@ -30,67 +32,54 @@ def _restored_logging() -> Iterator[None]:
     activity.logger.activity_info_on_message = True
 
 
-def _lines(text: str) -> list[dict[str, object]]:
-    lines = [json.loads(line) for line in text.splitlines()]
+def _lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = [json.loads(line) for line in err.splitlines()]
     for line in lines:
         assert line.pop("timestamp").endswith("Z")
     return lines
 
 
-async def test_ids_of_a_node_are_on_every_line_of_its_attempt(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging(Settings(log_format="json"))
+def _attempt(activity_type: str, *, activity_id: str) -> ActivityEnvironment:
+    environment = ActivityEnvironment()
+    more: Any = {"activity_type": activity_type, "activity_id": activity_id, "attempt": 2}
+    environment.info = replace(environment.info, workflow_id="run-1", **more)
+    return environment
 
+
+async def test_ids_of_an_attempt_are_on_each_of_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
     async def call() -> None:
         structlog.stdlib.get_logger("dagwright.tools").info("called", status=200)
         await asyncio.to_thread(logging.getLogger("activities").warning, "in a %s", "thread", extra={"size": 3})
 
     await _attempt("fetch_emails", activity_id="fetch").run(call)
     structlog.stdlib.get_logger("dagwright.tools").info("after")
-
-    out, err = capsys.readouterr()
-    ids = {"workflow_id": "run-1", "node_id": "fetch", "attempt": 2}
-    assert out == ""
-    assert _lines(err) == [
-        {"event": "called", "level": "info", "logger": "dagwright.tools", "status": 200, **ids},
-        {"event": "in a thread", "level": "warning", "logger": "activities", "size": 3, **ids},
+    _attempt("compile_plan", activity_id="1").run(structlog.stdlib.get_logger("activities").info, "read")
+    of_node = {"workflow_id": "run-1", "node_id": "fetch", "attempt": 2}
+    of_own = {"workflow_id": "run-1", "activity": "compile_plan", "attempt": 2}
+    assert _lines(capsys) == [
+        {"event": "called", "level": "info", "logger": "dagwright.tools", "status": 200, **of_node},
+        {"event": "in a thread", "level": "warning", "logger": "activities", "size": 3, **of_node},
         {"event": "after", "level": "info", "logger": "dagwright.tools"},
+        {"event": "read", "level": "info", "logger": "activities", **of_own},
     ]
 
 
-def test_lines_of_an_activity_of_our_own_say_which_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging(Settings(log_format="json"))
-    _attempt("compile_plan", activity_id="1").run(structlog.stdlib.get_logger("activities").info, "read")
-
-    ids = {"workflow_id": "run-1", "activity": "compile_plan", "attempt": 2}
-    assert _lines(capsys.readouterr().err) == [{"event": "read", "level": "info", "logger": "activities", **ids}]
-
-
-def _attempt(activity_type: str, *, activity_id: str) -> ActivityEnvironment:
-    environment = ActivityEnvironment()
-    environment.info = replace(
-        environment.info, workflow_id="run-1", activity_type=activity_type, activity_id=activity_id, attempt=2
-    )
-    return environment
-
-
-def test_ids_come_out_of_what_temporal_attaches_to_a_record(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging(Settings(log_format="json"))
+def test_ids_are_taken_from_the_records_of_temporal(capsys: pytest.CaptureFixture[str]) -> None:
     in_workflow = {"workflow_id": "run-1", "run_id": "r", "attempt": 1, "task_queue": "dagwright"}
     in_activity = {"workflow_id": "run-1", "activity_id": "fetch", "attempt": 3, "activity_type": "fetch_emails"}
-    logging.getLogger("temporalio.workflow").info(
-        "dispatched", extra={"temporal_workflow": in_workflow, "node_id": "fetch"}
-    )
+    workflow_extra = {"temporal_workflow": in_workflow, "node_id": "fetch"}
+    logging.getLogger("temporalio.workflow").info("dispatched", extra=workflow_extra)
     logging.getLogger("temporalio.activity").info("started", extra={"temporal_activity": in_activity})
-
     ids = {"workflow_id": "run-1", "node_id": "fetch"}
-    assert _lines(capsys.readouterr().err) == [
+    assert _lines(capsys) == [
         {"event": "dispatched", "level": "info", "logger": "temporalio.workflow", "attempt": 1, **ids},
         {"event": "started", "level": "info", "logger": "temporalio.activity", "attempt": 3, **ids},
     ]
 
 
 def _failed(error: Exception, *, activity_type: str, activity_id: str) -> None:
-    """Says of an attempt what the SDK says of it."""
     attached = {"workflow_id": "run-1", "activity_id": activity_id, "activity_type": activity_type, "attempt": 2}
     try:
         raise error
@@ -103,37 +92,27 @@ def _failed(error: Exception, *, activity_type: str, activity_id: str) -> None:
 
 
 def test_ordinary_failure_is_one_line_and_a_defect_has_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging(Settings(log_format="json"))
     _failed(ApplicationError("too hot", type="tool_failed"), activity_type="bake", activity_id="cake")
     refused = ApplicationError("there is no tool 'x'", [], type="invalid", non_retryable=True)
     _failed(refused, activity_type="compile_plan", activity_id="1")
     _failed(KeyError("oops"), activity_type="compile_plan", activity_id="1")
-
-    # What the tool's failure was is told by the wrapper around it.
-    told, defect = _lines(capsys.readouterr().err)
+    # The failure of the tool is logged by its wrapper.
+    told, defect = _lines(capsys)
     ids = {"workflow_id": "run-1", "attempt": 2, "activity": "compile_plan"}
     rest = {"level": "warning", "logger": "temporalio.activity", **ids}
-    assert told == {
-        "event": "compile_plan failed",
-        "code": "invalid",
-        "is_final": True,
-        "reason": "there is no tool 'x'",
-        **rest,
-    }
+    reason = {"code": "invalid", "is_final": True, "reason": "there is no tool 'x'"}
+    assert told == {"event": "compile_plan failed", **reason, **rest}
     assert str(defect.pop("exception")).endswith("KeyError: 'oops'")
     assert defect == {"event": "Completing activity as failed", **rest}
 
 
-def test_level_is_for_own_loggers_and_others_speak_from_warning_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_level_is_for_own_loggers_and_others_log_from_warning_on(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(Settings(log_format="json", log_level="debug"))
     for name in ("dagwright.server", "httpx"):
         for level in (logging.DEBUG, logging.WARNING):
             logging.getLogger(name).log(level, "said")
-    assert [(line["logger"], line["level"]) for line in _lines(capsys.readouterr().err)] == [
-        ("dagwright.server", "debug"),
-        ("dagwright.server", "warning"),
-        ("httpx", "warning"),
-    ]
+    own = [("dagwright.server", "debug"), ("dagwright.server", "warning")]
+    assert [(line["logger"], line["level"]) for line in _lines(capsys)] == [*own, ("httpx", "warning")]
 
 
 @pytest.mark.parametrize("log_format", ["console", "json"])
@@ -156,24 +135,11 @@ def test_console_is_plain_when_it_is_no_terminal(capsys: pytest.CaptureFixture[s
     assert line.split(maxsplit=1)[1].split() == ["[info", "]", "called", "[dagwright.tools]", "node_id=fetch"]
 
 
-def test_client_of_the_search_server_does_not_tell_each_request_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging(Settings())
-    logging.getLogger("opensearch").warning("GET http://127.0.0.1:9200/goods [status:N/A request:0.001s]")
-    assert capsys.readouterr().err == ""
-
-
-def test_lost_server_is_told_in_one_sentence_and_not_again_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging(Settings(log_format="json"))
+def test_lost_server_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     core = logging.getLogger("temporalio.core")
     for attempt in range(5, 8):
         core.warning("gRPC call retried %s times: Status { code: Unavailable, message: tcp }", attempt)
     core.warning("something else")
-
-    assert _lines(capsys.readouterr().err) == [
-        {
-            "event": "the Temporal server does not answer; it is tried again and again",
-            "level": "warning",
-            "logger": "temporalio.core",
-        },
-        {"event": "something else", "level": "warning", "logger": "temporalio.core"},
-    ]
+    words = "the Temporal server does not answer; it is tried again and again"
+    plain = {"level": "warning", "logger": "temporalio.core"}
+    assert _lines(capsys) == [{"event": words, **plain}, {"event": "something else", **plain}]

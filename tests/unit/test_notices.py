@@ -1,4 +1,6 @@
-"""What a hook is sent: ids that never change, requests that fit, and a signature that others can check."""
+"""Webhook notifications: stable ids, limited sizes, and a signature that others can verify."""
+
+from typing import Any
 
 from dagwright.core.boundary.limits import NOTICE_BYTES
 from dagwright.core.model.requests import Closing, Notice, Request, RequestBook, book_from_json
@@ -12,11 +14,15 @@ def _request(request_id: str = "check", prompt: str = "Publish?") -> Request:
     return Request(request_id, request_id, "answer", "APPROVAL", prompt, opened_at=1.5)
 
 
+def _json(notice: Notice, closing: Closing | None = None) -> Any:
+    return notice_json(notice, closing, workflow_id="run-1", identity=_IDENTITY)
+
+
 def _ids(*notices: Notice) -> list[str]:
-    return [notice_json(each, None, workflow_id="run-1", identity=_IDENTITY)["id"] for each in notices]
+    return [_json(each)["id"] for each in notices]
 
 
-def test_signature_is_that_of_the_standards_own_example() -> None:
+def test_signature_matches_the_example_of_the_standard() -> None:
     body = b'{"test": 2432232314}'
     headers = signed_headers(body, signing_key(SECRET), message_id="msg_p5jXN8AQM9LWM0D4loKWxJek", at_s=1614265330)
     assert headers == {
@@ -26,7 +32,7 @@ def test_signature_is_that_of_the_standards_own_example() -> None:
     }
 
 
-def test_id_of_a_notice_depends_on_what_happened_and_not_on_how_the_request_is_now() -> None:
+def test_id_of_a_notification_depends_on_its_event_alone() -> None:
     opened, answered = Notice("opened", _request(), 1.5), Notice("answered", _request(), 2.0)
     other = Notice("opened", _request("check#2"), 1.5)
     escalated = _request()
@@ -35,36 +41,24 @@ def test_id_of_a_notice_depends_on_what_happened_and_not_on_how_the_request_is_n
     assert len(set(_ids(opened, answered, other, Notice("reminded", _request(), 2.0)))) == 4
 
 
-def test_request_too_large_for_a_notice_is_shortened() -> None:
+def test_notification_has_a_shortened_request_and_its_closing() -> None:
     request = _request(prompt="é" * NOTICE_BYTES)
     request.options = ["x"]
-    told = notice_json(Notice("opened", request, 1.5), None, workflow_id="run-1", identity=_IDENTITY)["request"]
+    told = _json(Notice("opened", request, 1.5))["request"]
     assert (told["shortened"], told["options"], len(told["prompt"].encode()) <= NOTICE_BYTES // 4) == (True, None, True)
     assert told["id"] == "check"
-
-
-def test_closing_says_who_and_how() -> None:
     closing = Closing("answered", 2.0, "ann", "signal", what="approved")
-    told = notice_json(Notice("answered", _request(), 2.0), closing, workflow_id="run-1", identity=_IDENTITY)
-    assert told["closing"] == {
-        "how": "answered",
-        "at": "1970-01-01T00:00:02.000Z",
-        "by": "ann",
-        "through": "signal",
-        "what": "approved",
-        "note": None,
-    }
+    answer = {"how": "answered", "by": "ann", "through": "signal", "what": "approved", "note": None}
+    told = _json(Notice("answered", _request(), 2.0), closing)["closing"]
+    assert told == {"at": "1970-01-01T00:00:02.000Z", **answer}
 
 
-def test_notices_that_were_not_taken_are_handed_on() -> None:
+def test_pending_notifications_survive_continue_as_new() -> None:
     book = RequestBook()
     book.add(_request("a"))
     book.add(_request("b"))
     book.close(book.open["a"], Closing("answered", 2.0, "ann"))
     again = book_from_json(book.to_json())
-    assert [notice.key for notice in again.notices] == [
-        ("a", "opened", 1.5),
-        ("b", "opened", 1.5),
-        ("a", "answered", 2.0),
-    ]
+    keys = [("a", "opened", 1.5), ("b", "opened", 1.5), ("a", "answered", 2.0)]
+    assert [notice.key for notice in again.notices] == keys
     assert again.notices[1].request is again.open["b"]

@@ -1,4 +1,4 @@
-"""`People` without a server: by which way an answer goes, and where the request of a sub-plan is."""
+"""`People` without a server: how answers are sent, and in which run the request of a sub-plan is."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -109,10 +109,10 @@ class _Namespace:
 
 
 class _Plans:
-    """Stands for a scheduler that knows its open requests and the sub-plans that run or are to come."""
-
     def __init__(self, runs: dict[str, list[str]], workflow_id: str, *, refusal: str | None) -> None:
         self._refusal = refusal
+        self.state, self.features = self, SimpleNamespace(feedback=self)
+        self.overrides: dict[str, Any] = {}
         self.requests = RequestBook()
         for name in runs[workflow_id]:
             opened_at = OPENED_AT + len(workflow_id)
@@ -126,9 +126,6 @@ class _Plans:
 
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
         return self._refusal
-
-    def call_of_task(self, task_id: str) -> str:
-        return task_id
 
     def chunk_of(self, task_id: str) -> None:
         return None
@@ -154,111 +151,73 @@ def _people(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lacks: st
     return People(connection, patience_s=0.05)
 
 
-async def test_answer_goes_by_update_where_a_worker_is(monkeypatch: pytest.MonkeyPatch) -> None:
+UPDATE, SIGNAL = ("run", "submit_feedback", _MESSAGE), ("run", "feedback", _MESSAGE)
+TOO_MANY = RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
+
+
+async def test_answer_is_sent_by_update(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = _Namespace({"run": ["check"]}, update={"ok": True, "message": "approved"})
-    told = await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
-
-    assert told == "approved"
-    assert namespace.sent == [("run", "submit_feedback", _MESSAGE)]
+    assert await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER) == "approved"
+    assert namespace.sent == [UPDATE]
 
 
-async def test_refusal_is_told_in_the_words_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    update = WorkflowUpdateFailedError(ApplicationError("ann has answered that"))
+@pytest.mark.parametrize("update", [None, WorkflowUpdateFailedError(ApplicationError("'x' is not offered"))])
+async def test_refused_answer_is_not_sent_by_signal(monkeypatch: pytest.MonkeyPatch, update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
-    with pytest.raises(AnswerRefused, match=r"^ann has answered that$"):
+    namespace.refusal = "'x' is not offered"
+    with pytest.raises(AnswerRefused, match=r"^'x' is not offered$"):
         await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
+    assert namespace.sent == [UPDATE]
 
-    assert [name for _, name, _ in namespace.sent] == ["submit_feedback"]
 
-
-@pytest.mark.parametrize("update", [None, RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")])
-async def test_answer_goes_by_signal_where_no_worker_answers(monkeypatch: pytest.MonkeyPatch, update: Any) -> None:
+@pytest.mark.parametrize("update", [None, TOO_MANY])
+async def test_answer_is_sent_by_signal_if_no_worker_answers(monkeypatch: pytest.MonkeyPatch, update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
     told = await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
-
-    words = (
+    assert told == (
         "no worker answered within 0.05 s, so the answer was left by signal; "
         "it counts as soon as a worker serves the run, as `dagwright watch run` does"
     )
-    assert told == words
-    assert namespace.sent == [
-        ("run", "submit_feedback", _MESSAGE),
-        ("run", "feedback", _MESSAGE),
-    ]
+    assert namespace.sent == [UPDATE, SIGNAL]
 
 
-async def test_answer_that_would_not_count_is_not_left_by_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    namespace = _Namespace({"run": ["check"]})
-    namespace.refusal = "'x' is not offered"
-    with pytest.raises(AnswerRefused, match="'x' is not offered"):
-        await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
-
-    assert [name for _, name, _ in namespace.sent] == ["submit_feedback"]
-
-
-async def test_run_that_has_ended_is_told_from_one_that_never_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    namespace = _Namespace({"run": []}, update=_GONE)
-    people = _people(namespace, monkeypatch)
-
+async def test_ended_run_differs_from_an_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    people = _people(_Namespace({"run": []}, update=_GONE), monkeypatch)
     with pytest.raises(RunClosed, match=r"^the run 'run' has ended$"):
         await people.answer(Place("run", "check"), _ANSWER)
     with pytest.raises(RunNotFound, match=r"^there is no run 'nowhere'$"):
         await people.answer(Place("nowhere", "check"), _ANSWER)
 
 
-async def test_requests_of_sub_plans_are_told_with_the_path_from_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_of_sub_plans_have_the_path_from_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = _Namespace({"run": ["check"], "run/a%2Fb": ["ask"], "run/a%2Fb/in%25": ["deep[1]"], "run/c": []})
     people = _people(namespace, monkeypatch)
     whole, part = await people.requests_of("run"), await people.requests_of("run/a%2Fb")
-
     assert [(one.id, one.document["workflow_id"], one.place) for one in whole] == [
         ("check", "run", Place("run", "check")),
         ("a/b/ask", "run", Place("run/a%2Fb", "ask")),
         ("a/b/in%/deep[1]", "run", Place("run/a%2Fb/in%25", "deep[1]")),
     ]
-    assert [(one.id, one.document["workflow_id"]) for one in part] == [
-        ("ask", "run/a%2Fb"),
-        ("in%/deep[1]", "run/a%2Fb"),
-    ]
-    assert (
-        namespace.queries
-        == [
-            f"{wire.IS_RUN} AND ExecutionStatus = 'Running' AND DagwrightAwaiting IS NOT NULL "
-            "AND RootWorkflowId = 'run'"
-        ]
-        * 2
-    )
+    below = [(one.id, one.document["workflow_id"]) for one in part]
+    assert below == [("ask", "run/a%2Fb"), ("in%/deep[1]", "run/a%2Fb")]
+    open_runs = f"{wire.IS_RUN} AND ExecutionStatus = 'Running' AND DagwrightAwaiting IS NOT NULL"
+    assert namespace.queries == [f"{open_runs} AND RootWorkflowId = 'run'"] * 2
 
 
-async def test_inbox_looks_through_all_open_runs_where_the_attribute_is_missing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_inbox_reads_all_open_runs_without_the_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = _Namespace({"run": ["check"], "run/archive": ["ask"]})
     found = await _people(namespace, monkeypatch, lacks="DagwrightAwaiting").inbox()
-
     assert [(one.id, one.document["workflow_id"]) for one in found] == [("check", "run"), ("archive/ask", "run")]
     assert [one.title for one in found] == ["Plan of run", "Plan of run/archive"]
     assert namespace.queries == [f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"]
 
 
-async def test_inbox_of_an_owner_reads_no_run_of_another_and_stands_one_that_is_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    namespace = _Namespace(
-        {
-            "run": ["check"],
-            "run/archive": ["ask"],
-            "run/archive/in": ["deep"],
-            "his": ["check"],
-            "his/a": ["ask"],
-            "none": ["x"],
-        }
-    )
+async def test_inbox_of_an_owner_reads_no_run_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = {"run": ["check"], "run/archive": ["ask"], "run/archive/in": ["deep"]}
+    # The parent of gone/a has been deleted since the list was made.
+    namespace = _Namespace({**mine, "his": ["check"], "his/a": ["ask"], "none": ["x"], "gone/a": ["ask"]})
     namespace.owners = {"run": "ann", "his": "bob"}
-    # The run above is gone, as it may be since the list was made.
-    namespace.runs["gone/a"] = ["ask"]
     found = await _people(namespace, monkeypatch).inbox(owner="ann")
-
     assert [one.id for one in found] == ["check", "archive/ask", "archive/in/deep"]
     assert {name.partition("/")[0] for name in namespace.histories} == {"run"}
 
@@ -274,7 +233,7 @@ async def test_inbox_of_an_owner_reads_no_run_of_another_and_stands_one_that_is_
         ("unknown/ask", Place("run", "unknown/ask")),
     ],
 )
-async def test_path_leads_to_the_run_of_the_sub_plan(
+async def test_path_finds_the_run_of_the_sub_plan(
     monkeypatch: pytest.MonkeyPatch, request_id: str, place: Place
 ) -> None:
     namespace = _Namespace({"run": ["own/slash"], "run/a%2Fb": ["ask"], "run/a%2Fb/in": []})
@@ -287,31 +246,27 @@ async def test_path_through_a_sub_plan_that_has_not_started_is_refused(monkeypat
         await people.place_of("run", "later/ask")
 
 
-def _asked(request_id: str, node: str, *, path: str = "", run: str = "run") -> OpenRequest:
-    return OpenRequest({"id": request_id}, Place(run, request_id.rpartition("/")[2]), node, path)
+def asked(id: str, *, run: str = "run-1", node: str | None = None, path: str = "") -> OpenRequest:
+    return OpenRequest({"id": f"{path}{id}"}, Place(run, id), node or id, path)
 
 
-def test_node_stands_for_what_its_items_ask_in_every_run_of_its_sub_plan() -> None:
-    asked = [
-        _asked("sum[a]", "sum"),
-        _asked("sum[b]#2", "sum"),
-        _asked("sums[a]", "sums"),
-        _asked("archive[1]/sum[a]", "sum", path="archive/", run="run/archive[1]"),
-        _asked("archive[2]/sum[a]", "sum", path="archive/", run="run/archive[2]"),
-        _asked("archive[2]/sum[b]", "sum", path="archive/", run="run/archive[2]"),
+def test_node_means_the_requests_of_its_items_in_all_its_runs() -> None:
+    first, second = ({"path": "archive/", "run": f"run/archive[{number}]", "node": "sum"} for number in (1, 2))
+    requests = [
+        asked("sum[a]", node="sum", run="run"),
+        asked("sum[b]#2", node="sum", run="run"),
+        asked("sums[a]", node="sums", run="run"),
+        *(asked("sum[a]", **first), asked("sum[a]", **second), asked("sum[b]", **second)),
     ]
-    assert [one.id for one in of_node(asked, "sum")] == ["sum[a]", "sum[b]#2"]
-    assert by_run(of_node(asked, "sum")) == [Place("run", "sum")]
-    assert by_run(of_node(asked, "archive/sum")) == [Place("run/archive[1]", "sum[a]"), Place("run/archive[2]", "sum")]
-    assert of_node(asked, "archive") == []
+    assert [one.id for one in of_node(requests, "sum")] == ["sum[a]", "sum[b]#2"]
+    assert by_run(of_node(requests, "sum")) == [Place("run", "sum")]
+    below = [Place("run/archive[1]", "sum[a]"), Place("run/archive[2]", "sum")]
+    assert (by_run(of_node(requests, "archive/sum")), of_node(requests, "archive")) == (below, [])
 
 
-@pytest.mark.parametrize("task_id", ["archive", "a/b", "50%", "%2F", "each[a/b]", "ü"])
-def test_workflow_id_of_a_sub_plan_tells_its_task(task_id: str) -> None:
-    assert task_of_child("run/x", child_workflow_id("run/x", task_id)) == task_id
-
-
-def test_shortened_workflow_id_tells_no_task() -> None:
+def test_workflow_id_of_a_sub_plan_encodes_its_task_unless_it_was_shortened() -> None:
+    for task_id in ("archive", "a/b", "50%", "%2F", "each[a/b]", "ü"):
+        assert task_of_child("run/x", child_workflow_id("run/x", task_id)) == task_id
     assert task_of_child("run", child_workflow_id("run", "x" * 2_000)) is None
 
 
@@ -354,10 +309,6 @@ async def test_large_answer_is_not_sent() -> None:
     assert namespace.sent == []
 
 
-def asked(id: str, *, run: str = "run-1", node: str | None = None, path: str = "") -> OpenRequest:
-    return OpenRequest({"id": f"{path}{id}"}, Place(run, id), node or id, path)
-
-
 class Answered:
     """People that take answers, and refuse those of which they are told why."""
 
@@ -390,50 +341,40 @@ async def given(people: Answered, target: AnswerTarget, **more: Any) -> AnswerOu
 
 def test_name_means_one_request_or_all_of_its_node() -> None:
     items = [asked(f"check[{key}]", node="check") for key in "ab"]
-    other = asked("other")
-    assert requests_named([*items, other], "check[a]", of_all=False) == [items[0]]
-    assert requests_named([*items, other], "check[a]", of_all=True) == items
-    assert requests_named([*items, other], "check", of_all=False) == items
-    assert requests_named([*items, other], "none", of_all=True) == []
-
-
-def test_items_of_one_run_are_answered_in_one_message() -> None:
-    items = [asked(f"check[{key}]", node="check") for key in "ab"]
+    requests = [*items, asked("other")]
+    assert requests_named(requests, "check[a]", of_all=False) == items[:1]
+    assert requests_named(requests, "check[a]", of_all=True) == requests_named(requests, "check", of_all=False) == items
+    assert requests_named(requests, "none", of_all=True) == []
+    # Items of one run are answered in one message.
     assert AnswerTarget.of("run-1", items) == AnswerTarget("run-1", "check", items)
     assert AnswerTarget.of("run-1", items[:1]) == AnswerTarget("run-1", "check[a]", items[:1])
     assert [by_run(each) for each in (items, items[:1])] == [[Place("run-1", "check")], [Place("run-1", "check[a]")]]
 
 
-async def test_answer_goes_to_each_place_with_what_it_holds_beside() -> None:
+async def test_answer_goes_to_each_run_and_may_be_refused_in_some() -> None:
     people = Answered()
     target = AnswerTarget.of("run-1", [asked("check", run=f"run-{n}", path=f"sub[{n}]/") for n in (1, 2)])
-    found = await given(people, target, nodes=[1])
-    assert [each.is_accepted for each in found.results] == [True, True]
+    assert (await given(people, target, nodes=[1])).is_accepted
     assert sorted(people.taken) == [(f"run-{number}", "check", {"approved": True, "nodes": [1]}) for number in (1, 2)]
-
-
-async def test_what_is_refused_in_one_run_counts_in_the_others() -> None:
     people = Answered(run_2=AnswerRefused("'check' was answered by ann"), run_3=RunClosed("it has ended"))
     target = AnswerTarget.of("run-1", [asked("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
     found = await given(people, target)
     assert [each.is_accepted for each in found.results] == [True, False, False]
-    assert found.message == (
-        "answered in 1 of 3 sub-plans: 'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
-    )
+    assert (found.is_accepted, found.is_refused) == (False, False)
+    words = "'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
+    assert found.message == f"answered in 1 of 3 sub-plans: {words}"
 
 
-async def test_request_that_nobody_looked_for_is_found_by_its_name() -> None:
+async def test_unread_request_is_found_by_its_name() -> None:
     people = Answered()
-    (found,) = (await given(people, AnswerTarget("run-1", "sub/check"))).results
-    assert (found, people.taken) == (
-        AnswerResult(True, "'sub/check' is answered"),
-        [("run-1", "check", {"approved": True})],
-    )
+    outcome = await given(people, AnswerTarget("run-1", "sub/check"))
+    assert [*outcome.results] == [AnswerResult(True, "'sub/check' is answered")]
+    assert people.taken == [("run-1", "check", {"approved": True})]
     outcome = await given(Answered(place=ItemNotNamed("name one")), AnswerTarget("run-1", "sub/check"))
     assert [*outcome.results] == [AnswerResult(False, "name one", is_ambiguous=True)]
 
 
-async def test_what_is_asked_again_is_told_as_people_know_it() -> None:
+async def test_next_request_has_the_path_from_the_run() -> None:
     people, below = Answered(), AnswerTarget("run-1", "sub/lookup:person:J")
     assert await next_request(cast(People, people), await given(people, below)) == {
         "id": "sub/lookup:person:J#2",
@@ -445,7 +386,7 @@ async def test_what_is_asked_again_is_told_as_people_know_it() -> None:
     assert await next_request(cast(People, people), await given(refusing, below)) is None
 
 
-def test_answer_that_names_nothing_is_for_what_alone_can_be_meant() -> None:
+def test_answer_without_a_name_needs_a_single_request() -> None:
     one, two, other = asked("each[0]", node="each"), asked("each[1]", node="each"), asked("check")
     assert choose_requests([one], None, of_all=False) == [one]
     assert choose_requests([one, two], None, of_all=True) == [one, two]

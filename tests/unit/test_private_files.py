@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.entities.database import EntityDatabase
+from dagwright.agents.stored import AGENTS
+from dagwright.database.database import Database
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings
 from dagwright.store.private_files import UMASK, make_files_private, make_private_folder, write_private
@@ -26,20 +27,14 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_folder_is_made_private_and_an_open_one_is_closed(tmp_path: Path) -> None:
-    assert make_private_folder(tmp_path / "a" / "state")
-    found = tmp_path / "open"
+def test_folder_is_made_private_unless_all_users_share_it(tmp_path: Path) -> None:
+    found, shared = tmp_path / "open", tmp_path / "shared"
     found.mkdir()
-    assert make_private_folder(found)
-    assert [_mode(path) for path in (tmp_path / "a", tmp_path / "a" / "state", found)] == [0o755, 0o700, 0o700]
-
-
-def test_folder_that_all_users_share_keeps_its_mode(tmp_path: Path) -> None:
-    shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
-    assert not make_private_folder(shared)
-    assert _mode(shared) == 0o1777
+    private = [make_private_folder(path) for path in (tmp_path / "a" / "state", found, shared)]
+    modes = [_mode(path) for path in (tmp_path / "a", tmp_path / "a" / "state", found)]
+    assert (private, modes, _mode(shared)) == ([True, True, False], [0o755, 0o700, 0o700], 0o1777)
 
 
 def test_files_that_were_open_become_private_and_links_are_not_followed(tmp_path: Path) -> None:
@@ -57,9 +52,7 @@ def test_files_that_were_open_become_private_and_links_are_not_followed(tmp_path
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(UMASK, 0o600), (None, 0o644)])
-async def test_log_of_a_daemon_is_private_and_its_own_files_have_its_umask(
-    tmp_path: Path, umask: int | None, mode: int
-) -> None:
+async def test_log_of_a_daemon_is_private(tmp_path: Path, umask: int | None, mode: int) -> None:
     made = tmp_path / "made"
     daemon = Daemon(tmp_path / "state", "job", umask=umask)
     await daemon.start(["sh", "-c", f"echo told; touch {made}; exec sleep 60"])
@@ -67,24 +60,21 @@ async def test_log_of_a_daemon_is_private_and_its_own_files_have_its_umask(
         await eventually(made.exists)
         assert (_mode(daemon.log_path), _mode(made), _mode(daemon.folder)) == (0o600, mode, 0o700)
         assert [_mode(path) for path in daemon.folder.iterdir()] == [0o600] * 3
-        pid = daemon.pid()
-        assert pid is not None
-        os.kill(pid, 0)
-        assert daemon.last_words() == "told"
+        assert (daemon.is_running(), daemon.last_words()) == (True, "told")
     finally:
         assert await daemon.stop()
 
 
 def test_database_of_the_state_folder_is_private(tmp_path: Path) -> None:
     file = tmp_path / "state" / "dagwright.db"
-    database = EntityDatabase(f"sqlite:///{file}")
+    database = Database(f"sqlite:///{file}", AGENTS)
     modes = database.read(lambda _: {path.name: _mode(path) for path in file.parent.iterdir()})
     database.dispose()
     assert set(modes) >= {"dagwright.db", "dagwright.db-wal"}
     assert (_mode(file.parent), set(modes.values())) == (0o700, {0o600})
 
 
-def test_state_folder_of_before_is_closed_when_the_server_is_held(tmp_path: Path) -> None:
+def test_state_folder_is_closed_by_the_server_and_by_the_record_of_files(tmp_path: Path) -> None:
     state = tmp_path / "state"
     (state / "workers").mkdir(parents=True)
     before = [state / "temporal.db", state / "server.log", state / "workers" / "worker.log"]
@@ -92,10 +82,7 @@ def test_state_folder_of_before_is_closed_when_the_server_is_held(tmp_path: Path
         path.write_text("x")
     LocalServer(Settings(state_dir=state))._make_folder()
     assert (_mode(state), [_mode(path) for path in before]) == (0o700, [0o600] * 3)
-
-
-def test_state_folder_that_a_record_of_files_creates_is_private(tmp_path: Path) -> None:
-    settings = Settings(state_dir=tmp_path / "state", plans=tmp_path / "plans")
+    settings = Settings(state_dir=tmp_path / "new", plans=tmp_path / "plans")
     record_protected(settings, protected_paths(settings))
     modes = [_mode(path) for path in (settings.state_dir, *settings.state_dir.iterdir())]
     assert modes == [0o700, 0o600, 0o600]

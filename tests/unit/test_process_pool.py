@@ -60,20 +60,21 @@ def _is_alive(pid: int) -> bool:
 
 
 async def test_process_is_reused_and_ends_with_the_pool(pool: ProcessPool, tmp_path: Path) -> None:
-    first = await pool.run(_pid_after, str(tmp_path / "pid"), 0.0)
-    second = await pool.run(_pid_after, str(tmp_path / "pid"), 0.0)
+    first, second = [await pool.run(_pid_after, str(tmp_path / "pid"), 0.0) for _ in range(2)]
     assert (first == second, first != os.getpid(), _is_alive(first)) == (True, True, True)
     await pool.close()
     assert not _is_alive(first)
 
 
-async def test_error_of_a_function_is_raised_and_a_lost_process_is_replaced(pool: ProcessPool, tmp_path: Path) -> None:
+async def test_error_of_a_function_is_raised_and_a_lost_process_is_replaced(pool: ProcessPool) -> None:
     with pytest.raises(PlanInvalid) as invalid:
         await pool.run(_refuse)
     assert (invalid.value.problems, invalid.value.document) == ((Problem("cycle", "no", "/nodes"),), {"nodes": 1})
-    with pytest.raises(ProcessLost):
-        await pool.run(_exit)
-    assert await pool.run(_pid_after, str(tmp_path / "pid"), 0.0)
+    # The memory of a process is limited.
+    for function in (_exit, _take_memory):
+        with pytest.raises(ProcessLost):
+            await pool.run(function)
+        assert await pool.run(os.getpid)
 
 
 async def test_idle_process_that_has_ended_is_replaced(pool: ProcessPool) -> None:
@@ -91,23 +92,16 @@ async def test_function_is_repeated_once_when_its_reused_process_ends(pool: Proc
     assert [int(pid) == first for pid in calls.read_text().splitlines()] == [True, False]
 
 
-async def test_memory_of_a_process_is_limited(pool: ProcessPool) -> None:
-    with pytest.raises(ProcessLost):
-        await pool.run(_take_memory)
-    assert await pool.run(os.getpid)
-
-
-async def test_process_is_killed_when_its_caller_is_cancelled_or_waits_too_long(
-    pool: ProcessPool, tmp_path: Path
+@pytest.mark.parametrize(("timeout_s", "error"), [(30.0, asyncio.CancelledError), (3.0, TimeoutError)])
+async def test_process_is_killed_when_its_caller_is_cancelled_or_times_out(
+    pool: ProcessPool, tmp_path: Path, timeout_s: float, error: type[BaseException]
 ) -> None:
     file = tmp_path / "pid"
-    for is_cancelled in (True, False):
-        pool.timeout_s = 30.0 if is_cancelled else 3.0
-        running = asyncio.create_task(pool.run(_pid_after, str(file), 60.0))
-        await eventually(lambda: file.exists() and bool(file.read_text()))
-        if is_cancelled:
-            running.cancel()
-        with pytest.raises(asyncio.CancelledError if is_cancelled else TimeoutError):
-            await running
-        assert not _is_alive(int(file.read_text()))
-        file.unlink()
+    pool.timeout_s = timeout_s
+    running = asyncio.create_task(pool.run(_pid_after, str(file), 60.0))
+    await eventually(lambda: file.exists() and bool(file.read_text()))
+    if error is asyncio.CancelledError:
+        running.cancel()
+    with pytest.raises(error):
+        await running
+    assert not _is_alive(int(file.read_text()))

@@ -1,4 +1,4 @@
-"""What waits for a worker: how it is marked in a run, and what is said of it."""
+"""Calls that wait for a worker: marks in a run, notes, names of queues, and tools published to other workers."""
 
 import asyncio
 from dataclasses import replace
@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import TaskQueueType
 
 from dagwright.core.boundary.wire import PAUSED_AS_MISSING, PAUSED_AS_PARKED
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.queues import OpenCall, Queue, WaitMarks, held_notes, notes_of, reason_of
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
@@ -36,14 +36,27 @@ def _messages(*calls: OpenCall, tools: tuple[str, ...] = ()) -> list[object]:
     return [note["message"] for note in notes_of(calls, workflow_id="it's", tools=tools)]
 
 
+START = "start one with `python worker.py --tools"
+
+
 def test_note_names_queue_tools_and_a_command_that_can_be_copied() -> None:
+    tools = "'/my tools.py' --tools more --tools-queue q`"
     assert _messages(_call("a"), _call("b"), _call("c", "other"), tools=("/my tools.py", "more")) == [
-        "no worker serves the queue 'q' of mark, other; start one with "
-        "`python worker.py --tools '/my tools.py' --tools more --tools-queue q`"
+        f"no worker serves the queue 'q' of mark, other; {START} {tools}"
     ]
+    unknown = "FILE --tools-queue q`, where FILE is the file or module of the tool"
+    assert _messages(_call("a")) == [f"no worker serves the queue 'q' of mark; {START} {unknown}"]
+    own = OpenCall(Queue("mine", _WORKFLOWS), is_taken=False, scheduled_at=1.0)
+    assert _messages(own) == [
+        "no worker serves the queue 'mine', so the run cannot go on; start one with `dagwright watch 'it'\"'\"'s'` or "
+        "`python worker.py --task-queue mine`"
+    ]
+    message = "no worker serves the queue 'q' of mark; start the worker of your own that serves it"
+    notes = notes_of([_call("a", is_foreign=True)], workflow_id="x", tools=())
+    assert notes == [{"code": "no_worker", "node": "a", "message": message}]
 
 
-def test_note_of_a_queue_that_a_file_leads_to_names_the_file_alone() -> None:
+def test_note_of_a_queue_of_a_file_names_the_file() -> None:
     ours, theirs = (queue_name("/my tools.py", task_queue=home) for home in ("dagwright", "team"))
     watch = "`dagwright watch 'it'\"'\"'s'`"
     command = "python worker.py --tools '/my tools.py' --agents /a.yaml"
@@ -57,89 +70,54 @@ def test_note_of_a_queue_that_a_file_leads_to_names_the_file_alone() -> None:
     ]
 
 
-def test_note_without_a_known_file_says_that_one_is_needed() -> None:
-    assert _messages(_call("a")) == [
-        "no worker serves the queue 'q' of mark; start one with `python worker.py --tools FILE --tools-queue q`, where "
-        "FILE is the file or module of the tool"
-    ]
-
-
-def test_queue_of_the_run_itself_is_told_apart() -> None:
-    own = OpenCall(Queue("mine", _WORKFLOWS), is_taken=False, scheduled_at=1.0)
-    assert _messages(own) == [
-        "no worker serves the queue 'mine', so the run cannot go on; start one with `dagwright watch 'it'\"'\"'s'` or "
-        "`python worker.py --task-queue mine`"
-    ]
-
-
-def test_calls_that_the_server_holds_back_are_told_with_what_lets_them_go() -> None:
+def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
     words = f"{PAUSED_AS_PARKED} by ann at noon"
     parked = [replace(_call(task), held=words) for task in ("a", "b")]
     missing = f"{PAUSED_AS_MISSING}: the worker w serves the queue 'q' and has no tool 'mark'"
     by_hand = replace(_call("c"), held="paused by eve")
     assert [reason_of(call) for call in (*parked, by_hand)] == [words, words, "paused by eve"]
+    resumed = "mark: tool parked by ann at noon; 2 calls wait; `dagwright unpark mark` lets them go"
+    paused = "mark: paused by eve; its call waits; `temporal activity unpause` lets it go"
     assert held_notes([*parked, by_hand]) == [
-        {
-            "code": "tool_parked",
-            "node": None,
-            "message": "mark: tool parked by ann at noon; 2 calls wait; `dagwright unpark mark` lets them go",
-        },
-        {
-            "code": "call_paused",
-            "node": "c",
-            "message": "mark: paused by eve; its call waits; `temporal activity unpause` lets it go",
-        },
+        {"code": "tool_parked", "node": None, "message": resumed},
+        {"code": "call_paused", "node": "c", "message": paused},
     ]
-    assert held_notes([replace(_call("d"), held=missing)]) == [
-        {
-            "code": "tool_missing",
-            "node": "d",
-            "message": f"mark: {missing}; its call waits; add the tool to the file again, or name it in the tool that "
-            "replaces it (`aliases=['mark']`), and start the worker again: the call continues by itself",
-        }
-    ]
-
-
-def test_held_call_of_an_agent_is_told_with_the_agent_as_its_fix() -> None:
+    [note] = held_notes([replace(_call("d"), held=missing)])
+    assert (note["code"], note["node"]) == ("tool_missing", "d")
+    assert note["message"] == (
+        f"mark: {missing}; its call waits; add the tool to the file again, or name it in the tool that "
+        "replaces it (`aliases=['mark']`), and start the worker again: the call continues by itself"
+    )
     why = f"{PAUSED_AS_MISSING}: the worker w serves the queue 'q' and has no agent 'desk'"
     [note] = held_notes([replace(_call("d"), tool="agent.desk", held=why)])
     assert "its call waits; add the agent to the file again, and start the worker again" in str(note["message"])
 
 
-def test_only_its_owner_can_start_a_foreign_worker() -> None:
-    notes = notes_of([_call("a", is_foreign=True)], workflow_id="x", tools=())
-    message = "no worker serves the queue 'q' of mark; start the worker of your own that serves it"
-    assert notes == [{"code": "no_worker", "node": "a", "message": message}]
-
-
 def test_marks_show_what_waits_and_leave_no_trace() -> None:
-    nodes = [
-        {"id": "a", "tool": "mark"},
-        {"id": "each", "tool": "mark", "for_each": [1, 2]},
-        {"id": "half", "tool": "mark", "for_each": [1, 2]},
-    ]
-    scheduler = Scheduler(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, {}, any_tool=True), {}), {})
+    nodes: list[dict[str, Any]] = [{"id": name, "tool": "mark", "for_each": [1, 2]} for name in ("each", "half")]
+    nodes.insert(0, {"id": "a", "tool": "mark"})
+    scheduler = create_scheduler(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, {}, any_tool=True), {}), {})
     scheduler.begin(0.0)
     while scheduler.next_task(0.0) is not None:
         pass
-    before = [(record.status, record.reason) for record in scheduler.records]
+
+    def states() -> list[tuple[str, str | None]]:
+        return [(record.status, record.reason) for record in scheduler.records]
+
+    def item_states() -> list[tuple[str, str | None]]:
+        return [(item.record.status, item.record.reason) for item in scheduler.records[2].items]
+
+    before = states()
     marks = WaitMarks()
     reason = reason_of(_call("a"))
     marks.put(scheduler, dict.fromkeys(("a", "each[0]", "each[1]", "half[1]", "nobody"), reason))
-
     waiting, running = ("waiting", "no worker for mark"), ("running", None)
-    assert [(record.status, record.reason) for record in scheduler.records] == [waiting, waiting, running]
-    assert [(item.record.status, item.record.reason) for item in scheduler.records[2].items] == [running, waiting]
-
+    assert (states(), item_states()) == ([waiting, waiting, running], [running, waiting])
     marks.put(scheduler, {"half[1]": reason})
     assert scheduler.records[0].status == "running"
     marks.clear()
     scheduler.complete("half[1]", 1, at=1.0)
-    assert [(record.status, record.reason) for record in scheduler.records] == before
-    assert (scheduler.records[2].items[1].record.status, scheduler.records[2].items[1].record.reason) == (
-        "completed",
-        None,
-    )
+    assert (states(), item_states()[1]) == (before, ("completed", None))
 
 
 _TOOL = "from dagwright.tools import tool\n\n\n@tool(effects='read')\ndef {name}() -> int:\n    return 1\n"
@@ -156,7 +134,7 @@ def _loaded(folder: Path, *references: str, **settings: Any) -> Toolset:
     return load_toolset(Settings(state_dir=folder / "state", **settings), references)
 
 
-def test_name_follows_path_and_workflows_queue_and_not_what_is_in_the_file(tmp_path: Path) -> None:
+def test_name_of_a_queue_depends_on_path_and_home_alone(tmp_path: Path) -> None:
     first, second = _written(tmp_path / "first", "a"), _written(tmp_path / "second", "b")
     [name] = _loaded(tmp_path, first).own_queues
     assert name.startswith("dagwright:tools-")
@@ -165,13 +143,9 @@ def test_name_follows_path_and_workflows_queue_and_not_what_is_in_the_file(tmp_p
     assert queue_name(first, task_queue="team") == name.replace("dagwright:", "team:")
     assert queue_name("shop.tools", task_queue="dagwright") == "dagwright:shop.tools"
     assert queue_name(f"agents:{tmp_path}/my desk.yaml", task_queue="q").startswith("q:my_desk-")
-
-
-def test_link_to_the_newest_release_keeps_its_name(tmp_path: Path) -> None:
-    for release in ("1", "2"):
-        _written(tmp_path / release, "a")
+    # A link to the newest release keeps its name.
     names = set()
-    for release in ("1", "2"):
+    for release in ("first", "second"):
         (tmp_path / "current").unlink(missing_ok=True)
         (tmp_path / "current").symlink_to(tmp_path / release)
         names |= {*_loaded(tmp_path, str(tmp_path / "current" / "tools.py")).own_queues}
@@ -205,8 +179,6 @@ _TOOLS = [ToolDeclaration(f"tool {number}") for number in range(20)]
 
 
 class _CrowdStore(MemoryStore):
-    """Remembers only when all tools are on their way."""
-
     def __init__(self) -> None:
         super().__init__()
         self._all_are_here = asyncio.Barrier(len(_TOOLS))
@@ -216,27 +188,23 @@ class _CrowdStore(MemoryStore):
         await super().remember(key, content, expires_at=expires_at)
 
 
-async def test_tools_are_told_at_once() -> None:
+async def test_tools_are_published_at_once() -> None:
     store = _CrowdStore()
     async with asyncio.timeout(30):
         await tell_tools(store, _TOOLS, task_queue="q")
     names = [tool.name for tool in _TOOLS]
     assert await told_tools(store, [*names, "other"], task_queue="q") == dict(zip(names, _TOOLS, strict=True))
     assert await told_tools(store, names, task_queue="another") == {}
-
-
-async def test_worker_goes_on_if_the_store_cannot_be_told() -> None:
-    store = MemoryStore()
-    store.is_down = True
+    down = MemoryStore()
+    down.is_down = True
     with capture_logs() as logs:
-        await tell_tools(store, _TOOLS, task_queue="q")
-    assert [(line["event"], line["log_level"]) for line in logs] == [
-        ("other workers are not told of the tools", "warning")
-    ]
-    assert store.memories == {}
+        await tell_tools(down, _TOOLS, task_queue="q")
+    (line,) = logs
+    assert (line["event"], line["log_level"]) == ("other workers are not told of the tools", "warning")
+    assert down.memories == {}
 
 
-async def test_card_of_an_agent_is_found_by_its_name_and_version() -> None:
+async def test_agent_card_is_found_by_name_and_version() -> None:
     store = MemoryStore()
     cards = [card_of("llm", prompt="One"), card_of("llm", prompt="Two")]
     await tell_cards(store, cards)

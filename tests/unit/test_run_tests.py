@@ -41,36 +41,33 @@ def _takes(stage: Stage, marks: tuple[str, ...]) -> bool:
         ("pytestmark = pytest.mark.java", ["foreign"]),
     ],
 )
-def test_stage_takes_the_files_that_may_have_its_tests(
-    text: str, stages: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_a_stage(text: str, stages: list[str], folder: Path) -> None:
+    (folder / "test_it.py").write_text(text, encoding="utf-8")
+    for path in (".", "test_it.py::test_it"):
+        assert [stage.name for stage in all_stages().values() if list(files_of(stage, [path]))] == stages
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(run_tests, "ROOT", tmp_path)
-    (tmp_path / "test_it.py").write_text(text, encoding="utf-8")
-    found = [stage.name for stage in all_stages().values() if list(files_of(stage, ["."]))]
-    assert found == stages
-    named = [stage.name for stage in all_stages().values() if list(files_of(stage, ["test_it.py::test_it"]))]
-    assert named == stages
+    return tmp_path
 
 
 @pytest.mark.parametrize(("name", "runs"), [("fast", 1), ("server", 1), ("slow", 1), ("alone", 2), ("slow-alone", 2)])
-def test_only_stages_of_one_process_retry(
-    name: str, runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "test_it.py").write_text("pytest.mark.server, pytest.mark.slow, pytest.mark.alone", encoding="utf-8")
+def test_stages_of_one_process_retry(name: str, runs: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "test_it.py").write_text("pytest.mark.server, pytest.mark.slow, pytest.mark.alone", encoding="utf-8")
     results: list[list[str]] = []
 
-    def fails_first(stage: Stage, arguments: list[str], ends_at: float) -> int:
-        results.append(arguments)
+    def fails_first(stage: Stage, tests: list[str], ends_at: float) -> int:
+        results.append(tests)
         stage.failed += ["test_it.py::test_it"] if len(results) == 1 else []
         return 1 if stage.failed else 0
 
-    monkeypatch.setattr(run_tests, "ROOT", tmp_path)
     monkeypatch.setattr(run_tests, "_pytest", fails_first)
     stage = all_stages()[name]
     run_tests.run(stage, ["."], ends_at=0.0)
-    assert len(results) == runs
-    assert stage.retried == (["test_it.py::test_it"] if runs == 2 else [])
-    assert stage.exit_code == 2 - runs
+    retried = ["test_it.py::test_it"] if runs == 2 else []
+    assert (len(results), stage.retried, stage.exit_code) == (runs, retried, 2 - runs)
 
 
 @pytest.mark.parametrize("argument", ["tests/no_such_file.py", "--stages=fast,sever"])
@@ -103,9 +100,7 @@ def test_summary_has_the_durations_the_slowest_files_and_the_failures(capsys: py
 
 
 @pytest.mark.parametrize(("stages", "made"), [("fast,server,alone", 20), ("fast,slow", 80)])
-def test_runs_with_slow_tests_make_all_examples(
-    stages: str, made: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_runs_make_all_examples(stages: str, made: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
 
     def count(stage: Stage, *_: object) -> None:

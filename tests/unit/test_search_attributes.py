@@ -16,9 +16,7 @@ def _nothing() -> None:
     pass
 
 
-async def test_that_somebody_is_asked_is_told_at_once_and_all_else_at_most_every_five_seconds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_waiting_is_published_at_once_and_others_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[list[Any]] = []
     given = TypedSearchAttributes([SearchAttributePair(SearchAttributeKey.for_keyword(wire.SEARCH_STATE), "running")])
     fake = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""The parts below the server: locks, background processes, and the search for a program."""
+"""The parts under the server: locks, background processes, and the search for a program."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,13 +61,12 @@ signal.pause()
 """A worker that needs a turn before it ends, as one that holds the server does."""
 
 
-async def test_workers_are_given_their_turn_to_let_go_of_the_server(tmp_path: Path) -> None:
+async def test_workers_release_the_server_before_it_stops(tmp_path: Path) -> None:
     local = LocalServer(Settings(state_dir=tmp_path))
     for name in ("worker-a", "worker-b"):
         await local.worker(name).start([sys.executable, "-c", _LETS_GO, str(tmp_path)])
         await eventually((tmp_path / "ready").exists)
         (tmp_path / "ready").unlink()
-
     assert await local.stop() == ["worker-a", "worker-b"]
     assert (tmp_path / "let-go").exists()
 
@@ -106,7 +106,6 @@ async def test_daemon_outlives_its_starter_and_is_stopped_by_name(tmp_path: Path
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-W", "error", "-c", starter, str(tmp_path))
     assert await process.wait() == 0
-
     daemon = Daemon(tmp_path, "job")
     pid = daemon.pid()
     assert pid is not None
@@ -115,54 +114,37 @@ async def test_daemon_outlives_its_starter_and_is_stopped_by_name(tmp_path: Path
     assert (daemon.is_running(), daemon.pid(), await daemon.stop()) == (False, None, False)
 
 
-async def test_killed_daemon_is_seen_as_ended_and_can_be_started_again(tmp_path: Path) -> None:
+async def test_killed_daemon_can_be_started_again(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path, "job")
     await daemon.start(["sleep", "60"])
     first = daemon.pid()
     assert first is not None
     with pytest.raises(TimeoutError):
         await daemon.start(["sleep", "60"])
-
     os.kill(first, signal.SIGKILL)
     await eventually(lambda: not daemon.is_running())
-
-    await daemon.start(["sleep", "60"])
-    assert daemon.pid() not in (None, first)
-    await daemon.stop()
-
-
-async def test_daemon_that_does_not_listen_is_killed(tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path, "stubborn")
+    # The next one ignores SIGTERM, and is killed.
     await daemon.start(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"])
+    assert daemon.pid() not in (None, first)
     await eventually(lambda: daemon.last_words() == "ready")
     assert await daemon.stop(grace_s=0.2)
     assert not daemon.is_running()
 
 
-async def test_program_on_the_path_comes_first(tmp_path: Path, path_folder: Path) -> None:
-    on_path = _program(path_folder / "temporal", "1.30.2")
-    _program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")
-    assert await get_binary(tmp_path, wanted_version=None) == Binary(on_path, "1.30.2")
-
-
-async def test_program_of_the_version_that_made_the_state_comes_first(tmp_path: Path, path_folder: Path) -> None:
-    _program(path_folder / "temporal", "1.30.2")
-    cached = _program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")
-    assert await get_binary(tmp_path, wanted_version="1.29.1") == Binary(cached, "1.29.1")
-
-
-@pytest.mark.parametrize("version", ["1.26.2", "none"])
-async def test_program_that_is_too_old_or_something_else_is_passed_over(
-    version: str, tmp_path: Path, path_folder: Path
+@pytest.mark.parametrize(
+    ("on_path", "wanted", "is_cached"),
+    [("1.30.2", None, False), ("1.30.2", "1.29.1", True), ("1.26.2", None, True), ("none", None, True)],
+)
+async def test_program_on_the_path_comes_first_unless_another_version_is_needed(
+    on_path: str, wanted: str | None, is_cached: bool, tmp_path: Path, path_folder: Path
 ) -> None:
-    _program(path_folder / "temporal", version)
-    cached = _program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")
-    assert await get_binary(tmp_path, wanted_version=None) == Binary(cached, "1.29.1")
+    found = Binary(_program(path_folder / "temporal", on_path), on_path)
+    cached = Binary(_program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1"), "1.29.1")
+    assert await get_binary(tmp_path, wanted_version=wanted) == (cached if is_cached else found)
 
 
-@pytest.mark.usefixtures("no_download")
-async def test_machine_where_no_server_can_be_had_gets_one_sentence(tmp_path: Path, path_folder: Path) -> None:
-    assert path_folder.is_dir()
+@pytest.mark.usefixtures("no_download", "path_folder")
+async def test_missing_server_is_reported_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(NoServer) as refusal:
         await get_binary(tmp_path, wanted_version=None)
     assert str(refusal.value) == (
@@ -171,66 +153,67 @@ async def test_machine_where_no_server_can_be_had_gets_one_sentence(tmp_path: Pa
     )
 
 
+def _go(folder: Path, body: str) -> None:
+    (folder / "go").write_text(f"#!/bin/sh\n{body}\n", encoding="ascii")
+    (folder / "go").chmod(0o755)
+
+
 @pytest.mark.usefixtures("no_download")
-async def test_program_is_built_once_with_go(
-    tmp_path: Path, path_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    builds = tmp_path / "builds"
-    program = _program(tmp_path / "made", "1.29.1")
-    go = path_folder / "go"
-    go.write_text(
-        f'#!/bin/sh\necho "$*" >>{builds}\ncp {program} "$GOBIN/temporal"\n',
-        encoding="ascii",
-    )
-    go.chmod(0o755)
-
-    first, second = await asyncio.gather(
-        get_binary(tmp_path, wanted_version=None), get_binary(tmp_path, wanted_version=None)
-    )
-
-    assert first == second == Binary(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")
+async def test_go_builds_once(tmp_path: Path, path_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    builds, program = tmp_path / "builds", _program(tmp_path / "made", "1.29.1")
+    _go(path_folder, f'echo "$*" >>{builds}\ncp {program} "$GOBIN/temporal"')
+    found = await asyncio.gather(*(get_binary(tmp_path, wanted_version=None) for _ in range(2)))
+    assert found == [Binary(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")] * 2
     assert builds.read_text(encoding="ascii") == "install github.com/temporalio/cli/cmd/temporal@v1.5.1\n"
     assert sorted(path.name for path in (tmp_path / "dagwright").iterdir()) == ["get.lock", "temporal-1.5.1"]
     assert "building the Temporal server with Go (once, about 3 minutes)" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_download")
-async def test_build_that_fails_is_told_with_its_last_line(tmp_path: Path, path_folder: Path) -> None:
-    go = path_folder / "go"
-    go.write_text("#!/bin/sh\necho 'downloading' >&2\necho 'no such host' >&2\nexit 1\n", encoding="ascii")
-    go.chmod(0o755)
+async def test_failed_build_is_reported_with_its_last_line(tmp_path: Path, path_folder: Path) -> None:
+    _go(path_folder, "echo 'downloading' >&2\necho 'no such host' >&2\nexit 1")
     with pytest.raises(NoServer, match=r"^go install .*@v1\.5\.1 failed \(no such host\); no Temporal server could"):
         await get_binary(tmp_path, wanted_version=None)
     assert sorted(path.name for path in (tmp_path / "dagwright").iterdir()) == ["get.lock"]
 
 
-async def test_state_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
+async def _refusal(**settings: Any) -> str:
+    """How the start of a server fails."""
+    with pytest.raises(NoServer) as refusal:
+        async with LocalServer(Settings(**settings)).hold():
+            pass
+    return str(refusal.value)
+
+
+async def test_state_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="ascii")
     state_dir = tmp_path / "file" / ".dagwright"
-    with pytest.raises(NoServer) as refusal:
-        async with LocalServer(Settings(state_dir=state_dir)).hold():
-            pass
-    assert str(refusal.value) == f"the state folder {state_dir} can not be written: Not a directory"
+    assert await _refusal(state_dir=state_dir) == f"the state folder {state_dir} can not be written: Not a directory"
 
 
 @pytest.mark.parametrize("name", ["server.lock", "start.lock", "server.json"])
-async def test_file_of_the_state_folder_that_is_none_is_told(tmp_path: Path, name: str) -> None:
+async def test_folder_in_place_of_a_state_file_is_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
-    local = LocalServer(Settings(state_dir=tmp_path))
-    with pytest.raises(NoServer) as refusal:
-        async with local.hold():
-            pass
     advice = "remove it, or name another folder in DAGWRIGHT_STATE_DIR"
-    assert str(refusal.value) == f"the state folder can not be used: {tmp_path / name}: Is a directory; {advice}"
+    words = f"the state folder can not be used: {tmp_path / name}: Is a directory; {advice}"
+    assert await _refusal(state_dir=tmp_path) == words
 
 
-async def test_process_whose_files_were_deleted_is_still_reached(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("path_folder")
+async def test_failed_start_is_reported_with_its_last_words(tmp_path: Path) -> None:
+    body = '[ "$1" = server ] && { echo "disk is full"; exit 1; }'
+    _program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1", body=body)
+    log = tmp_path / "state" / "server.log"
+    words = f"the Temporal server does not start (disk is full): see {log}"
+    assert await _refusal(state_dir=tmp_path / "state", cache_home=tmp_path) == words
+
+
+async def test_process_with_deleted_files_is_still_reached(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "state", "napping")
     await daemon.start(["sleep", "60"])
     grip = daemon.grip()
     assert grip is not None
     assert not grip.is_lost()
-
     shutil.rmtree(tmp_path / "state")
     assert (daemon.is_running(), grip.is_lost()) == (False, True)
     await grip.end()
@@ -238,26 +221,12 @@ async def test_process_whose_files_were_deleted_is_still_reached(tmp_path: Path)
     grip.close()
 
 
-async def test_server_that_can_not_start_is_told_with_its_last_words(tmp_path: Path, path_folder: Path) -> None:
-    assert path_folder.is_dir()
-    version = '[ "$1" = server ] && { echo "disk is full"; exit 1; }'
-    _program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1", body=version)
-    state_dir = tmp_path / "state"
-    with pytest.raises(NoServer) as refusal:
-        async with LocalServer(Settings(state_dir=state_dir, cache_home=tmp_path)).hold():
-            pass
-    assert str(refusal.value) == (f"the Temporal server does not start (disk is full): see {state_dir / 'server.log'}")
-
-
-async def test_stop_of_a_folder_without_a_server_makes_nothing(tmp_path: Path) -> None:
-    local = LocalServer(Settings(state_dir=tmp_path / "nowhere"))
-    assert (await local.stop(), local.find(), (tmp_path / "nowhere").exists()) == ([], None, False)
-
-
-async def test_stop_ends_the_background_workers_too(tmp_path: Path) -> None:
+async def test_stop_ends_the_background_workers_and_creates_nothing(tmp_path: Path) -> None:
+    nowhere = LocalServer(Settings(state_dir=tmp_path / "nowhere"))
+    assert (await nowhere.stop(), nowhere.find(), (tmp_path / "nowhere").exists()) == ([], None, False)
     local = LocalServer(Settings(state_dir=tmp_path))
-    await local.worker("worker-a").start(["sleep", "60"])
-    await local.worker("worker-b").start(["sleep", "60"])
+    for name in ("worker-a", "worker-b"):
+        await local.worker(name).start(["sleep", "60"])
     assert await local.stop() == ["worker-a", "worker-b"]
     assert [worker.is_running() for worker in local.workers()] == [False, False]
 

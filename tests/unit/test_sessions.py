@@ -1,4 +1,4 @@
-"""Sessions without a server: what a turn does that the server does not take."""
+"""Sessions without a server: turns that the server refuses or knows already."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,35 +13,29 @@ from dagwright.protocol.sessions import Session, session_id
 from dagwright.protocol.turns import TurnStart
 from dagwright.server import Connection, Server
 
+TURN = PreparedTurn("Do it.", EncodedStart("RunPlan", {}, {}, None, None, {}, None))
 
-class _Busy:
-    """A server that knows no session and has too much to do."""
 
-    def __init__(self) -> None:
-        self.asked = 0
+async def test_busy_server_is_retried_by_the_sdk_alone() -> None:
+    asked: list[str] = []
 
-    def get_workflow_handle(self, workflow_id: str) -> Any:
-        async def describe() -> Any:
-            raise RPCError(f"no {workflow_id}", RPCStatusCode.NOT_FOUND, b"")
+    async def describe() -> Any:
+        raise RPCError("no such session", RPCStatusCode.NOT_FOUND, b"")
 
-        return SimpleNamespace(describe=describe)
-
-    async def execute_update_with_start_workflow(self, *_: Any, **__: Any) -> Any:
-        self.asked += 1
+    async def execute(*_: Any, **__: Any) -> Any:
+        asked.append("update")
         raise RPCError("too much to do", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
 
+    async def prepare(_: Session) -> PreparedTurn:
+        return TURN
 
-async def test_server_that_has_too_much_to_do_is_asked_again_by_the_sdk_alone() -> None:
-    busy = _Busy()
+    handle = SimpleNamespace(describe=describe)
+    busy = SimpleNamespace(get_workflow_handle=lambda _: handle, execute_update_with_start_workflow=execute)
     connection = Connection(cast("Any", busy), Server("nowhere", "default"), frozenset())
     sessions = Sessions(connection, cast("Runs", None), task_queue="queue")
-
-    async def prepare(_: Session) -> PreparedTurn:
-        return PreparedTurn("Do it.", EncodedStart("RunPlan", {}, {}, None, None, {}, None))
-
     with pytest.raises(RPCError, match="too much to do"):
         await sessions.take_turn("s", prepare, busy=lambda turn: None)
-    assert busy.asked == 1
+    assert asked == ["update"]
 
 
 class _Known(Sessions):
@@ -88,24 +82,21 @@ class _Known(Sessions):
             self.done.append("prepared")
             if refused:
                 raise TurnNotTaken("no_model", "no model is named")
-            return PreparedTurn("Do it.", EncodedStart("RunPlan", {}, {}, None, None, {}, None))
+            return TURN
 
         await self.take_turn("s", prepare, run=run)
 
 
-async def test_nobody_is_made_to_serve_a_turn_that_is_refused() -> None:
+async def test_refused_turn_is_not_served() -> None:
     at_work = Session("s")
     at_work.begin_turn(TurnStart("other", {}, "First."), at=0.0)
-    for sessions, is_refused, done in (
-        (_Known(at_work), False, []),
-        (_Known(Session("s")), True, ["prepared"]),
-    ):
+    for sessions, is_refused, done in ((_Known(at_work), False, []), (_Known(Session("s")), True, ["prepared"])):
         with pytest.raises(TurnNotTaken):
             await sessions.take(refused=is_refused)
         assert sessions.done == done
 
 
-async def test_turn_is_served_before_it_is_sent_and_once_more_where_it_is_there_already() -> None:
+async def test_turn_is_served_before_it_is_sent() -> None:
     sessions = _Known(Session("s"))
     await sessions.take("one")
     assert sessions.done == ["prepared", "prepared", "served", "sent", "served"]
@@ -117,7 +108,7 @@ async def test_turn_is_served_before_it_is_sent_and_once_more_where_it_is_there_
     assert there.done == ["prepared", "served"]
 
 
-async def test_turn_that_the_session_takes_back_since_another_run_has_its_id_is_sent_once() -> None:
+async def test_turn_with_the_id_of_another_run_is_sent_once() -> None:
     sessions = _Known(Session("s"), parent="other", dropped="one")
     with pytest.raises(IdInUse, match="belongs to a run of the session 'other'"):
         await sessions.take("one")

@@ -1,4 +1,4 @@
-"""Who looks at the text of an answer, how often, and what of a description is one; without a server."""
+"""The text of a running answer: who looks at it, how often, and what of a description is text."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history import token_streams
 from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.history.run_subscriptions import RunFeeds
@@ -54,23 +54,16 @@ def _telling(activity_id: str, text: str, *, attempt: int = 1, at_s: int = 1) ->
 
 
 class _Server:
-    """A run whose description a test writes, and whose feed ends when the test says so.
-
-    Args:
-        is_known: whether there is such a run.
-    """
+    """A run whose description a test writes, and whose feed ends when the test says so."""
 
     def __init__(self, *, is_known: bool = True) -> None:
         self.described = DescribeWorkflowExecutionResponse()
-        self.looks = 0
+        self.looks = self.readers = 0
         self.ended = asyncio.Event()
-        self.readers = 0
-        self._is_known = is_known
-        self._is_lost = False
+        self._is_known, self._is_lost = is_known, False
         self.view: RunView | None = None
 
     def lose(self) -> None:
-        """Has the feed give up."""
         self._is_lost = True
         self.ended.set()
 
@@ -90,10 +83,8 @@ class _Server:
         if self._is_lost:
             raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
 
-    def tell(self, text: str, *, attempt: int = 1) -> None:
-        self.described = DescribeWorkflowExecutionResponse(
-            pending_activities=[_telling("answer", text, attempt=attempt)]
-        )
+    def tell(self, text: str) -> None:
+        self.described = DescribeWorkflowExecutionResponse(pending_activities=[_telling("answer", text)])
 
     def texts(self) -> AnswerTexts:
         return AnswerTexts(cast("Client", self), cast("RunFeeds", self))
@@ -104,7 +95,7 @@ async def _read(texts: AnswerTexts, pieces: list[Piece]) -> None:
         pieces.append(piece)
 
 
-async def test_all_who_read_an_answer_share_one_look() -> None:
+async def test_readers_of_one_answer_share_one_look() -> None:
     server = _Server()
     texts = server.texts()
     told: list[list[Piece]] = [[] for _ in range(50)]
@@ -122,40 +113,35 @@ async def test_all_who_read_an_answer_share_one_look() -> None:
     assert looks < 50
 
 
+def _answer(text: str, **more: Any) -> Any:
+    return answer_to_json(ModelAnswer(Message(role="assistant", content=text), **more))
+
+
+FORM = {"answer": "Oslo has.", "missing": []}
+
+
 @pytest.mark.parametrize(
-    ("said", "pieces"),
-    [("Let me look.", ["Let me", " look."]), ("Let me [[FEEDBACK x: y?]]", ["Let me", " "]), ("{}", ["Let me"])],
+    ("answer", "first", "pieces"),
+    [
+        (_answer("Let me look."), "Let me", ["Let me", " look."]),
+        (_answer("Let me [[FEEDBACK x: y?]]"), "Let me", ["Let me", " "]),
+        (_answer("{}"), "Let me", ["Let me"]),
+        (_answer(json.dumps(FORM), output=FORM), "", ["Oslo has."]),
+    ],
 )
-async def test_last_words_of_a_call_that_has_ended_are_told_from_its_result(said: str, pieces: list[str]) -> None:
-    answer = answer_to_json(ModelAnswer(Message(role="assistant", content=said)))
+async def test_rest_of_an_ended_call_is_read_from_its_result(answer: Any, first: str, pieces: list[str]) -> None:
     server = _Server()
     server.view = view_of(node("answer"), step=lambda scheduler: scheduler.complete("answer", answer, at=START))
-    server.tell("Let me")
+    server.tell(first)
     told: list[Piece] = []
     reading = asyncio.create_task(_read(server.texts(), told))
-    await eventually(lambda: len(told) == 1)
+    await eventually(lambda: server.looks > 1 and len(told) == bool(first))
     server.described = DescribeWorkflowExecutionResponse()
     looks = server.looks
     await eventually(lambda: server.looks > looks + 1)
     server.ended.set()
     await reading
     assert [piece.text for piece in told] == pieces
-
-
-async def test_answer_in_a_form_is_told_as_its_text_when_none_of_it_was_told_before() -> None:
-    output = {"answer": "Oslo has.", "missing": []}
-    answer = answer_to_json(ModelAnswer(Message(role="assistant", content=json.dumps(output)), output=output))
-    server = _Server()
-    server.view = view_of(node("answer"), step=lambda scheduler: scheduler.complete("answer", answer, at=START))
-    server.tell("")
-    told: list[Piece] = []
-    reading = asyncio.create_task(_read(server.texts(), told))
-    await eventually(lambda: server.looks > 1)
-    server.described = DescribeWorkflowExecutionResponse()
-    await eventually(lambda: bool(told))
-    server.ended.set()
-    await reading
-    assert [piece.text for piece in told] == ["Oslo has."]
 
 
 async def test_look_goes_with_the_last_reader() -> None:
@@ -171,12 +157,12 @@ async def test_look_goes_with_the_last_reader() -> None:
     assert server.readers == 2
 
 
-async def test_reader_of_a_run_that_is_not_there_is_told_so() -> None:
+async def test_reader_of_an_unknown_run_gets_an_error() -> None:
     with pytest.raises(RunNotFound):
         await _read(_Server(is_known=False).texts(), [])
 
 
-async def test_who_comes_after_the_server_was_lost_looks_anew_beside_one_who_has_not_heard_of_it() -> None:
+async def test_new_reader_after_a_lost_server_looks_again() -> None:
     server = _Server()
     texts = server.texts()
     server.tell("Oslo")
@@ -193,7 +179,7 @@ async def test_who_comes_after_the_server_was_lost_looks_anew_beside_one_who_has
 
 
 @pytest.mark.parametrize(("runs", "pause_s"), [(1, NEXT_PAUSE_S), (20, NEXT_PAUSE_S), (200, 1.0)])
-def test_runs_that_are_looked_at_share_so_many_looks(runs: int, pause_s: float) -> None:
+def test_runs_share_a_rate_of_looks(runs: int, pause_s: float) -> None:
     texts = _Server().texts()
     held = [texts.pausing(NEXT_PAUSE_S) for _ in range(runs)]
     pauses_s = [each.__enter__() for each in held]
@@ -205,7 +191,7 @@ def test_runs_that_are_looked_at_share_so_many_looks(runs: int, pause_s: float) 
         assert pause == pytest.approx(NEXT_PAUSE_S)
 
 
-async def test_many_readers_of_one_run_are_told_more_at_once() -> None:
+async def test_many_readers_of_one_run_get_larger_pieces() -> None:
     server = _Server()
     texts, count = server.texts(), int(PIECES_PER_S * NEXT_PAUSE_S * 2)
     reading = [asyncio.create_task(_read(texts, [])) for _ in range(count)]
@@ -216,19 +202,12 @@ async def test_many_readers_of_one_run_are_told_more_at_once() -> None:
     await asyncio.gather(*reading)
 
 
-def test_call_that_tells_its_text_is_found_among_others() -> None:
-    others = [
-        _call("plan", None, None, {"usage": {}}),
-        _call("tool", *[{"text": "x", "from": 0, "attempt": 1}] * 4, kind="echo"),
-    ]
+def test_call_with_a_text_is_found_among_others() -> None:
+    text = {"text": "x", "from": 0, "attempt": 1}
+    others = [_call("plan", None, None, {"usage": {}}), _call("tool", *[text] * 4, kind="echo")]
     assert text_call(others) is None
-    assert text_call([*others, _telling("answer", "Os"), _telling("answer#2", "", at_s=2)]) == (
-        "answer#2",
-        TextSoFar(1, 0, ""),
-    )
-
-
-def test_details_that_are_no_json_are_no_text() -> None:
+    newest = ("answer#2", TextSoFar(1, 0, ""))
+    assert text_call([*others, _telling("answer", "Os"), _telling("answer#2", "", at_s=2)]) == newest
     call = _telling("answer", "Os")
     call.heartbeat_details.payloads[3].data = b"{"
     assert text_call([call]) is None
@@ -248,7 +227,7 @@ WHOLE = ResultOf("a", "result")
         ((), None),
     ],
 )
-def test_answer_of_a_plan_is_that_of_the_node_whose_result_it_gives_out(holes: Any, answering: str | None) -> None:
+def test_answering_node_is_the_one_whose_result_is_the_output(holes: Any, answering: str | None) -> None:
     assert answering_node(CompiledPlan(nodes=(), tools={}, output_holes=holes)) == answering
 
 
@@ -260,7 +239,7 @@ def _ended(*results: Any) -> RunView:
     """Returns the run of an agent whose turns have come to something."""
     names = [f"turn{number}" for number in range(1, len(results) + 1)]
 
-    def end(scheduler: Scheduler) -> None:
+    def end(scheduler: RunScheduler) -> None:
         for name, result in zip(names, results, strict=True):
             start_ready(scheduler)
             scheduler.complete(name, result, at=START)
@@ -268,9 +247,8 @@ def _ended(*results: Any) -> RunView:
     return view_of(*(node(name, *names[:at]) for at, name in enumerate(names)), step=end)
 
 
-def test_turn_is_given_up_that_has_come_to_other_words_than_were_told_of_it() -> None:
-    said = [answer_to_json(ModelAnswer(Message(role="assistant", content=text))) for text in ("Let me see.", "Four.")]
-    view = _ended(*said)
+def test_turn_with_another_result_than_its_text_is_abandoned() -> None:
+    view = _ended(_answer("Let me see."), _answer("Four."))
     assert not is_given_up(view, "turn1", _told("Let me"))
     assert is_given_up(view, "turn1", _told("I will"))
     # Nothing is known of it yet.
@@ -278,9 +256,7 @@ def test_turn_is_given_up_that_has_come_to_other_words_than_were_told_of_it() ->
     # A later call of it is the one that counts.
     assert is_given_up(view, "turn1#2", _told("Let me"))
     assert is_given_up(view, "turn2", _told("Fi"))
-
-
-def test_turn_whose_words_lie_in_the_store_is_given_up_if_the_answer_is_its_own() -> None:
+    # A result in the payload store is compared only if it is the answer.
     stored = StoredValue("v1/ref")
     assert is_given_up(_ended(stored), "turn1", _told("I will"))
     assert not is_given_up(_ended(stored, stored), "turn1", _told("I will"))
@@ -290,9 +266,7 @@ def test_turn_whose_words_lie_in_the_store_is_given_up_if_the_answer_is_its_own(
 @pytest.mark.parametrize(
     ("path", "is_other"), [("turn1", True), ("sub/turn1", False), ("answer", False), ("it/answer", False)]
 )
-async def test_what_was_told_is_looked_for_in_the_run_that_wrote_it(
-    monkeypatch: pytest.MonkeyPatch, path: str, is_other: bool
-) -> None:
+async def test_abandoned_text_is_found_in_its_run(monkeypatch: pytest.MonkeyPatch, path: str, is_other: bool) -> None:
     read: list[str] = []
 
     class Feed:
@@ -301,7 +275,7 @@ async def test_what_was_told_is_looked_for_in_the_run_that_wrote_it(
 
         async def read(self) -> RunView:
             read.append(self._run)
-            said = answer_to_json(ModelAnswer(Message(role="assistant", content="Four.")))
+            said = _answer("Four.")
             return _ended(said)
 
     monkeypatch.setattr(token_streams, "RunFeed", Feed)
@@ -315,77 +289,78 @@ def _pieces(told: ToldText, *seen: Written) -> list[Piece]:
     return [piece for written in seen if (piece := told.piece_of(written)) is not None]
 
 
-def test_each_look_tells_what_is_new() -> None:
+def _written(attempt: int, *texts: str) -> list[Written]:
+    return [Written("answer", attempt, text) for text in texts]
+
+
+OSLO, OSLO_HAS = Piece("answer", 1, 0, "Oslo has"), _written(1, "Oslo has")
+FOUR = Piece("", 0, 0, "Four.", begins_again=True)
+
+
+@pytest.mark.parametrize(
+    ("seen", "pieces", "rests"),
+    [
+        (
+            _written(1, "", "Os", "Os", "Oslo ", "Oslo has"),
+            [Piece("answer", 1, 0, "Os"), Piece("answer", 1, 2, "lo "), Piece("answer", 1, 5, "has")],
+            [("Oslo has rain.", Piece("", 0, 8, " rain.")), ("Oslo has rain.", None)],
+        ),
+        (OSLO_HAS, [OSLO], []),
+        # The next attempt writes the same, then continues.
+        ([*OSLO_HAS, *_written(2, "", "Oslo", "Oslo has rain")], [OSLO, Piece("answer", 2, 8, " rain")], []),
+        # The next attempt writes something else.
+        (
+            [*OSLO_HAS, *_written(2, "Os", "Osaka")],
+            [OSLO, Piece("answer", 2, 0, "Osaka", begins_again=True)],
+            [("Osaka has", Piece("", 0, 5, " has"))],
+        ),
+        # The answer is another text in the end.
+        (_written(1, "Let me see"), [Piece("answer", 1, 0, "Let me see")], [("Four.", FOUR)]),
+    ],
+)
+def test_pieces_of_looks(seen: list[Written], pieces: list[Piece], rests: list[tuple[str, Piece | None]]) -> None:
     told = ToldText()
-    found = _pieces(told, *(Written("answer", 1, text) for text in ("", "Os", "Os", "Oslo ", "Oslo has")))
-    assert found == [Piece("answer", 1, 0, "Os"), Piece("answer", 1, 2, "lo "), Piece("answer", 1, 5, "has")]
-    assert told.rest_of("Oslo has rain.") == Piece("", 0, 8, " rain.")
-    assert told.rest_of("Oslo has rain.") is None
+    assert _pieces(told, *seen) == pieces
+    assert [told.rest_of(answer) for answer, _ in rests] == [rest for _, rest in rests]
 
 
-def test_late_reader_is_told_all_there_is_at_once() -> None:
-    assert _pieces(ToldText(), Written("answer", 1, "Oslo has")) == [Piece("answer", 1, 0, "Oslo has")]
+LOOKS = st.lists(st.integers(0, 60))
 
 
-def test_next_attempt_that_writes_the_same_goes_on_where_the_first_one_died() -> None:
-    seen = (Written("answer", 1, "Oslo has"), *(Written("answer", 2, text) for text in ("", "Oslo", "Oslo has rain")))
-    assert _pieces(ToldText(), *seen) == [Piece("answer", 1, 0, "Oslo has"), Piece("answer", 2, 8, " rain")]
+def _looks(answer: str, first: list[int], second: list[int]) -> list[Written]:
+    seen = _written(1, *(f"{answer}!"[:end] for end in sorted(first)))
+    return [*seen, *_written(2, *(answer[:end] for end in sorted(second)))]
 
 
-def test_next_attempt_that_writes_something_else_begins_again() -> None:
-    seen = (Written("answer", 1, "Oslo has"), Written("answer", 2, "Os"), Written("answer", 2, "Osaka"))
-    told = ToldText()
-    assert _pieces(told, *seen) == [
-        Piece("answer", 1, 0, "Oslo has"),
-        Piece("answer", 2, 0, "Osaka", begins_again=True),
-    ]
-    assert told.rest_of("Osaka has") == Piece("", 0, 5, " has")
-
-
-def test_answer_that_is_another_one_in_the_end_begins_again() -> None:
-    told = ToldText()
-    _pieces(told, Written("answer", 1, "Let me see"))
-    assert told.rest_of("Four.") == Piece("", 0, 0, "Four.", begins_again=True)
-
-
-@given(st.text(min_size=1), st.lists(st.integers(0, 60)), st.lists(st.integers(0, 60)))
-def test_whatever_is_seen_of_two_attempts_the_reader_ends_with_the_answer(
-    answer: str, first: list[int], second: list[int]
-) -> None:
-    told, text = ToldText(), ""
-    looks = [Written("answer", 1, f"{answer}!"[:end]) for end in sorted(first)]
-    looks += [Written("answer", 2, answer[:end]) for end in sorted(second)]
+def _read_on(text: str, told: ToldText, looks: list[Written], answer: str) -> str:
+    """Return the text of a reader that gets all pieces and the rest."""
     found = _pieces(told, *looks)
     rest = told.rest_of(answer)
     for piece in [*found, *([rest] if rest is not None else [])]:
-        assert piece.text
-        text = text if not piece.begins_again else ""
-        assert piece.offset == len(text)
+        text = "" if piece.begins_again else text
+        assert (piece.offset, piece.text != "") == (len(text), True)
         text += piece.text
-    assert text == answer
+    return text
 
 
-@given(
-    st.text(min_size=1), st.lists(st.integers(0, 60)), st.lists(st.integers(0, 60)), st.integers(0, 100), st.booleans()
-)
-def test_reader_that_goes_on_elsewhere_is_told_what_it_would_have_been_told(
+@given(st.text(min_size=1), LOOKS, LOOKS)
+def test_reader_of_two_attempts_ends_with_the_answer(answer: str, first: list[int], second: list[int]) -> None:
+    assert _read_on("", ToldText(), _looks(answer, first, second), answer) == answer
+
+
+@given(st.text(min_size=1), LOOKS, LOOKS, st.integers(0, 100), st.booleans())
+def test_reader_that_resumes_elsewhere_gets_the_same_text(
     answer: str, first: list[int], second: list[int], at: int, is_known: bool
 ) -> None:
-    looks = [Written("answer", 1, f"{answer}!"[:end]) for end in sorted(first)]
-    looks += [Written("answer", 2, answer[:end]) for end in sorted(second)]
+    looks = _looks(answer, first, second)
     told, text = ToldText(), ""
     for written in looks[:at]:
         piece = told.piece_of(written)
         text = text if piece is None else piece.text if piece.begins_again else text + piece.text
     mark = told.mark if is_known else replace(told.mark, node="", check=told.mark.check & 0x7FF, bits=11)
     other = ToldText(mark)
-    # It sees what was told, or what came later.
-    found = _pieces(other, *looks[max(at - 1, 0) :])
-    rest = other.rest_of(answer)
-    for piece in [*found, *([rest] if rest is not None else [])]:
-        text = "" if piece.begins_again else text
-        assert piece.offset == len(text)
-        text += piece.text
+    # It sees the same looks, or later ones.
+    text = _read_on(text, other, looks[max(at - 1, 0) :], answer)
     assert (text, other.mark.length, other.mark.check) == (answer, len(answer), check_of(answer))
 
 
@@ -407,32 +382,18 @@ def test_windows_of_a_long_text_are_put_together() -> None:
     assert writing.newest == Written("answer", 1, text)
 
 
-@pytest.mark.parametrize("before", [[], [TextSoFar(1, 0, "0123")]])
-def test_text_with_an_unknown_part_is_not_told(before: list[TextSoFar]) -> None:
+def test_only_new_text_without_gaps_is_taken() -> None:
     writing = Writing()
-    for each in before:
-        writing.take("answer", each)
-    known = writing.newest
     assert not writing.take("answer", TextSoFar(1, 9, "9"))
-    assert writing.newest == known
-
-
-def test_look_that_comes_late_takes_nothing_back() -> None:
-    writing = Writing()
+    assert not writing.take("answer", TextSoFar(1, 0, ""))
     assert writing.take("answer", TextSoFar(1, 0, "Oslo"))
-    assert not writing.take("answer", TextSoFar(1, 0, "Os"))
-    assert writing.newest == Written("answer", 1, "Oslo")
-
-
-def test_call_that_has_just_begun_has_no_text_to_tell() -> None:
-    writing = Writing()
-    assert not writing.take("answer", TextSoFar(2, 0, ""))
-    assert writing.take("answer", TextSoFar(2, 0, "O"))
+    for late in (TextSoFar(1, 9, "9"), TextSoFar(1, 0, "Os")):
+        assert not writing.take("answer", late)
+        assert writing.newest == Written("answer", 1, "Oslo")
 
 
 def test_heartbeat_carries_the_end_of_a_long_text() -> None:
-    text = "x" * WINDOW_CHARACTERS + "end"
-    told = end_of(text, attempt=3)
+    told = end_of("x" * WINDOW_CHARACTERS + "end", attempt=3)
     assert (told.start, len(told.text), told.text[-3:]) == (3, WINDOW_CHARACTERS, "end")
     assert text_from_json(told.to_json()) == told
 
@@ -440,14 +401,11 @@ def test_heartbeat_carries_the_end_of_a_long_text() -> None:
 @pytest.mark.parametrize(
     "encoded",
     [
-        None,
-        "text",
-        {},
-        {"text": "a", "from": 0},
+        *(None, "text", {}, {"text": "a", "from": 0}),
         {"text": 1, "from": 0, "attempt": 1},
         {"text": "a", "from": -1, "attempt": 1},
         {"text": "a", "from": True, "attempt": 1},
     ],
 )
-def test_details_that_somebody_else_left_are_no_text(encoded: object) -> None:
+def test_foreign_heartbeat_details_are_not_text(encoded: object) -> None:
     assert text_from_json(encoded) is None

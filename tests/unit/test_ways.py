@@ -1,4 +1,4 @@
-"""The way to the nodes of sub-plans, where ids hold slashes of their own."""
+"""Paths to the nodes of sub-plans, where ids contain slashes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`worker.py`: as a program, how it ends where it cannot begin; and when it watches its loop."""
+"""`worker.py`: its exit where it cannot start, and its event-loop watchdog."""
 
 import json
 import os
@@ -21,60 +21,39 @@ pytestmark = pytest.mark.waits
 _WORKER = Path(__file__).parents[2] / "worker.py"
 
 
+NO_TOOLS = "There is no file none.py of tools\n"
+NO_URL = "DAGWRIGHT_DATABASE_URL can not be used: only SQLite and PostgreSQL are known\n"
+UNREACHABLE = "the Temporal server at {} can not be reached: "
+NO_ADDRESS = "an address is written HOST:PORT, such as localhost:7233\n"
+ODD = "http://x:99999999"
+
+
 @pytest.mark.parametrize(
     ("arguments", "variables", "code", "sentence"),
     [
         (["--help"], {}, 0, ""),
-        (["--tools", "none.py"], {}, 2, "There is no file none.py of tools\n"),
+        (["--tools", "none.py"], {}, 2, NO_TOOLS),
         (["--nope"], {}, 2, "No such option: --nope; see `worker.py --help`\n"),
         (["x"], {}, 2, "Got unexpected extra argument(s) (x); see `worker.py --help`\n"),
-        (
-            [],
-            {"DAGWRIGHT_DATABASE_URL": "mysql://host/parties"},
-            2,
-            "DAGWRIGHT_DATABASE_URL can not be used: only SQLite and PostgreSQL are known\n",
-        ),
-        (
-            [],
-            {"TEMPORAL_ADDRESS": "127.0.0.1:1"},
-            4,
-            "the Temporal server at 127.0.0.1:1 can not be reached: ",
-        ),
-        (
-            [],
-            {"TEMPORAL_ADDRESS": "http://x:99999999"},
-            4,
-            "the Temporal server at http://x:99999999 can not be reached: "
-            "an address is written HOST:PORT, such as localhost:7233\n",
-        ),
+        ([], {"DAGWRIGHT_DATABASE_URL": "mysql://host/parties"}, 2, NO_URL),
+        ([], {"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 4, UNREACHABLE.format("127.0.0.1:1")),
+        ([], {"TEMPORAL_ADDRESS": ODD}, 4, UNREACHABLE.format(ODD) + NO_ADDRESS),
+        (["--json", "--tools", "none.py"], {}, 2, NO_TOOLS),
     ],
 )
-def test_worker_that_cannot_begin_says_why_and_ends_with_its_code(
+def test_worker_that_cannot_start_reports_why(
     arguments: list[str], variables: dict[str, str], code: int, sentence: str, tmp_path: Path
 ) -> None:
-    ended = _ended(arguments, variables, tmp_path)
-
+    environment = {**os.environ, **variables, "DAGWRIGHT_STATE_DIR": str(tmp_path)}
+    command = [sys.executable, str(_WORKER), *arguments]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr[: len(sentence)]) == (code, sentence)
     assert ended.stderr.count("\n") == (1 if sentence else 0)
+    if "--json" in arguments:
+        assert json.loads(ended.stdout) == {"status": "unreadable", "message": sentence.strip()}
 
 
-def test_worker_that_cannot_begin_is_a_document_with_json(tmp_path: Path) -> None:
-    ended = _ended(["--json", "--tools", "none.py"], {}, tmp_path)
-
-    sentence = "There is no file none.py of tools"
-    assert json.loads(ended.stdout) == {"status": "unreadable", "message": sentence}
-    assert (ended.returncode, ended.stderr) == (2, f"{sentence}\n")
-
-
-def _ended(arguments: list[str], variables: dict[str, str], folder: Path) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, **variables, "DAGWRIGHT_STATE_DIR": str(folder)}
-    command = [sys.executable, str(_WORKER), *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-
-
-async def test_loop_is_watched_as_long_as_calls_are_polled_and_not_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_loop_is_watched_while_calls_are_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
 
     @contextmanager

@@ -18,8 +18,8 @@ from dagwright.core.model.policy import ALL_RUN
 from dagwright.core.model.requests import Feedback, Request
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import MODEL_TOOL, PLAN_READER
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.validation.model_policy import policy_of_pursuit
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planning.extenders import pursuit_of
 from dagwright.planning.model_calls.calls import request_from_json
 from dagwright.planning.model_calls.messages import fitting
@@ -59,8 +59,8 @@ class Driven:
     def __init__(self, plan: CompiledPlan, *script: Any, **inputs: Any) -> None:
         plan = plan_from_json(json.loads(json.dumps(plan_to_json(plan))))
         policy = policy_of_pursuit(plan.pursuit)
-        self.scheduler = Scheduler(plan, inputs, policy=policy or ALL_RUN)
-        self.scheduler.pursuit = pursuit_of(plan)
+        self.scheduler = create_scheduler(plan, inputs, policy=policy or ALL_RUN)
+        self.scheduler.features.extension.use(pursuit_of(plan))
         self.calls: list[Call] = []
         self._script = [*script]
         self._conversations: dict[str, list[dict[str, Any]]] = {}
@@ -84,17 +84,19 @@ class Driven:
 
     def titles(self, own_id: str) -> list[str | None]:
         """Returns the titles of the nodes that the run has added under an id of its own."""
-        return [node.title for node, _ in self.scheduler.shown() if node.id.partition("#")[0] == own_id]
+        return [node.title for node, _ in self.scheduler.state.shown() if node.id.partition("#")[0] == own_id]
 
     def asked(self, task: str) -> Request:
         """Returns the open request of a task."""
-        request = self.scheduler.requests.of_task(task)
+        request = self.scheduler.features.feedback.requests.of_task(task)
         assert request is not None
         return request
 
     def answer(self, task: str, answer: Any) -> None:
         """Answers the open request of a task, and goes on."""
-        assert self.scheduler.answer(Feedback(self.asked(task).id, answer, by="ann"), self._at) is None
+        assert (
+            self.scheduler.features.feedback.answer(Feedback(self.asked(task).id, answer, by="ann"), self._at) is None
+        )
         self._go_on()
 
     def _go_on(self) -> None:

@@ -10,9 +10,9 @@ from pydantic import SecretStr
 from temporalio.client import Client
 
 from dagwright.agents import AgentCard, AgentContext, AgentRegistry, ClassAgent
-from dagwright.agents.stored import StoredAgents
+from dagwright.agents.stored import AGENTS, StoredAgents
 from dagwright.agents.tools import agent_tools, declared_agents
-from dagwright.entities.database import EntityDatabase
+from dagwright.database.database import Database
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text
 from dagwright.tools.environment import ToolEnvironment
@@ -128,7 +128,7 @@ async def test_agent_that_is_added_while_a_worker_runs_is_called_in_the_version_
     first = Reply(body={"result": "first"})
     with agent_service(first) as old, agent_service(Reply(body={"result": "second"})) as new:
         async with serving(client, tmp_path) as runs:
-            database = EntityDatabase(f"sqlite:///{tmp_path / 'dagwright.db'}")
+            database = Database(f"sqlite:///{tmp_path / 'dagwright.db'}", AGENTS)
             stored = StoredAgents(database)
             cards = [card_of("service", name="desk", service_url=each.url, effects="read") for each in (old, new)]
             for card in cards:
@@ -157,7 +157,7 @@ async def test_plan_from_outside_may_name_an_agent_that_was_added_after_the_work
 ) -> None:
     with agent_service(Reply(body={"result": 5})) as service:
         async with serving(client, tmp_path) as runs:
-            database = EntityDatabase(f"sqlite:///{tmp_path / 'dagwright.db'}")
+            database = Database(f"sqlite:///{tmp_path / 'dagwright.db'}", AGENTS)
             StoredAgents(database).add([card_of("service", name="late", service_url=service.url, effects="read")])
             database.dispose()
             found = await runs.run_raw({"plan": {"plan": 1, "nodes": [agent("d", "late", "Ask")]}})

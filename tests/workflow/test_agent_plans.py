@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.agents.finding import stored_cards
-from dagwright.agents.stored import StoredAgents
+from dagwright.agents.stored import AGENTS, StoredAgents
 from dagwright.agents.tools import declared_agents
 from dagwright.client.steering import Steering
 from dagwright.core.boundary import wire
@@ -15,7 +15,7 @@ from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.entities.database import EntityDatabase
+from dagwright.database.database import Database
 from dagwright.features.commands.sent_tools import tools_to_json
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.messages import RunInput, run_input_to_json
@@ -156,7 +156,7 @@ async def test_an_agent_that_is_added_runs_with_tools_that_the_plan_did_not_name
 
 async def test_an_agent_of_the_database_comes_with_the_answer_of_a_person(scripted: Scripted, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'agents.db'}"
-    database = EntityDatabase(url)
+    database = Database(url, AGENTS)
     StoredAgents(database).add([_card()])
     database.dispose()
     tools = declared_agents(stored_cards(url)).declarations()

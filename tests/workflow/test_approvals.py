@@ -121,8 +121,9 @@ async def test_approval_for_a_whole_sub_plan_holds_in_it_and_not_above(runs: Run
     await answer(handle, "above", {"approved": True})
     document = await document_of(handle)
     assert {name: node["status"] for name, node in document["nodes"].items()} == {
-        "below": "completed", "above": "completed"
-    }  # fmt: skip
+        "below": "completed",
+        "above": "completed",
+    }
 
 
 async def _has_policy(handle: Handle) -> bool:
@@ -236,7 +237,7 @@ async def test_tool_that_asks_what_is_no_question_fails(runs: Runs) -> None:
 
 async def test_tool_that_never_stops_asking_fails(runs: Runs) -> None:
     question = {"type": "CLARIFICATION", "deadline": "1ms", "on_timeout": {"default": {"text": "go on"}}}
-    with patch("dagwright.features.feedback.asking.QUESTIONS_OF_A_CALL", 3):
+    with patch("dagwright.features.feedback.request_opening.QUESTIONS_OF_A_CALL", 3):
         plan = {"nodes": [{"id": "a", "tool": "ask_wrongly", "arguments": {"request": question}}]}
         document = await runs.run(plan)
         await runs.check_ended()

@@ -57,7 +57,7 @@ async def asked(runs: Runs, handle: Handle) -> RunView:
 
     async def asks() -> bool:
         view = await RunFeed(runs.client, handle.id).read()
-        requests = view.scheduler.requests.open if view.scheduler is not None else {}
+        requests = view.scheduler.features.feedback.requests.open if view.scheduler is not None else {}
         found.append(view)
         return any(request.purpose == "budget" for request in requests.values())
 
@@ -78,7 +78,7 @@ async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(scri
         handle = await start(runs, agents_of("a", "b", "c"), {"calls": 2})
         view = await asked(runs, handle)
         assert view.scheduler is not None
-        (request,) = view.scheduler.requests.open.values()
+        (request,) = view.scheduler.features.feedback.requests.open.values()
         assert (request.id, request.prompt.partition(".")[0]) == (
             "budget",
             "The budget of the run is used up (calls: 2 of 2 used)",

@@ -104,11 +104,14 @@ async def test_fork_of_a_failed_run_keeps_the_keys_of_what_had_not_ended(runs: R
     plan = {
         "nodes": [
             call("done", "keyed", name=f"{unique} done"),
-            {**call("each", "keyed", name="{{item.name}}", until="{{item.until}}"), "key": "{{item.name}}",
-             "for_each": [{"name": f"{unique} x", "until": 1}, {"name": f"{unique} y", "until": 9}]},
+            {
+                **call("each", "keyed", name="{{item.name}}", until="{{item.until}}"),
+                "key": "{{item.name}}",
+                "for_each": [{"name": f"{unique} x", "until": 1}, {"name": f"{unique} y", "until": 9}],
+            },
             {**call("after", "echo"), "depends_on": ["each", "done"]},
         ]
-    }  # fmt: skip
+    }
     plan["nodes"][1]["retry"] = {"max_attempts": 2, "first_delay": "10ms"}
     first = await runs.start(plan)
     assert (await document_of(first))["nodes"]["each"]["status"] == "failed"

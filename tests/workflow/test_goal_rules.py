@@ -183,16 +183,23 @@ def test_plan_in_a_published_format_is_run_and_answered(said: str, results: Mapp
 
 def test_nodes_that_can_no_longer_run_are_left_out_of_the_plan_that_goes_on() -> None:
     nodes = (
-        fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3), call("d", "echo", of="{{b.result}}")
-    )  # fmt: skip
+        fragile("a"),
+        call("b", "echo", of="{{a.result}}"),
+        call("c", "echo", n=3),
+        call("d", "echo", of="{{b.result}}"),
+    )
     run = asked(written(*nodes), written(call("e", "echo", of="{{c.result.n}}")), "Done.")
     found = run.ended()
-    why = {node.id: record.reason for node, record in run.scheduler.shown() if node.id in ("a", "b", "d")}
+    why = {node.id: record.reason for node, record in run.scheduler.state.shown() if node.id in ("a", "b", "d")}
     assert why == dict.fromkeys("abd", "the plan was made again, and goes on without it")
     assert (found["status"], found["output"], found["nodes"]["e"]["result"]) == ("completed", "Done.", {"of": 3})
     assert {name: states(found)[name] for name in "abcde"} == {
-        "a": "superseded", "b": "superseded", "c": "completed", "d": "superseded", "e": "completed",
-    }  # fmt: skip
+        "a": "superseded",
+        "b": "superseded",
+        "c": "completed",
+        "d": "superseded",
+        "e": "completed",
+    }
     assert "'a'" not in str(run.calls[2].messages)
 
 

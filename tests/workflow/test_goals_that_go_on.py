@@ -111,8 +111,10 @@ async def test_intents_go_on_in_new_executions_and_in_forks(client: Client, scri
     changed = {**document["nodes"]["@result_2"]["result"], "created": False}
     assert same["nodes"]["@result_2"]["result"] | {"created": False} == changed
     assert (other["status"], made(other), other["nodes"]["@result_1"]["result"]["name"]) == (
-        "completed", {"@result_1": "completed"}, "Other",
-    )  # fmt: skip
+        "completed",
+        {"@result_1": "completed"},
+        "Other",
+    )
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("plan#2", "repair")]
 
 

@@ -16,7 +16,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import STILL_OUTSIDE
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.run_reader import RunFeed
 from dagwright.protocol import plan_limits
 from dagwright.protocol.messages import run_input_from_json
@@ -92,7 +92,7 @@ async def test_exception_in_workflow_code_ends_the_run_as_a_bug(
     def broken(*arguments: Any, **keywords: Any) -> None:
         raise defect
 
-    monkeypatch.setattr(Scheduler, "begin", broken)
+    monkeypatch.setattr(RunScheduler, "begin", broken)
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo"}]})
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
@@ -111,7 +111,7 @@ async def test_exception_while_an_end_is_taken_ends_the_run_as_a_bug(
     def broken(*arguments: Any, **keywords: Any) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(Scheduler, where, broken)
+    monkeypatch.setattr(RunScheduler, where, broken)
     tool = {"complete": "echo", "fail": "fail"}[where]
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": tool}]})
     assert await _end_of(handle) == wire.ERROR_BUG
@@ -338,7 +338,7 @@ def test_compiled_plan_of_very_many_edges_takes_under_a_second_of_work() -> None
     content, spent = _very_many_edges(), []
     for _ in range(3):
         began = time.process_time()
-        scheduler = Scheduler(run_input_from_json(json_from_bytes(content)).compiled or CompiledPlan(()), {})
+        scheduler = create_scheduler(run_input_from_json(json_from_bytes(content)).compiled or CompiledPlan(()), {})
         scheduler.begin(0.0)
         scheduler.cancel(0.0, reason=None)
         spent.append(time.process_time() - began)

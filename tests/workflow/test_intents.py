@@ -11,10 +11,10 @@ from temporalio.client import Client
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.policy import Policy
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import load_parties
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.loading import load_parties
 from tests.support import onboarding
 from tests.support.goals import ended, purposes, scripted_runs
 from tests.support.intents import answer, fund, intents_goal, made, product, said, seed

@@ -43,7 +43,7 @@ def _plan() -> dict[str, Any]:
 
 async def _asked(runs: Runs, handle: Handle) -> set[str]:
     view = await RunFeed(runs.client, handle.id).read()
-    return set(view.scheduler.requests.open) if view.scheduler is not None else set()
+    return set(view.scheduler.features.feedback.requests.open) if view.scheduler is not None else set()
 
 
 async def _asks(runs: Runs, handle: Handle, count: int) -> None:
@@ -118,6 +118,6 @@ async def test_every_request_gets_exactly_its_answer(cached_runs: Runs) -> None:
     assert {name: record.result["selected"] for name, record in given.items() if record} == {
         name: [option] for name, option in wanted.items()
     }
-    assert {closing.how for closing in view.scheduler.requests.closed.values()} == {"answered"}
-    assert len(view.scheduler.requests.closed) == 2 * _HALF + 1
+    assert {closing.how for closing in view.scheduler.features.feedback.requests.closed.values()} == {"answered"}
+    assert len(view.scheduler.features.feedback.requests.closed) == 2 * _HALF + 1
     await cached_runs.check_ended()

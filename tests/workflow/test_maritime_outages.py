@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from dagwright.search import asking
-from dagwright.search import client as search_client
 from dagwright.settings import Settings
 from dagwright.tools import load_tools
+from dagwright_maritime.search import asking
+from dagwright_maritime.search import client as search_client
+from dagwright_maritime.settings import MaritimeSettings
 from tests.support.eventually import eventually
 from tests.support.gates import gate_to
 from tests.support.goals import ended
@@ -81,7 +82,7 @@ async def test_index_that_is_missing_is_told_to_the_planner_and_to_the_person(
     assert results_of(found)[0] == [(1, "failed")]
     error = found["rounds"]["rounds"][0]["results"][0]["error"]
     assert "lost-shipments" in error
-    assert "python -m dagwright.maritime load" in error
+    assert "python -m dagwright_maritime load" in error
     assert "lost-shipments" in told
 
 
@@ -102,7 +103,7 @@ class GatedMaritime(Maritime):
 
     address: str
 
-    def settings(self, settings: Settings) -> Settings:
+    def settings(self, settings: Settings) -> MaritimeSettings:
         return Maritime.settings(self, settings).model_copy(update={"opensearch_url": self.address})
 
 

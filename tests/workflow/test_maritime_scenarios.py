@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.maritime.shipments import Shipment
 from dagwright.planning.conversation import TurnSummary
+from dagwright_maritime.shipments import Shipment
 from tests.support.maritime_runs import answered, scenario_runs, slot
 from tests.support.rounds import results_of, said_to
 from tests.support.runs import Document

@@ -193,7 +193,7 @@ async def test_tools_that_say_that_they_ask_share_the_budget_of_their_run(client
 
         async def asks() -> bool:
             view = await RunFeed(runs.client, handle.id).read()
-            return view.scheduler is not None and "budget" in view.scheduler.requests.open
+            return view.scheduler is not None and "budget" in view.scheduler.features.feedback.requests.open
 
         await eventually(asks)
         assert len(model.calls) == 2

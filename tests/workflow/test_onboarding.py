@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.entities.database import EntityDatabase
+from dagwright_onboarding.database import EntityDatabase
 from tests.support.eventually import eventually
 from tests.support.onboarding import (
     FULL,

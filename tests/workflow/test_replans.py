@@ -30,7 +30,7 @@ async def titles(runs: Runs, handle: Handle, own_id: str) -> list[str | None]:
     """Returns the titles of the nodes that a run has added under an id of its own."""
     scheduler = (await view_of(runs, handle)).scheduler
     assert scheduler is not None
-    return [node.title for node, _ in scheduler.shown() if node.id.partition("#")[0] == own_id]
+    return [node.title for node, _ in scheduler.state.shown() if node.id.partition("#")[0] == own_id]
 
 
 def states(document: Document) -> dict[str, str]:
@@ -52,9 +52,16 @@ async def test_node_takes_the_place_of_one_that_failed_and_what_waited_for_it_go
         _, title = await titles(runs, handle, "plan")
     assert (found["status"], found["output"]) == ("completed", "Done.")
     assert states(found) == {
-        "plan": "completed", "read": "completed", "a": "superseded", "b": "completed", "c": "completed",
-        "plan#2": "completed", "read#2": "completed", "a#2": "completed", "answer": "completed",
-    }  # fmt: skip
+        "plan": "completed",
+        "read": "completed",
+        "a": "superseded",
+        "b": "completed",
+        "c": "completed",
+        "plan#2": "completed",
+        "read#2": "completed",
+        "a#2": "completed",
+        "answer": "completed",
+    }
     assert found["nodes"]["b"]["result"] == {"of": {"asked": 3}}
     assert title == "planning again (1 of 3): 'a' failed: tool_failed: nobody there"
     assert purposes([*server.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
@@ -154,8 +161,11 @@ async def test_what_can_no_longer_run_is_left_out_if_all_of_the_plan_came_while_
         found = await ended(runs, handle)
     assert (found["status"], found["output"]) == ("completed", "Done.")
     assert {name: found["nodes"][name]["status"] for name in "abcd"} == {
-        "a": "superseded", "b": "superseded", "c": "completed", "d": "completed",
-    }  # fmt: skip
+        "a": "superseded",
+        "b": "superseded",
+        "c": "completed",
+        "d": "completed",
+    }
 
 
 def said(words: str, *missing: str) -> str:
@@ -175,13 +185,23 @@ async def test_answer_in_which_something_is_missing_leads_to_another_plan_and_an
         _, title = await titles(runs, handle, "plan")
     assert (found["status"], found["output"]) == ("completed", "One and two.")
     assert states(found) == {
-        "plan": "completed", "read": "completed", "a": "completed", "b": "superseded", "answer": "superseded",
-        "plan#2": "completed", "read#2": "completed", "c": "completed", "answer#2": "completed",
-    }  # fmt: skip
+        "plan": "completed",
+        "read": "completed",
+        "a": "completed",
+        "b": "superseded",
+        "answer": "superseded",
+        "plan#2": "completed",
+        "read#2": "completed",
+        "c": "completed",
+        "answer#2": "completed",
+    }
     assert title == "planning again (1 of 3): missing in the answer: the second"
     assert purposes([*server.calls]) == [
-        ("plan", "plan"), ("answer", "answer"), ("plan#2", "replan"), ("answer#2", "answer"),
-    ]  # fmt: skip
+        ("plan", "plan"),
+        ("answer", "answer"),
+        ("plan#2", "replan"),
+        ("answer#2", "answer"),
+    ]
     assert server.calls[2].messages[-1]["content"].endswith("- missing in the answer: the second")
     assert (server.calls[1].response_format, server.calls[3].response_format) == ("json_schema", "json_schema")
 

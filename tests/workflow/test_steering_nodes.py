@@ -75,8 +75,11 @@ async def test_running_node_is_cancelled_with_its_branch_and_the_others_go_on(
     (step,) = document["nodes"]["a"]["lineage"]["by_hand"]
     assert before["nodes"]["a"] == document["nodes"]["a"]
     assert {name: step[name] for name in ("what", "by", "through", "reason")} == {
-        "what": "cancel_node", "by": "ann", "through": "update", "reason": "wrong file",
-    }  # fmt: skip
+        "what": "cancel_node",
+        "by": "ann",
+        "through": "update",
+        "reason": "wrong file",
+    }
 
 
 async def test_items_and_sub_plans_are_told_to_stop(runs: Runs, bench: Bench, unique: str) -> None:
@@ -91,8 +94,11 @@ async def test_items_and_sub_plans_are_told_to_stop(runs: Runs, bench: Bench, un
     bench.open(f"{unique} x")
     nodes = bare(await ended_document(runs, handle))["nodes"]
     assert {name: node["status"] for name, node in nodes.items()} == {
-        "sub": "cancelled", "m": "cancelled", "m[0]": "completed", "m[1]": "cancelled",
-    }  # fmt: skip
+        "sub": "cancelled",
+        "m": "cancelled",
+        "m[0]": "completed",
+        "m[1]": "cancelled",
+    }
 
 
 async def test_node_of_a_sub_plan_is_cancelled_through_the_run_above(runs: Runs, bench: Bench, unique: str) -> None:
@@ -132,8 +138,11 @@ async def test_failed_node_is_tried_again_under_its_key_and_what_was_blocked_goe
     assert len(set(bench.effects[unique])) == 1
     (step,) = document["nodes"]["a"]["lineage"]["by_hand"]
     assert (step["what"], step["by"], step["attempts"], step["error"]["message"]) == (
-        "retry_node", "ann", 1, "not the first time",
-    )  # fmt: skip
+        "retry_node",
+        "ann",
+        1,
+        "not the first time",
+    )
 
 
 async def test_sub_plan_is_tried_again_as_a_run_of_its_own(runs: Runs, bench: Bench, unique: str) -> None:
@@ -146,9 +155,6 @@ async def test_sub_plan_is_tried_again_as_a_run_of_its_own(runs: Runs, bench: Be
     bench.open(f"{unique} on")
     assert bare(await ended_document(runs, handle))["nodes"]["sub"] == done(unique, attempts=2)
     assert len(set(bench.effects[unique])) == 1
-
-
-# A result by hand.
 
 
 # Nodes that are added.

@@ -6,12 +6,13 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from dagwright.core.compiler.projections import with_wanted
+from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.agents import tool_of_agent, with_effects_of_tools
-from dagwright.core.model.argument_checks import with_parts
 from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S, Approval, CompiledNode, CompiledPlan, Hole, Join, RetryRule
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.plan import AtLeast, Cache, Human, Node, OnErrorValue
+from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.model.tools import Effects, ToolDeclaration, with_undoing
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.human_fields import question_of
@@ -50,7 +51,7 @@ def _compiled(checked: Checked, problems: Sequence[Problem]) -> CompiledPlan:
 
 def compiled_form(checked: Checked) -> CompiledPlan:
     """Returns the compiled plan of a checked one, also if it uses what cannot run yet."""
-    return with_wanted(with_lookups(_compile(checked), checked.lookups))
+    return with_wanted(with_lookups(_compile(checked), checked.lookups, resolver_of(checked.tools)))
 
 
 def unavailable(checked: Checked) -> Iterator[Problem]:

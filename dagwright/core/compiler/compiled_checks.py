@@ -13,7 +13,7 @@ from dagwright.core.expressions.queries import parse_query
 from dagwright.core.expressions.references import Field, Index, Item, Placeholder, ResultOf, Secret, Template
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, Join
 from dagwright.core.model.tools import Effects, problem_of_rule
-from dagwright.features.lookups.lookups import LOOKUP_TOOLS
+from dagwright.features.lookups.lookups import is_find
 
 _KINDS: Mapping[str, Any] = {
     "id": str,
@@ -53,7 +53,7 @@ def unsound_part(plan: CompiledPlan) -> str | None:
         if shape not in known and (problem := _wrong_kind(node)) is not None:
             return f"the node {node.id!r}: {problem}"
         known.add(shape)
-        if (problem := _problem_of(node, ids)) is not None:
+        if (problem := _problem_of(node, ids) or _lookup_problem(node, plan)) is not None:
             return f"the node {node.id!r}: {problem}"
     for name, tool in plan.tools.items():
         if tool.effects_by is not None and (problem := problem_of_rule(tool.effects_by)) is not None:
@@ -79,8 +79,6 @@ def _problem_of(node: CompiledNode, ids: Collection[str]) -> str | None:
             return "its 'join' is none"
     if node.effects is not None and node.effects not in [*Effects]:
         return "its 'effects' must be pure, read, idempotent or write"
-    if node.kind == "lookup" and (node.tool not in LOOKUP_TOOLS or node.for_each is not None):
-        return "it is hidden as a lookup, and is none"
     if not _lead_into(node.arguments, node.holes):
         return "the references of its arguments stand where nothing is"
     if node.approval_holes and not _lead_into(node.approval, node.approval_holes):
@@ -90,6 +88,17 @@ def _problem_of(node: CompiledNode, ids: Collection[str]) -> str | None:
     templates = [template for _, template in (*node.holes, *node.item_holes, *node.approval_holes)]
     templates += [each for each in (node.for_each, node.key) if isinstance(each, tuple)]
     return _template_problem(templates, ids)
+
+
+def _lookup_problem(node: CompiledNode, plan: CompiledPlan) -> str | None:
+    """Return what is wrong with a node that people do not see; it may not call whatever it wants."""
+    if node.kind != "lookup":
+        return None
+    declared = plan.tools.get(node.tool)
+    needed = Effects.READ if is_find(node) else Effects.IDEMPOTENT
+    if declared is None or declared.effects is not needed or node.for_each is not None:
+        return "it is hidden as a lookup, and is none"
+    return None
 
 
 def _lead_into(value: Any, holes: Iterable[Hole]) -> bool:

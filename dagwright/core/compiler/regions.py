@@ -13,9 +13,9 @@ the region, one node of the kind `region` behind all nodes of the plan.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from dagwright.core.expressions.references import MAX_ID_BYTES
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, with_kind
 from dagwright.core.model.graph import dependents_of
-from dagwright.core.model.plan import MAX_ID_BYTES
 from dagwright.core.model.tools import Effects, ToolDeclaration
 
 REGION_PREFIX = "region:"

@@ -6,6 +6,7 @@ instead. Everything else of RFC 9535 (wildcards, slices, filters) goes to python
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from dagwright.core.expressions.compute_budget import TooMuchWork, WorkBudget
@@ -161,3 +162,35 @@ def _format_step(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
     return f".{step}" if _NAME.fullmatch("." + step) else f"[{json.dumps(step, ensure_ascii=False)}]"
+
+
+def with_parts(value: Any, parts: Iterable[tuple[tuple[str | int, ...], Any]]) -> Any:
+    """Returns a JSON value with other parts at some paths; what lies on no path is shared, not copied.
+
+    Raises:
+        LookupError: a path leads nowhere.
+    """
+    copied: dict[tuple[str | int, ...], Any] = {}
+    for path, part in parts:
+        if not path:
+            return part
+        if len(path) == 1:
+            # By far the most: a reference that is a whole argument.
+            if () not in copied:
+                copied[()] = value.copy()
+            copied[()][path[0]] = part
+            continue
+        _copied_container(value, path[:-1], copied)[path[-1]] = part
+    return copied.get((), value)
+
+
+def _copied_container(value: Any, path: tuple[str | int, ...], copied: dict[tuple[str | int, ...], Any]) -> Any:
+    container = copied.get(path)
+    if container is None:
+        if path:
+            parent = _copied_container(value, path[:-1], copied)
+            container = parent[path[-1]] = parent[path[-1]].copy()
+        else:
+            container = value.copy()
+        copied[path] = container
+    return container

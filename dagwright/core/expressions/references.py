@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 from dagwright.core.expressions.paths import format_path, parse_path
 from dagwright.core.expressions.stored_values import Path
-from dagwright.core.model.plan import MAX_ID_BYTES
+
+MAX_ID_BYTES = 200
+"""Longest node id in UTF-8: the engine makes activity ids of it, which Temporal ends at 1,000 bytes."""
 
 Field = Literal["result", "status", "error", "identity"]
 """`identity` is what `@result_N` stands for: the result's `id` if it is an object that has one, else the result."""
@@ -73,29 +75,29 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The id of a party that is looked up before anything runs.
+    """The id of an entity that is looked up before anything runs.
 
     In a plan it stands as an input that nobody is asked for, under a name that no plan can write.
 
     Args:
-        search_text: of a party that is known the id.
-        entity_type: of a party that is known the kinds that are taken, such as `company or fund`.
-        jurisdiction: ISO 3166 code of the parties that are meant; `None` if any can be.
-        known_as: how the plan names a party that is looked at and not searched for: `@cbu` if the session has it,
+        search_text: of an entity that is known the id.
+        entity_type: of an entity that is known the kinds that are taken, such as `company or fund`.
+        filters: name -> value of what narrows the search, in order of the names.
+        known_as: how the plan names an entity that is looked at and not searched for: `@order` if the session has it,
             `BY_ID` if its id is written out.
-        called: name of a party that is known, for people; empty if only its id is.
+        called: name of an entity that is known, for people; empty if only its id is.
     """
 
     search_text: str
     entity_type: str
-    jurisdiction: str | None = None
+    filters: tuple[tuple[str, str], ...] = ()
     known_as: str | None = None
     called: str = field(default="", compare=False)
 
     @property
     def input(self) -> str:
         """Name of the input; the same for the same lookup."""
-        told = [self.search_text, self.entity_type, self.jurisdiction, self.known_as]
+        told = [self.search_text, self.entity_type, self.filters, self.known_as]
         return LOOKUP_INPUT + hashlib.sha256(json.dumps(told, ensure_ascii=True).encode()).hexdigest()[:20]
 
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.core.expressions.compute_budget import WorkBudget
-from dagwright.core.expressions.paths import MissingValue, get_value
+from dagwright.core.expressions.paths import MissingValue, get_value, with_parts
 from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText, is_whole
-from dagwright.core.model.argument_checks import with_parts
 from dagwright.core.model.compiled import Hole
 
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -21,6 +20,9 @@ _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 class MissingData(Exception):
     """A reference leads nowhere: `Missing data: <reference>: …`."""
+
+    code = "missing_data"
+    """Code of the error of a node that fails for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pydantic_core
 
+from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import Secret
 from dagwright.core.expressions.stored_values import (
     OPEN,
@@ -19,7 +20,6 @@ from dagwright.core.expressions.stored_values import (
     stored_to_json,
     unfilled_places,
 )
-from dagwright.core.model.argument_checks import with_parts
 from dagwright.core.model.compiled import HolePath
 
 WorkerHole = tuple[HolePath, list[dict[str, Any]]]

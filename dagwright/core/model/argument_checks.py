@@ -11,11 +11,11 @@ from typing import Any
 
 import jsonschema_rs
 
+from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import HINT_BUDGET, NameHints, listed, nearest
-from dagwright.core.model import text_formats
+from dagwright.core.model import entity_arguments, text_formats
 from dagwright.core.model.compiled import Hole, HolePath
 from dagwright.core.model.tools import ToolDeclaration, parameter_name
-from dagwright.features.lookups import parties
 
 _COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"})
 _UNKNOWN = "\ue000"
@@ -38,7 +38,7 @@ def refuse_remote(uri: str) -> Any:
 def _validator(schema_text: str) -> jsonschema_rs.Draft202012Validator:
     keywords: dict[str, type[jsonschema_rs.KeywordValidator]] = {
         text_formats.KEYWORD: text_formats.TextFormat,
-        parties.KEYWORD: parties.PartyIds,
+        entity_arguments.KEYWORD: entity_arguments.EntityIds,
     }
     return jsonschema_rs.Draft202012Validator(json.loads(schema_text), retriever=refuse_remote, keywords=keywords)
 
@@ -78,7 +78,7 @@ class SchemaOfTool:
         """Yields what is wrong with the arguments of one call, as far as it can be known before the run.
 
         Args:
-            has_dashes: whether names are written with dashes (`cbu-id`) where nothing of the arguments says it.
+            has_dashes: whether names are written with dashes (`order-id`) where nothing of the arguments says it.
         """
         unknown: list[HolePath] = [path for path, _ in holes]
         written: Mapping[Any, str] = {}
@@ -212,38 +212,6 @@ def problem_of_call(
         for place, said, hint in found
     ]
     return "; ".join(told) or None
-
-
-def with_parts(value: Any, parts: Iterable[tuple[HolePath, Any]]) -> Any:
-    """Returns a JSON value with other parts at some paths; what lies on no path is shared, not copied.
-
-    Raises:
-        LookupError: a path leads nowhere.
-    """
-    copied: dict[HolePath, Any] = {}
-    for path, part in parts:
-        if not path:
-            return part
-        if len(path) == 1:
-            # By far the most: a reference that is a whole argument.
-            if () not in copied:
-                copied[()] = value.copy()
-            copied[()][path[0]] = part
-            continue
-        _copied_container(value, path[:-1], copied)[path[-1]] = part
-    return copied.get((), value)
-
-
-def _copied_container(value: Any, path: HolePath, copied: dict[HolePath, Any]) -> Any:
-    container = copied.get(path)
-    if container is None:
-        if path:
-            parent = _copied_container(value, path[:-1], copied)
-            container = parent[path[-1]] = parent[path[-1]].copy()
-        else:
-            container = value.copy()
-        copied[path] = container
-    return container
 
 
 def _hangs_on_unknown(place: HolePath, keyword: str, unknown: Sequence[HolePath]) -> bool:

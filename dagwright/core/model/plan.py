@@ -21,11 +21,9 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from dagwright.core.expressions.references import MAX_ID_BYTES
 from dagwright.core.model.agent_cards import InlineAgent
 from dagwright.core.model.times import parse_duration
-
-MAX_ID_BYTES = 200
-"""Longest node id in UTF-8: the engine makes activity ids of it, which Temporal ends at 1,000 bytes."""
 
 _RESERVED = {
     "item": "the item of a for_each",

@@ -1,12 +1,12 @@
 """What a run asks of people: requests, the answers to them, and the book that keeps both.
 
 A request is a record and no task: it holds no slot, and no timer of its own. What an answer does to the node is
-decided in `dagwright.features.feedback.answering`; here stands what is known. It must not import the scheduler.
+decided in `dagwright.features.feedback.answer_handling`; here stands what is known. It must not import the scheduler.
 """
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, WorkBudget
@@ -44,6 +44,8 @@ JUDGED_AT_ONCE = MAX_WORK // 2
 """Work at one moment to judge the nodes that people send; as much again before they are in history."""
 
 _ON_TIMEOUT_FAIL = "fail"
+_OF_RUN = -1
+"""Stands in JSON where an early answer belongs to no node."""
 
 
 @dataclass(slots=True)
@@ -59,7 +61,7 @@ class Request:
         on_timeout: `fail`, `{"default": answer}` or `{"escalate": assignee, "then": what to do next}`; once it has
             escalated, its `then`, or `fail`.
         tool, arguments: of an approval, what is to be called; the arguments as far as they are here.
-        parties: of an approval, names of the parties in the arguments: id -> name and kind; `None` if none is known.
+        parties: of an approval, names of the entities in the arguments: id -> name and kind; `None` if none is known.
         checkpoint: of what a tool asked, what it kept for its next call.
         channel: `inbox` rejects answers that a model client relays.
     """
@@ -158,7 +160,7 @@ class Request:
             told["escalations"] = _told_escalations(self.escalations)
         if self.purpose == "approval":
             told |= {"tool": self.tool, "arguments": with_shown(self.arguments, shown_in_arguments)}
-            told |= {"parties": dict(self.parties)} if self.parties else {}
+            told |= {"entities": dict(self.parties)} if self.parties else {}
         return told
 
 
@@ -272,8 +274,8 @@ class RequestBook:
         self.closed: dict[str, Closing] = {}
         self.early: dict[str, Feedback] = {}
         """Answers to requests that have not been opened."""
-        self.early_of: dict[int, list[str]] = {}
-        """Number of a node -> the ids under which answers to it or its items are kept."""
+        self.early_of: dict[int | None, list[str]] = {}
+        """Number of a node -> the ids under which answers to it or its items are kept; `None` is the run itself."""
         self.due: list[Feedback] = []
         """Early answers by which the plan grows and whose requests are open: taken when all else has moved on."""
         self.kept_bytes = 0
@@ -329,14 +331,17 @@ class RequestBook:
         self.open.clear()
         self._of_task.clear()
 
-    def keep_early(self, feedback: Feedback, number: int) -> None:
-        """Keeps an answer until the node of that number, or one of its items, asks; -1 is the run itself."""
+    def keep_early(self, feedback: Feedback, number: int | None) -> None:
+        """Keep an answer until the node of that number, or one of its items, asks; `None` is the run itself."""
         self.early[feedback.request] = feedback
         self.early_of.setdefault(number, []).append(feedback.request)
 
     def move_early(self, base: int, added: int) -> None:
         """Takes note that nodes were added, so that those from `base` on have other numbers."""
-        moved = {number + added if number >= base else number: names for number, names in self.early_of.items()}
+        moved = {
+            number + added if number is not None and number >= base else number: names
+            for number, names in self.early_of.items()
+        }
         self.early_of = moved
 
     def drop_early(self, name: str) -> None:
@@ -384,7 +389,7 @@ class RequestBook:
             "open": [_request_to_json(request) for request in self.open.values()],
             "closed": {name: _values_of(closing) for name, closing in self.closed.items()},
             "early": {name: _values_of(feedback) for name, feedback in self.early.items()},
-            "early_of": [[number, names] for number, names in self.early_of.items()],
+            "early_of": [[_OF_RUN if number is None else number, names] for number, names in self.early_of.items()],
             "counts": self.counts,
             "notices": [[each.kind, _request_to_json(each.request), each.at] for each in self.notices],
             "kept_bytes": self.kept_bytes,
@@ -405,7 +410,7 @@ def book_from_json(encoded: Mapping[str, Any]) -> RequestBook:
         book.add(_request_from_json(told))
     book.closed = {name: Closing(*values) for name, values in encoded.get("closed", {}).items()}
     book.early = {name: Feedback(*values) for name, values in encoded.get("early", {}).items()}
-    book.early_of = {number: [*names] for number, names in encoded.get("early_of", ())}
+    book.early_of = {None if number == _OF_RUN else number: [*names] for number, names in encoded.get("early_of", ())}
     book.counts = dict(encoded.get("counts", {}))
     opened = book.open
     book.notices = [
@@ -438,40 +443,3 @@ def _request_from_json(encoded: Mapping[str, Any]) -> Request:
     if (arguments := values.pop("arguments", None)) is not None:
         values["arguments"] = unfilled_from_json(arguments["value"], arguments.get("stored"))
     return Request(**values)
-
-
-# What was done to a node by hand.
-
-
-@dataclass(slots=True)
-class Hand:
-    """What people decided about one node or item, as far as the plan says something else.
-
-    Args:
-        approved: somebody let it run.
-        arguments: given in place of those of the plan; `None` leaves them.
-        tries: how often it was started again.
-        attempts: of the tries before the last.
-        answers: what it asked while it ran, as `{"request", "answer"}`, in order, with its `checkpoint` if it gave one.
-        steps: what was done, by whom and when, for the lineage: `{"what", "by", "at", …}`.
-    """
-
-    approved: bool = False
-    arguments: Mapping[str, Any] | None = None
-    tries: int = 0
-    attempts: int = 0
-    answers: list[dict[str, Any]] = field(default_factory=list)
-    steps: list[dict[str, Any]] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns it as JSON, without what has its default value."""
-        return {name: value for name, value in self._parts() if value not in (False, None, 0, [])}
-
-    def _parts(self) -> Iterator[tuple[str, Any]]:
-        return ((part.name, getattr(self, part.name)) for part in fields(self))
-
-
-def hand_from_json(encoded: Mapping[str, Any]) -> Hand:
-    """Returns what `Hand.to_json` told."""
-    known = {part.name for part in fields(Hand)}
-    return Hand(**{name: value for name, value in encoded.items() if name in known})

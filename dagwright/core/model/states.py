@@ -16,6 +16,9 @@ _JOIN_KEY = "all"
 STILL_OUTSIDE = "still running outside"
 """Reason of a cancelled node whose call did not end in time."""
 
+ABANDONED = "the run goes on without it"
+"""Reason of a superseded sub-goal that nothing replaced: it was only to help."""
+
 
 class NodeStatus(StrEnum):
     """The state of a node, or of one item of a `for_each`."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import Chunk
+from dagwright.core.model.task_ref import TaskRef
 
 
 @dataclass(slots=True)
@@ -15,8 +16,7 @@ class Task:
     Args:
         id: the node's id, or `id[key]`.
         node: the compiled node.
-        number: the node's number.
-        item: position of the item, `None` for a whole node.
+        ref: the node or item.
         arguments: JSON object, resolved as far as the values are here; see `dagwright.core.expressions.stored_values`.
         path: typed path for the idempotency key: `[["node", id]]`, with `["item", key]` behind it for an item.
         chunk: of a large map, the stretch of items that a run of its own has to do, or the joining of all results.
@@ -30,8 +30,7 @@ class Task:
 
     id: str
     node: CompiledNode
-    number: int
-    item: int | None
+    ref: TaskRef
     arguments: dict[str, Any]
     path: list[list[str]]
     slice: int = 1

@@ -48,7 +48,8 @@ class ToolDeclaration:
             call, "arguments": its arguments, "result": its result, or null if nobody knows how it ended}`.
         sets: name in a session, without `@`, that the identity of a call's result becomes.
         returns: what the identity of a result is the id of: an entity type such as `fund`, or something else, such as
-            `role`; `None` if nobody has said it. See `parties`.
+            `role`; `None` if nobody has said it. See `entity_arguments`.
+        resolver: the resolver whose `find` the tool is, as JSON; `None` for any other tool. See `resolvers`.
         description: one paragraph for people and models.
         agent: the card of the agent that the tool is, if it is one.
         worker: what the tool needs and puts out, if it is a worker.
@@ -72,6 +73,7 @@ class ToolDeclaration:
     undo: str | None = None
     sets: str | None = None
     returns: str | None = None
+    resolver: Mapping[str, Any] | None = None
     description: str = ""
     agent: AgentCard | None = None
     worker: WorkerCard | None = None
@@ -89,7 +91,7 @@ _EFFECTS: Mapping[str, Effects] = {each.value: each for each in Effects}
 
 TOLD_FIELDS: Mapping[str, type] = {
     "task_queue": str, "max_parallel": int, "max_attempts": int, "version": str, "is_pinned": bool, "is_foreign": bool,
-    "asks_models": bool, "effects_by": dict, "undo": str, "sets": str,
+    "asks_models": bool, "effects_by": dict, "undo": str, "sets": str, "resolver": dict,
 }  # fmt: skip
 """What a run knows of a tool beside its effects, in each form in which a declaration travels -> its JSON type."""
 
@@ -134,7 +136,7 @@ def with_undoing(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> 
 
 
 def parameter_name(key: str, properties: Mapping[str, Any]) -> str:
-    """Returns the declared name that an argument key as written stands for (`cbu-id` -> `cbu_id`)."""
+    """Returns the declared name that an argument key as written stands for (`order-id` -> `order_id`)."""
     if key in properties:
         return key
     underscored = key.replace("-", "_")

@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.states import ABANDONED, NodeStatus, Record
 from dagwright.core.model.worker_cards import WorkerCard
 
 MESSAGE_CHARACTERS = 2_000
@@ -19,8 +19,6 @@ WorkerStatus = Literal["success", "failed", "partial"]
 _STATUSES = ("success", "failed", "partial")
 SUB_GOAL_PREFIX = "sg"
 """Begins the id of the node of a sub-goal; its number follows."""
-LEFT_BEHIND = "the run goes on without it"
-"""Why a sub-goal counts as superseded that nothing took the place of: it only was to help."""
 NOT_STARTED = "dependency_failed"
 """Code of the error of a node that never began, as one before it failed."""
 
@@ -168,7 +166,7 @@ def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
 
 def status_shown(record: Record) -> NodeStatus:
     """Returns the state in which people are shown a node: one that was left behind because it failed has failed."""
-    is_left = record.status is NodeStatus.SUPERSEDED and record.reason == LEFT_BEHIND
+    is_left = record.status is NodeStatus.SUPERSEDED and record.reason == ABANDONED
     has_failed = record.error is not None and record.error.code != NOT_STARTED
     return NodeStatus.FAILED if is_left and has_failed else record.status
 

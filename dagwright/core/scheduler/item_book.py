@@ -11,6 +11,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import StoredList, keys_of
 from dagwright.core.model.states import ItemRecord, Record
+from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.scheduler import map_batches
 
 OWN_ITEMS = 5_000
@@ -19,9 +20,6 @@ RUN_ITEMS = 1_000_000
 """Items of one run, those that other runs do for it with them: some thousand chunks, which it keeps in memory."""
 _WORK_OF_CHUNK = 40
 """In the units of the work budget."""
-
-Place = tuple[int, int]
-"""Number of a node, and position of an item or -1."""
 
 
 class ItemBook:
@@ -37,29 +35,37 @@ class ItemBook:
         self._plan = plan
         self._numbers = numbers
         self.max_in_flight = max_in_flight
-        self._places: dict[str, Place] = {}
+        self._refs: dict[str, TaskRef] = {}
+        """Id of an item -> its reference."""
+        self.node_refs: list[TaskRef | None] = [None] * len(numbers)
+        """Number of a node -> its reference, created once and kept until the node has ended."""
         self._own = 0
         self._count = 0
         self.open: dict[int, int] = {}
         """Number of a node -> how many of its tasks have to end before it does."""
 
-    def find(self, task_id: str) -> Place | None:
-        """Returns what a task id stands for."""
-        if task_id in self._places:
-            return self._places[task_id]
-        number = self._numbers.get(task_id)
-        return None if number is None else (number, -1)
+    def node(self, number: int) -> TaskRef:
+        """Return the reference of a node."""
+        ref = self.node_refs[number]
+        if ref is None:
+            ref = self.node_refs[number] = TaskRef(number)
+        return ref
 
-    def place(self, task_id: str) -> Place:
-        """Returns what a task id stands for.
+    def find(self, task_id: str) -> TaskRef | None:
+        """Return the node or item of a task id."""
+        if task_id in self._refs:
+            return self._refs[task_id]
+        number = self._numbers.get(task_id)
+        return None if number is None else self.node(number)
+
+    def ref(self, task_id: str) -> TaskRef:
+        """Return the node or item of a task id.
 
         Raises:
             KeyError: there is no such node or item.
         """
-        place = self.find(task_id)
-        if place is None:
-            raise KeyError(task_id)
-        return place
+        ref = self._refs.get(task_id)
+        return self.node(self._numbers[task_id]) if ref is None else ref
 
     def width_of(self, number: int, count: int) -> map_batches.Width:
         """Returns how wide the chunks of a node run that has so many items."""
@@ -107,7 +113,7 @@ class ItemBook:
         seen: set[str] = set()
         for key in keys:
             name = f"{node_id}[{key}]"
-            if name in seen or name in self._places or name in self._numbers:
+            if name in seen or name in self._refs or name in self._numbers:
                 message = f"{name!r} names two items or nodes; the keys of {node_id!r} must differ from each other"
                 return NodeError("duplicate_key", message)
             seen.add(name)
@@ -116,6 +122,6 @@ class ItemBook:
     def claim(self, number: int, record: Record) -> None:
         """Gives the tasks of a node their ids."""
         node_id = self._plan.nodes[number].id
-        self._places |= {f"{node_id}[{item.key}]": (number, place) for place, item in enumerate(record.items)}
+        self._refs |= {f"{node_id}[{item.key}]": TaskRef(number, place) for place, item in enumerate(record.items)}
         self._own += 0 if map_batches.is_cut(record) else len(record.items)
         self._count += map_batches.count_of(record)

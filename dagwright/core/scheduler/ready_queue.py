@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 
-Entry = tuple[int, int, int]
-"""Priority, number of the node, position of the item or -1; the smallest goes first."""
+Entry = tuple[int, TaskRef]
+"""Priority, and what is to start; the smallest goes first. A node and its own items are never in the queue together."""
 
 MAX_IN_FLIGHT = 500
 """Tasks of one run at once (docs/guards.md F12: more would overflow the server's buffer of events).
 
 The engine starts fewer while results travel inline (docs/decisions/0008)."""
 
-_Place = tuple[int, int, int, int]
+_Place = tuple[int, TaskRef, int]
 """An entry, and how many of its gates it has passed."""
 
 
@@ -184,17 +185,18 @@ class ReadyQueue:
     def pop(self) -> Entry | None:
         """Returns the next task that may start; it is in flight until `release`."""
         while self._ready and self.in_flight < self._max_in_flight:
-            priority, number, item, passed = heapq.heappop(self._ready)
+            priority, ref, passed = heapq.heappop(self._ready)
+            number = ref[0]
             gates = self._gates[number]
             width = self._widths.get(number, 1)
             while passed < len(gates) and gates[passed].has_room(width):
                 gates[passed].in_use += width
                 passed += 1
             if passed < len(gates):
-                gates[passed].hold((priority, number, item, passed))
+                gates[passed].hold((priority, ref, passed))
                 continue
             self._count(number, 1)
-            return priority, number, item
+            return priority, ref
         return None
 
     def occupy(self, number: int) -> None:

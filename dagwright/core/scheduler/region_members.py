@@ -1,9 +1,9 @@
 """Which node belongs to which region, and who tells the end of a node; for the scheduler, which it must not import."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
-from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.states import NodeStatus, Record
 
 
@@ -62,3 +62,9 @@ class Membership:
         """Tells whether a node belongs to a region that runs, so that its end may come yet."""
         region = self._region_of.get(number)
         return region is not None and records[region].status is NodeStatus.RUNNING
+
+
+def detached_regions(plan: CompiledPlan) -> Iterator[tuple[int, CompiledNode]]:
+    """Yield the number and the node of each region whose nodes are not in the plan."""
+    numbers = range(plan.written_count, len(plan.nodes))
+    return ((number, plan.nodes[number]) for number in numbers if plan.nodes[number].inner is not None)

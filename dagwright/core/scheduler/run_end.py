@@ -11,10 +11,9 @@ from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.resolution import MissingData, Scope, resolve_holes
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.states import NodeStatus, Record, RunStatus
+from dagwright.core.model.states import ItemRecord, NodeStatus, Record, RunStatus
 from dagwright.core.scheduler.extension import newest_of
 from dagwright.core.scheduler.region_members import InnerState
-from dagwright.core.validation.workers import PRECONDITION_MISSING, PreconditionMissing
 
 
 def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
@@ -30,6 +29,18 @@ def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
     if any(record.status is NodeStatus.COMPLETED for record in wanted) or any(state["ends"] for state in inner):
         return RunStatus.COMPLETED_WITH_FAILURES
     return RunStatus.FAILED
+
+
+def is_at_rest(plan: CompiledPlan, records: Sequence[Record]) -> bool:
+    """Tell whether nothing runs but child runs, which are paused with the run."""
+    tasks = (
+        (node, item.record.status, item.chunk is not None and item.chunk.count > 0)
+        for node, record in zip(plan.nodes, records, strict=True)
+        for item in record.items or [ItemRecord("", None, record)]
+    )
+    return not any(
+        status is NodeStatus.RUNNING and node.kind != "plan" and not is_chunk for node, status, is_chunk in tasks
+    )
 
 
 def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) -> tuple[Any, NodeError | None]:
@@ -107,10 +118,8 @@ def counts_inside(plan: CompiledPlan, records: Sequence[Record], number: int) ->
 def unreadable(error: MissingData | ConditionFailed | TooMuchWork) -> NodeError:
     """Returns why a node fails that reads what it cannot have."""
     match error:
-        case PreconditionMissing():
-            return NodeError(PRECONDITION_MISSING, str(error))
         case MissingData():
-            return NodeError("missing_data", str(error))
+            return NodeError(error.code, str(error))
         case ConditionFailed():
             return NodeError("invalid_condition", f"when: {error}")
         case TooMuchWork():

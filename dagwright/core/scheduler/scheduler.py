@@ -1,7 +1,8 @@
 """The scheduler: a pure state machine. Events go in (a task ended), tasks that may start come out.
 
-The workflow, the feed, the region activity and the property tests all drive this one class. It has no clock:
-whoever drives it says what time it is. It never looks at a hash order: all order comes from lists.
+The workflow, the feed, the region activity and the property tests all drive this one class. It has no clock: the driver
+passes the time. It never uses a hash order: all order comes from lists. Features such as budgets and requests to people
+are components (`dagwright.core.scheduler.component`); `dagwright.features.run_scheduler` attaches those of a run.
 
 Cost: O(V + E) over a whole run, O(out-degree) for each event; `WorkBudget` bounds what conditions and queries add.
 
@@ -10,329 +11,355 @@ running workflows.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from dagwright.core.expressions.compute_budget import TooMuchWork
-from dagwright.core.expressions.resolution import MissingData
-from dagwright.core.model.compiled import agent_of
+from dagwright.core.expressions.resolution import MissingData, Scope
+from dagwright.core.model.compiled import CompiledPlan, agent_of
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.states import STILL_OUTSIDE, Attempt, NodeStatus, Phase, Record
+from dagwright.core.model.lineage import NOTHING
+from dagwright.core.model.states import Attempt, NodeStatus, Phase, Record, RunStatus
+from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.usage import NONE
-from dagwright.core.model.worker_results import unwrap_worker_result
 from dagwright.core.scheduler import map_batches
-from dagwright.core.scheduler.item_book import Place
-from dagwright.core.scheduler.region_members import InnerState
-from dagwright.core.scheduler.run_end import unreadable
-from dagwright.core.scheduler.timeout_report import held_up_words
-from dagwright.core.validation.workers import prepared_call
-from dagwright.features.budgets.admission import Rationing
-from dagwright.features.forks.fingerprint import content_of
-from dagwright.features.lookups.lookups import BIND_PARTIES, FIND_PARTY, why_unbound
+from dagwright.core.scheduler.component import Hooks, SchedulerComponent
+from dagwright.core.scheduler.propagation import Propagation
+from dagwright.core.scheduler.rebuild import Rebuild
+from dagwright.core.scheduler.run_end import is_at_rest, output_of, status_of, unreadable
+from dagwright.core.scheduler.run_options import RunOptions
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.scheduler.task_creation import make_task
 
 ONE_ATTEMPT = Attempt()
-"""What is assumed where a driver knows nothing of the attempts."""
+"""Assumed where a driver knows nothing of the attempts."""
 NO_ATTEMPT = Attempt(0)
-"""Of a call that was given out and never sent."""
+"""Of a call that was dispatched and never sent."""
+
+Features = TypeVar("Features")
 
 
-class Scheduler(Rationing):
-    """Runs one compiled plan: takes the events of its tasks, and tells which tasks may start."""
+class Scheduler(Generic[Features]):
+    """Runs one compiled plan.
 
-    # Events. Each tells the dependents in its end what became of the nodes that they wait for.
+    Args:
+        features: the components under their names, for drivers; see `attach`.
+    """
+
+    features: Features
+
+    def __init__(self, state: RunState) -> None:
+        self.state = state
+        self._hooks = Hooks()
+        self.propagation = Propagation(state, self._hooks)
+        self.rebuild = Rebuild(self.propagation)
+
+    def attach(self, features: Features, components: Sequence[SchedulerComponent]) -> None:
+        """Attach components, in the order in which their hooks are called."""
+        self.features = features
+        self._hooks.components = components
+        self._hooks.update()
+
+    def update_hooks(self) -> None:
+        """Ask the components again which hooks they need."""
+        self._hooks.update()
+
+    def set_options(self, options: RunOptions) -> None:
+        """Replace the options, before the run starts."""
+        self.state.options = options
+        self._hooks.update()
+
+    # What a driver reads most.
+
+    @property
+    def plan(self) -> CompiledPlan:
+        """The plan, with all nodes that were added."""
+        return self.state.plan
+
+    @property
+    def records(self) -> list[Record]:
+        """The records of the nodes, in plan order."""
+        return self.state.records
+
+    def record_of(self, task_id: str) -> Record | None:
+        """Return the record of a node (`id`) or of an item (`id[key]`)."""
+        return self.state.record_of(task_id)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every node is in a final state."""
+        return self.state.unfinished == 0
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nothing new starts any more, because the run was cancelled or aborted."""
+        return self.state.phase.is_stopped
+
+    @property
+    def in_flight(self) -> int:
+        """Number of tasks that were started and have not ended."""
+        return self.propagation.queue.in_flight
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes that the tasks in flight may add to the history."""
+        return self.propagation.queue.in_flight_bytes
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing moves until a person answers or gives budget: nothing runs, and nothing could start."""
+        queue = self.propagation.queue
+        if queue.in_flight or queue.has_ready or self.is_finished:
+            return False
+        return any(component.is_waiting for component in self._hooks.components)
+
+    def status(self) -> RunStatus:
+        """Return the status of the run (docs/internals/states.md)."""
+        state = self.state
+        if not self.is_finished:
+            is_waiting = self.is_waiting or (state.paused is not None and is_at_rest(state.plan, state.records))
+            status = RunStatus.WAITING if is_waiting else RunStatus.RUNNING
+        elif state.error is not None:
+            status = RunStatus.FAILED
+        else:
+            status = RunStatus.CANCELLED if state.cancelled else status_of(state.plan, state.records)
+        for component in self._hooks.components:
+            status = component.run_status(status)
+        return status
+
+    def output(self) -> tuple[Any, NodeError | None]:
+        """Return the output of the run; null and an error if its template cannot be resolved."""
+        state = self.state
+        if state.phase.is_given_up:
+            # The run compensates for its calls.
+            return None, None
+        # Without the limit of a moment: the output is read once.
+        return output_of(state.plan, state.records, scope=Scope(state.scope.node_value, state.inputs))
+
+    # Events. Each updates, at its end, the nodes that wait for those that ended.
 
     def begin(self, at: float) -> None:
-        """Makes the nodes ready that wait for nothing."""
-        for number, node in enumerate(self.plan.nodes):
-            # A node before it that failed may have ended the run; somebody may have ended this one.
-            if not node.dependencies and not self.is_stopped and self.records[number].status is NodeStatus.PENDING:
-                self._become_ready(number, at)
-        self.settle(at)
+        """Start the nodes without dependencies."""
+        for number, node in enumerate(self.state.plan.nodes):
+            # A node before it that failed may have ended the run; a person may have ended this one.
+            is_pending = self.state.records[number].status is NodeStatus.PENDING
+            if not node.dependencies and not self.is_stopped and is_pending:
+                self.propagation.become_ready(number, at)
+        self.propagate(at)
+
+    def reconcile(self, at: float) -> None:
+        """Start what waits for nothing open, after `Rebuild.resume` from nothing but the ends of nodes."""
+        self.rebuild.decide_all(at)
+        self.propagate(at)
+
+    def propagate(self, at: float) -> None:
+        """Move everything on until nothing moves; every event ends with it."""
+        hooks = self._hooks
+        for component in hooks.before_propagation:
+            component.before_propagation(at)
+        self.propagation.update(at)
+        for component in hooks.on_quiescent:
+            component.on_quiescent(at)
 
     def next_task(self, at: float) -> Task | None:
-        """Returns the next task to start, the most urgent first, or `None` if none may start now.
+        """Return the next task to start, the most urgent first, or `None` if none may start now.
 
-        The task counts as running from here on. Nodes whose arguments cannot be resolved, and workers that lack a slot
-        which they require, fail on the way.
+        The task counts as running from here on. Nodes whose arguments cannot be resolved fail on the way.
         """
-        if self.paused is not None and not self.is_stopped:
-            self._rest(at)
-            return None
-        self._budget.start(at)
-        while (entry := self._queue.pop()) is not None:
-            _, number, item = entry
-            if self.plan.nodes[number].kind == "region" and not self._membership.is_open(number, self.records):
-                # All of them hung on what failed or was skipped.
-                self._queue.release(number)
-                self._end(number, -1, NodeStatus.COMPLETED, at)
-                continue
-            record = self.records[number] if item < 0 else self.records[number].items[item].record
-            is_untouched = not (self.by_hand or self.changes.has_new_limits or self.changes.budget is not None)
-            if not is_untouched and record.status is not NodeStatus.READY:
-                # Somebody cancelled it, or gave its result, while it waited for its turn; it was left out as the run is
-                # to finish; or it is known to run.
-                self._queue.release(number)
-                continue
-            if self.policy_changed and self._asks_first(number, item, at):
-                self._queue.release(number)
-                self.settle(at)
-                continue
-            try:
-                task = prepared_call(self._make_task(number, item), self.plan.tools)
-            except (MissingData, TooMuchWork) as error:
-                self._queue.release(number)
-                self._end_failed(number, item, unreadable(error), at)
-                self.settle(at)
-                continue
-            if not self.changes.asks and task.node.tool == FIND_PARTY:
-                task.arguments = {**task.arguments, "asks": False}
-            if self.changes.budget is not None and self._has_to_wait(task, at):
-                continue
-            if self.changes.kept is not None:
-                self._keep_key(task)
-            record.status = NodeStatus.RUNNING
-            record.started_at = at
-            if item >= 0 and self.records[number].started_at is None:
-                self.records[number].started_at = at
-            return task
-        self._tell_waiting()
-        self._rest(at)
+        state, hooks = self.state, self._hooks
+        if state.paused is None or state.is_stopped:
+            state.compute_budget.start(at)
+            while (entry := self.propagation.queue.pop()) is not None:
+                task = self._start(entry[1], at)
+                if task is not None:
+                    return task
+        for component in hooks.on_idle:
+            component.on_idle(at)
         return None
 
-    def _keep_key(self, task: Task) -> None:
-        """Gives a task of a fork the key that it has in the other run, and its sub-plan what that did there."""
-        assert self.changes.kept is not None
-        kept = self.changes.kept.key_of(task.id, task.node.id)
-        if kept is None:
-            return
-        task.below = kept.below
-        is_run = task.is_run or task.chunk is not None
-        if kept.scope is None or (is_run and kept.content):
-            return
-        same = not kept.content or content_of(self, task.number, -1 if task.item is None else task.item) == kept.content
-        task.scope = self._record(task.number, -1 if task.item is None else task.item).scope = (
-            kept.scope if same else None
-        )
+    def _start(self, ref: TaskRef, at: float) -> Task | None:
+        """Return the task of a queued node or item that has its slots; `None` if it does not start now."""
+        state, propagation, hooks = self.state, self.propagation, self._hooks
+        number, item = ref
+        record = state.records[number] if item is None else state.records[number].items[item].record
+        if state.plan.nodes[number].kind == "region" and not state.regions.is_open(number, state.records):
+            # All of its nodes depended on what failed or was skipped.
+            propagation.queue.release(number)
+            propagation.end(ref, NodeStatus.COMPLETED, at)
+            return None
+        may_have_ended = state.overrides or state.limits_changed or state.ends_queued
+        if record.status is not NodeStatus.READY and may_have_ended:
+            # While it was queued a person or the budget ended it, or it is known to run.
+            propagation.queue.release(number)
+            return None
+        for component in hooks.before_dispatch:
+            if component.before_dispatch(ref, at):
+                propagation.queue.release(number)
+                self.propagate(at)
+                return None
+        try:
+            task = make_task(state, ref)
+            for component in hooks.before_start:
+                if component.before_start(task, at):
+                    return None
+        except (MissingData, TooMuchWork) as error:
+            propagation.queue.release(number)
+            propagation.end_failed(ref, unreadable(error), at)
+            self.propagate(at)
+            return None
+        record.status = NodeStatus.RUNNING
+        record.started_at = at
+        if item is not None and state.records[number].started_at is None:
+            state.records[number].started_at = at
+        return task
 
     def complete(
         self, task_id: str, value: Any, *, at: float, attempt: Attempt = ONE_ATTEMPT, is_partial: bool = False
     ) -> None:
-        """Takes the result of a task; an event for a task that is not running is ignored."""
-        ended = self._take_attempt(task_id, attempt)
-        if ended is None:
+        """Handle the result of a task; an event for a task that is not running is ignored."""
+        ref = self.take_attempt(task_id, attempt)
+        if ref is None:
             return
-        number, item, record = ended
-        error = None
-        if self.plan.nodes[number].is_worker and self._chunk(number, item) is None:
-            declared = self.plan.tools.get(self.plan.nodes[number].tool)
-            told = unwrap_worker_result(value, declared.worker if declared is not None else None)
-            value, record.partial, record.message, error = told.outputs, told.is_partial, told.message, told.error
-        elif self.plan.nodes[number].tool == BIND_PARTIES:
-            record.result, error = value, why_unbound(value)
-        if error is not None:
-            self._end_failed(number, item, error, at)
-        else:
-            record.result = value
-            record.partial = record.partial or is_partial
-            self._end(number, item, NodeStatus.COMPLETED, at)
-        self.settle(at)
+        number, item = ref
+        record = self.state.records[number] if item is None else self.state.records[number].items[item].record
+        for component in self._hooks.on_result:
+            if (result := component.on_result(ref, value)) is not None:
+                record.partial, record.message = result.is_partial, result.message
+                if result.error is not None:
+                    self.propagation.end_failed(ref, result.error, at)
+                    self.propagate(at)
+                    return
+                value = result.value
+        record.result = value
+        record.partial = record.partial or is_partial
+        self.propagation.end(ref, NodeStatus.COMPLETED, at)
+        self.propagate(at)
 
     def fail(self, task_id: str, error: NodeError, *, at: float, attempt: Attempt = ONE_ATTEMPT) -> None:
-        """Takes the final failure of a task; an event for a task that is not running is ignored."""
-        ended = self._take_attempt(task_id, attempt)
-        if ended is None:
-            return
-        number, item, _ = ended
-        self._end_failed(number, item, error, at)
-        self.settle(at)
+        """Handle the final failure of a task; an event for a task that is not running is ignored."""
+        if (ref := self.take_attempt(task_id, attempt)) is not None:
+            self.propagation.end_failed(ref, error, at)
+            self.propagate(at)
 
     def task_cancelled(
         self, task_id: str, *, at: float, attempt: Attempt = ONE_ATTEMPT, reason: str | None = None
     ) -> None:
-        """Takes the end of a task that was told to stop; an event for a task that is not running is ignored."""
-        ended = self._take_attempt(task_id, attempt)
-        if ended is None:
-            return
-        number, item, record = ended
-        record.reason = reason or record.reason
-        self._end(number, item, NodeStatus.CANCELLED, at)
-        self.settle(at)
+        """Handle the end of a task that was cancelled; an event for a task that is not running is ignored."""
+        if (ref := self.take_attempt(task_id, attempt)) is not None:
+            record = self.state.record(ref)
+            record.reason = reason or record.reason
+            self.propagation.end(ref, NodeStatus.CANCELLED, at)
+            self.propagate(at)
 
     def end_chunk(self, task_id: str, end: map_batches.ChunkEnd, *, at: float, attempt: Attempt = ONE_ATTEMPT) -> None:
-        """Takes the end of a chunk of a large map; an event for a task that is not running is ignored."""
-        ended = self._take_attempt(task_id, attempt)
-        if ended is None:
-            return
-        number, item, _ = ended
-        map_batches.take_end(self.records[number].items[item], end)
-        self._end(number, item, end.status, at, error=end.error)
-        self.settle(at)
+        """Handle the end of a batch of a large map; an event for a task that is not running is ignored."""
+        if (ref := self.take_attempt(task_id, attempt)) is not None and ref.item is not None:
+            map_batches.take_end(self.state.records[ref.node].items[ref.item], end)
+            self.propagation.end(ref, end.status, at, error=end.error)
+            self.propagate(at)
 
     def await_store(self, task_id: str, *, at: float, attempt: Attempt) -> int:
         """Record that the call of a running task waits for the payload store and is repeated after that.
 
         Args:
-            attempt: what the call has used and read; its count is of those that may have changed something.
+            attempt: usage and reads of the call; its count is of those that may have changed something.
 
         Returns:
             How often the task has waited, this time included; 0 if it is not running.
         """
-        number, item = self._items.place(task_id)
-        if self._record(number, item).status is not NodeStatus.RUNNING:
+        ref = self.state.items.ref(task_id)
+        if self.state.record(ref).status is not NodeStatus.RUNNING:
             return 0
-        waits, attempts = self.changes.store_waits.get(task_id, (0, 0))
-        self.changes.store_waits[task_id] = waits + 1, attempts + attempt.count
-        self._add_reported(task_id, number, attempt)
-        self.settle(at)
+        waits, attempts = self.state.store_waits.get(task_id, (0, 0))
+        self.state.store_waits[task_id] = waits + 1, attempts + attempt.count
+        self._add_totals(task_id, ref, attempt)
+        self.propagate(at)
         return waits + 1
 
-    # Regions.
+    def end_tasks(self, refs: Sequence[TaskRef], status: NodeStatus, *, at: float) -> None:
+        """End nodes and items that do not run, all of them before their dependents are updated."""
+        for ref in refs:
+            self.propagation.end(ref, status, at)
+        self.propagate(at)
 
-    def report(self, node_id: str, end: Record, *, at: float) -> bool:
-        """Takes the end of a node that somebody else has run; returns whether it was awaited.
-
-        Args:
-            end: its record, in a final state.
-        """
-        number = self._numbers.get(node_id)
-        if number is None or not self._membership.is_told(number, self.records) or self.records[number].status.is_final:
-            return False
-        record = self.records[number]
-        record.result, record.partial, record.blocked_by = end.result, end.partial, end.blocked_by
-        record.cached, record.message = end.cached, end.message
-        record.attempts, record.started_at, record.tool_version = end.attempts, end.started_at, end.tool_version
-        self._end(number, -1, end.status, at if end.ended_at is None else end.ended_at, error=end.error)
-        self.settle(at)
-        return True
-
-    def end_slice(self, task_id: str, *, at: float, goes_on: bool, error: NodeError | None = None) -> None:
-        """Takes the end of one call of a region, after the ends of the nodes that it told.
-
-        The region is ready again if some of its nodes are open.
-
-        Args:
-            goes_on: whether another call is of use; if not, the open nodes are run one by one, without a region.
-            error: why the nodes fail of a region that is of no use and whose inside is not in the plan.
-        """
-        calls = self.records[self._numbers[task_id]].attempts + 1
-        ended = self._take_attempt(task_id, Attempt(calls))
-        if ended is None:
-            return
-        number, _, record = ended
-        if self.is_stopped:
-            self._end(number, -1, NodeStatus.CANCELLED, at)
-        elif not self._membership.is_open(number, self.records):
-            self._end(number, -1, NodeStatus.COMPLETED, at)
-        elif goes_on:
-            record.status = NodeStatus.READY
-            self._queue.push((self.plan.nodes[number].priority, number, -1))
-        elif self.plan.nodes[number].inner is None:
-            self._end(number, -1, NodeStatus.SUPERSEDED, at)
-        else:
-            self._end(number, -1, NodeStatus.FAILED, at, error=error)
-        self.settle(at)
-
-    def tell_inside(self, task_id: str, state: InnerState) -> None:
-        """Takes what a slice told of the inside of its region as a whole."""
-        self.records[self._numbers[task_id]].result = state
-
-    # By hand.
-
-    @property
-    def next_alarm(self) -> float | None:
-        """When `advance` is needed next, in seconds since the epoch."""
-        if not self.cancelling:
-            return super().next_alarm
-        alarms = [alarm for alarm in (super().next_alarm, *self.cancelling.values()) if alarm is not None]
-        return min(alarms, default=None)
-
-    def advance(self, at: float) -> None:
-        """Deals with every deadline and reminder that is due, and gives up what was told to stop and has not."""
-        super().advance(at)
-        if self.cancelling:
-            for task_id in [task_id for task_id, until in self.cancelling.items() if until <= at]:
-                self.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)
-
-    def set_deadline(self, limit_s: float, *, by: str | None) -> None:
-        """Changes how long the run may take, from its start; infinite is as long as it takes."""
-        self.changes.has_new_limits = True
-        self.changes.deadline = self.deadline.set_by(by, limit_s=limit_s)
-
-    def expire(self, at: float) -> None:
-        """Ends the run as failed, if it has gone on for as long as it may."""
-        if self.deadline.is_due(at):
-            held_up = held_up_words(self.plan, self.records, is_paused=self.paused is not None)
-            error = self.deadline.error
-            self.abort(error, at)
-            if self.error is error and held_up:
-                self.error = replace(error, message=f"{error.message}; {held_up}")
-            self.settle(at)
-
-    def end_by_hand(self, places: Sequence[Place], status: NodeStatus, *, at: float) -> None:
-        """Ends nodes and items that do not run, all of them before their dependents hear of it."""
-        for number, item in places:
-            self._end(number, item, status, at)
-        self.settle(at)
-
-    # The end of all.
-
-    def cancel(self, at: float, *, reason: str | None = None) -> None:
-        """Cancels everything that has not started; the driver stops what is running and tells how it ended.
-
-        The first stop counts: a run that is cancelled or aborted already stays what it is. One that takes back what it
-        did goes on with that, until it is cancelled once more.
-        """
-        if self.is_stopped:
-            return
-        goes_on = self.phase is Phase.UNDOING and not (self.cancelled or self.changes.takes_back)
-        self.cancelled = True
-        if not goes_on:
-            self._stop(at, reason)
-            self.settle(at)
-
-    def close(self, at: float, *, reason: str) -> None:
-        """Cancels everything at once, and leaves what was done as it is."""
-        self.cancelled = True
-        if not self.is_stopped:
-            self._stop(at, reason)
-        if self.takes_back:
-            self.phase = Phase.CLOSED
-
-    def _take_attempt(self, task_id: str, attempt: Attempt) -> tuple[int, int, Record] | None:
-        """Takes what is told of the attempts of a running task, and gives back its slots.
+    def take_attempt(self, task_id: str, attempt: Attempt) -> TaskRef | None:
+        """Record the attempts of a running task that has ended, and give back its slots.
 
         Returns:
-            Its place and record, or `None` if it is not running.
+            The task, or `None` if it is not running.
         """
-        number, item = self._items.place(task_id)
-        record = self._record(number, item)
+        state = self.state
+        ref = state.items.ref(task_id)
+        number, item = ref
+        record = state.records[number] if item is None else state.records[number].items[item].record
         if record.status is not NodeStatus.RUNNING:
             return None
-        self._queue.release(number)
+        self.propagation.queue.release(number)
         record.attempts = attempt.count
         if attempt.count <= 1 or record.started_at is None:
-            # Of several attempts the last is known; the first began when the task was handed out.
+            # Of several attempts the last is known; the first started when the task was dispatched.
             record.started_at = attempt.started_at or record.started_at
-        if self.by_hand and (hand := self.by_hand.get(task_id)) is not None:
-            record.attempts += hand.attempts
-        if self.changes.store_waits:
-            record.attempts += self.changes.store_waits.pop(task_id, (0, 0))[1]
+        if state.overrides and (override := state.overrides.get(task_id)) is not None:
+            record.attempts += override.attempts
+        if state.store_waits:
+            record.attempts += state.store_waits.pop(task_id, (0, 0))[1]
         record.tool_version, record.cached = attempt.tool_version, attempt.cached
-        self._add_reported(task_id, number, attempt)
-        if self.changes.budget is not None:
-            self._settle_claim(task_id, (number, item), attempt)
-        return number, item, record
+        if attempt.usage is not NONE or attempt.seen is not NOTHING:
+            self._add_totals(task_id, ref, attempt)
+        for component in self._hooks.on_attempt:
+            component.on_attempt(task_id, ref, attempt)
+        return ref
 
-    def _add_reported(self, task_id: str, number: int, attempt: Attempt) -> None:
+    def _add_totals(self, task_id: str, ref: TaskRef, attempt: Attempt) -> None:
         """Add the usage and the lineage that an attempt reports."""
-        if attempt.usage is not NONE and attempt.usage.is_something:
-            self._add_usage(task_id, number, attempt)
+        if attempt.usage.is_something:
+            node = self.state.plan.nodes[ref.node]
+            agent = agent_of(node)
+            agents = {**attempt.agents, agent: attempt.usage} if agent is not None else attempt.agents
+            self.state.totals.usage.add(attempt.usage, tasks=tuple(dict.fromkeys((task_id, node.id))), agents=agents)
         if attempt.seen:
-            self.changes.seen.add(task_id, attempt.seen)
+            self.state.totals.lineage.add(task_id, attempt.seen)
 
-    def _add_usage(self, task_id: str, number: int, attempt: Attempt) -> None:
-        node = self.plan.nodes[number]
-        agent = agent_of(node)
-        agents = {**attempt.agents, agent: attempt.usage} if agent is not None else attempt.agents
-        self.usage.add(attempt.usage, tasks=tuple(dict.fromkeys((task_id, node.id))), agents=agents)
+    # Time.
+
+    @property
+    def next_timer(self) -> float | None:
+        """When `advance` is needed next, in seconds since the epoch."""
+        timers = [component.next_timer for component in self._hooks.components]
+        return min((timer for timer in timers if timer is not None), default=None)
+
+    def advance(self, at: float) -> None:
+        """Handle every deadline and reminder that is due; a driver calls it before each batch of events."""
+        for component in self._hooks.components:
+            component.on_timer(at)
+        self.propagate(at)
+
+    # The end of the run.
+
+    def abort(self, error: NodeError, at: float) -> None:
+        """End the run as failed: as `cancel`, with an error of the run."""
+        self.propagation.abort(error, at)
+
+    def cancel(self, at: float, *, reason: str | None = None) -> None:
+        """Cancel everything that has not started; the driver stops what runs and reports how it ended.
+
+        The first stop counts: a run that is cancelled or aborted stays so. One that compensates for its calls continues
+        with that, until it is cancelled once more.
+        """
+        state = self.state
+        if state.is_stopped:
+            return
+        compensates = state.phase is Phase.UNDOING and not (state.cancelled or state.options.only_compensates)
+        state.cancelled = True
+        if not compensates:
+            self.propagation.stop(at, reason)
+            self.propagate(at)
+
+    def close(self, at: float, *, reason: str) -> None:
+        """Cancel everything at once, and compensate for nothing."""
+        state = self.state
+        state.cancelled = True
+        if not state.is_stopped:
+            self.propagation.stop(at, reason)
+        if state.compensates:
+            state.phase = Phase.CLOSED

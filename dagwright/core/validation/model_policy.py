@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.core.model.policy import CHANGES_ASK, Policy, Rule, policy_from_json
-from dagwright.features.lookups.lookups import UNDO
 
 POLICY = "policy"
 """Key of a pursuit under which the policy of its plan stands."""
@@ -81,13 +80,14 @@ def _any_case(text: str) -> str:
     return "".join(letters)
 
 
-def intents_policy(request: str) -> Policy:
+def intents_policy(request: str, undo: str | None) -> Policy:
     """Return the policy of intents that a model writes for a request, unless a person gives another one.
 
-    Calls that `onboarding.undo` compensates for need no approval: they change only Dagwright's own parties.
+    Args:
+        undo: of the resolver; calls that it compensates for need no approval.
     """
     policy = model_policy(request)
-    return replace(policy, rules=(Rule("run", undo=UNDO), *policy.rules))
+    return policy if undo is None else replace(policy, rules=(Rule("run", undo=undo), *policy.rules))
 
 
 def named_files(request: str) -> Iterator[str]:

@@ -7,14 +7,14 @@ from dagwright.core.model.agent_cards import is_inline
 from dagwright.core.model.agents import agent_cards, tool_of_agent
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.document import Document
+from dagwright.core.model.entity_arguments import EntityChecks, problem_of_kinds
 from dagwright.core.model.plan import Cache, Node
+from dagwright.core.model.resolvers import callable_tools, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, effects_of_call
 from dagwright.core.validation.checked_plan import CheckReport
 from dagwright.core.validation.human_fields import problems_of_people
 from dagwright.core.validation.node_references import NodeReferences
 from dagwright.core.validation.workers import Worker, problems_of_worker
-from dagwright.features.lookups.lookups import LOOKUP_TOOLS
-from dagwright.features.lookups.parties import misplaced_parties
 
 
 def effects_of_node(
@@ -84,7 +84,9 @@ class NodeChecks:
         self.document = document
         self.report = report
         self.tools = tools
-        self.tool_names = [name for name, tool in tools.items() if tool.agent is None]
+        self.callable_tools = callable_tools(tools)
+        self.tool_names = [name for name, tool in self.callable_tools.items() if tool.agent is None]
+        self.entities = EntityChecks(resolver_of(tools), made_by)
         self.any_tool = any_tool
         self.made_by = made_by
         self.schemas: dict[str, SchemaOfTool | None] = {}
@@ -168,7 +170,7 @@ class NodeChecks:
 
     def _check_tool(self, index: int, node: Node, references: NodeReferences, *, has_arguments: bool) -> None:
         assert node.tool is not None
-        declaration = self.tools.get(node.tool) if node.tool not in LOOKUP_TOOLS else None
+        declaration = self.callable_tools.get(node.tool)
         if declaration is None:
             if not self.any_tool:
                 message = f"there is no tool {node.tool!r}"
@@ -209,9 +211,9 @@ class NodeChecks:
         ):
             at = ("nodes", index, "arguments", *path)
             self.report.report_problem("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=advice)
-        made_by, holes = self.made_by, references.argument_holes
-        for path, message, advice in misplaced_parties(
-            declaration, holes, references.lookups, node=node.id, made_by=made_by, arguments=node.arguments
+        holes = references.argument_holes
+        for path, message, advice in self.entities.misplaced(
+            declaration, holes, references.lookups, node=node.id, arguments=node.arguments
         ):
             at = ("nodes", index, "arguments", *path)
             self.report.report_problem("invalid_arguments", message, at, node=node.id, hint=advice)
@@ -271,6 +273,8 @@ class NodeChecks:
         if declaration.name not in self.schemas:
             try:
                 self.schemas[declaration.name] = SchemaOfTool(declaration.input_schema)
+                if (problem := problem_of_kinds(declaration, self.entities.resolver)) is not None:
+                    raise ValueError(problem)
             except ValueError as error:
                 self.schemas[declaration.name] = None
                 message = f"the input schema of {declaration.name!r}: {error}"

@@ -27,6 +27,7 @@ from dagwright.core.model.compiled import Hole
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import PlanInvalid, Problem, ProblemList
 from dagwright.core.model.plan import Node, Plan
+from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked, CheckReport
 from dagwright.core.validation.dependency_checks import DependencyChecks, levels, number_nodes
@@ -90,8 +91,12 @@ def inspect_document(
     # Inline agents are added as they are found.
     checked = _Checker(document, report, tools=dict(tools), any_tool=any_tool).check()
     if checked is not None and (count := len(checked.lookups)) > MOST_LOOKUPS:
-        message = f"the plan looks up {count:,} parties; at most {MOST_LOOKUPS:,} can be looked up for one run"
+        message = f"the plan looks up {count:,} entities; at most {MOST_LOOKUPS:,} can be looked up for one run"
         problems.append(Problem("too_large", message, hint="split the plan"))
+    is_unresolved = checked is not None and not any_tool and resolver_of(checked.tools) is UNKNOWN_RESOLVER
+    if checked is not None and is_unresolved and not problems and checked.lookups:
+        message = f"the plan looks up {checked.lookups[0].search_text!r:.80}, and no installed application does that"
+        problems.append(Problem("unknown_tool", message, hint="install a plugin with a resolver"))
     return checked, problems
 
 
@@ -189,7 +194,10 @@ class _Checker:
     def _read_references(
         self, nodes: Mapping[int, Node], numbers: Mapping[str, int], *, unread: Mapping[int, frozenset[str]]
     ) -> dict[int, NodeReferences]:
-        kinds = LookupKinds(nodes, self.extra, self.tools, reads_ids=self.document.dialect == "intents")
+        resolver = resolver_of(self.tools)
+        kinds = LookupKinds(
+            nodes, self.extra, self.tools, resolver=resolver, reads_ids=self.document.dialect == "intents"
+        )
         for index, key, message, advice in kinds.problems():
             at = ("nodes", index, "arguments", key, "entity_type")
             self.report.report_problem("invalid_arguments", message, at, node=nodes[index].id, hint=advice)

@@ -32,6 +32,8 @@ class WorkersRefused(ValueError):
 class PreconditionMissing(MissingData):
     """A slot that a worker requires is not there."""
 
+    code = PRECONDITION_MISSING
+
 
 def workers_among(tools: Mapping[str, ToolDeclaration]) -> dict[str, Worker]:
     """Returns the workers among some tools, by name, in their order."""

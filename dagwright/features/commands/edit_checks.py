@@ -54,7 +54,7 @@ def growth_of(
     Raises:
         TooMuchWork: that is too little.
     """
-    if (refusal := state.refusal_of_remaking()) is not None:
+    if (refusal := state.refusal_of_rebuild()) is not None:
         return refusal
     if len(nodes) <= MOST_NODES:
         work = work_of_nodes(nodes, count_there=len(state.plan.nodes))

@@ -10,6 +10,7 @@ from dagwright.core.model.answers import size_of
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, Phase, Record
+from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.extension_checks import (
@@ -18,13 +19,13 @@ from dagwright.core.scheduler.extension_checks import (
     refusal_of_own_ids,
     with_other_arguments,
 )
-from dagwright.core.scheduler.item_book import Place
-from dagwright.core.scheduler.rebuild import Remade
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.rebuild import RecordEdits
 from dagwright.core.validation.workers import refusal_of_slots
 from dagwright.features.commands.edit_checks import growth_of
-from dagwright.features.commands.steering import UNDOING, Written, place_or_refusal, refusal_of_run
+from dagwright.features.commands.node_additions import add_nodes
+from dagwright.features.commands.steering import UNDOING, Written, ref_or_refusal, refusal_of_run
 from dagwright.features.feedback.answer_reading import RUN_ANSWERS_BYTES, SHORT_BYTES
+from dagwright.features.run_scheduler import RunScheduler
 
 _BEGUN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
@@ -44,56 +45,55 @@ class CancelNode:
     grace_s: float = 30.0
     by: By = NOBODY
 
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
-        place = place_or_refusal(scheduler, self.node)
-        if isinstance(place, str):
-            return place
-        status = scheduler.record_at(place).status
+        ref = ref_or_refusal(scheduler, self.node)
+        if isinstance(ref, str):
+            return ref
+        status = scheduler.state.record(ref).status
         if status.is_final:
             return f"{self.node!r} has ended: {status.value}"
-        if self.branch and place[1] >= 0:
-            return f"nothing waits for an item alone: cancel {scheduler.plan.nodes[place[0]].id!r} with its branch"
-        if all(scheduler.id_of(each) in scheduler.cancelling for each in _open_tasks(scheduler, place)):
+        if self.branch and ref.item is not None:
+            return f"nothing waits for an item alone: cancel {scheduler.plan.nodes[ref.node].id!r} with its branch"
+        if all(scheduler.state.id_of(each) in scheduler.state.cancelling for each in _open_tasks(scheduler, ref)):
             return f"{self.node!r} is being stopped already"
         return None
 
-    def do(self, scheduler: Scheduler, *, at: float) -> None:
+    def do(self, scheduler: RunScheduler, *, at: float) -> None:
         """Does it."""
-        place = scheduler.find(self.node)
-        assert place is not None
+        ref = scheduler.state.find(self.node)
+        assert ref is not None
         reason = self.by.words("cancelled")
-        scheduler.hand_of(self.node).steps.append(self.by.step("cancel_node", at))
-        ends: list[Place] = []
-        for each in _open_tasks(scheduler, place):
-            scheduler.record_at(each).reason = reason
-            if scheduler.record_at(each).status is NodeStatus.RUNNING:
-                scheduler.cancelling.setdefault(scheduler.id_of(each), at + self.grace_s)
+        scheduler.state.override_of(self.node).steps.append(self.by.step("cancel_node", at))
+        ends: list[TaskRef] = []
+        for each in _open_tasks(scheduler, ref):
+            scheduler.state.record(each).reason = reason
+            if scheduler.state.record(each).status is NodeStatus.RUNNING:
+                scheduler.features.cancellation.cancel(scheduler.state.id_of(each), until=at + self.grace_s)
             else:
                 ends.append(each)
         if self.branch:
-            for number in _needing(scheduler, place[0]):
+            for number in _needing(scheduler, ref.node):
                 record = scheduler.records[number]
                 record.reason, record.blocked_by = f"the branch of {self.node!r} was {reason}", (self.node,)
-                ends.append((number, -1))
-        scheduler.end_by_hand(ends, NodeStatus.CANCELLED, at=at)
+                ends.append(TaskRef(number))
+        scheduler.end_tasks(ends, NodeStatus.CANCELLED, at=at)
 
 
-def _open_tasks(scheduler: Scheduler, place: Place) -> list[Place]:
+def _open_tasks(scheduler: RunScheduler, ref: TaskRef) -> list[TaskRef]:
     """Returns what has not ended of a node or item: the item, the node, or the items that it has."""
-    number, item = place
-    record = scheduler.records[number]
-    if item >= 0 or not record.items:
-        return [place]
-    return [(number, index) for index, each in enumerate(record.items) if each.record.status in _BEGUN]
+    record = scheduler.records[ref.node]
+    if ref.item is not None or not record.items:
+        return [ref]
+    return [TaskRef(ref.node, index) for index, each in enumerate(record.items) if each.record.status in _BEGUN]
 
 
-def _needing(scheduler: Scheduler, number: int) -> list[int]:
+def _needing(scheduler: RunScheduler, number: int) -> list[int]:
     """Returns the nodes that cannot run without one and have not ended, in the order in which they are found."""
     found: dict[int, None] = {}
     waiting = [number]
     while waiting:
-        for dependent in scheduler.dependents_of(waiting.pop()):
+        for dependent in scheduler.state.dependents_of(waiting.pop()):
             node, status = scheduler.plan.nodes[dependent], scheduler.records[dependent].status
             is_needing = node.join[0] == "all" and status is NodeStatus.PENDING and node.kind != "region"
             if is_needing and dependent not in found:
@@ -116,46 +116,49 @@ class RetryNode:
     arguments: Mapping[str, Any] | None = None
     by: By = NOBODY
 
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
-        place = place_or_refusal(scheduler, self.node)
-        if isinstance(place, str):
-            return place
-        record, node = scheduler.record_at(place), scheduler.plan.nodes[place[0]]
-        if not _can_be_tried(scheduler, place):
+        ref = ref_or_refusal(scheduler, self.node)
+        if isinstance(ref, str):
+            return ref
+        record, node = scheduler.state.record(ref), scheduler.plan.nodes[ref.node]
+        if not _can_be_tried(scheduler, ref):
             return f"{self.node!r} is {record.status.value}; what failed or was cancelled can be tried again"
-        if scheduler.is_inside_detached(place[0]):
+        if scheduler.state.regions.is_inside_detached(ref.node):
             return f"{self.node!r} is one of very many pure nodes that run together; it cannot be tried again alone"
-        if any(item.chunk is not None for item in scheduler.records[place[0]].items):
+        if any(item.chunk is not None for item in scheduler.records[ref.node].items):
             return f"the items of {node.id!r} are in runs of their own; they cannot be tried again"
         if self.arguments is not None:
-            refusal = refusal_of_other_arguments(scheduler, place) or _refusal_of_call(scheduler, node, self.arguments)
+            refusal = refusal_of_other_arguments(scheduler.state, ref) or _refusal_of_call(
+                scheduler, node, self.arguments
+            )
             return refusal or _refusal_of_size(scheduler, self.arguments, "arguments")
-        return scheduler.refusal_of_remaking()
+        return scheduler.state.refusal_of_rebuild()
 
-    def do(self, scheduler: Scheduler, *, at: float) -> None:
+    def do(self, scheduler: RunScheduler, *, at: float) -> None:
         """Does it."""
-        place = scheduler.find(self.node)
-        assert place is not None
-        record = scheduler.record_at(place)
+        ref = scheduler.state.find(self.node)
+        assert ref is not None
+        record = scheduler.state.record(ref)
         attempts, error = record.attempts, record.error
         if self.arguments is not None:
-            scheduler.requests.kept_bytes += size_of(self.arguments)
-            scheduler.grow_by_hand(with_other_arguments(scheduler, place[0], self.arguments), self.by, at=at)
+            scheduler.features.feedback.requests.kept_bytes += size_of(self.arguments)
+            add_nodes(scheduler, with_other_arguments(scheduler.state, ref.node, self.arguments), self.by, at=at)
             return
-        remade = Remade(scheduler, at)
-        for each in _failed_parts(scheduler, place):
-            remade.begin_again(each)
-        remade.reopen(place[0])
-        remade.go_on()
-        hand = scheduler.hand_of(self.node)
+        edits = RecordEdits(scheduler.rebuild, at)
+        for each in _failed_parts(scheduler, ref):
+            edits.retry(each)
+        edits.reopen_dependents(ref.node)
+        scheduler.rebuild.spend(at)
+        edits.apply()
+        scheduler.propagate(at)
         told = {"attempts": attempts, "error": error.to_json() if error is not None else None}
-        hand.steps.append(self.by.step("retry_node", at, **told))
+        scheduler.state.override_of(self.node).steps.append(self.by.step("retry_node", at, **told))
 
 
-def _refusal_of_size(scheduler: Scheduler, sent: Any, what: str) -> str | None:
+def _refusal_of_size(scheduler: RunScheduler, sent: Any, what: str) -> str | None:
     """Returns why a run cannot keep so much more of what people send than it has: it stands in its own state."""
-    size, kept = size_of(sent), scheduler.requests.kept_bytes
+    size, kept = size_of(sent), scheduler.features.feedback.requests.kept_bytes
     if size <= SHORT_BYTES or kept + size <= RUN_ANSWERS_BYTES:
         return None
     return (
@@ -165,28 +168,27 @@ def _refusal_of_size(scheduler: Scheduler, sent: Any, what: str) -> str | None:
     )
 
 
-def _refusal_of_call(scheduler: Scheduler, node: CompiledNode, arguments: Mapping[str, Any]) -> str | None:
+def _refusal_of_call(scheduler: RunScheduler, node: CompiledNode, arguments: Mapping[str, Any]) -> str | None:
     """Returns why the tool of a node does not take arguments, as far as the run knows."""
     tool = scheduler.plan.tools.get(node.tool)
     return problem_of_call(tool, arguments) if tool is not None else None
 
 
-def _can_be_tried(scheduler: Scheduler, place: Place) -> bool:
-    record = scheduler.record_at(place)
+def _can_be_tried(scheduler: RunScheduler, ref: TaskRef) -> bool:
+    record = scheduler.state.record(ref)
     if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
         return True
-    request = scheduler.requests.of_task(scheduler.id_of(place))
+    request = scheduler.features.feedback.requests.of_task(scheduler.state.id_of(ref))
     return request is not None and request.purpose == "error"
 
 
-def _failed_parts(scheduler: Scheduler, place: Place) -> list[Place]:
+def _failed_parts(scheduler: RunScheduler, ref: TaskRef) -> list[TaskRef]:
     """Returns what has to be done again of a node or item."""
-    number, item = place
-    items = scheduler.records[number].items
-    if item >= 0 or not items:
-        return [place]
+    items = scheduler.records[ref.node].items
+    if ref.item is not None or not items:
+        return [ref]
     failed = (NodeStatus.FAILED, NodeStatus.CANCELLED)
-    return [(number, index) for index, each in enumerate(items) if each.record.status in failed] or [place]
+    return [TaskRef(ref.node, index) for index, each in enumerate(items) if each.record.status in failed] or [ref]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,47 +199,49 @@ class SetResult:
     result: Any
     by: By = NOBODY
 
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
-        place = place_or_refusal(scheduler, self.node)
-        if isinstance(place, str):
-            return place
-        record = scheduler.record_at(place)
+        ref = ref_or_refusal(scheduler, self.node)
+        if isinstance(ref, str):
+            return ref
+        record = scheduler.state.record(ref)
         if record.status is NodeStatus.COMPLETED:
             return f"{self.node!r} has completed, and others may have used its result"
         if record.status is NodeStatus.RUNNING:
             return f"{self.node!r} is running; cancel it first"
-        if any(item.chunk is not None for item in scheduler.records[place[0]].items):
-            return f"the items of {scheduler.plan.nodes[place[0]].id!r} are in runs of their own"
-        pursuit = scheduler.pursuit
+        if any(item.chunk is not None for item in scheduler.records[ref.node].items):
+            return f"the items of {scheduler.plan.nodes[ref.node].id!r} are in runs of their own"
+        pursuit = scheduler.features.extension.extender
         if pursuit is not None and (refusal := pursuit.refusal_of_result(self.node, self.result)) is not None:
             return refusal
-        declared = scheduler.plan.tools.get(scheduler.plan.nodes[place[0]].tool)
+        declared = scheduler.plan.tools.get(scheduler.plan.nodes[ref.node].tool)
         if declared is not None and (refusal := refusal_of_slots(self.node, self.result, declared)) is not None:
             return refusal
-        return scheduler.refusal_of_remaking() or _refusal_of_size(scheduler, self.result, "results")
+        return scheduler.state.refusal_of_rebuild() or _refusal_of_size(scheduler, self.result, "results")
 
-    def do(self, scheduler: Scheduler, *, at: float) -> None:
+    def do(self, scheduler: RunScheduler, *, at: float) -> None:
         """Does it."""
-        place = scheduler.find(self.node)
-        assert place is not None
-        before = scheduler.record_at(place)
-        remade = Remade(scheduler, at)
-        scheduler.requests.kept_bytes += size_of(self.result)
+        ref = scheduler.state.find(self.node)
+        assert ref is not None
+        before = scheduler.state.record(ref)
+        edits = RecordEdits(scheduler.rebuild, at)
+        scheduler.features.feedback.requests.kept_bytes += size_of(self.result)
         if before.status.is_final:
-            remade.reopen(place[0])
+            edits.reopen_dependents(ref.node)
         error = before.error.to_json() if before.error is not None else None
         result = Record(NodeStatus.COMPLETED, self.result, attempts=before.attempts, ended_at=at)
-        remade.put(place, result)
-        remade.go_on()
-        scheduler.hand_of(self.node).steps.append(self.by.step("set_result", at, error=error))
+        edits.put(ref, result)
+        scheduler.rebuild.spend(at)
+        edits.apply()
+        scheduler.propagate(at)
+        scheduler.state.override_of(self.node).steps.append(self.by.step("set_result", at, error=error))
 
 
 # The plan.
 
 
-def _refusal_of_growth(scheduler: Scheduler) -> str | None:
-    return refusal_of_run(scheduler) or (UNDOING if scheduler.phase is Phase.UNDOING else None)
+def _refusal_of_growth(scheduler: RunScheduler) -> str | None:
+    return refusal_of_run(scheduler) or (UNDOING if scheduler.state.phase is Phase.UNDOING else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,15 +256,15 @@ class AppendNodes:
     by: By = NOBODY
     kept_bytes: int = 0
 
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
-        refusal = _refusal_of_growth(scheduler) or refusal_of_extension(scheduler, self.extension)
-        return refusal or refusal_of_own_ids(scheduler, self.extension)
+        refusal = _refusal_of_growth(scheduler) or refusal_of_extension(scheduler.state, self.extension)
+        return refusal or refusal_of_own_ids(scheduler.state, self.extension)
 
-    def do(self, scheduler: Scheduler, *, at: float) -> None:
+    def do(self, scheduler: RunScheduler, *, at: float) -> None:
         """Does it."""
-        scheduler.grow_by_hand(self.extension, self.by, at=at)
-        scheduler.requests.kept_bytes += self.kept_bytes
+        add_nodes(scheduler, self.extension, self.by, at=at)
+        scheduler.features.feedback.requests.kept_bytes += self.kept_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,22 +280,22 @@ class AppendWritten(Written):
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
     by: By = NOBODY
 
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
         """Returns why it cannot be done now."""
-        act = self._read(scheduler, at, budget=scheduler.requests.looking)
+        act = self._read(scheduler, at, budget=scheduler.features.feedback.requests.looking)
         return act if isinstance(act, str) else None
 
-    def read(self, scheduler: Scheduler, *, at: float) -> AppendNodes | str:
+    def read(self, scheduler: RunScheduler, *, at: float) -> AppendNodes | str:
         """Returns the act that it is, or why it is refused."""
-        return self._read(scheduler, at, budget=scheduler.requests.judging)
+        return self._read(scheduler, at, budget=scheduler.features.feedback.requests.judging)
 
-    def _read(self, scheduler: Scheduler, at: float, *, budget: WorkBudget) -> AppendNodes | str:
+    def _read(self, scheduler: RunScheduler, at: float, *, budget: WorkBudget) -> AppendNodes | str:
         refusal = _refusal_of_growth(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")
         if refusal is not None:
             return refusal
         budget.start(at)
         try:
-            extension = growth_of(self.nodes, scheduler, tools=self.tools, budget=budget)
+            extension = growth_of(self.nodes, scheduler.state, tools=self.tools, budget=budget)
         except TooMuchWork:
             return TOO_MUCH_AT_ONCE
         return extension if isinstance(extension, str) else AppendNodes(extension, self.by, size_of(self.nodes))

@@ -76,7 +76,7 @@ def extension_of(
         raise PlanInvalid([Problem("missing_input", message, "/nodes", hint="write the value itself")])
     made = compile_planned(checked) if state.plan.has_planner else compile_plan(checked)
     # Who sends an agent tells its tools in the words that its model reads, which no compiled plan has.
-    compiled = state.changes.with_agents(made, {**checked.tools, **tools})
+    compiled = state.options.with_agents(made, {**checked.tools, **tools})
     if problems := [*_refused(compiled.nodes[len(stubs) :], state.policy)]:
         raise PlanInvalid(problems)
     if problems := [*_unreadable(compiled, state, count=len(stubs))]:

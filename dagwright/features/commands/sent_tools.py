@@ -7,6 +7,7 @@ from typing import Any
 from dagwright.core.model.agent_cards import AgentCard, card_from_json
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.model.tools import (
     AGENT_PREFIX,
     TOLD_FIELDS,
@@ -29,7 +30,10 @@ def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) ->
     Args:
         names: those that are not among `tools` are left out.
     """
-    sent = {name: tool_to_json(tools[name]) for name in with_undoing(names, tools) if name in tools}
+    resolver = resolver_of(tools)
+    # A sub-plan among the nodes may look entities up.
+    named = [*names, resolver.find, resolver.bind]
+    sent = {name: tool_to_json(tools[name]) for name in with_undoing(named, tools) if name in tools}
     for name in [*sent]:
         card = tools[name].agent
         if card is not None and card.type == "llm":

@@ -17,11 +17,11 @@ from dagwright.core.model.actor import NOBODY, By
 from dagwright.core.model.budget_limits import Kind, Limit
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import NodeStatus, Phase
-from dagwright.core.scheduler.item_book import Place
+from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.scheduler.run_state import Paused
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.compensation.compensation import UNDONE, told_of_undoing
 from dagwright.features.explain.reasons import missing_values
+from dagwright.features.run_scheduler import RunScheduler
 
 STOPPED = "the run is being stopped"
 _ENDED = "the run has ended"
@@ -37,10 +37,10 @@ _VALUES_TOLD = 3
 class Act(Protocol):
     """Something that a person does to a run."""
 
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
         """Returns why it cannot be done now, and changes nothing."""
 
-    def do(self, scheduler: Scheduler, *, at: float) -> None:
+    def do(self, scheduler: RunScheduler, *, at: float) -> None:
         """Does it.
 
         Raises:
@@ -52,15 +52,15 @@ class Written(ABC):
     """Something that a person wrote, and that takes long to read: whoever does it reads it once, as an act."""
 
     @abstractmethod
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
         """Returns why it cannot be done now, and changes nothing."""
 
     @abstractmethod
-    def read(self, scheduler: Scheduler, *, at: float) -> Act | str:
+    def read(self, scheduler: RunScheduler, *, at: float) -> Act | str:
         """Returns the act that it is, or why it is refused; the work of reading is taken off a budget."""
 
 
-def take(sent: Act | Written, scheduler: Scheduler, *, at: float) -> str | None:
+def take(sent: Act | Written, scheduler: RunScheduler, *, at: float) -> str | None:
     """Does an act, or returns why it is refused."""
     act = sent.read(scheduler, at=at) if isinstance(sent, Written) else sent
     if isinstance(act, str):
@@ -83,18 +83,19 @@ class Pause:
 
     by: By = NOBODY
 
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
         if scheduler.is_stopped or scheduler.is_finished:
             return STOPPED if scheduler.is_stopped else _ENDED
-        if scheduler.paused is None:
+        if scheduler.state.paused is None:
             return None
-        by_whom = f", {_who_paused(scheduler.paused)}" if scheduler.paused.by or scheduler.paused.reason else ""
+        paused = scheduler.state.paused
+        by_whom = f", {_who_paused(paused)}" if paused.by or paused.reason else ""
         return f"the run is paused already{by_whom}"
 
-    def do(self, scheduler: Scheduler, *, at: float) -> None:
+    def do(self, scheduler: RunScheduler, *, at: float) -> None:
         """Does it."""
-        scheduler.paused = Paused(at, self.by.name, self.by.reason)
+        scheduler.state.paused = Paused(at, self.by.name, self.by.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +104,13 @@ class Resume:
 
     by: By = NOBODY
 
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
-        return "the run is not paused" if scheduler.paused is None else None
+        return "the run is not paused" if scheduler.state.paused is None else None
 
-    def do(self, scheduler: Scheduler, *, at: float) -> None:  # noqa: ARG002 - an act
+    def do(self, scheduler: RunScheduler, *, at: float) -> None:  # noqa: ARG002 - an act
         """Does it."""
-        scheduler.paused = None
+        scheduler.state.paused = None
 
 
 # The whole run.
@@ -121,13 +122,13 @@ class Cancel:
 
     by: By = NOBODY
 
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
         if scheduler.is_stopped:
             return f"{STOPPED} already"
         return _ENDED if scheduler.is_finished else None
 
-    def do(self, scheduler: Scheduler, *, at: float) -> None:
+    def do(self, scheduler: RunScheduler, *, at: float) -> None:
         """Does it."""
         scheduler.cancel(at, reason=self.by.reason)
 
@@ -139,13 +140,13 @@ class SetPolicy:
     policy: Policy
     by: By = NOBODY
 
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
         return STOPPED if scheduler.is_stopped else None
 
-    def do(self, scheduler: Scheduler, *, at: float) -> None:
+    def do(self, scheduler: RunScheduler, *, at: float) -> None:
         """Does it."""
-        scheduler.set_policy(self.policy, at, by=self.by.name or "")
+        scheduler.features.feedback.set_policy(self.policy, at, by=self.by.name or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,34 +164,35 @@ class SetLimits:
     budget: Mapping[Kind, Limit | None] | None = None
     by: By = NOBODY
 
-    def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
         """Returns why it cannot be done now."""
         if scheduler.is_stopped or scheduler.is_finished:
             return STOPPED if scheduler.is_stopped else _ENDED
-        gone_s = at - scheduler.deadline.began_at
+        gone_s = at - scheduler.features.deadline.deadline.began_at
         if self.deadline_s is not None and self.deadline_s <= gone_s:
             return f"a deadline counts from the start of the run, which was {gone_s:.0f} s ago: give more than that"
-        if self.budget is not None and scheduler.budget is None:
+        budget = scheduler.features.budget.budget
+        if self.budget is not None and budget is None:
             return "the run has no budget that could be changed; give it one when it starts"
-        if self.budget is not None and scheduler.budget is not None and scheduler.budget.is_below:
+        if self.budget is not None and budget is not None and budget.is_below:
             return "the run shares the budget of the run above; change it there"
         return None
 
-    def do(self, scheduler: Scheduler, *, at: float) -> None:
+    def do(self, scheduler: RunScheduler, *, at: float) -> None:
         """Does it.
 
         Raises:
             TooMuchWork: too much is done at this moment; nothing has changed.
         """
         if self.max_in_flight is not None:
-            scheduler.set_max_in_flight(self.max_in_flight, at)
+            scheduler.rebuild.set_max_in_flight(self.max_in_flight, at)
         if self.deadline_s is not None:
-            scheduler.set_deadline(self.deadline_s, by=self.by.name)
+            scheduler.features.deadline.set(self.deadline_s, by=self.by.name)
         if self.budget is not None:
-            scheduler.set_budget(self.budget, at)
+            scheduler.features.budget.set_limits(self.budget, at)
 
 
-def standing_notes(scheduler: Scheduler | None) -> list[dict[str, Any]]:
+def standing_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
     """Returns what is worth saying of a run as long as it is so: who paused it, or that it leaves out the rest.
 
     Why somebody paused it stands in the note of the act.
@@ -198,25 +200,26 @@ def standing_notes(scheduler: Scheduler | None) -> list[dict[str, Any]]:
     if scheduler is None:
         return []
     notes: list[dict[str, Any]] = []
-    if scheduler.phase.is_given_up and scheduler.is_finished:
-        undone, standing = told_of_undoing(scheduler)
+    if scheduler.state.phase.is_given_up and scheduler.is_finished:
+        undone, standing = told_of_undoing(scheduler.state)
         notes.append({"code": UNDONE, "node": None, "message": undone})
         notes += [note.to_json() for note in standing]
-    elif scheduler.phase is Phase.UNDOING and not scheduler.changes.is_below:
+    elif scheduler.state.phase is Phase.UNDOING and not scheduler.state.options.is_child:
         message = "the run takes back what it did; cancel it once more to leave the rest as it is"
         notes.append({"code": UNDONE, "node": None, "message": message})
-    if scheduler.budget is not None and (words := scheduler.budget.finishing) is not None:
+    budget = scheduler.features.budget.budget
+    if budget is not None and (words := budget.finishing) is not None:
         message = f"the run finishes with what there is, as its budget is used up ({words})"
         notes.append({"code": "budget", "node": None, "message": message})
-    if scheduler.paused is not None and not scheduler.is_finished:
-        message = f"nothing new starts: {By(scheduler.paused.by).words('paused')}"
+    if scheduler.state.paused is not None and not scheduler.is_finished:
+        message = f"nothing new starts: {By(scheduler.state.paused.by).words('paused')}"
         notes.append({"code": "paused", "node": None, "message": message})
     return [*notes, *islice(missing_value_notes(scheduler), _MISSING_TOLD)]
 
 
-def missing_value_notes(scheduler: Scheduler) -> Iterator[dict[str, Any]]:
+def missing_value_notes(scheduler: RunScheduler) -> Iterator[dict[str, Any]]:
     """Yield a note for each skipped node whose condition reads a path that a result does not have."""
-    skipped = (node for node, record in scheduler.shown() if record.status is NodeStatus.SKIPPED and node.when)
+    skipped = (node for node, record in scheduler.state.shown() if record.status is NodeStatus.SKIPPED and node.when)
     for node in islice(skipped, _SKIPPED_READ):
         missing = [words for words in missing_values(scheduler, node) if words.endswith(" is missing")]
         if missing:
@@ -228,32 +231,32 @@ def _who_paused(paused: Paused) -> str:
     return By(paused.by, paused.reason).words("paused")
 
 
-def refusal_of_run(scheduler: Scheduler) -> str | None:
+def refusal_of_run(scheduler: RunScheduler) -> str | None:
     """Returns why nothing can be done now to any node of a run.
 
     Before the plan was approved nothing of it may move, as it would if its records were changed.
     """
     if scheduler.is_stopped:
         return STOPPED
-    first = scheduler.requests.of_task("")
+    first = scheduler.features.feedback.requests.of_task("")
     return _NOT_BEGUN.format(first.id) if first is not None else None
 
 
-def place_or_refusal(scheduler: Scheduler, task_id: str) -> Place | str:
+def ref_or_refusal(scheduler: RunScheduler, task_id: str) -> TaskRef | str:
     """Returns what an id stands for, or why nothing can be done to it."""
     if (refusal := refusal_of_run(scheduler)) is not None:
         return refusal
-    place = scheduler.find(task_id)
-    if place is None:
-        known = [node.id for node, _ in scheduler.shown()][:_NAMES_COMPARED]
+    ref = scheduler.state.find(task_id)
+    if ref is None:
+        known = [node.id for node, _ in scheduler.state.shown()][:_NAMES_COMPARED]
         hint = suggestion(task_id, known)
         return f"the run has no node {task_id[:200]!r}{f'; {hint}' if hint else ''}"
-    if scheduler.phase is Phase.UNDOING and scheduler.plan.nodes[place[0]].undoes is None:
+    if scheduler.state.phase is Phase.UNDOING and scheduler.plan.nodes[ref.node].undoes is None:
         return UNDOING
-    record = scheduler.record_at(place)
+    record = scheduler.state.record(ref)
     if record.status is NodeStatus.SUPERSEDED:
-        newest = scheduler.newest_id(task_id)
+        newest = scheduler.state.newest_id(task_id)
         if newest == task_id:
             return f"nothing takes the place of {task_id!r}: {record.reason or 'it was superseded'}"
         return f"{task_id!r} was superseded by {newest!r}: name that one"
-    return place
+    return ref

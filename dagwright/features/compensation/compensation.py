@@ -12,16 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, agent_tools
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, agent_tools, tool_of
 from dagwright.core.model.errors import NodeError, Note
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus, Phase, Record
+from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.item_book import Place
-from dagwright.core.scheduler.run_state import RunState, is_result_of_call
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.scheduler.task_creation import task_of_call
+from dagwright.features.commands.node_override import NodeOverride
 from dagwright.features.forks.fingerprint import changes_the_world
-from dagwright.features.lookups.lookups import BIND_PARTIES, has_created
 
 UNDONE = "undone"
 """Code of the note that tells what a run has taken back."""
@@ -57,6 +58,12 @@ class Left:
     words: str
 
 
+def is_result_of_call(record: Record, override: NodeOverride | None) -> bool:
+    """Tell whether the result of a node or item is that of its call, and not given by a person or the plan."""
+    is_given = override is not None and override.has_given_result
+    return record.status is NodeStatus.COMPLETED and record.error is None and not is_given
+
+
 # What a run did.
 
 
@@ -74,35 +81,36 @@ def may_change_the_world(node: CompiledNode, tools: Mapping[str, ToolDeclaration
         )
     # What is reported was run elsewhere, and is taken back there.
     is_call = node.kind == "tool" and changes_the_world(node, tools)
-    return node.undoes is None and (is_call or node.tool == BIND_PARTIES)
+    is_resolver = node.kind == "lookup" and tool_of(node, tools).effects in _CHANGING
+    return node.undoes is None and (is_call or is_resolver)
 
 
-def _calls(state: RunState) -> Iterator[tuple[Place, Record]]:
+def _calls(state: RunState) -> Iterator[tuple[TaskRef, Record]]:
     """Yields every node and item that may have changed something, in plan order."""
     for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
         if may_change_the_world(node, state.plan.tools):
             if node.for_each is None:
-                yield (number, -1), record
+                yield state.items.node(number), record
             for index, item in enumerate(record.items):
                 if item.chunk is None or item.chunk.count:
-                    yield (number, index), item.record
+                    yield TaskRef(number, index), item.record
 
 
-def _was_called(state: RunState, place: Place, record: Record) -> bool:
+def _was_called(state: RunState, ref: TaskRef, record: Record) -> bool:
     """Tells whether a call was made that may have changed something here, and not in a run that this is a fork of."""
     if record.reused is not None or record.cached is not None or record.below == NOTHING_BELOW:
         return False
-    if state.plan.nodes[place[0]].kind == "lookup" and is_result_of_call(record, None):
-        return has_created(record.result)
-    hand = state.by_hand.get(state.id_of(place))
-    attempts = record.attempts or (hand.attempts if hand is not None else 0)
+    if state.plan.nodes[ref.node].kind == "lookup" and is_result_of_call(record, None):
+        return state.options.resolver.has_changed(record.result)
+    override = state.overrides.get(state.id_of(ref))
+    attempts = record.attempts or (override.attempts if override is not None else 0)
     code = record.error.code if record.status is NodeStatus.FAILED and record.error is not None else ""
     return attempts > 1 or (attempts == 1 and code not in _NEVER_CALLED)
 
 
 def has_changed(state: RunState) -> bool:
     """Tells whether a run may have changed something, and does not only take back what another one did."""
-    return not state.changes.takes_back and any(_was_called(state, *each) for each in _calls(state))
+    return not state.options.only_compensates and any(_was_called(state, *each) for each in _calls(state))
 
 
 # What takes it back.
@@ -112,31 +120,36 @@ def undoing_of(state: RunState) -> Extension | None:
     """Returns the nodes that take back what a run did that has come to its end, or nothing if nothing can be."""
     nodes: list[CompiledNode] = []
     base = state.plan.written_count
-    for place in _last_first(state):
-        name, after = state.id_of(place), [base + len(nodes) - 1] if nodes else []
+    for ref in _last_first(state):
+        name, after = state.id_of(ref), [base + len(nodes) - 1] if nodes else []
         # What is hidden stands behind all that can be added.
-        shown = [place[0]] if place[0] < base else []
-        node = _node(state, place, _free_id(state, f"undo {name}"), needs=(*shown, *after))
+        shown = [ref.node] if ref.node < base else []
+        node = _node(state, ref, _free_id(state, f"undo {name}"), needs=(*shown, *after))
         nodes.append(node)
     return Extension(base, tuple(nodes)) if nodes else None
 
 
-def _last_first(state: RunState) -> Sequence[Place]:
+def _last_first(state: RunState) -> Sequence[TaskRef]:
     """Returns what can be taken back, in reverse order of its ends; what ended at one moment goes by its place."""
     found = [
-        (place, record)
-        for place, record in _calls(state)
-        if _was_called(state, place, record) and _why_not(state, place, record) is None
+        (ref, record)
+        for ref, record in _calls(state)
+        if _was_called(state, ref, record) and _why_not(state, ref, record) is None
     ]
     levels = levels_of([node.dependencies for node in state.plan.nodes]) or [] if found else []
-    found.sort(key=lambda each: (each[1].ended_at or 0.0, levels[each[0][0]], each[0]), reverse=True)
-    return [place for place, _ in found]
+    found.sort(key=lambda each: (each[1].ended_at or 0.0, levels[each[0].node], _order_of(each[0])), reverse=True)
+    return [ref for ref, _ in found]
 
 
-def _node(state: RunState, place: Place, node_id: str, *, needs: Sequence[int]) -> CompiledNode:
-    undone = state.plan.nodes[place[0]]
-    title = f"Take back {undone.title or state.id_of(place)}"
-    is_run = _is_run(state, place)
+def _order_of(ref: TaskRef) -> tuple[int, int]:
+    """Return what orders nodes and items by their place; a node comes before its items."""
+    return ref.node, -1 if ref.item is None else ref.item
+
+
+def _node(state: RunState, ref: TaskRef, node_id: str, *, needs: Sequence[int]) -> CompiledNode:
+    undone = state.plan.nodes[ref.node]
+    title = f"Take back {undone.title or state.id_of(ref)}"
+    is_run = _is_run(state, ref)
     tool = ToolDeclaration("") if is_run else state.plan.tools[state.plan.tools[undone.tool].undo or ""]
     attempts = tool.max_attempts or (1 if tool.effects is Effects.WRITE else RetryRule().max_attempts)
     return CompiledNode(
@@ -149,29 +162,27 @@ def _node(state: RunState, place: Place, node_id: str, *, needs: Sequence[int]) 
         approval="never",
         retry=RetryRule(max_attempts=attempts) if not is_run else RetryRule(),
         timeout_s=0.0 if is_run else tool.timeout_s,
-        undoes=state.id_of(place),
+        undoes=state.id_of(ref),
     )
 
 
-def _is_run(state: RunState, place: Place) -> bool:
-    number, item = place
-    chunk = state.records[number].items[item].chunk if item >= 0 else None
-    return chunk is not None or state.plan.nodes[number].sub_plan is not None
+def _is_run(state: RunState, ref: TaskRef) -> bool:
+    return state.chunk(ref) is not None or state.plan.nodes[ref.node].sub_plan is not None
 
 
 def _free_id(state: RunState, name: str) -> str:
     node_id, count = name, 1
-    while state.find(node_id) is not None or state.task_of_call(node_id) is not None:
+    while state.find(node_id) is not None or task_of_call(state, node_id) is not None:
         count += 1
         node_id = f"{name}#{count}"
     return node_id
 
 
-def _why_not(state: RunState, place: Place, record: Record) -> str | None:
+def _why_not(state: RunState, ref: TaskRef, record: Record) -> str | None:
     """Returns why a call cannot be taken back, if it cannot."""
-    if _is_run(state, place):
+    if _is_run(state, ref):
         return None if record.below is not None else "its run did not tell what it did"
-    node = state.plan.nodes[place[0]]
+    node = state.plan.nodes[ref.node]
     tool = state.plan.tools.get(node.tool)
     if tool is None or tool.undo is None:
         return f"the tool {node.tool!r} has no undo"
@@ -209,7 +220,7 @@ def taken_back(state: RunState) -> tuple[frozenset[str], list[str]]:
 
 def undone_by(state: RunState) -> dict[str, str]:
     """Returns what a run has taken back: node or item -> the node that took it back."""
-    if not any(node.undoes is not None for each in state.changes.extensions for node in each.nodes):
+    if not any(node.undoes is not None for each in state.extensions for node in each.nodes):
         return {}
     completed = (node for node, record in state.shown() if record.status is NodeStatus.COMPLETED)
     return {node.undoes: node.id for node in completed if node.undoes is not None}
@@ -260,10 +271,10 @@ def undone_to_be_sure(state: RunState) -> int:
 
 def _has_done_something(state: RunState, task_id: str) -> bool:
     """Tells whether what was taken back is known to have done something: it completed, or its run told so."""
-    place, record = state.find(task_id), state.record_of(task_id)
-    if place is None or record is None:
+    ref, record = state.find(task_id), state.record_of(task_id)
+    if ref is None or record is None:
         return False
-    return record.status is NodeStatus.COMPLETED or _is_run(state, place)
+    return record.status is NodeStatus.COMPLETED or _is_run(state, ref)
 
 
 def left_standing(state: RunState) -> list[Left]:
@@ -273,26 +284,26 @@ def left_standing(state: RunState) -> list[Left]:
     """
     nodes = {node.undoes: (node, record) for node, record in state.shown() if node.undoes is not None}
     found: list[Left] = []
-    for place, record in _calls(state):
-        name = state.id_of(place)
-        hand = state.by_hand.get(name)
+    for ref, record in _calls(state):
+        name = state.id_of(ref)
+        override = state.overrides.get(name)
         if name in nodes:
             node, end = nodes[name]
             if end.status is not NodeStatus.COMPLETED:
                 why = end.error.message if end.error is not None else end.reason
                 ended = f"{node.id!r} {end.status.value}{f': {why}' if why else ''}"
                 found.append(Left(name, f"was not taken back: {ended}"))
-        elif _was_called(state, place, record):
-            why = _why_not(state, place, record)
+        elif _was_called(state, ref, record):
+            why = _why_not(state, ref, record)
             if why is None:
                 is_closed = state.phase is Phase.CLOSED
                 why = "the run was ended at once" if is_closed else "the run could not grow any more"
                 found.append(Left(name, f"was not taken back: {why}"))
-            elif record.status is not NodeStatus.FAILED or _is_unknown(record) or _is_run(state, place):
+            elif record.status is not NodeStatus.FAILED or _is_unknown(record) or _is_run(state, ref):
                 found.append(Left(name, f"cannot be taken back: {why}"))
-        if _is_run(state, place) and hand is not None and hand.tries:
+        if _is_run(state, ref) and override is not None and override.tries:
             found.append(Left(name, "was tried before: what only an earlier try of it did stands"))
-        if record.status is NodeStatus.COMPLETED and hand is not None and not is_result_of_call(record, hand):
+        if record.status is NodeStatus.COMPLETED and override is not None and not is_result_of_call(record, override):
             found.append(Left(name, "was given its result by hand: what was done by hand stands"))
     return found
 

@@ -26,8 +26,8 @@ from dagwright.core.model.times import format_time
 from dagwright.core.model.worker_results import status_shown
 from dagwright.core.scheduler.map_batches import is_cut
 from dagwright.core.scheduler.ready_queue import can_be_parked, most_of_tool
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.lookups.lookups import bound_for
+from dagwright.features.run_scheduler import RunScheduler
 
 Kind = Literal[
     "dependency", "items", "person", "waiting", "retry", "running", "run", "group", "paused", "limit", "ready",
@@ -98,7 +98,7 @@ class Reason:
         }
 
 
-def reason_of(scheduler: Scheduler, task_id: str, *, call: Call | None = None) -> Reason:
+def reason_of(scheduler: RunScheduler, task_id: str, *, call: Call | None = None) -> Reason:
     """Returns why a node (`id`) or an item (`id[key]`) is where it is.
 
     Args:
@@ -107,7 +107,7 @@ def reason_of(scheduler: Scheduler, task_id: str, *, call: Call | None = None) -
     Raises:
         KeyError: there is no such node or item.
     """
-    node, record = scheduler.node_of(task_id), scheduler.record_of(task_id)
+    node, record = scheduler.state.node_of(task_id), scheduler.record_of(task_id)
     assert record is not None
     if record.status.is_final:
         return _Ended(scheduler, task_id, node, record).reason()
@@ -141,7 +141,7 @@ def listed(names: Sequence[str], *, last: str = "and") -> str:
 # What has not ended.
 
 
-def _pending(scheduler: Scheduler, node: CompiledNode, task_id: str) -> Reason:
+def _pending(scheduler: RunScheduler, node: CompiledNode, task_id: str) -> Reason:
     needed = [scheduler.plan.nodes[number].id for number in node.dependencies]
     open_ones = [name for name in needed if not _status_of(scheduler, name).is_final]
     kind, wanted = node.join
@@ -155,13 +155,13 @@ def _pending(scheduler: Scheduler, node: CompiledNode, task_id: str) -> Reason:
     return Reason(task_id, NodeStatus.PENDING, "dependency", message, because=open_ones)
 
 
-def _status_of(scheduler: Scheduler, task_id: str) -> NodeStatus:
+def _status_of(scheduler: RunScheduler, task_id: str) -> NodeStatus:
     record = scheduler.record_of(task_id)
     return NodeStatus.PENDING if record is None else record.status
 
 
-def _waiting(scheduler: Scheduler, task_id: str, record: Record) -> Reason:
-    request = scheduler.requests.of_task(task_id)
+def _waiting(scheduler: RunScheduler, task_id: str, record: Record) -> Reason:
+    request = scheduler.features.feedback.requests.of_task(task_id)
     if request is None:
         return Reason(task_id, record.status, "waiting", "waits", record.reason or "")
     facts: dict[str, Any] = {"request": request.id, "assignee": request.assignee}
@@ -191,10 +191,10 @@ def _with_items(node: CompiledNode, record: Record) -> Reason:
     return Reason(node.id, record.status, "items", message, since=record.started_at, because=because)
 
 
-def _ready(scheduler: Scheduler, task_id: str, node: CompiledNode, record: Record) -> Reason:
+def _ready(scheduler: RunScheduler, task_id: str, node: CompiledNode, record: Record) -> Reason:
     if node.kind == "reported":
         return Reason(task_id, record.status, "group", "runs with other pure nodes in one call")
-    if (paused := scheduler.paused) is not None:
+    if (paused := scheduler.state.paused) is not None:
         message = f"is ready, and the run is {By(paused.by).words('paused')}"
         return Reason(task_id, record.status, "paused", message, paused.reason or "", since=paused.at)
     if (limit := _limit(scheduler, node)) is not None:
@@ -202,7 +202,7 @@ def _ready(scheduler: Scheduler, task_id: str, node: CompiledNode, record: Recor
     return Reason(task_id, record.status, "ready", "is about to start")
 
 
-def _limit(scheduler: Scheduler, node: CompiledNode) -> str | None:
+def _limit(scheduler: RunScheduler, node: CompiledNode) -> str | None:
     """Returns which limit a ready task waits at."""
     running: Counter[str] = Counter()
     of_tools: Counter[str] = Counter()
@@ -224,13 +224,13 @@ def _limit(scheduler: Scheduler, node: CompiledNode) -> str | None:
     if node.tool in parkable and of_tool >= most_of_tool(others):
         told = f", beside {others} of others" if others else ""
         return f"{of_tool} calls of {node.tool} run{told}: slots are kept free for calls of other tools"
-    if total >= scheduler.max_in_flight:
-        return f"{total} steps of the run run, and its `max_parallel` is {scheduler.max_in_flight}"
+    if total >= scheduler.state.max_in_flight:
+        return f"{total} steps of the run run, and its `max_parallel` is {scheduler.state.max_in_flight}"
     return None
 
 
-def _running(scheduler: Scheduler, task_id: str, record: Record, *, call: Call | None) -> Reason:
-    node, chunk = scheduler.node_of(task_id), scheduler.chunk_of(task_id)
+def _running(scheduler: RunScheduler, task_id: str, record: Record, *, call: Call | None) -> Reason:
+    node, chunk = scheduler.state.node_of(task_id), scheduler.state.chunk_of(task_id)
     if node.kind == "plan" or (chunk is not None and chunk.count):
         return Reason(task_id, record.status, "run", "runs as a run of its own", since=record.started_at)
     if call is not None and call.state == "backing_off":
@@ -257,7 +257,7 @@ def _error_words(error: NodeError) -> str:
 class _Ended:
     """Why a node or item ended as it did."""
 
-    def __init__(self, scheduler: Scheduler, task_id: str, node: CompiledNode, record: Record) -> None:
+    def __init__(self, scheduler: RunScheduler, task_id: str, node: CompiledNode, record: Record) -> None:
         self._scheduler = scheduler
         self._id = task_id
         self._node = node
@@ -282,7 +282,7 @@ class _Ended:
                 if status_shown(self._record) is NodeStatus.FAILED and error is not None:
                     words = f"failed, and {self._record.reason}"
                     return self._made("superseded", words, _error_words(error))
-                newest = self._scheduler.newest_id(self._id)
+                newest = self._scheduler.state.newest_id(self._id)
                 by = "" if newest == self._id else f" by {newest}"
                 return self._made("superseded", f"was superseded{by}", self._record.reason or "")
 
@@ -291,7 +291,7 @@ class _Ended:
         return Reason(self._id, status, kind, message, detail, since=ended_at, because=because, facts=self._facts())
 
     def _completed(self) -> Reason:
-        needed = [self._scheduler.plan.nodes[number].id for number in self._scheduler.needed_by(self._node)]
+        needed = [self._scheduler.plan.nodes[number].id for number in self._scheduler.state.needed_by(self._node)]
         message = "completed"
         if any(closing.what == "value" for _, closing in self._closings(self._id)):
             message = "failed and was given a value by hand"
@@ -330,12 +330,14 @@ class _Ended:
         return [self._scheduler.plan.nodes[number].id for number in self._node.dependencies]
 
     def _passes_skip(self, name: str) -> bool:
-        node, status = self._scheduler.node_of(name), _status_of(self._scheduler, name)
+        node, status = self._scheduler.state.node_of(name), _status_of(self._scheduler, name)
         return status is NodeStatus.SKIPPED or (status is NodeStatus.FAILED and node.on_error == "skip")
 
     def _read_by_condition(self) -> Sequence[str]:
         try:
-            return read_condition(self._node.when or "", lambda name: self._scheduler.number_of(name) is not None).nodes
+            return read_condition(
+                self._node.when or "", lambda name: self._scheduler.state.number_of(name) is not None
+            ).nodes
         except ValueError:
             return ()
 
@@ -366,7 +368,7 @@ class _Ended:
         templates = [template for _, template in (*node.holes, *node.item_holes, *node.approval_holes)]
         templates += [each for each in (node.for_each, node.key) if isinstance(each, tuple)]
         names = [part.name for template in templates for part in template if isinstance(part, Placeholder)]
-        known = self._scheduler.inputs
+        known = self._scheduler.state.inputs
         return {name: _preview(known[name]) for name in dict.fromkeys(names) if name in known}
 
     def _lookups(self) -> list[dict[str, Any]]:
@@ -382,13 +384,13 @@ class _Ended:
 
     def _closings(self, task_id: str) -> list[tuple[str, Closing]]:
         """Returns what people were asked for a node or item, and how that ended."""
-        book = self._scheduler.requests
+        book = self._scheduler.features.feedback.requests
         count = book.counts.get(task_id, 0)
         names = [task_id, *(f"{task_id}#{number}" for number in range(2, count + 1))] if count else []
         return [(name, book.closed[name]) for name in names if name in book.closed]
 
     def _steps(self) -> list[dict[str, Any]]:
-        hand = self._scheduler.by_hand.get(self._id)
+        hand = self._scheduler.state.overrides.get(self._id)
         return [] if hand is None else [{**step, "at": format_time(step["at"])} for step in hand.steps]
 
 
@@ -399,13 +401,13 @@ def _preview(value: Any) -> Any:
     return shown if len(text) <= PREVIEW_CHARACTERS else f"{text[:PREVIEW_CHARACTERS]}…"
 
 
-def missing_values(scheduler: Scheduler, node: CompiledNode) -> list[str]:
+def missing_values(scheduler: RunScheduler, node: CompiledNode) -> list[str]:
     """Return the places that the condition of a node reads and that are missing or null, in words."""
 
     def start_of(read: Read) -> Any:
         if read.source == "inputs":
-            return scheduler.inputs
-        record = scheduler.record_of(scheduler.newest_id(read.node))
+            return scheduler.state.inputs
+        record = scheduler.record_of(scheduler.state.newest_id(read.node))
         if record is None:
             return {}
         result = record.result if record.status is NodeStatus.COMPLETED else None
@@ -413,7 +415,7 @@ def missing_values(scheduler: Scheduler, node: CompiledNode) -> list[str]:
         return {"result": result, "status": record.status.value, "error": error}
 
     try:
-        condition = read_condition(node.when or "", lambda name: scheduler.number_of(name) is not None)
+        condition = read_condition(node.when or "", lambda name: scheduler.state.number_of(name) is not None)
     except ValueError:
         return []
     return missing_reads(condition, start_of)

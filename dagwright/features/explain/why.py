@@ -10,9 +10,9 @@ from typing import Any
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import seconds_of
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.explain.reasons import Call, Reason, holders, reason_of
-from dagwright.features.lookups.lookups import UNBOUND
+from dagwright.features.lookups.node_resolver import UNRESOLVED
+from dagwright.features.run_scheduler import RunScheduler
 
 REASONS_TOLD = 200
 """Nodes and items that one answer names: a wide plan may have 100,000 behind one."""
@@ -35,7 +35,7 @@ class Chain:
         return (reason for reason in self.reasons if reason.node not in behind)
 
 
-def why(scheduler: Scheduler, task_id: str, *, calls: Mapping[str, Call]) -> Chain:
+def why(scheduler: RunScheduler, task_id: str, *, calls: Mapping[str, Call]) -> Chain:
     """Returns why a node or item is where it is, back to the roots.
 
     Args:
@@ -44,11 +44,11 @@ def why(scheduler: Scheduler, task_id: str, *, calls: Mapping[str, Call]) -> Cha
     Raises:
         KeyError: there is no such node or item.
     """
-    scheduler.node_of(task_id)
+    scheduler.state.node_of(task_id)
     return _chain_from(scheduler, [task_id], calls=calls)
 
 
-def what_holds(scheduler: Scheduler, *, calls: Mapping[str, Call]) -> Chain:
+def what_holds(scheduler: RunScheduler, *, calls: Mapping[str, Call]) -> Chain:
     """Returns what has begun and not ended; of a run that has ended, what failed or was cancelled by itself.
 
     How many nodes hang on a failure stands in its facts as `blocks`.
@@ -101,7 +101,7 @@ def _escalation_words(facts: Mapping[str, Any], clock: Callable[[float], str]) -
     return ", ".join([first, *steps])
 
 
-def _chain_from(scheduler: Scheduler, starts: Iterable[str], *, calls: Mapping[str, Call]) -> Chain:
+def _chain_from(scheduler: RunScheduler, starts: Iterable[str], *, calls: Mapping[str, Call]) -> Chain:
     waiting = deque(starts)
     known = set(waiting)
     reasons: list[Reason] = []
@@ -115,15 +115,15 @@ def _chain_from(scheduler: Scheduler, starts: Iterable[str], *, calls: Mapping[s
     return Chain(reasons, len(waiting))
 
 
-def _open_tasks(scheduler: Scheduler) -> Iterator[str]:
-    for node, record in scheduler.shown():
+def _open_tasks(scheduler: RunScheduler) -> Iterator[str]:
+    for node, record in scheduler.state.shown():
         yield from holders(record, node)
 
 
-def _roots_of_end(scheduler: Scheduler) -> Iterator[str]:
+def _roots_of_end(scheduler: RunScheduler) -> Iterator[str]:
     """Yields the nodes that ended badly by themselves, and not because of another one."""
-    for node, record in scheduler.shown():
+    for node, record in scheduler.state.shown():
         # What could not be bound is the error of the run.
-        by_itself = not record.blocked_by and record.reason != UNBOUND
+        by_itself = not record.blocked_by and record.reason != UNRESOLVED
         if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED) and by_itself:
             yield node.id

@@ -1,7 +1,7 @@
-"""Whether an answer can be taken, and what it is the answer to.
+"""Validation of answers: whether an answer can be accepted, and which requests it answers.
 
-It changes nothing, so that an answer can be refused before it is in history; what an answer that is taken does
-stands in `dagwright.features.feedback.answering`.
+It changes nothing, so that an answer can be refused before it is in history;
+`dagwright.features.feedback.answer_handling` applies accepted answers.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,8 @@ from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.answers import BadAnswer, grows, normal_form, question_key, size_of, size_problem
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request
+from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, RequestBook
+from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.extension_checks import refusal_of_other_arguments, with_other_arguments
@@ -23,6 +24,8 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.features.commands.edit_checks import growth_of
 from dagwright.features.commands.sent_tools import tools_from_json
+from dagwright.features.feedback.approval_gate import refused_words
+from dagwright.features.feedback.state import FeedbackState
 
 EARLY_ANSWERS = 1_000
 EARLY_BYTES = 64 * 1024
@@ -50,18 +53,26 @@ class Taken:
     growth: Extension | None = None
 
 
-class AnswerReader(RunState):
-    """The part of a scheduler that judges answers."""
+class AnswerReader:
+    """Validates the answers to the requests of one run."""
+
+    def __init__(self, state: RunState, feedback: FeedbackState) -> None:
+        self._state = state
+        self._feedback = feedback
+
+    @property
+    def _requests(self) -> RequestBook:
+        return self._feedback.requests
 
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
         """Returns why an answer would be refused now, or `None` if it would be taken; changes nothing."""
         try:
-            read = self._read(feedback, at, judging=self.requests.looking)
+            read = self.read(feedback, at, judging=self._requests.looking)
         except TooMuchWork:
             return TOO_MUCH_AT_ONCE
         return read if isinstance(read, str) else None
 
-    def _read(self, feedback: Feedback, at: float, *, judging: WorkBudget | None = None) -> list[Taken] | str | None:
+    def read(self, feedback: Feedback, at: float, *, judging: WorkBudget | None = None) -> list[Taken] | str | None:
         """Returns what an answer is the answer to; why it is refused; or `None` if it is early and can be kept.
 
         Args:
@@ -70,38 +81,38 @@ class AnswerReader(RunState):
         Raises:
             TooMuchWork: it has too little left for them.
         """
-        name, book = feedback.request, self.requests
+        name, book = feedback.request, self._requests
         judging = judging or book.judging
         judging.start(at)
         if (problem := size_problem([feedback.answer, feedback.by, feedback.note])) is not None:
             return problem
         if (request := book.open.get(name)) is not None:
-            return self._read_all([request], feedback, at, judging=judging)
+            return self.read_all([request], feedback, at, judging=judging)
         if (closing := book.closed.get(name)) is not None:
             return closing.told(name)
-        number = self._numbers.get(name)
-        if number is not None and self.plan.nodes[number].for_each is not None:
+        number = self._state.numbers.get(name)
+        if number is not None and self._state.plan.nodes[number].for_each is not None:
             asked = self._asked_by_items(number)
             if not asked:
                 return f"no item of {name!r} asks anything now"
-            return self._read_all(asked, feedback, at, judging=judging)
+            return self.read_all(asked, feedback, at, judging=judging)
         return self._problem_of_early(feedback, judging)
 
     def meant_by(self, name: str) -> int:
         """Returns how many open requests an id stands for: of a node with `for_each` those of all its items."""
-        if name in self.requests.open:
+        if name in self._requests.open:
             return 1
-        number = self._numbers.get(name)
+        number = self._state.numbers.get(name)
         return 0 if number is None else len(self._asked_by_items(number))
 
     def _asked_by_items(self, number: int) -> list[Request]:
-        name = self.plan.nodes[number].id
-        places = [f"{name}[{item.key}]" for item in self.records[number].items]
-        return [found for place in places if (found := self.requests.of_task(place)) is not None]
+        name = self._state.plan.nodes[number].id
+        places = [f"{name}[{item.key}]" for item in self._state.records[number].items]
+        return [found for place in places if (found := self._requests.of_task(place)) is not None]
 
     def _problem_of_sum(self, feedback: Feedback, count: int) -> str | None:
         """Returns why the run cannot keep so much more than it has; short answers it always takes."""
-        size, kept = size_of(feedback.answer), self.requests.kept_bytes
+        size, kept = size_of(feedback.answer), self._requests.kept_bytes
         if size <= SHORT_BYTES or kept + size * count <= RUN_ANSWERS_BYTES:
             return None
         to = f" to {count:,} requests" if count > 1 else ""
@@ -111,10 +122,10 @@ class AnswerReader(RunState):
             f"at most {SHORT_BYTES:,} are always taken: answer with the name of a file"
         )
 
-    def _read_all(
+    def read_all(
         self, requests: list[Request], feedback: Feedback, at: float, *, judging: WorkBudget | None = None
     ) -> list[Taken] | str:
-        judging = judging or self.requests.judging
+        judging = judging or self._requests.judging
         judging.start(at)
         taken: list[Taken] = []
         found: dict[bytes, Any] = {}
@@ -128,7 +139,7 @@ class AnswerReader(RunState):
             try:
                 if key not in found:
                     found[key] = normal_form(request, feedback.answer)
-                    self._look_at_arguments(request, found[key])
+                    self.check_arguments(request, found[key])
                 if grows(request, found[key]):
                     too_much = self._problem_of_sum(feedback, 1)
                     return too_much or self._read_growth(request, found[key], among=len(requests), judging=judging)
@@ -157,10 +168,10 @@ class AnswerReader(RunState):
         return [Taken(request, {"text": answer["text"], "nodes": ids}, growth)]
 
     def _growth_by_arguments(self, request: Request, arguments: Mapping[str, Any]) -> Extension:
-        place = self._items.place(request.task)
-        if (refusal := refusal_of_other_arguments(self, place)) is not None:
+        ref = self._state.items.ref(request.task)
+        if (refusal := refusal_of_other_arguments(self._state, ref)) is not None:
             raise BadAnswer(refusal)
-        return with_other_arguments(self, place[0], arguments)
+        return with_other_arguments(self._state, ref.node, arguments)
 
     def _growth_by_nodes(self, answer: Mapping[str, Any], judging: WorkBudget) -> Extension:
         """Returns what the nodes of an answer are in the plan as it is now.
@@ -173,12 +184,12 @@ class AnswerReader(RunState):
             tools = tools_from_json(answer.get("tools"))
         except ValueError as error:
             raise BadAnswer(str(error)) from None
-        growth = growth_of(answer["nodes"], self, tools=tools, budget=judging)
+        growth = growth_of(answer["nodes"], self._state, tools=tools, budget=judging)
         if isinstance(growth, str):
             raise BadAnswer(growth)
         return growth
 
-    def _look_at_arguments(self, request: Request, answer: Any) -> None:
+    def check_arguments(self, request: Request, answer: Any) -> None:
         """Looks at the arguments that somebody gave with an approval, or to try again with.
 
         Raises:
@@ -186,52 +197,55 @@ class AnswerReader(RunState):
         """
         if request.purpose not in ("approval", "error") or "arguments" not in answer:
             return
-        node = self.node_of(request.task)
-        tool = self.plan.tools.get(node.tool) or ToolDeclaration(node.tool)
+        node = self._state.node_of(request.task)
+        tool = self._state.plan.tools.get(node.tool) or ToolDeclaration(node.tool)
         if node.kind == "tool" and (problem := problem_of_call(tool, answer["arguments"])) is not None:
             raise BadAnswer(problem)
         if request.purpose == "error":
             return
         is_asked = node.kind == "tool" and node.approval == "policy"
         given = effects_of_call(tool, answer["arguments"]) if isinstance(answer["arguments"], Mapping) else tool.effects
-        if is_asked and self.policy.verdict(replace(tool, effects=given), lambda: answer["arguments"]) == "refuse":
+        if (
+            is_asked
+            and self._state.policy.verdict(replace(tool, effects=given), lambda: answer["arguments"]) == "refuse"
+        ):
             raise BadAnswer(refused_words(node.tool))
 
     def _problem_of_early(self, feedback: Feedback, judging: WorkBudget) -> str | None:
         """Returns why an answer to a request that is not there cannot be kept for it."""
-        name, book = feedback.request, self.requests
+        name, book = feedback.request, self._requests
         if name == INPUTS and self._will_ask_for_inputs():
             return self._problem_of_keeping(feedback) or self._problem_of_sum(feedback, 1)
-        place = self._place_of_request(name)
-        if place is None:
+        ref = self.find_requester(name)
+        if ref is None:
             # Only some names are looked at: a run may have 100,000 of them.
-            known = [*islice(chain(book.open, self._numbers), _NAMES_COMPARED)]
+            known = [*islice(chain(book.open, self._state.numbers), _NAMES_COMPARED)]
             can_look = book.hints.left > 0 and len(name) <= _NAME_COMPARED
             near = suggestion(name, known) if can_look else None
             return f"there is no request {name!r:.200}" + (f"; {near}" if near else "")
-        record = self._record(*place)
-        if record.status.is_final or self.is_finished:
+        record = self._state.record(ref)
+        if record.status.is_final or self._state.is_finished:
             return f"{name!r} asks nothing: it is {record.status.value}"
-        if self.plan.nodes[place[0]].kind == "lookup" and name != self.id_of(place):
+        if self._state.plan.nodes[ref.node].kind == "lookup" and name != self._state.id_of(ref):
             # Any question may be the next one, so nothing could be held against it.
-            now = book.of_task(self.id_of(place))
+            now = book.of_task(self._state.id_of(ref))
             there = f"; {now.id!r} is open" if now is not None else ""
             return f"{name!r} is not asked: what a lookup asks depends on the answers before it{there}"
-        if (reason := self._never_asks(self.plan.nodes[place[0]])) is not None:
+        if (reason := self._never_asks(self._state.plan.nodes[ref.node])) is not None:
             return f"{name!r} never asks: {reason}"
-        if (misfit := _misfit(self.plan.nodes[place[0]], feedback)) is not None:
+        if (misfit := _misfit(self._state.plan.nodes[ref.node], feedback)) is not None:
             return misfit
         refusal = self._problem_of_keeping(feedback) or self._problem_of_sum(feedback, 1)
         return refusal or self._problem_of_nodes(feedback, judging)
 
     def _will_ask_for_inputs(self) -> bool:
         """Tells whether the run asks for inputs as soon as somebody lets its plan run."""
-        first = self.requests.of_task("")
+        first = self._requests.of_task("")
         is_asked_later = first is not None and first.purpose == "plan"
-        return is_asked_later and schema_of_missing(self.plan.inputs, self.inputs) is not None
+        return is_asked_later and schema_of_missing(self._state.plan.inputs, self._state.inputs) is not None
 
     def _problem_of_keeping(self, feedback: Feedback) -> str | None:
-        name, book = feedback.request, self.requests
+        name, book = feedback.request, self._requests
         if not isinstance(feedback.answer, Mapping):
             return f'{name!r} has not asked yet, and no answer is kept that is no object such as {{"text": "…"}}'
         if name in book.early:
@@ -254,23 +268,23 @@ class AnswerReader(RunState):
 
     def _never_asks(self, node: CompiledNode) -> str | None:
         """Returns why nothing can make a node ask, whatever the policy is or becomes."""
-        tool = self.plan.tools.get(node.tool)
+        tool = self._state.plan.tools.get(node.tool)
         if node.on_error == "ask" or node.approval not in ("policy", "never"):
             return None
         if node.kind == "plan":
             return f"name what asks in its sub-plan, as {node.id}/check"
         return "it calls a `pure` tool" if tool is not None and tool.effects is Effects.PURE else None
 
-    def _place_of_request(self, name: str) -> tuple[int, int] | None:
+    def find_requester(self, name: str) -> TaskRef | None:
         """Returns the node or item that may ask under an id; of an item that is not there yet, its node."""
         for task_id in dict.fromkeys((name, without_number(name))):
-            if (place := self._items.find(task_id)) is not None:
-                return None if self.plan.nodes[place[0]].kind == "region" else place
+            if (ref := self._state.items.find(task_id)) is not None:
+                return None if self._state.plan.nodes[ref.node].kind == "region" else ref
             start = task_id.find("[")
             while task_id.endswith("]") and start > 0:
-                number = self._numbers.get(task_id[:start])
-                if number is not None and self.plan.nodes[number].for_each is not None:
-                    return (number, -1) if not self.records[number].items else None
+                number = self._state.numbers.get(task_id[:start])
+                if number is not None and self._state.plan.nodes[number].for_each is not None:
+                    return TaskRef(number) if not self._state.records[number].items else None
                 start = task_id.find("[", start + 1)
         return None
 
@@ -279,11 +293,6 @@ def without_number(name: str) -> str:
     """Returns the id of the task that a later request of it names (`check#2` -> `check`)."""
     task_id, _, number = name.rpartition("#")
     return task_id if number.isdecimal() and number.isascii() else name
-
-
-def refused_words(tool: str) -> str:
-    """Returns why a call is not made, whoever asks for it."""
-    return f"the policy of the run does not let {tool!r} be called so"
 
 
 _DECIDING = ("type", "options", "multiple", "takes_text", "schema", "channel")

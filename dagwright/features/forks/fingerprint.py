@@ -19,8 +19,10 @@ from dagwright.core.expressions.value_refs import with_shown
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json, tool_of
 from dagwright.core.model.items import StoredList, items_of
 from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_state import RunState
+from dagwright.features.forks.reuse import KeptBook
 
 _CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
 _DIGEST_CHARACTERS = 32
@@ -34,30 +36,30 @@ def changes_the_world(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) 
     return tool_of(node, tools).effects in _CHANGING
 
 
-def content_of(state: RunState, number: int, item: int, *, version: str | None = None) -> str:
+def content_of(state: RunState, ref: TaskRef, *, version: str | None = None, book: KeptBook | None = None) -> str:
     """Returns the content of a node or of one of its items, of which all is known that it reads.
 
     Args:
-        item: position of the item, -1 for the node.
         version: of the tool that made its result, in place of the one that is there now.
+        book: of a fork; keeps digests that many nodes need.
 
     Raises:
         MissingData, TooMuchWork: its arguments cannot be resolved.
     """
-    node = state.plan.nodes[number]
+    node = state.plan.nodes[ref.node]
     # What people gave in place of the arguments is no part of the plan.
-    arguments = resolve_holes(node.arguments, node.holes, scope=state.scope_of(number, item))
-    return _digest([*_definition(state, number, version), shown(arguments), *_order(state, node)])
+    arguments = resolve_holes(node.arguments, node.holes, scope=state.scope_of(ref))
+    return _digest([*_definition(state, ref.node, version, book), shown(arguments), *_order(state, node, book)])
 
 
-def content_of_map(state: RunState, number: int, *, version: str | None = None) -> str:
+def content_of_map(state: RunState, number: int, *, version: str | None = None, book: KeptBook | None = None) -> str:
     """Returns the content of a node with all its items, of which none needs to be there.
 
     Raises:
         MissingData, TooMuchWork: its list cannot be resolved.
     """
     node = state.plan.nodes[number]
-    scope = state.scope_of(number, -1)
+    scope = state.scope
     items = items_of(node, scope)
     told: Any = None
     if isinstance(items, StoredList):
@@ -68,8 +70,9 @@ def content_of_map(state: RunState, number: int, *, version: str | None = None) 
     read = [part for part in references_in(templates) if _is_outside(part)]
     values = [[str(part), shown(resolve_template((part,), scope=scope))] for part in read]
     written = [node.arguments, [[list(path), list(map(str, template))] for path, template in node.holes], node.when]
-    condition = [_outcome(state, name) for name in _read_by_condition(state, node)]
-    return _digest([*_definition(state, number, version), told, values, written, condition, *_order(state, node)])
+    condition = [_outcome(state, name, book) for name in _read_by_condition(state, node)]
+    definition = _definition(state, number, version, book)
+    return _digest([*definition, told, values, written, condition, *_order(state, node, book)])
 
 
 def shown(value: Any) -> Any:
@@ -97,11 +100,11 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
-def _definition(state: RunState, number: int, version: str | None) -> list[Any]:
+def _definition(state: RunState, number: int, version: str | None, book: KeptBook | None) -> list[Any]:
     """Returns what a node calls."""
     node = state.plan.nodes[number]
     if node.sub_plan is not None:
-        return ["plan", _definition_of_plan(state, number, node.sub_plan)]
+        return ["plan", _definition_of_plan(number, node.sub_plan, book)]
     if node.kind == "human":
         return ["human"]
     if node.kind == "lookup":
@@ -112,16 +115,16 @@ def _definition(state: RunState, number: int, version: str | None) -> list[Any]:
     return ["tool", node.tool, node.is_worker, made_by]
 
 
-def _definition_of_plan(state: RunState, number: int, plan: CompiledPlan) -> str:
-    if state.kept is None:
+def _definition_of_plan(number: int, plan: CompiledPlan, book: KeptBook | None) -> str:
+    if book is None:
         return _digest(plan_to_json(plan))
-    known = state.kept.definitions
+    known = book.definitions
     if number not in known:
         known[number] = _digest(plan_to_json(plan))
     return known[number]
 
 
-def _order(state: RunState, node: CompiledNode) -> Iterable[str]:
+def _order(state: RunState, node: CompiledNode, book: KeptBook | None) -> Iterable[str]:
     """Yields what became of the nodes that one waits for without reading them, if it may hang on that."""
     if changes_the_world(node, state.plan.tools):
         return
@@ -131,16 +134,16 @@ def _order(state: RunState, node: CompiledNode) -> Iterable[str]:
     read.update(_read_by_condition(state, node))
     for needed in node.dependencies:
         if state.plan.nodes[needed].id not in read:
-            yield _outcome(state, state.plan.nodes[needed].id)
+            yield _outcome(state, state.plan.nodes[needed].id, book)
 
 
-def _outcome(state: RunState, node_id: str) -> str:
+def _outcome(state: RunState, node_id: str, book: KeptBook | None) -> str:
     number = state.number_of(node_id)
     if number is None:
         return ""
-    if state.kept is None:
+    if book is None:
         return _outcome_of(state.records[number])
-    known = state.kept.digests
+    known = book.digests
     if number not in known:
         known[number] = _outcome_of(state.records[number])
     return known[number]

@@ -14,12 +14,13 @@ from dagwright.core.expressions.resolution import MissingData
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, node_to_json, tool_of
 from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tools import Effects
 from dagwright.core.scheduler.map_batches import is_chunk, is_cut
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.compensation.compensation import taken_back
 from dagwright.features.forks.fingerprint import changes_the_world, content_of, content_of_map
 from dagwright.features.forks.reuse import Kept, KeptBook, is_result
+from dagwright.features.run_scheduler import RunScheduler
 
 _NO_CONTENT = frozenset({"dependencies", "wanted", "kind", "title", "priority", "supersedes"})
 """Fields of a node that say nothing of what it does; its kind changes with the region that it is in."""
@@ -78,7 +79,7 @@ class Takeover:
     undone: frozenset[str] = frozenset()
 
 
-def takeover(old: Scheduler, plan: CompiledPlan, *, source: Source, change: Change) -> Takeover:
+def takeover(old: RunScheduler, plan: CompiledPlan, *, source: Source, change: Change) -> Takeover:
     """Returns what a fork with a plan can take over of a run.
 
     Args:
@@ -89,7 +90,7 @@ def takeover(old: Scheduler, plan: CompiledPlan, *, source: Source, change: Chan
 
 
 class _Taker:
-    def __init__(self, old: Scheduler, plan: CompiledPlan, source: Source, change: Change) -> None:
+    def __init__(self, old: RunScheduler, plan: CompiledPlan, source: Source, change: Change) -> None:
         self._old = old
         self._plan = plan
         self._source = source
@@ -98,20 +99,20 @@ class _Taker:
         self._found = Takeover()
 
     def take(self) -> Takeover:
-        old_ids = {node.id: node for node, _ in self._old.steps()}
+        old_ids = {node.id: node for node, _ in self._old.state.steps()}
         for node_id, node in self._new.items():
             before = old_ids.get(node_id)
             if before is not None and _definition(before, self._old.plan) != _definition(node, self._plan):
                 self._found.changed.add(node_id)
-        self._found.undone, unclear = taken_back(self._old)
+        self._found.undone, unclear = taken_back(self._old.state)
         for task_id in unclear:
             if not self._change.names(task_id.partition("[")[0], task_id):
                 advice = f"look, and name it with --rerun {task_id} if it is to be done again"
                 self._found.problems.append(f"nobody knows whether {task_id!r} was taken back: {advice}")
         untouched = self._untouched(old_ids) if self._source.is_open else frozenset()
-        for number, (node, record) in enumerate(self._old.steps()):
+        for number, (node, record) in enumerate(self._old.state.steps()):
             # What a node inside of a large region does is not known here.
-            is_known = node.id in self._new and not self._old.is_inside_detached(number)
+            is_known = node.id in self._new and not self._old.state.regions.is_inside_detached(number)
             if is_known and not self._change.names(node.id):
                 self._take_node(number, node, record, is_untouched=node.id in untouched)
         return self._found
@@ -149,9 +150,9 @@ class _Taker:
             for position, item in enumerate(record.items):
                 task_id = f"{node.id}[{item.key}]"
                 if not self._change.names(node.id, task_id):
-                    self._take_task(number, position, task_id, item.record)
+                    self._take_task(TaskRef(number, position), task_id, item.record)
         elif node.for_each is None and (_has_begun(record) or is_result(record)):
-            self._take_task(number, -1, node.id, record)
+            self._take_task(TaskRef(number), node.id, record)
         elif is_untouched and record.status is NodeStatus.PENDING:
             self._found.book.tasks[node.id] = Kept(scope=self._scope_of(node.id, node.id, ""))
 
@@ -163,7 +164,7 @@ class _Taker:
         chunks = [item.record for item in record.items if is_chunk(item)]
         is_whole = is_result(record) and all(is_result(chunk) for chunk in chunks)
         if is_whole:
-            self._put(node.id, record, lambda version: content_of_map(self._old, number, version=version))
+            self._put(node.id, record, lambda version: self._content_of_map(number, version))
         if not is_whole and changes_the_world(self._new[node.id], self._plan.tools):
             advice = f"name it with --rerun {node.id} to do all of them again"
             if self._source.is_open and not record.status.is_final:
@@ -172,23 +173,29 @@ class _Taker:
                 f"the items of {node.id!r} run in runs of their own, and some have changed the world already: {advice}"
             )
 
-    def _take_task(self, number: int, item: int, task_id: str, record: Record) -> None:
+    def _take_task(self, ref: TaskRef, task_id: str, record: Record) -> None:
         if task_id in self._found.undone:
             return
-        node = self._old.plan.nodes[number]
+        node = self._old.plan.nodes[ref.node]
         is_left = node.kind == "plan" and (record.partial or bool(self._change.below(task_id)))
         is_done = is_result(record) and not is_left
         if is_done:
-            self._put(task_id, record, lambda version: content_of(self._old, number, item, version=version))
+            self._put(task_id, record, lambda version: self._content_of(ref, version))
             return
         if (problem := self._problem(node, task_id, record)) is not None:
             self._found.problems.append(problem)
         if _has_begun(record):
             try:
-                content = content_of(self._old, number, item)
+                content = self._content_of(ref)
             except (MissingData, TooMuchWork):
                 return
             self._found.book.tasks[task_id] = Kept(content, self._scope_of(task_id, node.id, content))
+
+    def _content_of(self, ref: TaskRef, version: str | None = None) -> str:
+        return content_of(self._old.state, ref, version=version, book=self._old.features.reuse.book)
+
+    def _content_of_map(self, number: int, version: str | None) -> str:
+        return content_of_map(self._old.state, number, version=version, book=self._old.features.reuse.book)
 
     def _put(self, task_id: str, record: Record, content: Any) -> None:
         try:
@@ -220,7 +227,8 @@ class _Taker:
 
     def _scope_of(self, task_id: str, node_id: str, content: str) -> str:
         """Returns the scope of the idempotency key of a task in the run that is forked, which may be a fork too."""
-        kept = self._old.kept.key_of(task_id, node_id) if self._old.kept is not None else None
+        book = self._old.features.reuse.book
+        kept = book.key_of(task_id, node_id) if book is not None else None
         if kept is None or kept.scope is None or (kept.content and kept.content != content):
             return self._source.scope
         return kept.scope
@@ -264,14 +272,14 @@ class Outlook:
     later: list[str]
 
 
-def outlook(scheduler: Scheduler, old: Scheduler, taken: Takeover, *, change: Change) -> Outlook:
+def outlook(scheduler: RunScheduler, old: RunScheduler, taken: Takeover, *, change: Change) -> Outlook:
     """Returns what a fork will do, from a scheduler of it that has not begun; it is of no other use afterwards."""
-    scheduler.changes.kept = taken.book
+    scheduler.features.reuse.use(taken.book)
     scheduler.begin(0.0)
     while scheduler.next_task(0.0) is not None:
         pass
     found = Outlook([], {}, [], [])
-    for node, record in scheduler.shown():
+    for node, record in scheduler.state.shown():
         each = [(f"{node.id}[{item.key}]", item.record) for item in record.items] or [(node.id, record)]
         if node.for_each is not None and record.reused is not None:
             each = [(node.id, record)]
@@ -295,16 +303,16 @@ def _has_kept_items(book: KeptBook, node: CompiledNode) -> bool:
     )
 
 
-def _why(node: CompiledNode, task_id: str, old: Scheduler, taken: Takeover, change: Change, *, version: str) -> str:
+def _why(node: CompiledNode, task_id: str, old: RunScheduler, taken: Takeover, change: Change, *, version: str) -> str:
     record = old.record_of(task_id)
     if change.names(node.id, task_id) or change.below(task_id):
         return "is to be done again"
-    number = old.number_of(node.id)
+    number = old.state.number_of(node.id)
     if record is None or number is None:
         return "is new"
     if task_id in taken.undone:
         return "was taken back"
-    if old.is_inside_detached(number):
+    if old.state.regions.is_inside_detached(number):
         return "is one of very many pure nodes that run together"
     if record.status is NodeStatus.FAILED or record.error is not None:
         return "had failed"

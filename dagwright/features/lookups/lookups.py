@@ -1,9 +1,9 @@
-"""Lookups as nodes: what finds each party that a plan looks up, and what binds them before anything else runs.
+"""Lookups as nodes: what finds each entity that a plan looks up, and what binds them before anything else runs.
 
-When a plan is compiled, each distinct lookup becomes a node that calls `find_party`, which may ask a person, and one
-node more, `bind_parties`, which waits for all of them. Every node of the plan waits for that one. They stand behind
-those that were written and are never shown, but for the run they are nodes as any others: so what they ask, their
-results, retries, new executions, forks and histories need nothing of their own.
+When a plan is compiled, each distinct lookup becomes a node that calls the tool `find` of the resolver, which may ask a
+person, and one node more calls its tool `bind`, and waits for all of them. Every node of the plan waits for that one.
+They stand after the written nodes and are never shown, but for the run they are nodes as any others: so what they ask,
+their results, retries, new executions, forks and histories need nothing of their own.
 
 A plan that grows brings the nodes of its lookups along under the same ids, so what the run has looked up already is
 not looked up again.
@@ -19,32 +19,24 @@ from dagwright.core.expressions.references import BY_ID, Lookup, Placeholder, Re
 from dagwright.core.expressions.stored_values import Path, StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, RetryRule
 from dagwright.core.model.errors import NodeError
+from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, slug_of
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.features.lookups.entity_types import kinds_of, slug_of
 
 FIND_PARTY, BIND_PARTIES = "find_party", "bind_parties"
-UNDO = "onboarding.undo"
-"""Takes back what a call of a verb did, or the parties that `bind_parties` created, in a run of all or nothing."""
-LOOKUP_TOOLS: Mapping[str, ToolDeclaration] = {
-    FIND_PARTY: ToolDeclaration(FIND_PARTY, Effects.READ),
-    BIND_PARTIES: ToolDeclaration(BIND_PARTIES, Effects.IDEMPOTENT, undo=UNDO),
-}
-"""Tools of the run's own, which no plan can name."""
-_UNDOING = {UNDO: ToolDeclaration(UNDO, Effects.IDEMPOTENT)}
+"""Tools of the resolver nodes in histories; `is_find` and `is_bind` tell such nodes of any resolver."""
 MOST_LOOKUPS = 1_000
-"""Distinct ones of a plan: `bind_parties` is given what was found of all of them at once."""
+"""Distinct ones of a plan: `bind` is given what was found of all of them at once."""
 
-UNBOUND = "not all that is looked up could be bound"
-"""Reason of the nodes of a run that ends for its lookups."""
 KNOWN_BEFORE = "known before"
-"""Why a party is meant that was looked up before the run."""
+"""Why an entity is meant that was looked up before the run."""
 KNOWN_AS = "known_as"
-"""Argument of a node of `find_party` whose party is not searched for, and key of what `bind_parties` is told of it."""
+"""Argument of a find node whose entity is not searched for, and key of what `bind` is given of it."""
 _CALLED = "called"
 """Argument beside it: its name, which people are told."""
+_NO_FILTERS = frozenset({"search_text", "entity_type", KNOWN_AS, _CALLED, "party", "reason", "created", "asks"})
+"""Keys of a lookup in documents that are no filter."""
 _FOUND = "found"
-"""Argument of `bind_parties`: a list of what each `find_party` found."""
+"""Argument of the bind node: a list of what each find node found."""
 _PATIENT = RetryRule(max_attempts=1_000, max_delay_s=60.0)
 """A database that does not answer holds the run up; it must not end it."""
 _WORDS_BYTES = 100
@@ -57,7 +49,29 @@ _NO_CODE = "lookup_failed"
 # Making the nodes.
 
 
-def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup]) -> CompiledPlan:
+class KnownEntities(dict[Lookup, Mapping[str, Any]]):
+    """Lookups that are known before a run, each with its entity.
+
+    Args:
+        resolver: of the plan; knows which entity types include which.
+    """
+
+    def __init__(self, bound: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver) -> None:
+        super().__init__(bound)
+        self.resolver = resolver
+
+
+def is_find(node: CompiledNode) -> bool:
+    """Tell whether a node finds the entity of a lookup."""
+    return node.kind == "lookup" and not node.holes
+
+
+def is_bind(node: CompiledNode) -> bool:
+    """Tell whether a node binds what others found."""
+    return node.kind == "lookup" and bool(node.holes)
+
+
+def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolver) -> CompiledPlan:
     """Returns a compiled plan with the nodes that look up what it and its sub-plans name.
 
     Args:
@@ -67,7 +81,7 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup]) -> CompiledPlan:
     if not lookups:
         return plan
     finds = _finds(lookups, [node.id for node in plan.nodes])
-    bind = _bind([*finds], first=len(plan.nodes))
+    bind = _bind([*finds], resolver.bind, first=len(plan.nodes))
     number = {find_id: place for place, find_id in enumerate(finds)}
     bound: dict[str, Reference] = {
         lookup.input: ResultOf(bind.id, "result", (number[find_id], "party", "id"))
@@ -76,19 +90,20 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup]) -> CompiledPlan:
     }
     at = len(plan.nodes) + len(finds)
     nodes = [_behind(node, at, bound) for node in plan.nodes]
-    found = [_find(find_id, each[0]) for find_id, each in finds.items()]
-    return replace(plan, nodes=(*nodes, *found, bind), tools={**_UNDOING, **plan.tools, **LOOKUP_TOOLS})
+    found = [_find(find_id, each[0], resolver.find) for find_id, each in finds.items()]
+    return replace(plan, nodes=(*nodes, *found, bind), tools={**plan.tools, **resolver.tools()})
 
 
 def _finds(lookups: Sequence[Lookup], taken: Sequence[str]) -> dict[str, list[Lookup]]:
-    """Returns the id of each node that finds a party -> the lookups that mean the same one."""
+    """Returns the id of each node that finds an entity -> the lookups that mean the same one."""
     prefix = "lookup"
     while any(node_id.startswith(prefix) for node_id in taken):
         prefix = "_" + prefix
     finds: dict[str, list[Lookup]] = {}
     for lookup in lookups:
         words = _words_of(lookup.search_text)
-        parts = [prefix, lookup.known_as or "", slug_of(lookup.entity_type), words, lookup.jurisdiction or ""]
+        parts = [prefix, lookup.known_as or "", slug_of(lookup.entity_type), words]
+        parts += [value for _, value in lookup.filters]
         finds.setdefault(":".join(filter(None, parts)), []).append(lookup)
     return finds
 
@@ -102,18 +117,18 @@ def _words_of(text: str) -> str:
     return f"{cut}…{hashlib.sha256(words.encode(errors='replace')).hexdigest()[:8]}"
 
 
-def _find(node_id: str, lookup: Lookup) -> CompiledNode:
+def _find(node_id: str, lookup: Lookup, tool: str) -> CompiledNode:
     title = f"looking up {lookup.search_text[:_WORDS_IN_TITLE]!r} ({lookup.entity_type})"
-    return CompiledNode(node_id, "lookup", title, FIND_PARTY, _arguments_of(lookup), retry=_PATIENT)
+    return CompiledNode(node_id, "lookup", title, tool, _arguments_of(lookup), retry=_PATIENT)
 
 
 def _arguments_of(lookup: Lookup) -> dict[str, Any]:
     given = {"search_text": lookup.search_text, "entity_type": lookup.entity_type}
-    more = {"jurisdiction": lookup.jurisdiction, KNOWN_AS: lookup.known_as, _CALLED: lookup.called or None}
+    more = {**dict(lookup.filters), KNOWN_AS: lookup.known_as, _CALLED: lookup.called or None}
     return {**given, **{key: value for key, value in more.items() if value is not None}}
 
 
-def _bind(finds: Sequence[str], *, first: int) -> CompiledNode:
+def _bind(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
     """Returns the node that binds what others find.
 
     Args:
@@ -128,7 +143,7 @@ def _bind(finds: Sequence[str], *, first: int) -> CompiledNode:
         f"{prefix}s:{digest}",
         "lookup",
         "binding what was looked up",
-        BIND_PARTIES,
+        tool,
         {_FOUND: [None] * len(finds)},
         holes,
         tuple(range(first, first + len(finds))),
@@ -162,7 +177,7 @@ def handed_down(arguments: Any, holes: Sequence[Hole], lookups: Sequence[Lookup]
 
 
 def bound_to_json(bound: Mapping[Lookup, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns lookups that are known before, each with its party, as JSON, in the form of `bindings`."""
+    """Returns lookups that are known before, each with its entity, as JSON, in the form of `bindings`."""
     return [{**_arguments_of(lookup), "party": dict(party)} for lookup, party in bound.items()]
 
 
@@ -174,7 +189,7 @@ def bound_from_json(encoded: Any) -> dict[Lookup, dict[str, Any]]:
     """
     found: dict[Lookup, dict[str, Any]] = {}
     for entry in encoded:
-        lookup = Lookup(str(entry["search_text"]), str(entry["entity_type"]), entry.get("jurisdiction"))
+        lookup = Lookup(str(entry["search_text"]), str(entry["entity_type"]), filters_in(entry))
         party = dict(entry["party"])
         if not isinstance(party.get("id"), str):
             raise ValueError(f"what {lookup.search_text!r:.80} is bound to has no id")
@@ -183,33 +198,47 @@ def bound_from_json(encoded: Any) -> dict[Lookup, dict[str, Any]]:
 
 
 def lookup_of(node: CompiledNode) -> Lookup:
-    """Returns what a node of `find_party` looks up."""
+    """Returns what a find node looks up."""
     given = node.arguments
-    return Lookup(given["search_text"], given["entity_type"], given.get("jurisdiction"))
+    return Lookup(given["search_text"], given["entity_type"], filters_in(given))
+
+
+def has_readable_filters(entry: Mapping[str, Any]) -> bool:
+    """Tell whether all filters of a lookup in a document are texts, or left out."""
+    return all(isinstance(value, str | None) for name, value in entry.items() if name not in _NO_FILTERS)
+
+
+def filters_in(entry: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the filters of a lookup that stand beside its text and type, in order of their names."""
+    named = ((name, value) for name, value in sorted(entry.items()) if name not in _NO_FILTERS)
+    return tuple((name, value) for name, value in named if isinstance(value, str))
 
 
 def found_before(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Returns what a node of `find_party` finds without a call: what the plan knows, or what was bound before the run.
+    """Returns what a find node finds without a call: what the plan knows, or what was bound before the run.
 
     What has become of it since is seen when all is bound.
 
     Args:
-        bound: lookups that are known before, with the party of each.
+        bound: lookups that are known before, with the entity of each.
     """
     given = node.arguments
+    resolver = bound.resolver if isinstance(bound, KnownEntities) else UNKNOWN_RESOLVER
     if (known_as := given.get(KNOWN_AS)) is not None:
-        kinds = [*(kinds_of(given["entity_type"]) or ())]
+        kinds = [*(resolver.kinds_of(given["entity_type"]) or ())]
         return {"party": {"id": given["search_text"]}, "reason": known_as, KNOWN_AS: known_as, "kinds": kinds}
     lookup = lookup_of(node)
-    known = bound.get(lookup) or _known_of_more_kinds(lookup, bound)
+    known = bound.get(lookup) or _known_of_more_kinds(lookup, bound, resolver)
     return None if known is None else {"party": dict(known), "reason": KNOWN_BEFORE}
 
 
-def _known_of_more_kinds(wanted: Lookup, bound: Mapping[Lookup, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Returns the party that was bound to the same text where all of the wanted kinds were searched, and others."""
+def _known_of_more_kinds(
+    wanted: Lookup, bound: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver
+) -> Mapping[str, Any] | None:
+    """Return the entity that was bound to the same text where all of the wanted kinds were searched, and others."""
     for lookup, party in bound.items():
-        if (lookup.search_text, lookup.jurisdiction) == (wanted.search_text, wanted.jurisdiction):
-            kinds, searched = kinds_of(wanted.entity_type), kinds_of(lookup.entity_type)
+        if (lookup.search_text, lookup.filters) == (wanted.search_text, wanted.filters):
+            kinds, searched = resolver.kinds_of(wanted.entity_type), resolver.kinds_of(lookup.entity_type)
             is_wider = searched is None or (kinds is not None and set(kinds) <= set(searched))
             if is_wider and kinds is not None and party.get("kind") in kinds:
                 return party
@@ -236,7 +265,7 @@ def words_of_bound(plan: CompiledPlan, part: Reference) -> str | None:
 
 
 def parties_of_call(node: CompiledNode, arguments: Any, *, record_of: Callable[[str], Record | None]) -> dict[str, str]:
-    """Returns the parties in the arguments of a call whose names the run knows: id -> name and kind.
+    """Return the entities in the arguments of a call whose names the run knows: id -> name and kind.
 
     Args:
         arguments: with every hole filled.
@@ -266,7 +295,7 @@ def _text_at(result: Any, path: Path) -> str | None:
 
 
 def is_settled(result: Any) -> bool:
-    """Tells whether a node of a lookup came to a party, or to one that is to be created."""
+    """Tells whether a node of a lookup came to an entity, or to one that is to be created."""
     return not (isinstance(result, Mapping) and "problem" in result)
 
 
@@ -274,7 +303,7 @@ def why_unbound(result: Any) -> NodeError | None:
     """Returns why not all could be bound, if that is so.
 
     Args:
-        result: of `bind_parties`.
+        result: of the bind node.
     """
     problems = [entry["problem"] for entry in _entries(result) if "problem" in entry]
     if not problems:
@@ -284,7 +313,7 @@ def why_unbound(result: Any) -> NodeError | None:
 
 
 def has_created(result: Any) -> bool:
-    """Tells whether a call of `bind_parties` has created a party."""
+    """Tells whether a call of the bind node has created an entity."""
     entries = _entries(result)
     return not any("problem" in entry for entry in entries) and any(entry.get("created", True) for entry in entries)
 
@@ -327,10 +356,10 @@ def problems(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[st
 def _told_entries(
     plan: CompiledPlan, records: Sequence[Record]
 ) -> Iterator[tuple[CompiledNode, Record, dict[str, Any]]]:
-    """Yields each node of `find_party` with the record of what binds it, and what that says of it."""
+    """Yields each find node with the record of what binds it, and what that says of it."""
     for number in range(plan.written_count, plan.step_count):
         bind, record = plan.nodes[number], records[number]
-        if bind.tool == BIND_PARTIES and record.result is not None:
+        if is_bind(bind) and record.result is not None:
             for needed, entry in zip(_finds_of(bind, plan), _entries(record.result), strict=False):
                 yield needed, record, entry
 
@@ -342,7 +371,7 @@ def finder_of(bind: CompiledNode | None, path: Any) -> str | None:
         bind: the node whose result it is.
         path: leads into it.
     """
-    if bind is None or bind.tool != BIND_PARTIES or not isinstance(path, tuple) or not path:
+    if bind is None or not is_bind(bind) or not isinstance(path, tuple) or not path:
         return None
     for hole, template in bind.holes:
         if hole == (_FOUND, path[0]) and isinstance(template[0], ResultOf):
@@ -358,7 +387,7 @@ def _finds_of(bind: CompiledNode, plan: CompiledPlan) -> list[CompiledNode]:
 
 
 def _entries(result: Any) -> list[dict[str, Any]]:
-    """Returns what `bind_parties` says of each lookup, as far as the run knows it; a long result lies in the store."""
+    """Returns what `bind` returns of each lookup, as far as the run knows it; a long result lies in the store."""
     if isinstance(result, StoredValue) and result.shape is not None:
         return [_entry_at(result, place) for place in range(result.shape.length)]
     entries = result if isinstance(result, list) else []

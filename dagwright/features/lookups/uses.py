@@ -41,7 +41,7 @@ def _uses(plan: CompiledPlan, find_id: str, binds: dict[str, CompiledNode]) -> I
 
 
 def _words_of(plan: CompiledPlan, node: CompiledNode, looked_up: list[str]) -> str:
-    """Returns a call with what else it is given: `entity-id of @result_2 (cbu.assign-role, role DIRECTOR)`."""
+    """Returns a call with what else it is given: `item-id of @result_2 (orders.add, amount 3)`."""
     if node.kind == "plan":
         # The names of what it is given are made up.
         return " ".join(filter(None, [node.id, node.title and f"({_short(node.title)})"]))

@@ -18,7 +18,7 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan, node_to_js
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tasks import Task
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 
 _STATUS_OF = {status.value: status for status in NodeStatus}
 """Half as slow as the enumeration itself, which a large region asks for each node."""
@@ -46,14 +46,14 @@ class SliceInput:
 # What a slice is given.
 
 
-def encode_slice(scheduler: Scheduler, task: Task) -> bytes:
+def encode_slice(scheduler: RunScheduler, task: Task) -> bytes:
     """Returns the payload of the next slice of a region: as many of its open nodes as fit, at least one.
 
     Raises:
         SliceTooLarge: not even one fits.
     """
     chosen = _Choice(scheduler)
-    for number in scheduler.open_members(task.number):
+    for number in scheduler.state.regions.open_members(task.ref.node, scheduler.records):
         if not chosen.take(number):
             break
     return chosen.encoded()
@@ -62,7 +62,7 @@ def encode_slice(scheduler: Scheduler, task: Task) -> bytes:
 class _Choice:
     """The nodes of one slice."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: RunScheduler) -> None:
         self._scheduler = scheduler
         self._places: dict[int, int] = {}
         self._dropped: set[int] = set()
@@ -115,7 +115,7 @@ class _Choice:
             record = scheduler.records[each]
             if each in self._in_full:
                 continue
-            name = scheduler.name_of(each)
+            name = scheduler.state.name_of(each)
             if node.when is not None or name in read:
                 found[each] = pydantic_core.to_json([name, *end_to_json(record)])
                 self._in_full.add(each)
@@ -125,7 +125,7 @@ class _Choice:
 
     def _inputs_of(self, node: CompiledNode) -> dict[str, Any]:
         """Returns the inputs that a node adds."""
-        given = self._scheduler.inputs
+        given = self._scheduler.state.inputs
         names: dict[str, None] = {} if node.when is None else dict.fromkeys(given)
         for part in _references_of(node):
             if isinstance(part, Placeholder) and part.name in given:
@@ -136,7 +136,7 @@ class _Choice:
         stubs = list(self._ended)
         at = {number: place for place, number in enumerate(stubs)}
         at |= {number: len(stubs) + place for number, place in self._places.items()}
-        nodes = [node_to_json(CompiledNode(id=self._scheduler.name_of(each), kind="reported")) for each in stubs]
+        nodes = [node_to_json(CompiledNode(id=self._scheduler.state.name_of(each), kind="reported")) for each in stubs]
         for encoded, dependencies in self._chosen:
             nodes.append({**encoded, "dependencies": [at[each] for each in dependencies]} if dependencies else encoded)
         inputs = unfilled_to_json(self._inputs)
@@ -227,7 +227,7 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def take_slice(scheduler: Scheduler, task_id: str, answer: Any, *, at: float) -> None:
+def take_slice(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float) -> None:
     """Takes what a slice answered: the ends of its nodes in order, then its own.
 
     If it told nothing that was awaited, another call would not either, and the nodes are run one by one.
@@ -238,11 +238,11 @@ def take_slice(scheduler: Scheduler, task_id: str, answer: Any, *, at: float) ->
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         ends, versions = [], {}
     is_of_use = take_ends(scheduler, ends, versions, at=at)
-    scheduler.end_slice(task_id, at=at, goes_on=is_of_use)
+    scheduler.features.regions.end_batch(task_id, at=at, goes_on=is_of_use)
 
 
 def take_ends(
-    scheduler: Scheduler, ends: Iterable[tuple[str, Record]], versions: Mapping[str, str], *, at: float
+    scheduler: RunScheduler, ends: Iterable[tuple[str, Record]], versions: Mapping[str, str], *, at: float
 ) -> bool:
     """Takes the ends that a slice told; returns whether one of them was awaited.
 
@@ -251,9 +251,9 @@ def take_ends(
     """
     is_of_use = False
     for node_id, end in ends:
-        if scheduler.number_of(node_id) is None or not end.status.is_final:
+        if scheduler.state.number_of(node_id) is None or not end.status.is_final:
             continue
         if end.attempts:
-            end.tool_version = versions.get(scheduler.node_of(node_id).tool, "")
-        is_of_use |= scheduler.report(node_id, end, at=at)
+            end.tool_version = versions.get(scheduler.state.node_of(node_id).tool, "")
+        is_of_use |= scheduler.features.regions.report(node_id, end, at=at)
     return is_of_use

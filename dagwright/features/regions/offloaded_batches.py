@@ -18,8 +18,8 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tasks import Task
 from dagwright.core.scheduler.region_members import InnerState
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.regions.batches import SliceTooLarge, end_from_json, end_to_json, take_ends
+from dagwright.features.run_scheduler import RunScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class InnerSlice:
     outside: Mapping[str, Any] | None
 
 
-def encode_inner_slice(scheduler: Scheduler, task: Task) -> bytes:
+def encode_inner_slice(scheduler: RunScheduler, task: Task) -> bytes:
     """Returns the payload of the next slice.
 
     Raises:
         SliceTooLarge: what the region reads from outside is more than Temporal should carry.
     """
-    state: InnerState | None = scheduler.records[task.number].result
+    state: InnerState | None = scheduler.records[task.ref.node].result
     given: dict[str, Any] = {"inner": task.node.inner, "before": state["slice"] if state else None}
     if state is None:
         given["outside"] = _outside(scheduler, task)
@@ -55,7 +55,7 @@ def encode_inner_slice(scheduler: Scheduler, task: Task) -> bytes:
     return encoded
 
 
-def _outside(scheduler: Scheduler, task: Task) -> dict[str, Any]:
+def _outside(scheduler: RunScheduler, task: Task) -> dict[str, Any]:
     """Returns what the region needs to know; nodes outside that it does not read, and that completed, are not told."""
     ended = []
     read = set(task.node.reads)
@@ -66,7 +66,7 @@ def _outside(scheduler: Scheduler, task: Task) -> dict[str, Any]:
                 continue
             record = Record(record.status, blocked_by=record.blocked_by)
         ended.append([scheduler.plan.nodes[number].id, *end_to_json(record)])
-    inputs = unfilled_to_json(dict(scheduler.inputs))
+    inputs = unfilled_to_json(dict(scheduler.state.inputs))
     outside = {"ended": ended, "inputs": inputs["value"]}
     return {**outside, "stored_inputs": inputs["stored"]} if "stored" in inputs else outside
 
@@ -85,7 +85,7 @@ def read_inner_slice(message: Mapping[str, Any]) -> InnerSlice:
     return InnerSlice(inner, before, outside)
 
 
-def take_inner_slice(scheduler: Scheduler, task_id: str, answer: Any, *, at: float) -> None:
+def take_inner_slice(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float) -> None:
     """Takes what a slice answered.
 
     Args:
@@ -101,15 +101,15 @@ def take_inner_slice(scheduler: Scheduler, task_id: str, answer: Any, *, at: flo
         error = NodeError(**answer["error"]) if answer.get("error") else None
     except (ValueError, TypeError, KeyError, AttributeError, IndexError) as unreadable:
         failure = NodeError("invalid_result", f"the answer of a region cannot be read: {unreadable!r}")
-        scheduler.end_slice(task_id, at=at, goes_on=False, error=failure)
+        scheduler.features.regions.end_batch(task_id, at=at, goes_on=False, error=failure)
         return
-    scheduler.tell_inside(task_id, state)
+    scheduler.features.regions.set_inner_state(task_id, state)
     take_ends(scheduler, ends, answer.get("versions", {}), at=at)
     if error is not None:
         scheduler.abort(error, at)
-    is_of_use = state["open"] < (before["open"] if before else scheduler.node_of(task_id).inner_count)
+    is_of_use = state["open"] < (before["open"] if before else scheduler.state.node_of(task_id).inner_count)
     stuck = NodeError("region_failed", "a part of the region told nothing new")
-    scheduler.end_slice(task_id, at=at, goes_on=is_of_use, error=stuck)
+    scheduler.features.regions.end_batch(task_id, at=at, goes_on=is_of_use, error=stuck)
 
 
 def _state(answer: Mapping[str, Any]) -> InnerState:
@@ -117,7 +117,7 @@ def _state(answer: Mapping[str, Any]) -> InnerState:
     return InnerState(slice=str(answer["slice"]), counts=counts, open=int(answer["open"]), ends=int(answer["ends"]))
 
 
-def told_to_json(scheduler: Scheduler, numbers: Sequence[int], versions: Mapping[str, str]) -> dict[str, Any]:
+def told_to_json(scheduler: RunScheduler, numbers: Sequence[int], versions: Mapping[str, str]) -> dict[str, Any]:
     """Returns the ends of nodes as a slice puts them into the store, in the order of the numbers."""
     records = scheduler.records
     return {"ended": [[number, *end_to_json(records[number])] for number in numbers], "versions": dict(versions)}

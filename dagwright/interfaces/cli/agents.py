@@ -3,15 +3,17 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from dagwright.agents import load_agents
-from dagwright.agents.stored import AgentVersion, StoredAgents
+from dagwright.agents.stored import AGENTS, AgentVersion, StoredAgents
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.times import format_time
+from dagwright.database.database import Database
 from dagwright.interfaces.cli.databases import opened_database
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
@@ -86,7 +88,7 @@ def remove(name: str, output: Output) -> int:
 
 @contextmanager
 def _stored() -> Iterator[StoredAgents]:
-    with opened_database() as database:
+    with opened_database(partial(Database, schema=AGENTS)) as database:
         yield StoredAgents(database)
 
 

@@ -3,6 +3,7 @@
 The composition root of the command line.
 """
 
+import functools
 import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -35,6 +36,7 @@ from dagwright.interfaces.cli.options import (
     with_queue,
 )
 from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.plugin_groups import PluginGroup
 from dagwright.interfaces.cli.requests import (
     AnswerRequest,
     AppendRequest,
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="dagwright",
+    cls=PluginGroup,
     help="Runs plans that must not be lost.",
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -117,7 +120,7 @@ def run(
     tag: Tags = None,
     session: Annotated[
         str | None,
-        typer.Option("--session", metavar="S", help="A turn of the session S: its names, such as @cbu, stand for ids."),
+        typer.Option("--session", metavar="S", help="A turn of session S: its names, such as @order, stand for ids."),
     ] = None,
     json: Json = False,
     no_color: NoColor = False,
@@ -557,7 +560,7 @@ app.command(cls=PlainHelp)(up)
 
 @app.command(cls=PlainHelp)
 def down(*, json: Json = False) -> int:
-    """End all that runs in this folder: server, workers, API and search server."""
+    """End all that runs in this folder: server, workers, API and servers of plugins."""
     return call("parts", "down", None, Output(is_json=json))
 
 
@@ -573,10 +576,18 @@ def run_command_line(arguments: Sequence[str]) -> int:
     wants_json = "--json" in arguments
     open_standard_streams()
     return guarded(
-        lambda: _answer(app(args=list(arguments) or ["--help"], prog_name="dagwright", standalone_mode=False)),
+        lambda: _answer(
+            click_command()(args=list(arguments) or ["--help"], prog_name="dagwright", standalone_mode=False)
+        ),
         Output(is_json=wants_json),
         settings=_settings,
     )
+
+
+@functools.cache
+def click_command() -> Any:
+    """Build the tree of commands and options, which takes 20 ms, once for all calls of a process."""
+    return typer.main.get_command(app)
 
 
 def _answer(code: Any) -> int:

@@ -12,13 +12,15 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import reduce
+from operator import or_
 from pathlib import Path
 
 from dagwright.features.explain.reasons import listed
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.server import Daemon, LocalServer, named_server
 from dagwright.server.locks import take_lock
-from dagwright.settings import Settings
+from dagwright.settings import Settings, app_settings
 from dagwright.store.private_files import make_private_folder
 
 OTHER_SETTINGS = "other_settings"
@@ -210,7 +212,8 @@ def _record_path(process: Daemon) -> Path:
 
 
 def _settings_of_runs(settings: Settings) -> dict[str, str]:
-    return {**named_server(), **settings.of_runs()}
+    apps = (each.of_runs() for each in app_settings(settings))
+    return reduce(or_, apps, {**named_server(), **settings.of_runs()})
 
 
 def _digest(salt: str, value: str) -> str:

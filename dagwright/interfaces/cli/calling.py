@@ -13,12 +13,17 @@ from dagwright.interfaces.cli.requests import refuse_half_characters
 def call(module: str, function: str, request: object, output: Output) -> int:
     """Loads the module of a command and calls the function in it, which returns the exit code.
 
+    Args:
+        module: in this package, or the full name of a module of an application.
+
     Raises:
         CommandRefused: a text of the request is no UTF-8.
     """
     refuse_half_characters(request)
     # Tools are loaded and run in this process, and may print.
     with output.alone():
-        command = getattr(importlib.import_module(f"dagwright.interfaces.cli.{module}"), function)
+        command = getattr(
+            importlib.import_module(module if "." in module else f"dagwright.interfaces.cli.{module}"), function
+        )
         code: int = command(request, output)
     return code

@@ -1,25 +1,31 @@
-"""The database of parties and agents as commands use it."""
+"""The database as commands use it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.migrating import StoreUnusable
-from dagwright.entities.refusing import StoreRefuses
+from dagwright.database.database import Database
+from dagwright.database.migrating import StoreUnusable
+from dagwright.database.refusing import StoreRefuses
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import one_line
 from dagwright.settings import load_settings
 
+Opened = TypeVar("Opened", bound=Database)
+
 
 @contextmanager
-def opened_database() -> Iterator[EntityDatabase]:
-    """Opens the database of the settings for as long as the block lasts.
+def opened_database(open_url: Callable[[str], Opened]) -> Iterator[Opened]:
+    """Open the database of the settings inside the block.
+
+    Args:
+        open_url: makes the database of a URL.
 
     Raises:
         CommandRefused: the settings name none, or it refuses what the block does.
     """
     try:
-        database = EntityDatabase(load_settings().database_url)
+        database = open_url(load_settings().database_url)
     except ValueError as error:
         raise CommandRefused(f"DAGWRIGHT_DATABASE_URL: {error}") from None
     try:

@@ -33,6 +33,7 @@ class _Answer(NamedTuple):
 
 
 _EXPECTED: Final = {
+    "dagwright.plugins.PluginError": _Answer("bad_plugin", ExitCode.REFUSED),
     "dagwright.settings.SettingsError": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.tools.errors.ToolsUnreadable": _Answer("unreadable", ExitCode.REFUSED),
     "dagwright.plans.templates.TemplatesUnreadable": _Answer("unreadable", ExitCode.REFUSED),
@@ -40,13 +41,12 @@ _EXPECTED: Final = {
     "dagwright.store.errors.OtherStore": _Answer("other_store", ExitCode.REFUSED),
     "dagwright.store.errors.StoreError": _Answer("no_store", ExitCode.FAILED),
     "dagwright.server.errors.NoServer": _Answer("no_server", ExitCode.NO_SERVER),
-    "dagwright.search.errors.NoSearchServer": _Answer("no_server", ExitCode.NO_SERVER),
     "dagwright.history.run_reader.RunNotFound": _Answer("not_found", ExitCode.REFUSED),
     "dagwright.client.runs.IdInUse": _Answer("id_in_use", ExitCode.REFUSED),
     "dagwright.client.sessions.SessionNotFound": _Answer("not_found", ExitCode.REFUSED),
     "dagwright.protocol.sessions.SessionNameInvalid": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.client.runs.IdInvalid": _Answer("bad_usage", ExitCode.REFUSED),
-    "dagwright.entities.party_file.PartiesUnreadable": _Answer("unreadable", ExitCode.REFUSED),
+    "dagwright_onboarding.party_file.PartiesUnreadable": _Answer("unreadable", ExitCode.REFUSED),
 }
 """Errors whose text is the sentence to show. By name: importing their modules would cost commands that need none."""
 

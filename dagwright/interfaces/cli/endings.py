@@ -112,6 +112,12 @@ def _made_lines(made: Sequence[tuple[str, Mapping[str, Any]]], document: Mapping
         yield f"and {left:,} more; all of it: dagwright result {document['workflow_id']}"
 
 
+def facts_of_entity(entity: Mapping[str, Any]) -> list[str]:
+    """Return what tells an entity apart from others of its name; its id comes last."""
+    facts = [value for key, value in entity.items() if key not in ("id", "name", "kind")]
+    return [each for each in (entity.get("kind"), *facts, entity.get("id")) if isinstance(each, str) and each]
+
+
 def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yields who is meant by each text that was looked up, and why.
 
@@ -120,7 +126,7 @@ def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """
     for each in lookups[:DONE_SHOWN]:
         party = each["party"]
-        told_apart = ", ".join(filter(None, [party.get("kind"), party.get("jurisdiction"), party.get("id")]))
+        told_apart = ", ".join(facts_of_entity(party))
         yield one_line(f"{each['search_text']!r} is {party.get('name')} ({told_apart}): {each.get('reason')}")
     if (left := len(lookups) - DONE_SHOWN) > 0:
         yield f"and {left:,} more that were looked up"
@@ -186,7 +192,7 @@ def _tell_missing(document: Mapping[str, Any], output: Output) -> None:
 
 def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
     counts = counts_shown(view.scheduler) if view.scheduler else Counter[NodeStatus]()
-    undos = undo_counts(view.scheduler) if view.scheduler else Counter[NodeStatus]()
+    undos = undo_counts(view.scheduler.state) if view.scheduler else Counter[NodeStatus]()
     took = late = ""
     if view.started_at is not None and view.ended_at is not None:
         took = f" in {format_duration(view.ended_at - view.started_at)}"
@@ -195,7 +201,7 @@ def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
     if document["status"] == "cancelled" and not undos and {each for each, count in counts.items() if count} <= _DONE:
         # What ran came to its end before it heard of that.
         late = ", when all of it was done already"
-    to_be_sure = undone_to_be_sure(view.scheduler) if view.scheduler and undos else 0
+    to_be_sure = undone_to_be_sure(view.scheduler.state) if view.scheduler and undos else 0
     sure = f" ({to_be_sure:,} of them to be sure: what failed may have done something)" if to_be_sure else ""
     told = (("nodes", _counts_words(counts - undos)), ("taking back", f"{_counts_words(undos)}{sure}"))
     words = "".join(f"; {what}: {each}" for what, each in told if each)

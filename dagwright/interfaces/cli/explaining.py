@@ -10,7 +10,7 @@ from dagwright.features.explain.why import sentence
 from dagwright.history.explaining import Explanation, NodeUnknown
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
-from dagwright.interfaces.cli.endings import bound_lines
+from dagwright.interfaces.cli.endings import bound_lines, facts_of_entity
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.request_words import answer_words, option_lines
@@ -129,7 +129,7 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
 def _lookup_lines(bound: Mapping[str, Any]) -> Iterator[str]:
     """Yields which party an argument is bound to and why, and who answered what of it was asked."""
     party, reason = bound["party"], str(bound.get("reason"))
-    told_apart = ", ".join(filter(None, [party.get("kind"), party.get("jurisdiction"), party["id"]]))
+    told_apart = ", ".join(facts_of_entity(party))
     is_called = f"is {party.get('name')} ({told_apart})"
     if reason.startswith("@"):
         yield f"{bound['argument']}: {reason} {is_called}"

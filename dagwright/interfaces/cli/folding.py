@@ -8,7 +8,9 @@ from typing import Any
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.worker_results import status_shown
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.region_members import detached_regions
+from dagwright.core.scheduler.run_end import counts_inside
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.rounds.documents import drawn_needs, groups_of
 
 BOXES = 200
@@ -62,7 +64,7 @@ class _Box:
         return {**drawn, "states": ", ".join(states)}
 
 
-def picture_of(scheduler: Scheduler) -> dict[str, Any]:
+def picture_of(scheduler: RunScheduler) -> dict[str, Any]:
     """Returns a graph that can be drawn: that of `graph --format json`, or one of boxes that hold several nodes.
 
     Such a box says in `states` how many of its nodes are in which state. Of a question in rounds the edges are those
@@ -89,22 +91,22 @@ def is_folded(graph: Mapping[str, Any]) -> bool:
     return any("states" in node for node in graph["nodes"])
 
 
-def _boxes_of(scheduler: Scheduler) -> list[_Box]:
+def _boxes_of(scheduler: RunScheduler) -> list[_Box]:
     """Returns a box for each node that the run holds, and one for each region whose inside it does not hold."""
-    held, groups = list(scheduler.shown()), groups_of(scheduler)
-    regions = list(scheduler.detached_regions())
+    held, groups = list(scheduler.state.shown()), groups_of(scheduler)
+    regions = list(detached_regions(scheduler.plan))
     region_of = {member: len(held) + place for place, (_, region) in enumerate(regions) for member in region.members}
     boxes = []
     for number, (node, record) in enumerate(held):
-        written = drawn_needs(scheduler, node) if groups else scheduler.needed_by(node)
+        written = drawn_needs(scheduler, node) if groups else scheduler.state.needed_by(node)
         needs = [region_of[number]] if number in region_of else written
         # Of a worker its name says more than what it was asked for.
         title = f"{node.tool} · {node.title}" if node.is_worker and node.title else node.title
         states = Counter([status_shown(record)])
         boxes.append(_Box(node.id, title, node.tool, states, needs, record.partial, groups.get(node.id)))
     for number, region in regions:
-        counts = scheduler.counts_inside(number)
-        boxes.append(_Box(region.title or region.id, None, region.tool, counts, scheduler.needed_by(region)))
+        counts = counts_inside(scheduler.plan, scheduler.records, number)
+        boxes.append(_Box(region.title or region.id, None, region.tool, counts, scheduler.state.needed_by(region)))
     return boxes
 
 

@@ -96,7 +96,7 @@ def ask(
         typer.Option(
             "--profile",
             metavar="PROFILE",
-            help="plan; intents: calls of verbs about parties that are looked up; rounds: worker tools, planned round "
+            help="plan; intents: calls of verbs about entities that are looked up; rounds: worker tools, planned round "
             "by round.",
         ),
     ] = "plan",
@@ -140,7 +140,9 @@ def ask(
     session: Annotated[
         str | None,
         typer.Option(
-            "--session", metavar="S", help="A turn of the session S: it knows names, parties and what was asked before."
+            "--session",
+            metavar="S",
+            help="A turn of the session S: it knows names, entities and what was asked before.",
         ),
     ] = None,
     json: Json = False,

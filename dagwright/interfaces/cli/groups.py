@@ -1,4 +1,4 @@
-"""Commands in groups, such as `entities …` and `keys …`; what they do is in a module for each group."""
+"""Commands in groups, such as `store …` and `keys …`; what they do is in a module for each group."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -9,49 +9,11 @@ from dagwright.interfaces.cli.calling import call
 from dagwright.interfaces.cli.options import Json, NoColor, PlainHelp
 from dagwright.interfaces.cli.output import Output
 
-entities = typer.Typer(help="The parties that onboarding plans look up.", rich_markup_mode=None)
 store = typer.Typer(help="The store of large values.", rich_markup_mode=None)
 agents = typer.Typer(help="The agents that all workers on one database have.", rich_markup_mode=None)
 new = typer.Typer(help="Files to begin with.", rich_markup_mode=None)
 keys = typer.Typer(help="The keys of the API.", rich_markup_mode=None)
-GROUPS: Mapping[str, typer.Typer] = {"entities": entities, "store": store, "agents": agents, "new": new, "keys": keys}
-
-
-@entities.command("load", cls=PlainHelp)
-def load_entities(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV file with a header line; - is standard input.")],
-    *,
-    json: Json = False,
-    no_color: NoColor = False,
-) -> int:
-    """Bring parties in from a CSV file."""
-    return call("parties", "load", file, Output(is_json=json, has_color=not no_color))
-
-
-@entities.command("find", cls=PlainHelp)
-def find_entities(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="A name, a part of one, an identifier or an id.")],
-    *,
-    entity_type: Annotated[
-        str, typer.Option("--type", metavar="TYPE", help="Such as person, fund or entity.")
-    ] = "entity",
-    jurisdiction: Annotated[str | None, typer.Option("--jurisdiction", metavar="CODE", help="Such as LU.")] = None,
-    json: Json = False,
-    no_color: NoColor = False,
-) -> int:
-    """Show what a lookup of a text finds, and why."""
-    return call("parties", "find", (text, entity_type, jurisdiction), Output(is_json=json, has_color=not no_color))
-
-
-@entities.command("migrate", cls=PlainHelp)
-def migrate_entities(*, json: Json = False, no_color: NoColor = False) -> int:
-    """Bring the database to this version, and all names into the search index."""
-    return call("parties", "migrate", None, Output(is_json=json, has_color=not no_color))
-
-
-@entities.callback()
-def _entities() -> None:
-    """The parties that onboarding plans look up."""
+GROUPS: Mapping[str, typer.Typer] = {"store": store, "agents": agents, "new": new, "keys": keys}
 
 
 @store.command("show", cls=PlainHelp)

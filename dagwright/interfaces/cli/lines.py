@@ -49,7 +49,7 @@ class LineWriter:
             requests: what is asked of people now; of each that is new a line says how to answer it.
         """
         if view.scheduler is not None:
-            for node, record in view.scheduler.shown():
+            for node, record in view.scheduler.state.shown():
                 for item in shown_items(record):
                     self._show(view, f"{node.id}[{item.key}]", item.record)
                 self._show(view, node.id, record, what=what_words(node.tool, node.title, kind=node.kind))
@@ -74,7 +74,7 @@ class LineWriter:
                 self._line(at, "answer", answer_words(request))
             self._show_escalations(request["id"], request.get("escalations") or ())
         if view.scheduler is not None:
-            self._show_answers(view.scheduler.requests.closed)
+            self._show_answers(view.scheduler.features.feedback.requests.closed)
         # What is told together happened in another order than that of the plan.
         lines, self._lines = sorted(self._lines, key=lambda line: line[:2]), []
         for _, _, line in lines:

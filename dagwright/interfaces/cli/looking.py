@@ -14,6 +14,7 @@ from dagwright.client.node_view import look_at_node
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.client.runs import Runs, open_runs
 from dagwright.core.model.times import parse_duration, seconds_of
+from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.explaining import NodeUnknown
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
@@ -164,7 +165,7 @@ def _draw(view: RunView, drawing: str, output: Output) -> None:
     picture = picture_of(view.scheduler) if view.scheduler else view.graph()
     output.say((svg if drawing == "svg" else mermaid)(picture))
     if is_folded(picture) and view.scheduler:
-        total, run = view.scheduler.counts().total(), one_line(view.workflow_id)
+        total, run = counts_of(view.scheduler.plan, view.scheduler.records).total(), one_line(view.workflow_id)
         boxes = f"{len(picture['nodes']):,} box{'es' if len(picture['nodes']) > 1 else ''}"
         output.tell(
             f"{total:,} nodes are drawn as {boxes}; `dagwright graph {run} --format json` lists every node and edge, "
@@ -303,7 +304,7 @@ def _tell_nodes(view: RunView, document: Document, output: Output, *, is_all: bo
 
 def _tell_answers(view: RunView, output: Output) -> None:
     """Says who answered what a run asked; what nobody was asked any more is left out."""
-    closed = view.scheduler.requests.closed.items() if view.scheduler is not None else ()
+    closed = view.scheduler.features.feedback.requests.closed.items() if view.scheduler is not None else ()
     told = [(name, closing) for name, closing in closed if closing.how != "closed"]
     for name, closing in told[:_REQUESTS_SHOWN]:
         output.say(f"{one_line(name)}: {one_line(closing_words(closing.to_json()), limit=300)}")
@@ -318,13 +319,13 @@ def _node_of(view: RunView, name: str) -> str:
     """Return the ID of the node that a name of the document belongs to."""
     if view.scheduler is None or view.scheduler.record_of(name) is None:
         return name
-    return view.scheduler.node_of(name).id
+    return view.scheduler.state.node_of(name).id
 
 
 def _kind_of(view: RunView, task_id: str) -> str:
     """Returns the kind of a node or item; those that the run itself does not hold call tools."""
     known = view.scheduler is not None and view.scheduler.record_of(task_id) is not None
-    return view.scheduler.node_of(task_id).kind if known and view.scheduler is not None else "tool"
+    return view.scheduler.state.node_of(task_id).kind if known and view.scheduler is not None else "tool"
 
 
 def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[str, Any]], output: Output) -> None:

@@ -17,6 +17,7 @@ from temporalio.service import RPCError
 from dagwright.core.boundary.limits import activity_id
 from dagwright.core.boundary.usage import USAGE_PLACE, started_attempt
 from dagwright.core.model.tools import Effects
+from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.progress import LOST, LOST_FOR_GOOD
@@ -59,8 +60,8 @@ class LostCalls:
             # What the feed waits patiently for is no news here.
             return self._lost
         calls = {call.activity_id: call for call in description.raw_description.pending_activities}
-        call_of = view.scheduler.call_of_task if view.scheduler is not None else str
-        names = {task_id: activity_id(call_of(task_id)) for task_id in view.pending}
+        state = view.scheduler.state if view.scheduler is not None else None
+        names = {task: activity_id(task if state is None else call_of_task(state, task)) for task in view.pending}
         return {
             task_id: _lost_call(calls[name], view)
             for task_id, name in names.items()

@@ -32,7 +32,7 @@ Tools = Annotated[
 Context = Annotated[
     list[str] | None,
     typer.Option(
-        "--context", metavar="KEY=VALUE", help="A name of the session, such as cbu for @cbu; may be given often."
+        "--context", metavar="KEY=VALUE", help="A name of the session, such as order for @order; may be given often."
     ),
 ]
 Dialect = Annotated[

@@ -1,4 +1,4 @@
-"""`up` and `down`: the server, a worker and the gateway in the background; `down` ends a search server too."""
+"""`up` and `down`: the server, a worker and the gateway in the background; `down` ends servers of plugins too."""
 
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.background import start_gateway, start_worker
@@ -8,7 +8,7 @@ from dagwright.interfaces.cli.exits import ExitCode
 from dagwright.interfaces.cli.hosting import settings_with_plans, templates_of
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.requests import UpRequest
-from dagwright.search.server import LocalSearch
+from dagwright.plugins import installed_plugins
 from dagwright.server import LocalServer, open_connection
 from dagwright.server.retained import claim_store
 from dagwright.server.store_notes import check_store
@@ -57,14 +57,15 @@ def up(request: UpRequest, output: Output) -> int:
 
 
 def down(_: None, output: Output) -> int:
-    """Ends the workers, the gateway, the server and the search server of this folder; 0 too if there were none."""
+    """End the workers, the gateway, the server and the servers of plugins of this folder; 0 too if there were none."""
     settings = command_settings()
 
     async def work(_: Farewell) -> int:
         ended = await LocalServer(settings).stop()
-        # Behind the workers: a worker that ends in good order may still ask it.
-        if await LocalSearch.of(settings).stop():
-            ended.append("search")
+        # After the workers: a worker that drains may still need these servers.
+        for each in installed_plugins():
+            if each.plugin.stop is not None:
+                ended += await each.load(each.plugin.stop)(settings)
         message = f"ended: {', '.join(ended)}" if ended else "nothing was running here"
         if output.is_json:
             output.document({"status": "down", "ended": ended, "message": message})

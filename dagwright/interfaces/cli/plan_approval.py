@@ -43,13 +43,13 @@ def _is_about_plan(node: str) -> bool:
 
 def _has_begun(view: RunView) -> bool:
     scheduler = view.scheduler
-    return scheduler is not None and any(not is_own(node.id) for node, _ in scheduler.shown())
+    return scheduler is not None and any(not is_own(node.id) for node, _ in scheduler.state.shown())
 
 
 def _arguments(view: RunView, node: str) -> dict[str, Any]:
     """Returns what the node takes that asks: the plan, and what it may use."""
     assert view.scheduler is not None
-    number = view.scheduler.number_of(node)
+    number = view.scheduler.state.number_of(node)
     assert number is not None
     return dict(view.scheduler.plan.nodes[number].arguments)
 

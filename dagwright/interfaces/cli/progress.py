@@ -9,7 +9,7 @@ from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.worker_results import status_shown
 from dagwright.core.scheduler.map_batches import items_done, shown_items
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.wording import counts_shown, failure_words, record_words, what_words
@@ -129,7 +129,7 @@ def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: i
     )
 
 
-def _chosen_nodes(scheduler: Scheduler, tree: Sequence[TreePlace], *, room: int) -> list[tuple[int, TreePlace]]:
+def _chosen_nodes(scheduler: RunScheduler, tree: Sequence[TreePlace], *, room: int) -> list[tuple[int, TreePlace]]:
     """Returns the places to show with their order; all if they fit, else the most wanted and room for groups."""
     places = list(enumerate(tree))
     if len(places) <= room:

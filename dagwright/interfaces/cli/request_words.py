@@ -113,8 +113,8 @@ def _call_of(request: Request) -> list[str]:
 
 
 def party_lines(request: Request) -> list[str]:
-    """Returns a line for each party in the call that is to be approved: its id, and what it is called."""
-    return [one_line(f"{party} is {name}", limit=300) for party, name in (request.get("parties") or {}).items()]
+    """Returns a line for each entity in the call that is to be approved: its id, and what it is called."""
+    return [one_line(f"{entity} is {name}", limit=300) for entity, name in (request.get("entities") or {}).items()]
 
 
 def _is_long(request: Request) -> bool:

@@ -77,11 +77,11 @@ def calls_of(view: RunView, *, now: float) -> Mapping[str, str]:
 def times_of(view: RunView) -> Mapping[str, float]:
     """Returns when it was that the lines of a question could be told: key of a line -> seconds since the epoch."""
     scheduler = view.scheduler
-    if scheduler is None or not isinstance(scheduler.pursuit, RoundsPursuit):
+    if scheduler is None or not isinstance(scheduler.features.extension.extender, RoundsPursuit):
         return {}
-    found = {"meant": scheduler.record_of(scheduler.newest_id(INTENTION))}
+    found = {"meant": scheduler.record_of(scheduler.state.newest_id(INTENTION))}
     try:
-        calls = RoundsSoFar(scheduler, scheduler.pursuit.rounds).calls
+        calls = RoundsSoFar(scheduler.state, scheduler.features.extension.extender.rounds).calls
     except GivenUp:
         calls = ()
     found |= {f"round {call.round}": call.record for call in calls if call.record.ended_at is not None}

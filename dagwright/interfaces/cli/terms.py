@@ -7,10 +7,10 @@ from dagwright.client.steering import Actor, Command, read_scheduler
 from dagwright.core.boundary.limits import cut_text
 from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.times import parse_duration
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.budgets.budget import budget_of_options as checked_budget
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.commands.terms import limits_to_json, policy_to_json
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.run_reader import RunFeed
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
@@ -129,8 +129,8 @@ def _show(
     request: TermsRequest,
     output: Output,
     *,
-    document: Callable[[Scheduler], Mapping[str, Any]],
-    words: Callable[[Scheduler], str],
+    document: Callable[[RunScheduler], Mapping[str, Any]],
+    words: Callable[[RunScheduler], str],
 ) -> int:
     settings = command_settings()
 
@@ -145,17 +145,17 @@ def _show(
     return run_async(work, output)
 
 
-def _limits_words(scheduler: Scheduler) -> str:
-    until = scheduler.deadline.at
+def _limits_words(scheduler: RunScheduler) -> str:
+    until = scheduler.features.deadline.deadline.at
     deadline = "no deadline" if until is None else f"deadline {local_date(until)}"
-    words = f"{scheduler.max_in_flight} steps at once; {deadline}"
-    if (budget := scheduler.budget) is None:
+    words = f"{scheduler.state.max_in_flight} steps at once; {deadline}"
+    if (budget := scheduler.features.budget.budget) is None:
         return words
     if budget.is_below:
         return f"{words}; the budget of the run above"
-    told = budget.words([*budget.limits], used=scheduler.usage.total, grown=scheduler.grown)
+    told = budget.words([*budget.limits], used=scheduler.state.totals.usage.total, grown=scheduler.state.added_count)
     return f"{words}; budget {told or 'without a limit'}"
 
 
-def _policy_words(scheduler: Scheduler) -> str:
-    return value_text(scheduler.policy.to_json())
+def _policy_words(scheduler: RunScheduler) -> str:
+    return value_text(scheduler.state.policy.to_json())

@@ -13,7 +13,8 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import seconds_of
 from dagwright.core.model.worker_results import status_shown
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.run_end import counts_of
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.interfaces.cli.output import one_line
 
 _TIMEOUTS = {
@@ -39,10 +40,10 @@ def failure_words(message: str) -> str:
     return _TIMEOUTS.get(message, message)
 
 
-def counts_shown(scheduler: Scheduler) -> Counter[NodeStatus]:
+def counts_shown(scheduler: RunScheduler) -> Counter[NodeStatus]:
     """Returns how many nodes people are shown in each state."""
-    counts = scheduler.counts()
-    for _, record in scheduler.shown() if counts[NodeStatus.SUPERSEDED] else ():
+    counts = counts_of(scheduler.plan, scheduler.records)
+    for _, record in scheduler.state.shown() if counts[NodeStatus.SUPERSEDED] else ():
         counts.subtract([record.status])
         counts.update([status_shown(record)])
     return +counts

@@ -11,11 +11,11 @@ from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.planning.plan_and_execute.goals import OWN_IDS
 from dagwright.planning.rounds.rounds import is_own
+from dagwright.plugins import installed_plugins
 from dagwright.settings import load_settings
 from dagwright.tools import load_tools
 from dagwright.toolset.toolset import load_toolset
 
-_NINE = "dagwright.maritime"
 _MOST_CHARACTERS = 70
 _COMMAND = "python -m pytest -p no:asyncio test_{}.py"
 """The plugin would warn of a setting that an empty folder does not have, and these tests do without it."""
@@ -135,8 +135,10 @@ def _check_name(name: str) -> None:
         )
     if is_own(name) or name in OWN_IDS:
         raise CommandRefused(f"{name!r} is what a run calls a node of its own; choose another")
-    built_in, of_shipments = load_toolset(load_settings()).built_in, load_tools([_NINE])
-    for there, whose in ((built_in, "a tool that is built in"), (of_shipments, f"a worker of {_NINE}")):
+    others = [(load_toolset(load_settings()).built_in, "a tool that is built in")]
+    modules = (module for each in installed_plugins() for module in each.plugin.worker_tools)
+    others += [(load_tools([module]), f"a worker of {module}") for module in modules]
+    for there, whose in others:
         if same := next((tool.name for tool in there if _folded(tool.name) == _folded(name)), None):
             raise CommandRefused(
                 f"{name!r} is the name of {whose}{'' if same == name else f', {same}'}; choose another"

@@ -9,6 +9,7 @@ from fastapi import Request
 from dagwright.client.following import RequestKey, RunMoment
 from dagwright.client.runs import IdInUse
 from dagwright.client.steering import Actor
+from dagwright.core.model.resolvers import callable_tools
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http.bodies import ChatBody, RoutingMode, Wishes
 from dagwright.interfaces.http.callers import Scope, known_as
@@ -88,7 +89,7 @@ async def routed(desk: Desk, body: ChatBody, target: Target, said: Conversation,
         return mode
     # The model that says it is asked for the caller.
     refuse_without(desk, Scope.RUN)
-    tools = list(desk.toolset.declarations().values())
+    tools = list(callable_tools(desk.toolset.declarations()).values())
     return await route_by_model(desk.model, config_of(body, target, wishes), said, tools=tools)
 
 

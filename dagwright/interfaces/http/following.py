@@ -12,6 +12,7 @@ from dagwright.client.following import RequestKey, RunMoment, follow, request_ke
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.usage import NONE, Usage
+from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.run_reader import RunClosed, RunView
 from dagwright.history.run_subscriptions import Told
 from dagwright.interfaces.http.callers import known_as
@@ -106,7 +107,7 @@ async def outcome_of(desk: Desk, moment: RunMoment, *, session: str | None, form
     """
     view = moment.view
     if moment.requests:
-        used = view.scheduler.usage.total if view.scheduler is not None else NONE
+        used = view.scheduler.state.totals.usage.total if view.scheduler is not None else NONE
         run = view.workflow_id
         about = about_run(view, session=known_as(desk.caller, session))
         about["waiting_for"] = waiting_for(moment.requests, run=run)
@@ -124,7 +125,7 @@ async def outcome_of(desk: Desk, moment: RunMoment, *, session: str | None, form
     about = about_run(view, session=known_as(desk.caller, session), error=document["error"])
     if view.status not in _ANSWERED:
         raise run_error(document, about)
-    used = view.scheduler.usage.total if view.scheduler is not None else NONE
+    used = view.scheduler.state.totals.usage.total if view.scheduler is not None else NONE
     text = answer_text(view, document) if form.output is None else _structured(form.output, document, about)
     return Outcome(text, (), usage_json(used), about, output=form.output)
 
@@ -158,7 +159,7 @@ def about_run(view: RunView, *, session: str | None, error: Mapping[str, Any] | 
     Args:
         error: why the run is not completed though it has an answer, as its document has it.
     """
-    counts = view.scheduler.counts() if view.scheduler is not None else {}
+    counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
     nodes = {status.value: count for status, count in counts.items() if count}
     about = {"run_id": view.workflow_id, "session_id": session, "status": str(view.status), "nodes": nodes}
     shown = ("code", "message", "node")

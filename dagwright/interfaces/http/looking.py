@@ -58,7 +58,7 @@ async def inputs_document(desk: Desk, run: str) -> dict[str, Any]:
     scheduler = (await desk.runs.feed(run).read()).scheduler
     if scheduler is None:
         return {"run_id": run, "schema": schema_of_form({}), "inputs": {}}
-    given = {name: compact_value(value, ref=f"input:{name}") for name, value in scheduler.inputs.items()}
+    given = {name: compact_value(value, ref=f"input:{name}") for name, value in scheduler.state.inputs.items()}
     return {"run_id": run, "schema": schema_of_form(scheduler.plan.inputs), "inputs": given}
 
 

@@ -83,7 +83,7 @@ class Progress:
         state = moment.states.get(task_id)
         if scheduler is None or record is None or state is None:
             return
-        node = scheduler.node_of(task_id)
+        node = scheduler.state.node_of(task_id)
         facts = {"title": node.title, "tool": node.tool}
         if task_id not in self.started and has_begun(state, record):
             self.started.add(task_id)

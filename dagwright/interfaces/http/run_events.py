@@ -16,7 +16,8 @@ from typing import Any, Self
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_time
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.run_end import counts_of
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate, Told
@@ -137,8 +138,8 @@ def node_now(update: RunUpdate, task: str) -> dict[str, Any]:
     return told if scheduler is None else {**told, **_facts(scheduler, task, state)}
 
 
-def _facts(scheduler: Scheduler, task: str, state: TaskState) -> dict[str, Any]:
-    record, node = scheduler.record_of(task), scheduler.node_of(task)
+def _facts(scheduler: RunScheduler, task: str, state: TaskState) -> dict[str, Any]:
+    record, node = scheduler.record_of(task), scheduler.state.node_of(task)
     told: dict[str, Any] = {"title": node.title, "tool": node.tool}
     # The scheduler may be ahead of what is told, and then the rest belongs to a later event.
     if record is not None and record.status is state.status and record.attempts == state.attempts:
@@ -150,8 +151,9 @@ def _facts(scheduler: Scheduler, task: str, state: TaskState) -> dict[str, Any]:
 
 def run_now(view: RunView) -> dict[str, Any]:
     """Returns what is told of a run as it stands."""
-    counts = view.scheduler.counts() if view.scheduler is not None else {}
-    open_requests = view.scheduler.requests.open.values() if view.scheduler is not None and not view.is_closed else ()
+    counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
+    feedback = view.scheduler.features.feedback if view.scheduler is not None and not view.is_closed else None
+    open_requests = feedback.requests.open.values() if feedback is not None else ()
     return {
         "run_id": view.workflow_id,
         "status": str(view.status),

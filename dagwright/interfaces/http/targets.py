@@ -12,7 +12,7 @@ from dagwright.planning.plan_and_execute.goals import PROFILES
 Kind = Literal["plan", "agent", "profile", "model"]
 PROFILE_WORDS = {
     "plan": "A model plans steps for the request, which run, and answers from their results",
-    "intents": "A model says what is to be done to parties and products, which is then done",
+    "intents": "A model chooses verbs and the entities that they are about, which are then called",
     "rounds": "A question is planned for in rounds of workers, and answered from what they found",
 }
 """Profile of the planner -> what it does."""

@@ -7,6 +7,7 @@ import mcp_types as types
 import structlog
 
 from dagwright.core.model.agents import agent_cards
+from dagwright.core.model.resolvers import callable_tools
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.planning.rounds.rounds import MAX_ROUNDS_LIMIT, SYNTHESES
@@ -95,7 +96,7 @@ def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> 
         }
     }
     agents = [card.name for card in agent_cards(declared)]
-    tools = [name for name, tool in declared.items() if tool.agent is None]
+    tools = [name for name, tool in callable_tools(declared).items() if tool.agent is None]
     told = f" Agents of nodes: {_listed(agents)}." if agents else ""
     return types.Tool(
         name=RUN_PLAN,
@@ -149,7 +150,7 @@ def _ask() -> types.Tool:
                     "type": "string",
                     "enum": ["plan", "intents", "rounds"],
                     "default": "plan",
-                    "description": "plan; intents: calls of verbs about parties that are looked up; rounds: worker "
+                    "description": "plan; intents: calls of verbs about entities that are looked up; rounds: worker "
                     "tools, planned round by round.",
                 },
                 "session": {

@@ -71,7 +71,7 @@ def words_of(request: Request) -> str:
     lines = [str(request["prompt"] or f"{request['type'].capitalize()}?")]
     if request.get("tool") and request.get("purpose") == "approval":
         lines.append(f"{request['tool']} with {json.dumps(request.get('arguments') or {}, ensure_ascii=False)}")
-        lines += [f"{party} is {name}" for party, name in (request.get("parties") or {}).items()]
+        lines += [f"{entity} is {name}" for entity, name in (request.get("entities") or {}).items()]
     return "\n".join(lines)
 
 

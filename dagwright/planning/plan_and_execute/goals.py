@@ -215,12 +215,13 @@ def goal_from_json(encoded: Any) -> Goal:
 
 
 _CONTEXT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}")
-_CONTEXT_FIELDS = ("id", "name", "kind", "jurisdiction")
+_CONTEXT_FIELDS = 8
+"""Facts of one name of a session that a planner is told."""
 _CONTEXT_CHARACTERS = 500
 
 
 def context_from_json(encoded: Any) -> dict[str, dict[str, str]]:
-    """Returns names of a session with what they stand for; `{"cbu": "ID"}` is short for `{"cbu": {"id": "ID"}}`.
+    """Returns names of a session with what they stand for; `{"order": "ID"}` is short for `{"order": {"id": "ID"}}`.
 
     Raises:
         ValueError: it is no such thing; the text says where.
@@ -232,11 +233,12 @@ def context_from_json(encoded: Any) -> dict[str, dict[str, str]]:
 
 def _named(name: Any, what: Any) -> dict[str, str]:
     if not isinstance(name, str) or not _CONTEXT_NAME.fullmatch(name) or name.lower().startswith("result"):
-        raise ValueError(f"context: {name!r:.80} cannot be a name of a session, such as cbu for @cbu")
+        raise ValueError(f"context: {name!r:.80} cannot be a name of a session, such as order for @order")
     given = {"id": what} if isinstance(what, str) else what
     if not isinstance(given, Mapping) or not isinstance(given.get("id"), str) or not given["id"].strip():
         raise ValueError(f'context: {name!r} needs an id, as text or as {{"id": "…", "name": "…", "kind": "…"}}')
-    told = {field: given[field] for field in _CONTEXT_FIELDS if given.get(field) is not None}
+    named = [field for field in given if isinstance(field, str) and given[field] is not None]
+    told = {field: given[field] for field in named[:_CONTEXT_FIELDS]}
     if any(not isinstance(value, str) or len(value) > _CONTEXT_CHARACTERS for value in told.values()):
         raise ValueError(
             f"context: id, name and kind of {name!r} are texts of at most {_CONTEXT_CHARACTERS} characters"

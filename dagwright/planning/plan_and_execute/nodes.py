@@ -6,11 +6,21 @@ from typing import Any
 
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole
+from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.validation.model_policy import POLICY, intents_policy, model_policy
 from dagwright.planning.model_calls.calls import CallLabels, Message, ModelCall, ModelRequest, OutputSchema, Planning
 from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
 from dagwright.planning.model_calls.responses import ACCEPTED
-from dagwright.planning.plan_and_execute.goals import ANSWER, PLAN, READ, READ_MODEL_PLAN, Goal, goal_from_json, own_id
+from dagwright.planning.plan_and_execute.goals import (
+    ANSWER,
+    PLAN,
+    READ,
+    READ_MODEL_PLAN,
+    Goal,
+    goal_from_json,
+    own_id,
+    tools_read,
+)
 from dagwright.planning.plan_and_execute.replan_context import SoFar
 
 
@@ -36,7 +46,11 @@ def goal_plan(goal: Goal, messages: Sequence[Message], *, title: str) -> Compile
 
 def _policy_of(goal: Goal) -> dict[str, Any]:
     """Return the default policy of the plan of a goal, under its key."""
-    policy = intents_policy(goal.words) if goal.profile == "intents" else model_policy(goal.words)
+    policy = (
+        intents_policy(goal.words, resolver_of(tools_read(goal.tools)).undo)
+        if goal.profile == "intents"
+        else model_policy(goal.words)
+    )
     return {POLICY: policy.to_json()}
 
 

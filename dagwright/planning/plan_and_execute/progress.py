@@ -20,6 +20,7 @@ from dagwright.core.model.tools import PURPOSE_ANSWER
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.extension_checks import free_id
 from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.plan_extension.extender import GivenUp
 from dagwright.planning.model_calls.calls import CallLabels, ModelCall, ModelRequest, OutputSchema, system, user
 from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
@@ -273,7 +274,7 @@ class Progress:
         """Tells whether an id is one of the run, and not that of a node whose place can be taken."""
         number = self._state.number_of(self._state.newest_id(node_id))
         if number is None or number > self._since:
-            return self._state.find(node_id) is not None or self._state.task_of_call(node_id) is not None
+            return self._state.find(node_id) is not None or task_of_call(self._state, node_id) is not None
         return self._state.records[number].status not in (*REPLACEABLE, NodeStatus.SUPERSEDED)
 
     def _new_id(self, node: CompiledNode) -> str:
@@ -292,7 +293,7 @@ class Progress:
         if any((self._state.number_of(newest[node_id]) or 0) <= self._since for node_id in ids):
             return False
         # Those that people have added are others, unless they do the same.
-        added = {node_id for node_id in ids if self._state.is_added_by_hand(newest[node_id])}
+        added = {node_id for node_id in ids if self._state.is_added_by_person(newest[node_id])}
         return not added or all(self._is_same(node) for node in _planned_nodes(found).nodes if node.id in added)
 
     def is_there(self, node: CompiledNode) -> bool:
@@ -391,7 +392,7 @@ class Progress:
         least, sure = self._goal.confidence, found.get("confidence", 0)
         if least is None or sure >= least:
             return False
-        if not self._state.changes.asks:
+        if not self._state.options.interactive:
             words = (
                 f"the model gives its intents a confidence of {sure:.4g}, {least:.4g} is wanted, and nobody is asked "
                 "in this run, so nothing was done; ask again with --approve-plan, or with a lower --confidence"

@@ -12,8 +12,8 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX, worker_result_of
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.plan_extension.extender import GivenUp
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.model_calls.responses import told_answer
 from dagwright.planning.rounds.loop import RoundsPursuit, why_stopped
 from dagwright.planning.rounds.nodes import is_answered
@@ -23,16 +23,16 @@ from dagwright.planning.rounds.state_text import in_short
 from dagwright.planning.rounds.sub_goals import inputs_to_json
 
 
-def groups_of(scheduler: Scheduler) -> Mapping[str, str]:
+def groups_of(scheduler: RunScheduler) -> Mapping[str, str]:
     """Returns the group of each node of a run that answers a question in rounds; nothing of any other run.
 
     Returns:
         id of a node -> `round 1`; what puts the question into words, and what answers it, is of no round.
     """
-    pursuit = scheduler.pursuit
+    pursuit = scheduler.features.extension.extender
     if not isinstance(pursuit, RoundsPursuit):
         return {}
-    run = RoundsSoFar(scheduler, pursuit.rounds)
+    run = RoundsSoFar(scheduler.state, pursuit.rounds)
     try:
         rounds = {call.node.id: call.round for call in run.calls}
         rounds |= {node.id: number for number, node, _ in run.tries}
@@ -42,13 +42,13 @@ def groups_of(scheduler: Scheduler) -> Mapping[str, str]:
     return {node: f"round {number}" for node, number in rounds.items()}
 
 
-def drawn_needs(scheduler: Scheduler, node: CompiledNode) -> Sequence[int]:
+def drawn_needs(scheduler: RunScheduler, node: CompiledNode) -> Sequence[int]:
     """Returns the numbers of the nodes from which an edge is drawn to a node of a question in rounds.
 
     To a sub-goal they lead from those whose slots it gets, to a call of the planner from the one before.
     """
     nodes = scheduler.plan.nodes
-    needed = scheduler.needed_by(node)
+    needed = scheduler.state.needed_by(node)
     if node.is_worker:
         return [number for number in needed if nodes[number].is_worker or not is_own(nodes[number].id)]
     if node.id.partition("#")[0] == PLAN:
@@ -97,16 +97,16 @@ _BRIEF = _Room(200, 200, 200, 200)
 """Where all sub-goals together would be too much."""
 
 
-def rounds_document(scheduler: Scheduler, compact: Compact) -> dict[str, Any] | None:
+def rounds_document(scheduler: RunScheduler, compact: Compact) -> dict[str, Any] | None:
     """Returns how far a run has come that answers a question in rounds; `None` of any other run.
 
     Args:
         compact: shortens large values.
     """
-    pursuit = scheduler.pursuit
+    pursuit = scheduler.features.extension.extender
     if not isinstance(pursuit, RoundsPursuit):
         return None
-    run = RoundsSoFar(scheduler, pursuit.rounds)
+    run = RoundsSoFar(scheduler.state, pursuit.rounds)
     try:
         return _document(run, scheduler, pursuit.rounds, compact)
     except GivenUp as given_up:
@@ -119,11 +119,11 @@ def rounds_in_short(told: Mapping[str, Any]) -> dict[str, Any]:
     return {name: told[name] for name in _IN_SHORT if name in told} | {"left_out": "sub-goals and rounds: too large"}
 
 
-def _document(run: RoundsSoFar, scheduler: Scheduler, rounds: Rounds, compact: Compact) -> dict[str, Any]:
+def _document(run: RoundsSoFar, scheduler: RunScheduler, rounds: Rounds, compact: Compact) -> dict[str, Any]:
     last = run.last
-    output = scheduler.output()[0] if scheduler.is_finished and scheduler.error is None else None
+    output = scheduler.output()[0] if scheduler.is_finished and scheduler.state.error is None else None
     told = [_round(run, number, compact) for number in range(1, last.round + 1)]
-    intention, final_response = _intention(scheduler), compact(output, "output")
+    intention, final_response = _intention(scheduler.state), compact(output, "output")
     return {
         "phase": _phase(run, scheduler),
         "round": last.round,
@@ -141,11 +141,11 @@ def _document(run: RoundsSoFar, scheduler: Scheduler, rounds: Rounds, compact: C
     }
 
 
-def _phase(run: RoundsSoFar, scheduler: Scheduler) -> str:
+def _phase(run: RoundsSoFar, scheduler: RunScheduler) -> str:
     if scheduler.is_finished:
         ended_well = scheduler.status() in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
         return "done" if ended_well else "failed"
-    if is_answered(scheduler):
+    if is_answered(scheduler.state):
         return "done"
     first, last = scheduler.records[0], run.last
     if first.started_at is None and not first.status.is_final:
@@ -239,10 +239,10 @@ def _preview(value: Any) -> str:
     return pydantic_core.to_json(value).decode(errors="replace")[:_PREVIEW_CHARACTERS]
 
 
-def _synthesis_inputs(run: RoundsSoFar, scheduler: Scheduler) -> dict[str, Any] | None:
+def _synthesis_inputs(run: RoundsSoFar, scheduler: RunScheduler) -> dict[str, Any] | None:
     if run.last.action == "done":
         return dict(run.last.synthesis_inputs)
-    is_stopped = is_answered(scheduler) and why_stopped(run) is not None
+    is_stopped = is_answered(scheduler.state) and why_stopped(run) is not None
     return inputs_to_json(run.deliverables()) if is_stopped else None
 
 

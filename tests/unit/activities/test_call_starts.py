@@ -23,7 +23,7 @@ from dagwright.core.boundary.usage import Usage, started_attempt, usage_of_heart
 from dagwright.core.boundary.wire import HEADER_ATTEMPTS
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planning.model_calls.partial_text import TEXT_PLACE, TextSoFar
 from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.outcomes import read_failure, take_failure
@@ -230,8 +230,8 @@ def test_lost_write_is_unknown_only_if_it_may_have_begun(
 @pytest.mark.parametrize("is_foreign", [False, True])
 def test_start_of_a_foreign_write_is_recorded_by_nobody(*, is_foreign: bool) -> None:
     mail = ToolDeclaration("mail", Effects.WRITE, task_queue="theirs" if is_foreign else None, is_foreign=is_foreign)
-    scheduler = Scheduler(compiled(plan_of(node("w", tool="mail")), tools={"mail": mail}), {})
-    scheduler.changes.reads_starts = True
+    scheduler = create_scheduler(compiled(plan_of(node("w", tool="mail")), tools={"mail": mail}), {})
+    scheduler.set_options(replace(scheduler.state.options, reads_starts=True))
     scheduler.begin(0.0)
     assert [task.id for task in started(scheduler)] == ["w"]
     error = _lost(TimeoutType.START_TO_CLOSE, [], RetryState.NON_RETRYABLE_FAILURE)

@@ -20,8 +20,8 @@ from activities.run_region import region_activity
 from activities.values import Values
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.compiler.regions import can_be_in_region
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.regions.offloaded_batches import InnerSlice
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.outcomes import next_call
 from dagwright.tools import ToolRegistry, context, tool
@@ -68,7 +68,7 @@ def ended(
 ) -> dict[str, Any]:
     """Returns how the nodes of a plan ended in one slice, those that did: a result, or an error."""
     plan = compile_plan(check_plan({"nodes": [*nodes]}, registry.declarations()))
-    scheduler = Scheduler(plan, {})
+    scheduler = create_scheduler(plan, {})
     scheduler.begin(0.0)
     calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
     region = RegionSlice(scheduler, {spec.name: spec for spec in registry}, calls=calls, answered=answered)
@@ -164,7 +164,7 @@ async def test_thread_of_a_region_leaves_the_loop_its_turn_soon() -> None:
     usual_s, store = sys.getswitchinterval(), MemoryStore()
     second = {"id": "b", "tool": "interval", "arguments": {"after": "{{a.result}}"}}
     checked = check_plan({"nodes": [{"id": "a", "tool": "interval"}, second]}, _REGISTRY.declarations())
-    scheduler = Scheduler(prepare_plan(checked, {}), {})
+    scheduler = create_scheduler(prepare_plan(checked, {}), {})
     scheduler.begin(1.0)
     ready = next_call(scheduler, 1.0)
     assert ready is not None
@@ -175,7 +175,7 @@ async def test_thread_of_a_region_leaves_the_loop_its_turn_soon() -> None:
 
 
 def region_of(count: int) -> InnerRegion:
-    scheduler = SimpleNamespace(is_finished=False, ended=[])
+    scheduler = SimpleNamespace(is_finished=False, state=SimpleNamespace(ended=[]))
     region = SimpleNamespace(inside=SimpleNamespace(places=range(count)), scheduler=scheduler, last=None)
     return cast(InnerRegion, region)
 

@@ -23,6 +23,7 @@ from dagwright.core.expressions.references import Secret
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText
 from dagwright.core.expressions.value_refs import holes_of
 from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tasks import Task
 from dagwright.store import ref_of
 from dagwright.tools import tool
@@ -329,7 +330,7 @@ def test_damaged_form_is_no_result(harm: Any) -> None:
     assert from_stored_form(harm(to_stored_form(SMALL))) is None
 
 
-TASK = Task("n", CompiledNode(id="n", kind="tool", tool="t"), 0, None, {}, [["node", "n"]])
+TASK = Task("n", CompiledNode(id="n", kind="tool", tool="t"), TaskRef(0), {}, [["node", "n"]])
 
 
 class HangingStore(MemoryStore):

@@ -1,4 +1,4 @@
-"""Agent cards: what one may hold, how files of them are read, the errors in wrong ones, and those of the examples."""
+"""Agent cards: fields, files, and errors of invalid ones."""
 
 import json
 from pathlib import Path
@@ -12,14 +12,10 @@ from dagwright.core.model.agent_cards import card_from_json
 from dagwright.dialects.reading import read_plan_file
 from dagwright.plans.preparation import check_plan
 from dagwright.settings import Settings
-from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+from dagwright.toolset.toolset import load_toolset, references_of
 
-WRITER: dict[str, Any] = {
-    "description": "Writes short texts",
-    "objective_template": "Write {what}",
-    "type": "llm",
-    "prompt": "You write.",
-}
+WRITER: dict[str, Any] = {"description": "Writes short texts", "objective_template": "Write {what}"}
+WRITER |= {"type": "llm", "prompt": "You write."}
 
 
 def file_of(folder: Path, name: str = "agents.json", **agents: Any) -> str:
@@ -34,44 +30,22 @@ def said_of(folder: Path, **agents: Any) -> str:
 
 
 def test_cards_of_a_yaml_file_are_read_in_order(tmp_path: Path) -> None:
+    writer = {"description": "Writes", "objective_template": "Write {what}", "type": "llm", "prompt": "You write."}
+    desk = {"description": "Asks", "objective_template": "Ask {whom}", "type": "service", "service_secret": "DESK"}
+    desk |= {"service_url": "https://desk.example.com/ask", "effects": "read", "timeout": "2m"}
+    thinker = {"description": "Thinks", "objective_template": "Think about {what}", "type": "class"}
+    cards: dict[str, Any] = {
+        "writer": {**writer, "tools": ["read_file"]},
+        "desk": desk,
+        "thinker": {**thinker, "class_name": "ReasoningAgent", "feedback_policy": "never"},
+    }
     file = tmp_path / "agents.yaml"
-    file.write_text(
-        "agents:\n"
-        "  writer:\n    description: Writes\n    objective_template: Write {what}\n    type: llm\n"
-        "    prompt: You write.\n    tools: [read_file]\n"
-        "  desk:\n    name: desk\n    description: Asks\n    objective_template: Ask {whom}\n    type: service\n"
-        "    service_url: https://desk.example.com/ask\n    service_secret: DESK\n    effects: read\n    timeout: 2m\n"
-        "  thinker:\n    description: Thinks\n    objective_template: Think about {what}\n    type: class\n"
-        "    class_name: ReasoningAgent\n    feedback_policy: never\n",
-        encoding="utf-8",
-    )
+    lines = ["agents:"]
+    for name, card in cards.items():
+        lines += [f"  {name}:", *(f"    {key}: {value}" for key, value in card.items())]
+    file.write_text("\n".join([*lines, "    name: thinker"]), encoding="utf-8")
     assert [card.to_json() for card in load_agents([str(file)])] == [
-        {
-            "name": "writer",
-            "description": "Writes",
-            "objective_template": "Write {what}",
-            "type": "llm",
-            "prompt": "You write.",
-            "tools": ["read_file"],
-        },
-        {
-            "name": "desk",
-            "description": "Asks",
-            "objective_template": "Ask {whom}",
-            "type": "service",
-            "service_url": "https://desk.example.com/ask",
-            "service_secret": "DESK",
-            "effects": "read",
-            "timeout": "2m",
-        },
-        {
-            "name": "thinker",
-            "description": "Thinks",
-            "objective_template": "Think about {what}",
-            "type": "class",
-            "class_name": "ReasoningAgent",
-            "feedback_policy": "never",
-        },
+        {"name": name, **card} for name, card in cards.items()
     ]
 
 
@@ -85,14 +59,9 @@ def test_card_never_changes_and_its_version_is_all_that_it_says() -> None:
         card.prompt = "Other"  # type: ignore[misc] # that it is refused is what is tried
 
 
-def test_everything_that_is_wrong_with_a_file_is_told_with_its_place(tmp_path: Path) -> None:
-    said = said_of(
-        tmp_path,
-        a={**WRITER, "promt": "x", "tools": ["t", "t"]},
-        b={"description": "", "objective_template": "x", "type": "robot"},
-        c=7,
-    )
-    assert said == (
+def test_all_problems_of_a_file_are_reported_with_their_place(tmp_path: Path) -> None:
+    wrong = {"description": "", "objective_template": "x", "type": "robot"}
+    assert said_of(tmp_path, a={**WRITER, "promt": "x", "tools": ["t", "t"]}, b=wrong, c=7) == (
         "agents.json: /agents/a/tools: 't' is there twice; /agents/a/promt: unknown key; did you mean 'prompt'?; "
         "/agents/b/description: String should have at least 1 character; "
         "/agents/b/type: expected 'llm', 'class' or 'service', not 'robot'; "
@@ -100,40 +69,33 @@ def test_everything_that_is_wrong_with_a_file_is_told_with_its_place(tmp_path: P
     )
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"model": "gpt-4o"}, "/agents/w/model: unknown key; an agent has no model: each request says which one is"),
-        ({"name": "v"}, "/agents/w: its name is 'w' here and 'v' inside; leave the one inside out"),
-        ({"prompt": None}, "/agents/w: an agent of type llm needs 'prompt'"),
-        ({"class_name": "m:C"}, "/agents/w: 'class_name' is for agents of type class, and this one is of type llm"),
-        ({"type": "class"}, "/agents/w: an agent of type class needs 'class_name'"),
-        ({"tools": "read_file"}, "/agents/w/tools: expected a list of names, not 'read_file'"),
-        ({"prompt": "x" * 40_000}, "/agents/w/prompt: a prompt has 1 to 32,768 bytes"),
-        ({"feedback_policy": "often"}, "/agents/w/feedback_policy: expected 'never', 'on_request', 'always' or"),
-    ],
-)
-def test_wrong_card_is_refused_with_advice(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
-    assert said_of(tmp_path, w={**WRITER, **fields}).startswith(f"agents.json: {said}")
+CLASS = {"description": "Thinks", "objective_template": "x", "type": "class", "class_name": "a:B"}
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("card", "said"),
     [
-        ({"class_name": "3d"}, "/class_name: expected package.module:Class"),
-        ({"class_name": "a:B", "timeout": "soon"}, "/timeout: 'soon' is no duration; write a number and a unit"),
-        ({"class_name": "a:B", "feedback_policy": "always"}, ": feedback_policy 'always' is for agents of type llm"),
-        ({"class_name": "a:B", "effects": "pure"}, "/effects: expected 'read', 'idempotent' or 'write', not 'pure'"),
+        (WRITER | {"model": "gpt-4o"}, "/model: unknown key; an agent has no model: each request says which one is"),
+        (WRITER | {"name": "v"}, ": its name is 'w' here and 'v' inside; leave the one inside out"),
+        (WRITER | {"prompt": None}, ": an agent of type llm needs 'prompt'"),
+        (WRITER | {"class_name": "m:C"}, ": 'class_name' is for agents of type class, and this one is of type llm"),
+        (WRITER | {"type": "class"}, ": an agent of type class needs 'class_name'"),
+        (WRITER | {"tools": "read_file"}, "/tools: expected a list of names, not 'read_file'"),
+        (WRITER | {"prompt": "x" * 40_000}, "/prompt: a prompt has 1 to 32,768 bytes"),
+        (WRITER | {"feedback_policy": "often"}, "/feedback_policy: expected 'never', 'on_request', 'always' or"),
+        (CLASS | {"class_name": "3d"}, "/class_name: expected package.module:Class"),
+        (CLASS | {"timeout": "soon"}, "/timeout: 'soon' is no duration; write a number and a unit"),
+        (CLASS | {"feedback_policy": "always"}, ": feedback_policy 'always' is for agents of type llm"),
+        (CLASS | {"effects": "pure"}, "/effects: expected 'read', 'idempotent' or 'write', not 'pure'"),
     ],
 )
-def test_wrong_card_of_a_class_is_refused_with_advice(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
-    card = {"description": "Thinks", "objective_template": "x", "type": "class", **fields}
-    assert said_of(tmp_path, t=card).startswith(f"agents.json: /agents/t{said}")
+def test_invalid_card_is_refused_with_advice(tmp_path: Path, card: dict[str, Any], said: str) -> None:
+    assert said_of(tmp_path, w=card).startswith(f"agents.json: /agents/w{said}")
 
 
-@pytest.mark.parametrize("name", ["", "a\nb", " a", "a/b", "x" * 101])
-def test_name_that_no_activity_can_have_is_refused(tmp_path: Path, name: str) -> None:
-    assert "a name has letters, digits" in said_of(tmp_path, **{name: WRITER})
+def test_name_that_no_activity_can_have_is_refused(tmp_path: Path) -> None:
+    for name in ("", "a\nb", " a", "a/b", "x" * 101):
+        assert "a name has letters, digits" in said_of(tmp_path, **{name: WRITER})
 
 
 @pytest.mark.parametrize(
@@ -152,7 +114,7 @@ def test_file_that_holds_no_agents_is_refused(tmp_path: Path, text: str, said: s
     assert str(caught.value).startswith(said)
 
 
-def test_agents_of_a_python_file_are_those_it_makes(tmp_path: Path) -> None:
+def test_agents_of_a_python_file_are_collected(tmp_path: Path) -> None:
     file = tmp_path / "cast.py"
     file.write_text(
         "from dagwright.agents import AgentCard\n"
@@ -166,17 +128,11 @@ def test_agents_of_a_python_file_are_those_it_makes(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("", encoding="utf-8")
     with pytest.raises(AgentsUnreadable, match=r"empty\.py has no agent in it"):
         load_agents([str(tmp_path / "empty.py")])
-
-
-def test_two_files_cannot_have_two_agents_of_one_name(tmp_path: Path) -> None:
-    files = [
-        file_of(tmp_path, "a.json", w=WRITER),
-        file_of(tmp_path, "b.json", w=WRITER),
-        file_of(tmp_path, "c.json", w={**WRITER, "prompt": "Other"}),
-    ]
-    assert len(load_agents(files[:2])) == 1
+    one, same = (file_of(tmp_path, name, w=WRITER) for name in ("a.json", "b.json"))
+    assert len(load_agents([one, same])) == 1
+    other = file_of(tmp_path, "c.json", w={**WRITER, "prompt": "Other"})
     with pytest.raises(AgentsUnreadable, match=r"Two agents are called 'w': in a\.json and in c\.json"):
-        load_agents(files)
+        load_agents([one, same, other])
 
 
 def test_registry_names_the_nearest_agent_and_the_tools_that_are_not_there() -> None:
@@ -192,12 +148,8 @@ def test_registry_names_the_nearest_agent_and_the_tools_that_are_not_there() -> 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-@pytest.fixture
-def toolset(tmp_path: Path) -> Toolset:
-    return load_toolset(Settings(state_dir=tmp_path), references_of([], [str(EXAMPLES / "agents.yaml")]))
-
-
-def test_four_agents_have_all_their_tools(toolset: Toolset) -> None:
+def test_agents_of_the_example_have_their_tools_and_run_its_plan(tmp_path: Path) -> None:
+    toolset = load_toolset(Settings(state_dir=tmp_path), references_of([], [str(EXAMPLES / "agents.yaml")]))
     assert [(card.name, card.type, card.tools) for card in toolset.agents] == [
         ("web_researcher", "llm", ("web_search", "summarize")),
         ("travel_planner", "llm", ("flight_search", "hotel_search", "activity_search")),
@@ -205,8 +157,5 @@ def test_four_agents_have_all_their_tools(toolset: Toolset) -> None:
         ("code_analyzer", "llm", ("read_file", "list_directory", "search_files")),
     ]
     assert toolset.agents.missing_tools(toolset.declarations()) == {}
-
-
-def test_plan_of_agents_is_valid_with_them(toolset: Toolset) -> None:
     checked = check_plan(read_plan_file(EXAMPLES / "seeds" / "agents_paris.json"), toolset.declarations())
     assert [node.agent for node in checked.nodes] == ["web_researcher", "web_researcher", "travel_planner"]

@@ -1,4 +1,4 @@
-"""Agents that are services, asked of a real HTTP server: what is sent, what comes back, and what each failure means."""
+"""Agents that are services, called over real HTTP: requests, answers and failures."""
 
 import base64
 import hashlib
@@ -19,35 +19,26 @@ OBJECTIVE = {"objective": "Find it", "context": {"a": {"n": 1}}}
 
 
 async def failure_of(reply: Reply, *, allow_private: bool = True, **card: Any) -> tuple[ApplicationError, list[Asked]]:
-    """Returns how the call of a service fails that replies so, and what it was asked."""
     with agent_service(reply) as service:
         bench = AgentBench(service_registry(service.url, **card), allow_private=allow_private)
         return await bench.failure(OBJECTIVE), service.asked
 
 
 def is_signed(asked: Asked) -> bool:
-    """Tells whether the signature is that of Standard Webhooks, version 1."""
     key = base64.b64decode(SECRET.removeprefix("whsec_"))
     signed = b".".join([asked.headers["webhook-id"].encode(), asked.headers["webhook-timestamp"].encode(), asked.body])
     expected = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
     return asked.headers["webhook-signature"] == f"v1,{expected}"
 
 
-async def test_service_is_sent_objective_and_context_signed_and_its_result_is_that_of_the_node() -> None:
+async def test_service_gets_a_signed_request_and_its_result_is_that_of_the_node() -> None:
     with agent_service(Reply(body={"result": {"found": [1, 2]}})) as service:
-        payload = await AgentBench(service_registry(service.url, service_secret="DESK", effects="read")).payload(
-            OBJECTIVE
-        )
+        bench = AgentBench(service_registry(service.url, service_secret="DESK", effects="read"))
+        payload = await bench.payload(OBJECTIVE)
     assert json.loads(payload.data) == {"found": [1, 2]}
     (asked,) = service.asked
-    assert asked.told == {
-        "agent": "helper",
-        "objective": "Find it",
-        "context": {"a": {"n": 1}},
-        "call": {"workflow_id": "test", "node": "n1", "attempt": 2},
-        "answers": [],
-        "checkpoint": None,
-    }
+    call = {"workflow_id": "test", "node": "n1", "attempt": 2}
+    assert asked.told == {"agent": "helper", **OBJECTIVE, "call": call, "answers": [], "checkpoint": None}
     assert is_signed(asked)
     assert asked.headers["idempotency-key"] == asked.headers["webhook-id"]
     assert asked.headers["content-type"] == "application/json"
@@ -57,48 +48,38 @@ async def test_nothing_is_signed_without_a_secret_and_a_missing_one_is_named() -
     with agent_service(Reply(body={"result": None})) as service:
         payload = await AgentBench(service_registry(service.url)).payload(OBJECTIVE)
         missing = await AgentBench(service_registry(service.url, service_secret="OTHER")).failure(OBJECTIVE)
-    assert json.loads(payload.data) is None
-    assert [name for name in service.asked[0].headers if name.startswith("webhook")] == []
-    assert len(service.asked) == 1
-    assert (missing.type, missing.non_retryable, missing.message) == (
-        "missing_secret",
-        True,
-        "the agent 'helper' signs what it sends: set DAGWRIGHT_SECRET_OTHER for the worker",
-    )
+    (asked,) = service.asked
+    assert (json.loads(payload.data), [name for name in asked.headers if name.startswith("webhook")]) == (None, [])
+    message = "the agent 'helper' signs what it sends: set DAGWRIGHT_SECRET_OTHER for the worker"
+    assert (missing.type, missing.non_retryable, missing.message) == ("missing_secret", True, message)
 
 
 @pytest.mark.parametrize(
-    ("effects", "reply", "ends"),
+    ("effects", "reply", "is_final", "delay_s"),
     [
-        ("read", Reply(503, headers={"Retry-After": "9"}), ("tool_failed", False, 9)),
-        ("idempotent", Reply(500, b"oh"), ("tool_failed", False, None)),
-        ("write", Reply(503, headers={"Retry-After": "9"}), ("tool_failed", True, None)),
-        ("write", Reply(429, headers={"Retry-After": "9"}), ("tool_failed", False, 9)),
-        ("read", Reply(408), ("tool_failed", False, None)),
-        ("read", Reply(404, b"no such desk"), ("tool_failed", True, None)),
-        ("read", Reply(302, headers={"Location": "http://127.0.0.1:1/"}), ("tool_failed", True, None)),
-        ("read", Reply(0), ("tool_failed", False, None)),
-        ("write", Reply(0), ("tool_failed", True, None)),
+        ("read", Reply(503, headers={"Retry-After": "9"}), False, 9),
+        ("idempotent", Reply(500, b"oh"), False, None),
+        ("write", Reply(503, headers={"Retry-After": "9"}), True, None),
+        ("write", Reply(429, headers={"Retry-After": "9"}), False, 9),
+        ("read", Reply(408), False, None),
+        ("read", Reply(404, b"no such desk"), True, None),
+        ("read", Reply(0), False, None),
+        ("write", Reply(0), True, None),
     ],
 )
-async def test_status_says_whether_the_service_is_asked_again(
-    effects: str, reply: Reply, ends: tuple[str, bool, int | None]
-) -> None:
+async def test_status_decides_about_the_retry(effects: str, reply: Reply, is_final: bool, delay_s: int | None) -> None:
     failure, asked = await failure_of(reply, effects=effects)
-    delay = None if ends[2] is None else timedelta(seconds=ends[2])
-    assert (failure.type, failure.non_retryable, failure.next_retry_delay) == (*ends[:2], delay), failure
-    assert len(asked) == 1
-    assert "hidden" not in failure.message
+    delay = None if delay_s is None else timedelta(seconds=delay_s)
+    assert (failure.type, failure.non_retryable, failure.next_retry_delay) == ("tool_failed", is_final, delay), failure
+    assert (len(asked), "hidden" in failure.message) == (1, False)
 
 
-async def test_redirect_is_not_followed_and_the_advice_says_what_to_write() -> None:
+async def test_redirect_is_not_followed() -> None:
     with agent_service(Reply(307, headers={"Location": "/there"})) as service:
         failure = await AgentBench(service_registry(service.url)).failure(OBJECTIVE)
-    address = service.url.partition("?")[0]
-    assert failure.message == (
-        f"{address} answers 307: null; redirects are not followed: write the address itself as service_url"
-    )
-    assert len(service.asked) == 1
+    advice = "redirects are not followed: write the address itself as service_url"
+    assert failure.message == f"{service.url.partition('?')[0]} answers 307: null; {advice}"
+    assert (failure.type, failure.non_retryable, len(service.asked)) == ("tool_failed", True, 1)
 
 
 @pytest.mark.parametrize(
@@ -125,16 +106,13 @@ async def test_service_asks_a_person_unless_the_card_says_never() -> None:
     assert never.message == "the agent 'helper' wants to ask a person, and its card says feedback_policy: never"
 
 
-async def test_private_address_is_refused_unless_the_settings_allow_it() -> None:
+async def test_private_address_is_refused_and_an_unreachable_one_retried() -> None:
     failure, asked = await failure_of(Reply(body={"result": 1}), allow_private=False)
     assert (failure.type, failure.non_retryable, asked) == ("tool_failed", True, [])
     assert "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES=true" in failure.message
-
-
-@pytest.mark.parametrize(("effects", "ends"), [("read", ("not_started", False)), ("write", ("not_started", False))])
-async def test_service_that_is_not_there_is_asked_again(effects: str, ends: tuple[str, bool]) -> None:
-    failure = await AgentBench(service_registry("http://127.0.0.1:1/", effects=effects)).failure(OBJECTIVE)
-    assert (failure.type, failure.non_retryable) == ends
+    for effects in ("read", "write"):
+        failure = await AgentBench(service_registry("http://127.0.0.1:1/", effects=effects)).failure(OBJECTIVE)
+        assert (failure.type, failure.non_retryable) == ("not_started", False)
 
 
 async def test_write_whose_worker_died_is_not_sent_again() -> None:
@@ -146,18 +124,15 @@ async def test_write_whose_worker_died_is_not_sent_again() -> None:
     assert failure.message.endswith("was asked by an attempt that died before the answer came; outcome unknown")
 
 
-async def test_card_that_a_plan_was_checked_with_counts_and_not_the_one_that_the_worker_has() -> None:
+async def test_card_that_the_plan_was_checked_with_is_called() -> None:
     with agent_service(Reply(body={"result": "old"})) as old, agent_service(Reply(body={"result": "new"})) as new:
         before = card_of("service", service_url=old.url)
         as_class = card_of("class", class_name="ReasoningAgent")
-        bench = AgentBench(service_registry(new.url), others=[before, as_class])
-        payload = await bench.payload(OBJECTIVE, **{HEADER_CHECKED_VERSION: before.version})
-        other = await AgentBench(service_registry(new.url)).failure(
-            OBJECTIVE, **{HEADER_CHECKED_VERSION: before.version}
-        )
-        asked = await AgentBench(service_registry(new.url), others=[as_class]).failure(
-            OBJECTIVE, **{HEADER_CHECKED_VERSION: as_class.version}
-        )
+        header = {HEADER_CHECKED_VERSION: before.version}
+        payload = await AgentBench(service_registry(new.url), others=[before, as_class]).payload(OBJECTIVE, **header)
+        other = await AgentBench(service_registry(new.url)).failure(OBJECTIVE, **header)
+        header = {HEADER_CHECKED_VERSION: as_class.version}
+        asked = await AgentBench(service_registry(new.url), others=[as_class]).failure(OBJECTIVE, **header)
     assert (json.loads(payload.data), len(old.asked), new.asked) == ("old", 1, [])
     assert (other.type, other.non_retryable) == ("tool_changed", True)
     # It did ask a model, of whom this worker knows no address.

@@ -1,4 +1,4 @@
-"""Agents that are added at run time: versions, what commands say of them, and who knows them."""
+"""Agents that are added at run time: versions, commands, and the processes that know them."""
 
 import json
 import logging
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dagwright.agents.finding import StoredAgentTools, stored_cards
-from dagwright.agents.stored import Added, StoredAgents
+from dagwright.agents.stored import AGENTS, Added, StoredAgents
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.entities.database import EntityDatabase
+from dagwright.database.database import Database
 from dagwright.interfaces.cli.app import run_command_line
 from dagwright.settings import Settings
 from dagwright.tools.environment import ToolEnvironment
@@ -48,7 +48,7 @@ def url(request: pytest.FixtureRequest, file_url: str) -> str:
 
 @pytest.fixture
 def stored(url: str) -> Iterator[StoredAgents]:
-    database = EntityDatabase(url)
+    database = Database(url, AGENTS)
     yield StoredAgents(database)
     database.dispose()
 
@@ -60,31 +60,25 @@ def card(name: str = "helper", **fields: Any) -> AgentCard:
 def test_changed_card_is_a_new_version_and_the_same_one_is_not(stored: StoredAgents) -> None:
     first, second = card(), card(description="Helps more")
     assert stored.add([first, card("other")]) == [Added("helper", 1, True), Added("other", 1, True)]
-    assert stored.add([first]) == [Added("helper", 1, False)]
-    assert stored.add([second]) == [Added("helper", 2, True)]
-    assert stored.add([first]) == [Added("helper", 3, True)]
-    assert [(each.card, each.number, each.is_current) for each in stored.versions("helper")] == [
-        (first, 3, True),
-        (second, 2, False),
-        (first, 1, False),
-    ]
+    for each, added in ((first, (1, False)), (second, (2, True)), (first, (3, True))):
+        assert stored.add([each]) == [Added("helper", *added)]
+    versions = [(each.card, each.number, each.is_current) for each in stored.versions("helper")]
+    assert versions == [(first, 3, True), (second, 2, False), (first, 1, False)]
     assert [(each.card.name, each.number) for each in stored.current()] == [("helper", 3), ("other", 1)]
 
 
-def test_removed_agent_stays_for_those_who_have_its_version(stored: StoredAgents) -> None:
+def test_removed_agent_stays_available_by_its_version(stored: StoredAgents) -> None:
     first, second = card(), card(description="Helps more")
     stored.add([first])
     stored.add([second])
-    assert stored.remove("helper")
-    assert not stored.remove("helper")
-    assert (stored.current(), stored.remove("nobody")) == ([], False)
-    assert stored.card("helper", first.version) == first
-    assert stored.card("helper", "0123456789ab") is None
+    assert [stored.remove(name) for name in ("helper", "helper", "nobody")] == [True, False, False]
+    assert stored.current() == []
+    assert (stored.card("helper", first.version), stored.card("helper", "0123456789ab")) == (first, None)
     assert stored.add([second]) == [Added("helper", 3, True)]
     assert stored.card("helper", None) == second
 
 
-def test_nothing_is_opened_where_nobody_has_added_an_agent(file_url: str, tmp_path: Path) -> None:
+def test_missing_database_is_not_created_and_an_invalid_one_ignored(file_url: str, tmp_path: Path) -> None:
     assert stored_cards(file_url) == ()
     assert not (tmp_path / "agents.db").exists()
     (tmp_path / "agents.db").write_bytes(b"no database")
@@ -92,20 +86,17 @@ def test_nothing_is_opened_where_nobody_has_added_an_agent(file_url: str, tmp_pa
     assert StoredAgentTools(file_url, ToolEnvironment(tmp_path)).spec("helper", None) is None
 
 
-def test_a_database_is_asked_whether_anybody_has_added_an_agent(url: str, tmp_path: Path) -> None:
-    assert stored_cards(url) == ()
-    assert StoredAgentTools(url, ToolEnvironment(tmp_path)).spec("helper", None) is None
-    database = EntityDatabase(url)
+def test_cards_are_read_from_the_database(url: str, tmp_path: Path) -> None:
+    assert (stored_cards(url), StoredAgentTools(url, ToolEnvironment(tmp_path)).spec("helper", None)) == ((), None)
+    database = Database(url, AGENTS)
     StoredAgents(database).add([card()])
     database.dispose()
     assert stored_cards(url) == (card(),)
 
 
-def test_database_that_cannot_be_read_gives_no_agents_and_a_line_in_the_log(
-    url: str, stored: StoredAgents, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreadable_database_is_logged(url: str, stored: StoredAgents, caplog: pytest.LogCaptureFixture) -> None:
     stored.add([card()])
-    database = EntityDatabase(url)
+    database = Database(url, AGENTS)
     database.write(lambda session: session.connection().exec_driver_sql("ALTER TABLE agent_card DROP COLUMN card"))
     database.dispose()
     with caplog.at_level(logging.WARNING, logger="dagwright.agents.finding"):
@@ -114,9 +105,9 @@ def test_database_that_cannot_be_read_gives_no_agents_and_a_line_in_the_log(
     assert "agent_card.card" in caplog.text
 
 
-def test_every_process_knows_the_agents_in_the_database_and_a_file_stands_above_them(tmp_path: Path) -> None:
+def test_file_overrides_the_agents_of_the_database(tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path)
-    database = EntityDatabase(settings.database_url)
+    database = Database(settings.database_url, AGENTS)
     StoredAgents(database).add([card(), card("writer", description="Of the database")])
     database.dispose()
     (tmp_path / "agents.json").write_text(json.dumps({"agents": {"writer": WRITER}}))
@@ -126,7 +117,7 @@ def test_every_process_knows_the_agents_in_the_database_and_a_file_stands_above_
     assert (told["agent.helper"].task_queue, told["agent.helper"].is_pinned) == (None, True)
 
 
-def test_version_that_a_plan_was_checked_with_is_what_a_worker_calls(
+def test_worker_calls_the_version_that_the_plan_was_checked_with(
     url: str, stored: StoredAgents, tmp_path: Path
 ) -> None:
     first, second = card(), card(description="Helps more")
@@ -148,33 +139,28 @@ def test_commands_add_list_show_and_remove(capsys: pytest.CaptureFixture[str]) -
 
     def said(*arguments: str) -> tuple[int, str, str]:
         code = run_command_line(["agents", *arguments])
-        written = capsys.readouterr()
-        return code, written.out, written.err
+        return (code, *capsys.readouterr())
 
     nobody = "no agents were added; `dagwright agents add FILE` adds those of a file\n"
+    missing = "the agent 'writer' names tools that are not built in: web_serch; give them with --tools\n"
     assert said("list") == (0, nobody, "")
     assert said("add", "agents.json") == (0, "writer: version 1\n", "")
     assert said("add", "agents.json") == (0, "writer: version 1, as it was\n", "")
-    missing = "the agent 'writer' names tools that are not built in: web_serch; give them with --tools\n"
     assert said("add", "more.json") == (0, "writer: version 2\n", missing)
     code, listed, _ = said("list", "--json")
-    assert code == 0
-    assert [{**each, "added_at": ""} for each in json.loads(listed)] == [
-        {"name": "writer", "version": 2, "type": "llm", "description": "Writes", "added_at": "", "is_current": True}
-    ]
-    code, shown, _ = said("show", "writer", "--json")
-    document = json.loads(shown)
+    writer = {"name": "writer", "version": 2, "type": "llm", "description": "Writes", "is_current": True}
+    assert (code, [{**each, "added_at": ""} for each in json.loads(listed)]) == (0, [{**writer, "added_at": ""}])
+    document = json.loads(said("show", "writer", "--json")[1])
     assert document["card"] == {"name": "writer", **WRITER, "tools": ["web_serch"]}
     assert [(each["version"], each["is_current"]) for each in document["versions"]] == [(2, True), (1, False)]
     words = said("show", "writer")[1].splitlines()
     assert [line.partition(" of ")[0] for line in words[:2]] == ["writer: version 2", "before that version 1"]
     assert said("show", "writter")[0::2] == (2, "there is no agent 'writter'; did you mean 'writer'?\n")
-    assert said("remove", "writer")[0] == 0
     near = "there is no agent 'writer'; `dagwright agents list` lists those that were added\n"
-    assert said("remove", "writer")[0::2] == (2, near)
+    assert (said("remove", "writer")[0], said("remove", "writer")[0::2]) == (0, (2, near))
     assert said("list") == (0, nobody, "")
     assert said("show", "writer")[1].startswith("writer: version 2 of ")
-    assert said("add", "none.json")[0::2][0] == 2
+    assert said("add", "none.json")[0] == 2
 
 
 def test_check_knows_an_agent_that_was_added(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,11 +84,8 @@ async def test_plan_that_is_mended_counts_after_repair_and_one_that_never_is_doe
     found = report(planned, model="small")
     assert (found["first"]["valid"], found["after_repair"]["valid"], found["usage"]["calls"]) == (18, 19, 23)
     assert found["requests"][0]["tries"][0]["problems"][0]["code"] == "invalid_arguments"
-    assert found["requests"][1]["tries"][2] == {
-        "text": "No.",
-        "valid": False,
-        "problems": [problem.to_json() for problem in planned[1].tries[2].problems],
-    }
+    problems = [problem.to_json() for problem in planned[1].tries[2].problems]
+    assert found["requests"][1]["tries"][2] == {"text": "No.", "valid": False, "problems": problems}
     tools = [len(case.facts.tools) for case in CASES.requests]
     nodes = 2 * sum(tools[2:]) / (2 * sum(tools[2:]) + tools[0] + tools[1])
     assert found["first"]["node_f1"] == pytest.approx(nodes)

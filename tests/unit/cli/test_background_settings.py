@@ -1,17 +1,18 @@
-"""What is in the background keeps its settings: a command with others is refused, and told which differ."""
+"""A background worker keeps its settings: a command with different ones is refused with their names."""
 
 import os
 import re
 import sys
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from temporalio.client import Client
 
 from dagwright.interfaces.cli import background
-from dagwright.interfaces.cli.background import start_worker
+from dagwright.interfaces.cli.background import refuse_other_gateway, start_worker
 from dagwright.interfaces.cli.background_settings import (
     FILES_ROOT,
     keep_settings,
@@ -27,9 +28,13 @@ from dagwright.toolset.toolset import load_toolset
 pytestmark = pytest.mark.waits
 
 
+DIFFERENT = "postgresql://127.0.0.1:9/b"
+"""A database that differs from that of the background worker."""
+
+
 @pytest.fixture
 async def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Path]:
-    """A folder whose background worker only sleeps."""
+    """The state folder of a background worker that only sleeps."""
     program = tmp_path / "sleeping.py"
     program.write_text("import time; time.sleep(600)", encoding="utf-8")
     monkeypatch.setattr(background, "_file_of", lambda _: str(program))
@@ -43,6 +48,10 @@ async def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         await daemon.stop()
 
 
+def _differs(name: str, more: str = ", and") -> Any:
+    return pytest.raises(CommandRefused, match=f"another value of {name}{more}")
+
+
 async def _start() -> tuple[Daemon, bool]:
     settings = load_settings()
     return await start_worker(settings, load_toolset(settings))
@@ -53,10 +62,16 @@ async def test_worker_of_the_same_settings_is_used_again(folder: Path, monkeypat
     # Nothing that a run depends on.
     monkeypatch.setenv("DAGWRIGHT_LOG_LEVEL", "debug")
     monkeypatch.setenv("NO_COLOR", "1")
-    again, is_newer = await _start()
-    assert (first, is_new, is_newer) == (again, True, False)
+    assert (is_new, await _start()) == (True, (first, False))
     refuse_other_settings(load_settings())
-    assert folder.is_dir()
+    record = folder / "workers" / "worker.settings"
+    text = record.read_text(encoding="utf-8")
+    assert "DAGWRIGHT_SECRET_DESK" in text
+    assert not [value for value in ("hidden", "hush", "key-of-mine", "127.0.0.1") if value in text]
+    assert record.stat().st_mode & 0o077 == 0
+    record.unlink()
+    with pytest.raises(CommandRefused, match="does not say which settings it has: end it with `dagwright down`"):
+        refuse_other_settings(load_settings())
 
 
 @pytest.mark.parametrize(
@@ -65,13 +80,11 @@ async def test_worker_of_the_same_settings_is_used_again(folder: Path, monkeypat
         ("DAGWRIGHT_DATABASE_URL", "postgresql://ann:other@127.0.0.1:9/a"),
         ("OPENAI_API_KEY", "other"),
         ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1"),
-        ("DAGWRIGHT_OPENSEARCH_URL", "http://127.0.0.1:9200"),
-        ("DAGWRIGHT_MODEL", "small"),
         ("DAGWRIGHT_SECRET_DESK", ""),
         ("DAGWRIGHT_SECRET_NEW", "there was none"),
     ],
 )
-async def test_command_with_another_setting_is_refused_and_told_which(
+async def test_different_setting_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     worker, _ = await _start()
@@ -84,51 +97,24 @@ async def test_command_with_another_setting_is_refused_and_told_which(
     with pytest.raises(CommandRefused) as refused:
         async with connected_to_run(settings, load_toolset(settings)):
             pass
-    assert (str(refused.value), refused.value.status, refused.value.code) == (
-        expected,
-        "other_settings",
-        ExitCode.REFUSED,
-    )
+    status = (refused.value.status, refused.value.code)
+    assert (str(refused.value), status) == (expected, ("other_settings", ExitCode.REFUSED))
+    # Other tools make no difference.
     with pytest.raises(CommandRefused) as refused:
-        await _start()
+        await start_worker(settings, load_toolset(settings, ["tests.support.chaos_tools"]))
     assert str(refused.value) == expected
+    assert [daemon.name for daemon in LocalServer(settings).workers() if daemon.is_running()] == ["worker"]
     # When it has ended, nothing is in the way, and the next one has the new settings.
     await worker.stop()
     assert (await _start())[1]
     refuse_other_settings(settings)
 
 
-async def test_worker_with_other_tools_counts_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    await _start()
-    monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "postgresql://127.0.0.1:9/b")
-    settings = load_settings()
-    with pytest.raises(CommandRefused, match="another value of DAGWRIGHT_DATABASE_URL"):
-        await start_worker(settings, load_toolset(settings, ["tests.support.chaos_tools"]))
-    assert [daemon.name for daemon in LocalServer(settings).workers() if daemon.is_running()] == ["worker"]
-    assert folder.is_dir()
-
-
-async def test_no_setting_stands_in_the_folder_in_clear(folder: Path) -> None:
-    await _start()
-    record = folder / "workers" / "worker.settings"
-    text = record.read_text(encoding="utf-8")
-    assert "DAGWRIGHT_SECRET_DESK" in text
-    assert not [value for value in ("hidden", "hush", "key-of-mine", "127.0.0.1") if value in text]
-    assert record.stat().st_mode & 0o077 == 0
-
-
-async def test_worker_whose_settings_are_not_known_is_not_run_on(folder: Path) -> None:
-    await _start()
-    (folder / "workers" / "worker.settings").unlink()
-    with pytest.raises(CommandRefused, match="does not say which settings it has: end it with `dagwright down`"):
-        refuse_other_settings(load_settings())
-
-
-async def test_nothing_is_started_in_the_background_beside_a_command_with_other_settings(
+async def test_no_worker_starts_beside_a_command_with_other_settings(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving_beside(load_settings()):
-        monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "postgresql://127.0.0.1:9/b")
+        monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", DIFFERENT)
         with pytest.raises(CommandRefused) as refused:
             await _start()
         assert str(refused.value) == (
@@ -139,14 +125,12 @@ async def test_nothing_is_started_in_the_background_beside_a_command_with_other_
         assert [daemon for daemon in LocalServer(load_settings()).workers() if daemon.is_running()] == []
     assert (await _start())[1]
     monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
-    with pytest.raises(CommandRefused, match="another value of DAGWRIGHT_MODEL"):
+    with _differs("DAGWRIGHT_MODEL"):
         async with serving_beside(load_settings()):
             pass
 
 
-async def test_server_stays_only_with_a_worker_that_is_not_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_server_stays_only_with_an_accepted_worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[bool] = []
     monkeypatch.setattr(LocalServer, "keep", lambda _: kept.append(True))
     assert not folder.exists()
@@ -154,7 +138,7 @@ async def test_server_stays_only_with_a_worker_that_is_not_refused(
         monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
         settings = load_settings()
         toolset = load_toolset(settings)
-        with pytest.raises(CommandRefused, match="another value of DAGWRIGHT_MODEL"):
+        with _differs("DAGWRIGHT_MODEL"):
             await leave_to_background(settings, toolset)
     assert not kept
     await leave_to_background(settings, toolset)
@@ -165,7 +149,7 @@ async def test_command_is_refused_beside_one_with_other_settings(folder: Path, m
     async with serving_beside(load_settings()):
         async with serving_beside(load_settings()):
             assert len([*(folder / "serving").glob("*.lock")]) == 2
-        monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "postgresql://127.0.0.1:9/b")
+        monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", DIFFERENT)
         settings = load_settings()
         # The first before there is a run.
         for block in (connected_to_run(settings, load_toolset(settings)), serving_beside(settings)):
@@ -173,6 +157,12 @@ async def test_command_is_refused_beside_one_with_other_settings(folder: Path, m
                 async with block:
                     pass
     assert [*(folder / "serving").iterdir()] == []
+    # A killed command leaves its files, which are removed.
+    for name in ("1-dead.lock", "1-dead.settings"):
+        (folder / "serving" / name).touch()
+    assert (await _start())[1]
+    async with serving_beside(load_settings()):
+        assert not (folder / "serving" / "1-dead.lock").exists()
 
 
 @pytest.mark.parametrize(
@@ -183,7 +173,7 @@ async def test_command_is_refused_beside_one_with_other_settings(folder: Path, m
         ("TEMPORAL_NAMESPACE", "other"),
     ],
 )
-async def test_processes_that_serve_other_runs_are_told_so(
+async def test_other_queue_or_server_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     async with serving_beside(load_settings()):
@@ -194,13 +184,19 @@ async def test_processes_that_serve_other_runs_are_told_so(
                 assert len([*(folder / "serving").glob("*.lock")]) == 2
     await _start()
     monkeypatch.setenv(variable, value)
+    settings, told = load_settings(), list[str]()
     with pytest.raises(CommandRefused) as refused:
-        refuse_other_settings(load_settings())
+        refuse_other_settings(settings)
     assert str(refused.value) == (
         f"the worker in the background of {folder} was started with another value of {variable}, and serves that"
         " alone: give the same, or end it with `dagwright down` (`watch --no-serve` only looks), or take another"
         " DAGWRIGHT_STATE_DIR"
     )
+    nothing = cast(Client, None)
+    with pytest.raises(CommandRefused, match="and serves that alone"):
+        async with served_here_or_elsewhere(nothing, load_toolset(settings), settings=settings, report=told.append):
+            pass
+    assert told == []
 
 
 async def test_worker_is_named_before_the_gateway(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,93 +206,76 @@ async def test_worker_is_named_before_the_gateway(folder: Path, monkeypatch: pyt
     keep_settings(gateway, settings)
     await gateway.start([sys.executable, str(folder.parent / "sleeping.py")])
     monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
-    with pytest.raises(CommandRefused, match=r"^the worker in the background .* and would take a part of the work: "):
-        refuse_other_settings(load_settings())
-    await LocalServer(settings).worker("worker").stop()
-    with pytest.raises(CommandRefused, match=r"^the gateway in the background .* and continues with it: "):
-        refuse_other_settings(load_settings())
+    for name, does in (("worker", "would take a part of the work"), ("gateway", "continues with it")):
+        with pytest.raises(CommandRefused, match=rf"^the {name} in the background .* and {does}: "):
+            refuse_other_settings(load_settings())
+        await LocalServer(settings).worker(name).stop()
 
 
-async def test_folder_that_is_written_otherwise_is_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_equivalent_paths_are_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGWRIGHT_DATABASE_URL")
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(folder.parent))
     await _start()
     (folder.parent / "link").symlink_to(folder)
-    for path in ("link", f"../{folder.parent.name}/state"):
-        monkeypatch.setenv("DAGWRIGHT_STATE_DIR", path)
-        refuse_other_settings(load_settings())
-    monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", ".")
-    for url in (f"{folder}/../state/dagwright.db", "state/dagwright.db"):
-        monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", f"sqlite:///{url}")
+    state, database = f"../{folder.parent.name}/state", f"sqlite:///{folder}/../state/dagwright.db"
+    for name, value in (
+        *(("DAGWRIGHT_STATE_DIR", path) for path in ("link", state)),
+        ("DAGWRIGHT_FILES_ROOT", "."),
+        *(("DAGWRIGHT_DATABASE_URL", url) for url in (database, "sqlite:///state/dagwright.db")),
+    ):
+        monkeypatch.setenv(name, value)
         refuse_other_settings(load_settings())
     monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "sqlite:///dagwright.db")
-    with pytest.raises(CommandRefused, match="another value of DAGWRIGHT_DATABASE_URL, and"):
+    with _differs("DAGWRIGHT_DATABASE_URL"):
         refuse_other_settings(load_settings())
 
 
-async def test_current_folder_is_told_where_it_is_what_differs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_current_folder_is_named_as_files_root(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await _start()
     (other := folder.parent / "other").mkdir()
     monkeypatch.chdir(other)
     words = f"another value of DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, {other}), and"
     with pytest.raises(CommandRefused, match=re.escape(words)):
         refuse_other_settings(load_settings())
+    # A command that takes no work needs no files.
+    refuse_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(other))
-    with pytest.raises(CommandRefused, match="another value of DAGWRIGHT_FILES_ROOT, and"):
+    with _differs("DAGWRIGHT_FILES_ROOT"):
         refuse_other_settings(load_settings())
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(folder.parent))
     refuse_other_settings(load_settings())
-
-
-async def test_files_root_may_differ_for_a_command_that_takes_no_work(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await _start()
-    (other := folder.parent / "other").mkdir()
-    monkeypatch.chdir(other)
-    refuse_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
     monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
-    with pytest.raises(CommandRefused, match="another value of DAGWRIGHT_MODEL, and"):
+    with _differs("DAGWRIGHT_MODEL"):
         refuse_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
 
 
-async def test_process_that_serves_another_queue_is_not_left_the_work(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await _start()
-    monkeypatch.setenv("DAGWRIGHT_TASK_QUEUE", "other")
-    settings = load_settings()
-    told: list[str] = []
-    with pytest.raises(CommandRefused, match="and serves that alone"):
-        async with served_here_or_elsewhere(
-            cast(Client, None), load_toolset(settings), settings=settings, report=told.append
-        ):
-            pass
-    assert told == []
-
-
-async def test_command_that_was_killed_is_in_nobodys_way(folder: Path) -> None:
-    (folder / "serving").mkdir(parents=True)
-    for name in ("1-dead.lock", "1-dead.settings"):
-        (folder / "serving" / name).touch()
-    assert (await _start())[1]
-    async with serving_beside(load_settings()):
-        assert not (folder / "serving" / "1-dead.lock").exists()
-
-
-async def test_command_whose_state_folder_cannot_be_written_serves(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_command_with_an_unwritable_state_folder_serves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.parent.joinpath("file").touch()
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(folder.parent / "file" / "state"))
     async with serving_beside(load_settings()):
         pass
 
 
-def test_every_setting_that_is_not_left_out_is_compared() -> None:
+def test_settings_of_runs_are_compared() -> None:
     of_runs = Settings(openai_base_url="http://127.0.0.1:9", model="small").of_runs()
-    assert {"DAGWRIGHT_DATABASE_URL", "DAGWRIGHT_MODEL", "DAGWRIGHT_OPENSEARCH_PREFIX", "OPENAI_BASE_URL"} <= {*of_runs}
+    assert {"DAGWRIGHT_DATABASE_URL", "DAGWRIGHT_MODEL", "OPENAI_BASE_URL"} <= {*of_runs}
     left_out = ("STATE_DIR", "UI_URL", "LOG_LEVEL", "LOG_FORMAT", "PLANS")
     assert not {"NO_COLOR", "XDG_CACHE_HOME", *(f"DAGWRIGHT_{name}" for name in left_out)} & {*of_runs}
     # What the gateway alone reads.
     assert not [name for name in of_runs if name.startswith("DAGWRIGHT_API_")]
+
+
+@pytest.mark.parametrize(
+    ("plans", "port", "refused"),
+    [("a", 8000, None), (None, None, None), ("b", None, "--plans"), ("a", 9000, "--port 9000")],
+)
+def test_other_plans_or_port_are_refused(
+    tmp_path: Path, plans: str | None, port: int | None, refused: str | None
+) -> None:
+    (tmp_path / "workers").mkdir()
+    (tmp_path / "workers" / "gateway.plans").write_text(str(tmp_path / "a"))
+    settings = Settings(state_dir=tmp_path, plans=None if plans is None else tmp_path / plans)
+    expected: Any = nullcontext() if refused is None else pytest.raises(CommandRefused, match=refused)
+    with expected as error:
+        refuse_other_gateway(settings, "http://127.0.0.1:8000", port=port)
+    assert refused is None or error.value.code is ExitCode.REFUSED

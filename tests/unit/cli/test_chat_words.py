@@ -1,4 +1,4 @@
-"""What is said in a chat beside the answers, and how rounds are shown."""
+"""Texts of a chat beside the answers, and the picture of rounds."""
 
 import shlex
 from collections.abc import Mapping
@@ -40,42 +40,50 @@ def test_line_is_a_message_or_a_command(line: str, meant: Typed) -> None:
     assert typed(line) == meant
 
 
-def test_turn_without_an_outcome_says_what_its_plan_was_for() -> None:
+def test_turn_lists_its_outcome_or_the_explanation_of_its_plan() -> None:
     made = Turn(1, "r1", "Make it.", "completed", explanation="Makes Apex.", outcome="cbu.ensure: fund, Apex")
     nothing = Turn(2, "r2", "Custody too.", "completed", explanation="It has custody.")
-    assert [line.strip() for line in turn_lines([made, nothing])] == [
-        "1. Make it.",
-        "r1: completed: cbu.ensure: fund, Apex",
-        "2. Custody too.",
-        "r2: completed: It has custody.",
-    ]
+    first = ["1. Make it.", "r1: completed: cbu.ensure: fund, Apex"]
+    second = ["2. Custody too.", "r2: completed: It has custody."]
+    assert [line.strip() for line in turn_lines([made, nothing])] == [*first, *second]
 
 
 @pytest.mark.parametrize("name", ["chat-1", "two words", "it's", "a;b", "-x"])
-def test_session_is_gone_on_with_by_a_command_that_a_shell_reads(name: str) -> None:
+def test_session_is_resumed_by_a_quoted_command(name: str) -> None:
     assert shlex.split(going_on(name).partition(": ")[2]) == ["dagwright", "chat", "--session", name]
 
 
-def test_way_back_into_a_chat_has_the_options_that_its_session_does_not_keep() -> None:
+def test_command_that_resumes_a_chat_has_all_its_options() -> None:
     request = ChatRequest(
         session="s", profile="rounds", rounds=4, worker_timeout="5s", model="openai:small", timeout="2m", budget="1 USD"
     )
     told = going_on("s", [*asking_options(request.asking()), "--tools", "my tools.py"])
     assert shlex.split(told.partition(": ")[2]) == [
-        "dagwright", "chat", "--session", "s", "--profile", "rounds", "--rounds", "4", "--worker-timeout", "5s",
-        "--model", "openai:small",
-        "--budget", "1 USD", "--timeout", "2m", "--tools", "my tools.py",
-    ]  # fmt: skip
+        "dagwright",
+        "chat",
+        "--session",
+        "s",
+        "--profile",
+        "rounds",
+        "--rounds",
+        "4",
+        "--worker-timeout",
+        "5s",
+        "--model",
+        "openai:small",
+        "--budget",
+        "1 USD",
+        "--timeout",
+        "2m",
+        "--tools",
+        "my tools.py",
+    ]
     assert asking_options(ChatRequest().asking()) == []
 
 
-def test_help_names_every_command() -> None:
-    assert [line.split()[0] for line in help_lines()[1:]] == [
-        "/help", "/status", "/turns", "/profile", "/cancel", "/new", "/quit",
-    ]  # fmt: skip
-
-
-def test_word_typed_in_place_of_a_command_gets_a_hint() -> None:
+def test_help_lists_all_commands_and_a_mistyped_one_gets_a_hint() -> None:
+    commands = [line.split()[0] for line in help_lines()[1:]]
+    assert commands == ["/help", "/status", "/turns", "/profile", "/cancel", "/new", "/quit"]
     assert command_hint("Exit") == "/quit ends the chat; 'Exit' was not sent"
     assert command_hint("help") == "/help lists the commands; 'help' was not sent"
     assert command_hint("help me") is None
@@ -92,26 +100,24 @@ def test_status_tells_what_goes_on() -> None:
     )
 
 
+FOUND = "found \x1b[2J three"
+SHOWN = "found \\u001b[2J three"
+
+
+def _sub_goal(number: int, status: str = "success", **more: Any) -> dict[str, Any]:
+    return {"id": number, "worker": "look", "description": "Looks.", "status": status, "error": None, **more}
+
+
+def _round(number: int) -> dict[str, Any]:
+    results = [{"sub_goal_id": number, "status": "success", "error": None, "message": FOUND}]
+    told = {"round": number, "reasoning": f"Because {number}.", "action": "continue"}
+    return {**told, "sub_goals": [number], "results": results}
+
+
 def _told(rounds: int) -> dict[str, Any]:
-    sub_goal = {"worker": "look", "description": "Looks.", "status": "success", "error": None}
-    return {
-        "phase": "planning",
-        "max_rounds": 10,
-        "intention": "All of\nit.",
-        "sub_goals": [{**sub_goal, "id": number} for number in range(1, rounds + 1)],
-        "rounds": [
-            {
-                "round": number,
-                "reasoning": f"Because {number}.",
-                "action": "continue",
-                "sub_goals": [number],
-                "results": [
-                    {"sub_goal_id": number, "status": "success", "error": None, "message": "found \x1b[2J three"}
-                ],
-            }
-            for number in range(1, rounds + 1)
-        ],
-    }
+    numbers = range(1, rounds + 1)
+    parts = {"sub_goals": [*map(_sub_goal, numbers)], "rounds": [*map(_round, numbers)]}
+    return {"phase": "planning", "max_rounds": 10, "intention": "All of\nit.", **parts}
 
 
 def _shown(told: dict[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> list[str]:
@@ -121,69 +127,47 @@ def _shown(told: dict[str, Any], *, room: int, calls: Mapping[str, str] = NO_CAL
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_each_round_is_shown_with_its_reason_and_what_workers_say() -> None:
+def test_each_round_is_shown_with_its_reason_and_results() -> None:
     assert [line.strip() for line in _shown(_told(1), room=20)] == [
         "What is meant: All of it.",
         "Round 1 of 10: Because 1.",
-        "✓ sg1 look: Looks.  found \\u001b[2J three",
+        f"✓ sg1 look: Looks.  {SHOWN}",
         "the planner is asked what to do next",
     ]
-
-
-def test_newest_lines_are_shown_where_there_is_not_room_for_all() -> None:
-    lines = _shown(_told(9), room=5)
-    assert len(lines) == 5
-    assert [line.strip() for line in lines[:2]] == ["16 lines before", "✓ sg8 look: Looks.  found \\u001b[2J three"]
-
-
-def test_run_whose_planner_cannot_be_read_tells_why() -> None:
-    told = {"phase": "failed", "question": "x", "planner_reasoning": "it is no answer"}
-    assert [line.strip() for line in _shown(told, room=9)] == ["it is no answer"]
-
-
-def test_picture_says_which_attempt_of_a_call_it_is_and_why() -> None:
-    told = _told(1)
-    told["sub_goals"].append({"id": 2, "worker": "look", "description": "Looks.", "status": "running", "error": None})
-    told["rounds"][0]["sub_goals"].append(2)
-    told |= {"phase": "executing"}
-    assert _shown(told, room=20, calls={"sg1": "attempt 9", "sg2": "attempt 3, again in 4.0 s: no server runs"})[
-        2:4
-    ] == [
-        "✓ sg1 look: Looks.  found \\u001b[2J three",
-        "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs",
-    ]
-    planning = _shown(_told(1), room=20, calls={"plan": "attempt 2, no route"})[-1]
-    assert planning.strip() == "the planner is asked what to do next  attempt 2, no route"
-
-
-def test_last_line_says_what_is_going_on_at_both_ends() -> None:
-    began = {**_told(0), "intention": None}
-    assert _shown(began, room=9)[-1].strip() == "the question is put into words"
-    assert _shown({**_told(1), "phase": "done"}, room=9)[-1].strip() == "the answer is being written"
-
-
-def test_reasons_are_told_without_sub_goals() -> None:
+    newest = [line.strip() for line in _shown(_told(9), room=5)]
+    assert (len(newest), newest[:2]) == (5, ["16 lines before", f"✓ sg8 look: Looks.  {SHOWN}"])
+    failed = {"phase": "failed", "question": "x", "planner_reasoning": "it is no answer"}
+    assert [line.strip() for line in _shown(failed, room=9)] == ["it is no answer"]
     assert [*reason_lines({"rounds": _told(1)})] == ["What is meant: All of it.", "Round 1 (continue): Because 1."]
     assert [*reason_lines({"rounds": None}), *reason_lines({})] == []
 
 
-def test_lines_are_told_once() -> None:
-    seen: set[str] = set()
-    assert new_lines(None, seen) == []
-    assert new_lines(_told(1), seen) == [("meant", "All of it."), ("round 1", "Because 1.")]
-    assert new_lines(_told(2), seen) == [("round 2", "Because 2.")]
+def test_picture_names_attempts_of_calls_and_the_phase() -> None:
+    told = _told(1)
+    told["sub_goals"].append(_sub_goal(2, "running"))
+    told["rounds"][0]["sub_goals"].append(2)
+    calls = {"sg1": "attempt 9", "sg2": "attempt 3, again in 4.0 s: no server runs"}
+    assert _shown({**told, "phase": "executing"}, room=20, calls=calls)[2:4] == [
+        f"✓ sg1 look: Looks.  {SHOWN}",
+        "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs",
+    ]
+    planning = _shown(_told(1), room=20, calls={"plan": "attempt 2, no route"})[-1]
+    assert planning.strip() == "the planner is asked what to do next  attempt 2, no route"
+    assert _shown({**_told(0), "intention": None}, room=9)[-1].strip() == "the question is put into words"
+    assert _shown({**_told(1), "phase": "done"}, room=9)[-1].strip() == "the answer is being written"
 
 
 def _refused(told: dict[str, Any]) -> dict[str, Any]:
-    """Returns the same rounds before the last answer was mended: it could not be taken."""
+    """The same rounds before the last answer was repaired."""
     *before, last = told["rounds"]
     refused = {**last, "reasoning": "No such worker.", "action": None, "sub_goals": [], "results": []}
     return {**told, "sub_goals": told["sub_goals"][:-1], "rounds": [*before, refused]}
 
 
-def test_reason_of_a_round_is_that_of_the_answer_which_was_taken() -> None:
+def test_each_line_is_written_once_and_a_refused_answer_is_marked() -> None:
     seen: set[str] = set()
-    new_lines(_told(1), seen)
+    assert new_lines(None, seen) == []
+    assert new_lines(_told(1), seen) == [("meant", "All of it."), ("round 1", "Because 1.")]
     assert new_lines(_refused(_told(2)), seen) == [("round 2", "not taken: No such worker.")]
     assert new_lines(_refused(_told(2)), seen) == []
     assert new_lines(_told(2), seen) == [("round 2", "Because 2.")]
@@ -191,9 +175,9 @@ def test_reason_of_a_round_is_that_of_the_answer_which_was_taken() -> None:
     assert [*round_lines({"rounds": _refused(_told(2))})][3:] == ["Round 2 (no plan): No such worker."]
 
 
-def test_what_is_open_and_what_is_too_much_to_show_stand_in_their_round() -> None:
+def test_open_sub_goals_and_omitted_results_stand_in_their_round() -> None:
     told = _told(2)
-    told["sub_goals"] += [{"id": 3, "worker": "show", "description": "Shows.", "status": "pending", "error": None}]
+    told["sub_goals"] += [_sub_goal(3, "pending", worker="show", description="Shows.")]
     told["rounds"][0] |= {"results": [], "results_left_out": 1}
     told["rounds"][1]["sub_goals"].append(3)
     assert [*round_lines({"rounds": told})] == [
@@ -201,7 +185,7 @@ def test_what_is_open_and_what_is_too_much_to_show_stand_in_their_round() -> Non
         "Round 1 (continue): Because 1.",
         "  results left out here: 1",
         "Round 2 (continue): Because 2.",
-        "  sg2 look: success: found \\u001b[2J three",
+        f"  sg2 look: success: {SHOWN}",
         "  sg3 show: never begun",
     ]
     assert [line.strip() for line in _shown(told, room=20)] == [
@@ -209,7 +193,7 @@ def test_what_is_open_and_what_is_too_much_to_show_stand_in_their_round() -> Non
         "Round 1 of 10: Because 1.",
         "… results left out here: 1",
         "Round 2 of 10: Because 2.",
-        "✓ sg2 look: Looks.  found \\u001b[2J three",
+        f"✓ sg2 look: Looks.  {SHOWN}",
         "· sg3 show: Shows.",
         "the planner is asked what to do next",
     ]

@@ -1,4 +1,4 @@
-"""A chat without a server: what Ctrl-C does while nobody answers."""
+"""A chat without a server: Ctrl-C while the server hangs, and the options of rounds."""
 
 import asyncio
 from types import SimpleNamespace
@@ -19,23 +19,19 @@ from dagwright.protocol.sessions import Session
 from tests.support.eventually import eventually
 
 
-class _OfPerson(Output):
-    """Somebody who can be asked."""
+class _Terminal(Output):
+    can_ask = True
 
     def __init__(self) -> None:
         super().__init__()
         self.said: list[str] = []
-
-    @property
-    def can_ask(self) -> bool:
-        return True
 
     def say(self, text: str) -> None:
         self.said.append(text)
 
 
 class _Hanging:
-    """The sessions of a server that hangs once it was asked a few times."""
+    """The sessions of a server that hangs after a few requests."""
 
     def __init__(self, answers: int) -> None:
         self.answers = answers
@@ -51,7 +47,7 @@ class _Hanging:
 
 
 class _Typed:
-    """One command, and Ctrl-C whenever something could be typed after it."""
+    """One command, then Ctrl-C."""
 
     def __init__(self) -> None:
         self.lines = ["/status"]
@@ -68,7 +64,7 @@ def _next_of(farewell: Farewell) -> object:
 
 async def test_second_ctrl_c_ends_a_chat_whose_server_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chatting, "LOOK_S", 0.2)
-    output, farewell, sessions = _OfPerson(), Farewell(), _Hanging(answers=1)
+    output, farewell, sessions = _Terminal(), Farewell(), _Hanging(answers=1)
     desk = cast("Desk", SimpleNamespace(sessions=sessions, toolset=SimpleNamespace(references=())))
     chat = Chat(desk, cast("Any", _Typed()), AskRequest(words=""), output=output, farewell=farewell)
     talking = asyncio.create_task(chat.go_on("s", is_new=True))
@@ -82,9 +78,7 @@ async def test_second_ctrl_c_ends_a_chat_whose_server_hangs(monkeypatch: pytest.
     assert output.said[-1].startswith("the Temporal server does not answer; a run that was started stays as it is")
 
 
-def test_words_about_rounds_hold_for_rounds_alone_and_again_when_they_come_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_options_of_rounds_apply_to_the_profile_rounds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[AskRequest] = []
 
     def prepare(request: AskRequest, *_: object) -> None:
@@ -93,10 +87,8 @@ def test_words_about_rounds_hold_for_rounds_alone_and_again_when_they_come_back(
     monkeypatch.setattr(chatting, "prepare_request", prepare)
     asking = AskRequest(words="", profile="rounds", rounds=4, worker_timeout="5s")
     desk = cast("Desk", SimpleNamespace(toolset=None))
-    chat = Chat(desk, cast("Any", _Typed()), asking, output=_OfPerson(), farewell=Farewell())
+    chat = Chat(desk, cast("Any", _Typed()), asking, output=_Terminal(), farewell=Farewell())
     for profile in ("plan", "rounds"):
         chat._choose_profile(profile)
-    assert [(each.profile, each.rounds, each.worker_timeout) for each in asked] == [
-        ("plan", None, None),
-        ("rounds", 4, "5s"),
-    ]
+    options = [(each.profile, each.rounds, each.worker_timeout) for each in asked]
+    assert options == [("plan", None, None), ("rounds", 4, "5s")]

@@ -1,9 +1,17 @@
-"""Graphs as Mermaid and SVG: well-formed whatever the plan says."""
+"""Graphs as Mermaid and SVG: well-formed whatever the plan says, and large graphs folded to a few boxes."""
 
 import re
+import time
 import xml.etree.ElementTree as ET
+from typing import Any
 
+import pytest
+
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.interfaces.cli.drawing import mermaid, svg
+from dagwright.interfaces.cli.folding import ARROWS, BOXES, is_folded, picture_of
+from dagwright.protocol.documents import graph_document
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _HOSTILE = '</text><script>alert("1")</script> `x` [y] #quot; end\n%% \x1b'
@@ -24,20 +32,14 @@ def test_mermaid_names_nodes_by_number_and_edges_by_those() -> None:
     ]
 
 
-def test_mermaid_takes_any_text() -> None:
+def test_any_text_is_escaped() -> None:
     line = mermaid(_graph(_HOSTILE)).splitlines()[1]
     label = re.fullmatch(r'  n0\["([^"<>`\[\]]*)<br/>t<br/>completed"\]:::completed', line)
-    assert label is not None
-    assert "\x1b" not in line
-
-
-def test_svg_takes_any_text() -> None:
+    assert (label is not None, "\x1b" in line) == (True, False)
     root = ET.fromstring(svg(_graph(_HOSTILE)))
     assert [element for element in root.iter() if element.tag.endswith("script")] == []
-    title = root.find(f".//{_SVG}title")
-    assert title is not None
-    assert title.text is not None
-    assert title.text.startswith('</text><script>alert("1")</script> `x`')
+    title = root.findtext(f".//{_SVG}title") or ""
+    assert title.startswith('</text><script>alert("1")</script> `x`')
 
 
 def test_svg_puts_each_level_in_a_column_and_boxes_do_not_meet() -> None:
@@ -58,8 +60,16 @@ def _rounds() -> dict[str, object]:
 def test_mermaid_draws_groups_as_subgraphs_and_the_rest_beside_them() -> None:
     lines = mermaid(_rounds()).splitlines()
     assert [line.partition('"')[0].rstrip("[") for line in lines[1:10]] == [
-        "  n0", "  subgraph g1", "    n1", "    n2", "  end", "  subgraph g2", "    n3", "  end", "  n4",
-    ]  # fmt: skip
+        "  n0",
+        "  subgraph g1",
+        "    n1",
+        "    n2",
+        "  end",
+        "  subgraph g2",
+        "    n3",
+        "  end",
+        "  n4",
+    ]
     assert re.fullmatch(r'  subgraph g2\["[^"<>`\[\]]*"\]', lines[6]) is not None
     assert lines[10:13] == ["  n0 --> n1", "  n1 --> n3", "  n2 --> n4"]
 
@@ -74,13 +84,66 @@ def test_svg_gives_each_group_columns_of_its_own() -> None:
     assert [float(box.attrib["x"]) for box in boxes[2:]] == [20.0, 290.0, 290.0, 560.0, 830.0]
 
 
-def test_partial_node_has_a_colour_of_its_own() -> None:
+def test_partial_node_and_empty_graph() -> None:
     graph = _graph("a")
     graph["nodes"][0]["partial"] = True  # type: ignore[index] # a list
     assert '"a<br/>t<br/>partial"]:::partial' in mermaid(graph)
     assert "#fef3c7" in svg(graph)
-
-
-def test_empty_graph_is_a_picture_too() -> None:
     assert mermaid(_graph()) == "flowchart LR"
     assert ET.fromstring(svg(_graph())).tag == f"{_SVG}svg"
+
+
+def begun(*nodes: CompiledNode) -> RunScheduler:
+    scheduler = create_scheduler(CompiledPlan(nodes=nodes), {})
+    scheduler.begin(0.0)
+    return scheduler
+
+
+def node(number: int, *needs: int, tool: str = "t") -> CompiledNode:
+    return CompiledNode(id=f"n{number}", tool=tool, dependencies=needs)
+
+
+def test_small_graph_is_not_folded_and_names_of_boxes_are_unique() -> None:
+    scheduler = begun(node(0), node(1, 0), node(2, 0, 1))
+    assert picture_of(scheduler) == graph_document(scheduler)
+    assert not is_folded(picture_of(scheduler))
+    scheduler = begun(*(node(number) for number in range(2 * BOXES)), CompiledNode(id="400 nodes: n0 … n399", tool="x"))
+    names = [drawn["id"] for drawn in picture_of(scheduler)["nodes"]]
+    assert names == ["400 nodes: n0 … n399", "400 nodes: n0 … n399 "]
+
+
+def _box(id: str, title: str | None, status: str, tool: str = "t", **more: Any) -> dict[str, Any]:
+    return {"id": id, "title": title, "status": status, "tool": tool, **more}
+
+
+def test_wide_graph_has_one_box_for_each_level_and_tool() -> None:
+    wide = [node(number, 0, tool="even" if number % 2 else "odd") for number in range(1, 1_001)]
+    scheduler = begun(node(0), *wide, node(1_001, *range(1, 1_001)))
+    assert scheduler.next_task(0.0) is not None
+    scheduler.complete("n0", None, at=1.0)
+    first, last = "500 nodes: n1 … n999", "500 nodes: n2 … n1000"
+    picture = picture_of(scheduler)
+    assert picture == {
+        "nodes": [
+            _box("n0", None, "completed"),
+            *(_box(id, tool, "ready", tool, states="500 ready") for id, tool in ((first, "even"), (last, "odd"))),
+            _box("n1001", None, "pending"),
+        ],
+        "edges": [["n0", first], ["n0", last], [first, "n1001"], [last, "n1001"]],
+    }
+    assert '["500 nodes: n1 … n999<br/>even<br/>500 ready"]:::ready' in mermaid(picture)
+
+
+@pytest.mark.alone
+def test_hundred_thousand_nodes_are_few_boxes_without_a_circle() -> None:
+    nodes = [node(n, *{n - 1, n // 2, n // 3} - {n, -1}, tool=f"t{n % 7}") for n in range(100_000)]
+    scheduler = begun(*nodes)
+    began = time.process_time()
+    picture = picture_of(scheduler)
+    assert time.process_time() - began < 20, "it is quadratic"
+    assert is_folded(picture)
+    assert len(picture["nodes"]) <= BOXES
+    assert len(picture["edges"]) <= ARROWS
+    drawn = ET.fromstring(svg(picture))
+    columns = {box.attrib["x"] for box in drawn.iter() if box.tag.endswith("}rect")}
+    assert len(columns) == len(picture["nodes"])

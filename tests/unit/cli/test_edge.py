@@ -6,13 +6,18 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
+from dagwright.agents.stored import AGENTS
 from dagwright.client.runs import IdInUse
+from dagwright.database.database import Database
+from dagwright.database.migrating import StoreUnusable
 from dagwright.history.run_reader import RunNotFound
+from dagwright.interfaces.cli.databases import opened_database
 from dagwright.interfaces.cli.edge import guarded
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text
@@ -28,6 +33,10 @@ def _guarded(error: BaseException, folder: Path, *, is_json: bool = False, log_l
     return guarded(command, Output(is_json=is_json), settings=lambda: settings)
 
 
+def _rpc(status: RPCStatusCode) -> RPCError:
+    return RPCError("no", status, b"")
+
+
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [
@@ -35,83 +44,52 @@ def _guarded(error: BaseException, folder: Path, *, is_json: bool = False, log_l
         (NoServer("no"), "no_server", ExitCode.NO_SERVER),
         (RunNotFound("no"), "not_found", ExitCode.REFUSED),
         (IdInUse("no"), "id_in_use", ExitCode.REFUSED),
-        (RPCError("no", RPCStatusCode.UNAVAILABLE, b""), "no_server", ExitCode.NO_SERVER),
-        (RPCError("no", RPCStatusCode.DEADLINE_EXCEEDED, b""), "no_server", ExitCode.NO_SERVER),
-        (RPCError("no", RPCStatusCode.CANCELLED, b""), "no_server", ExitCode.NO_SERVER),
-        (RPCError("no", RPCStatusCode.RESOURCE_EXHAUSTED, b""), "refused", ExitCode.FAILED),
-        (RPCError("no", RPCStatusCode.PERMISSION_DENIED, b""), "refused", ExitCode.FAILED),
-        (RPCError("no", RPCStatusCode.INVALID_ARGUMENT, b""), "refused", ExitCode.FAILED),
+        (_rpc(RPCStatusCode.UNAVAILABLE), "no_server", ExitCode.NO_SERVER),
+        (_rpc(RPCStatusCode.DEADLINE_EXCEEDED), "no_server", ExitCode.NO_SERVER),
+        (_rpc(RPCStatusCode.CANCELLED), "no_server", ExitCode.NO_SERVER),
+        (_rpc(RPCStatusCode.RESOURCE_EXHAUSTED), "refused", ExitCode.FAILED),
     ],
 )
 def test_expected_errors_are_documents_with_their_code(
     error: Exception, status: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _guarded(error, tmp_path, is_json=True) == code
-
     written = capsys.readouterr()
-    is_lost = isinstance(error, RPCError) and status == "no_server"
     lost = "the Temporal server does not answer, but runs that were started stay: `watch ID` goes on with one"
-    message = lost if is_lost else "no"
+    message = lost if isinstance(error, RPCError) and status == "no_server" else "no"
     assert json.loads(written.out) == {"status": status, "message": message}
     assert written.err == message + "\n"
 
 
-def test_defect_is_one_line_and_its_traceback_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_defect_is_one_line_and_its_traceback_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _guarded(KeyError("oops"), tmp_path) == ExitCode.FAILED
-
     log = tmp_path / "errors.log"
     expected = f"a defect of Dagwright: KeyError: 'oops'; its traceback is in {log}\n"
     assert capsys.readouterr().err == expected
     assert "KeyError: 'oops'" in log.read_text(encoding="utf-8")
-
-
-def test_package_that_is_missing_is_named_with_what_brings_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail() -> int:
-        raise ModuleNotFoundError("No module named 'fastapi'", name="fastapi")
-
-    assert guarded(fail, Output(), settings=lambda: Settings(state_dir=tmp_path)) == 1
-    assert capsys.readouterr().err == (
-        "the package 'fastapi' is not installed here, and this version of Dagwright needs it: `make setup` brings what "
-        "is missing\n"
-    )
-
-
-def test_traceback_is_shown_at_debug_level(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _guarded(KeyError("oops"), tmp_path, log_level="debug")
-
     assert "Traceback (most recent call last)" in capsys.readouterr().err
-
-
-def test_interrupt_is_130(tmp_path: Path) -> None:
     assert _guarded(KeyboardInterrupt(), tmp_path) == 130
 
 
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [
-        ("completed", 0),
-        ("running", 0),
-        ("waiting", 0),
-        ("failed", 1),
-        ("completed_with_failures", 1),
-        ("cancelled", 3),
-    ],
-)
-def test_exit_code_tells_the_state_of_the_run(status: str, code: int) -> None:
-    assert exit_code_of(status) == code
+def test_missing_package_is_named_with_its_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _guarded(ModuleNotFoundError("No module named 'fastapi'", name="fastapi"), tmp_path) == 1
+    fix = "this version of Dagwright needs it: `make setup` brings what is missing"
+    assert capsys.readouterr().err == f"the package 'fastapi' is not installed here, and {fix}\n"
 
 
-def test_text_of_a_plan_cannot_take_over_the_terminal() -> None:
+def test_exit_code_depends_on_the_state_of_the_run() -> None:
+    states = {"completed": 0, "running": 0, "waiting": 0, "failed": 1, "completed_with_failures": 1, "cancelled": 3}
+    assert {status: exit_code_of(status) for status in states} == states
+
+
+def test_control_characters_are_escaped() -> None:
     assert terminal_text("a\x1b[2Jb\u202ec\rd\te\n") == "a\\u001b[2Jb\\u202ec\\u000dd\te\n"
     assert one_line("two\nlines \x07") == "two lines \\u0007"
     assert one_line("x" * 400, limit=10) == "xxxxxxxxx…"
 
 
-async def test_stdout_holds_the_documents_alone_whatever_is_printed_meanwhile(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+async def test_stdout_holds_the_documents_alone(capsys: pytest.CaptureFixture[str]) -> None:
     async def parts() -> AsyncIterator[tuple[str, int]]:
         yield "a", 1
 
@@ -139,3 +117,10 @@ def test_command_without_standard_streams_ends_as_ever(tmp_path: Path) -> None:
     plan.write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "no_such_tool"}]}', encoding="utf-8")
     command = f"{sys.executable} -m dagwright check {plan} <&- >&- 2>&-"
     assert subprocess.run(["sh", "-c", command], timeout=60, check=False).returncode == ExitCode.REFUSED
+
+
+@pytest.mark.parametrize("words", ["needs the extension pg_trgm", "is of a newer version of Dagwright"])
+def test_command_on_an_unusable_database_is_refused(words: str) -> None:
+    with pytest.raises(CommandRefused, match=words) as refused, opened_database(partial(Database, schema=AGENTS)):
+        raise StoreUnusable(f"the database {words}")
+    assert (refused.value.status, refused.value.code) == ("no_database", ExitCode.FAILED)

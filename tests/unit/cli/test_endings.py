@@ -1,18 +1,21 @@
-"""What is told of a run that ended: how many steps came to what, and what failed, each thing once."""
+"""What is shown of a run that has ended: counts of nodes, failures, the answer."""
 
 import io
 import sys
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.explain.why import what_holds
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.explaining import Explanation
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.endings import bound_lines, failure_lines, summary_line, tell_answer, tell_end
 from dagwright.interfaces.cli.looking import _result_text
 from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.running import Followed
 from tests.unit.plan.building import broken, compiled, node, plan_of
 
 _TOOLS = {
@@ -21,24 +24,25 @@ _TOOLS = {
 }
 
 
-def _ended(scheduler: Scheduler) -> RunView:
-    return RunView(
-        workflow_id="run-1",
-        run_id="r",
-        status=scheduler.status().value,
-        title=None,
-        scheduler=scheduler,
-        pending={},
-        started_at=0.0,
-        ended_at=2.0,
-        is_closed=scheduler.is_finished,
+def _ended(scheduler: RunScheduler) -> RunView:
+    status, is_closed = scheduler.status().value, scheduler.is_finished
+    return RunView("run-1", "r", status, None, scheduler, {}, 0.0, 2.0, is_closed=is_closed)
+
+
+def _begun(*nodes: dict[str, Any], **fields: Any) -> RunScheduler:
+    """A run whose first node is running."""
+    scheduler = create_scheduler(compiled(plan_of(*nodes, **fields)), {})
+    scheduler.begin(0.0)
+    scheduler.next_task(1.0)
+    return scheduler
+
+
+def test_compensation_is_counted_apart() -> None:
+    scheduler = create_scheduler(
+        compiled(plan_of(node("a", tool="make"), node("b", "a", tool="make")), tools=_TOOLS), {}
     )
-
-
-def test_steps_that_take_back_are_counted_apart() -> None:
-    scheduler = Scheduler(compiled(plan_of(node("a", tool="make"), node("b", "a", tool="make")), tools=_TOOLS), {})
-    scheduler.changes.all_or_nothing = True
-    scheduler.changes.key_of = lambda scope, path: f"{scope}:{path}"
+    options = replace(scheduler.state.options, compensate=True, key_of=lambda scope, path: f"{scope}:{path}")
+    scheduler.set_options(options)
     scheduler.begin(0.0)
     while (task := scheduler.next_task(1.0)) is not None:
         if task.id == "b":
@@ -46,16 +50,13 @@ def test_steps_that_take_back_are_counted_apart() -> None:
         else:
             scheduler.complete(task.id, {}, at=1.0)
     view = _ended(scheduler)
-    line = summary_line(view, view.unfilled_document())
-    assert line == "run-1: failed in 2.0 s; nodes: 1 completed, 1 failed; taking back: 2 completed" + (
-        " (1 of them to be sure: what failed may have done something)"
-    )
+    sure = "(1 of them to be sure: what failed may have done something)"
+    counts = f"nodes: 1 completed, 1 failed; taking back: 2 completed {sure}"
+    assert summary_line(view, view.unfilled_document()) == f"run-1: failed in 2.0 s; {counts}"
 
 
-def test_run_that_failed_by_its_nodes_has_the_same_error_in_its_document_and_in_why() -> None:
-    scheduler = Scheduler(compiled(plan_of(node("a"))), {})
-    scheduler.begin(0.0)
-    scheduler.next_task(1.0)
+def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
+    scheduler = _begun(node("a"))
     scheduler.fail("a", broken("boom"), at=1.0)
     view = _ended(scheduler)
     error = {"code": "node_failed", "message": "'a' failed: boom", "node": "a"}
@@ -67,24 +68,22 @@ def test_run_that_failed_by_its_nodes_has_the_same_error_in_its_document_and_in_
     assert [*failure_lines(document)] == ["failed: a: boom"]
 
 
-def _cancelled_at_the_end(*, is_running: bool) -> RunView:
-    scheduler = Scheduler(compiled(plan_of(node("a"))), {})
-    scheduler.begin(0.0)
-    scheduler.next_task(1.0)
+@pytest.mark.parametrize(
+    ("is_running", "words"),
+    [
+        (True, "run-1: cancelled in 2.0 s; nodes: 1 cancelled"),
+        (False, "run-1: cancelled in 2.0 s, when all of it was done already; nodes: 1 completed"),
+    ],
+)
+def test_cancel_that_stopped_nothing_says_so(is_running: bool, words: str) -> None:
+    scheduler = _begun(node("a"))
     scheduler.cancel(2.0)
     if is_running:
         scheduler.task_cancelled("a", at=3.0)
     else:
         scheduler.complete("a", "# The answer\n\nIt is **3**.", at=3.0)
-    return _ended(scheduler)
-
-
-def test_cancel_that_found_nothing_to_stop_says_so() -> None:
-    late, in_time = _cancelled_at_the_end(is_running=False), _cancelled_at_the_end(is_running=True)
-    assert summary_line(late, late.unfilled_document()) == (
-        "run-1: cancelled in 2.0 s, when all of it was done already; nodes: 1 completed"
-    )
-    assert summary_line(in_time, in_time.unfilled_document()) == "run-1: cancelled in 2.0 s; nodes: 1 cancelled"
+    view = _ended(scheduler)
+    assert summary_line(view, view.unfilled_document()) == words
 
 
 class _Terminal(io.StringIO):
@@ -93,12 +92,8 @@ class _Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("kind", "is_drawn"), [(_Terminal, True), (io.StringIO, False)])
-def test_answer_is_drawn_on_a_terminal_and_stands_as_it_is_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, kind: type[io.StringIO], is_drawn: bool
-) -> None:
-    scheduler = Scheduler(compiled(plan_of(node("a"), output="{{a.result}}")), {})
-    scheduler.begin(0.0)
-    scheduler.next_task(1.0)
+def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, kind: Any, is_drawn: bool) -> None:
+    scheduler = _begun(node("a"), output="{{a.result}}")
     scheduler.complete("a", "It is **3**, see [here](https://example.org).\n\n| a | b |\n|---|---|\n| 1 | 2 |", at=2.0)
     written = kind()
     monkeypatch.setattr(sys, "stdout", written)
@@ -109,19 +104,17 @@ def test_answer_is_drawn_on_a_terminal_and_stands_as_it_is_elsewhere(
     assert "https://example.org" in told
 
 
-def test_text_of_several_lines_in_a_result_stands_as_it_is() -> None:
+def test_multiline_text_of_a_result_is_kept() -> None:
     slots = {"formatted_results": "| a |\n|---|\n| 1 |", "hit_count": 3}
     assert _result_text(slots) == "formatted_results:\n| a |\n|---|\n| 1 |\nhit_count: 3"
     assert _result_text({"a": "b"}) == '{\n  "a": "b"\n}'
 
 
-def test_run_that_was_not_sure_enough_is_told_with_the_command_that_shows_the_intents() -> None:
+def test_low_confidence_names_the_command_that_shows_the_intents() -> None:
     error = {"code": "low_confidence", "message": "not sure enough"}
-    found = {"workflow_id": "run-1", "error": error, "nodes": {}}
-    nodes = {
-        name: {"status": "completed", "error": None, "result": None} for name in ("plan", "read", "plan#2", "read#2")
-    }
-    assert [*failure_lines({**found, "nodes": nodes})] == [
+    plain = {"status": "completed", "error": None, "result": None}
+    nodes = dict.fromkeys(("plan", "read", "plan#2", "read#2"), plain)
+    assert [*failure_lines({"workflow_id": "run-1", "error": error, "nodes": nodes})] == [
         "error: low_confidence: not sure enough",
         "the intents: dagwright node run-1 read#2",
     ]
@@ -131,26 +124,31 @@ _JOHN = {"search_text": "John Smith", "entity_type": "person", "reason": "exact 
 _JOHN["party"] = {"id": "person_1", "name": "John Smith", "kind": "person", "jurisdiction": "GB"}
 
 
-def test_run_of_intents_tells_who_was_bound_and_what_it_made_that_the_output_leaves_out(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    scheduler = Scheduler(compiled(plan_of(node("@result_1"), node("@result_2", "@result_1"))), {})
-    scheduler.begin(0.0)
-    for result in ({"id": "fund_1"}, {"id": "role_1"}):
-        task = scheduler.next_task(1.0)
-        assert task is not None
-        scheduler.complete(task.id, result, at=1.0)
+def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureFixture[str]) -> None:
+    scheduler = _begun(node("@result_1"), node("@result_2", "@result_1"))
+    scheduler.complete("@result_1", {"id": "fund_1"}, at=1.0)
+    scheduler.next_task(1.0)
+    scheduler.complete("@result_2", {"id": "role_1"}, at=1.0)
     view = _ended(scheduler)
-    document = {**view.unfilled_document(), "lookups": [_JOHN]}
-    tell_end(view, document, Output())
+    tell_end(view, {**view.unfilled_document(), "lookups": [_JOHN]}, Output())
     first, bound, made, *output = capsys.readouterr().out.splitlines()
     assert first.startswith("run-1: completed")
     assert bound == "'John Smith' is John Smith (person, GB, person_1): exact name"
     assert made == '@result_1 any: {"id": "fund_1"}'
-    assert "role_1" in "".join(output)
-    assert "fund_1" not in "".join(output)
-
-
-def test_many_that_were_looked_up_are_counted() -> None:
+    assert ["role_1" in "".join(output), "fund_1" in "".join(output)] == [True, False]
     lines = [*bound_lines([_JOHN] * 43)]
     assert (len(lines), lines[-1]) == (41, "and 3 more that were looked up")
+
+
+@pytest.mark.parametrize(
+    ("followed", "while_open", "when_closed"),
+    [
+        # A worker in the background may be faster than the first look.
+        (Followed("r", is_new=True), "run r", "run r"),
+        (Followed("r", " in the session s", is_new=True), "run r in the session s", "run r in the session s"),
+        (Followed("r", " is there already"), "run r is there already", "run r has ended already"),
+        (Followed("r"), "run r", "run r has ended already"),
+    ],
+)
+def test_greeting_of_a_followed_run(followed: Followed, while_open: str, when_closed: str) -> None:
+    assert (followed.greeting(has_ended=False), followed.greeting(has_ended=True)) == (while_open, when_closed)

@@ -1,4 +1,4 @@
-"""How long `check` says the history of a run will be: pure steps that run together are few calls."""
+"""The length of the history that `check` expects: pure nodes that run together are few calls."""
 
 from typing import Any
 

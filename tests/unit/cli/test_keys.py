@@ -1,7 +1,8 @@
-"""`keys add | list | remove`, and where `serve` listens without them."""
+"""`keys add | list | remove`, and addresses that need keys."""
 
 import json
 import socket
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,33 +31,25 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]
     return code, json.loads(capsys.readouterr().out)
 
 
-def test_key_is_made_listed_and_removed(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_key_is_added_listed_and_removed(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, added = told(capsys, "keys", "add", "ann", "--scope", "answer", "--scope", "run")
     _, all_scopes = told(capsys, "keys", "add", "*")
+    _, looking = told(capsys, "keys", "add", "ann", "--scope", "look")
     _, listed = told(capsys, "keys", "list")
     gone, removed = told(capsys, "keys", "remove", added["id"])
     again, _ = told(capsys, "keys", "remove", added["id"])
-    caller = KeyFile(path).caller_of(all_scopes["key"])
-    assert (code, added["status"], added["scopes"]) == (0, "added", ["run", "answer"])
-    assert [(each["owner"], each["id"]) for each in listed] == [("ann", added["id"]), ("*", all_scopes["id"])]
+    assert (code, added["status"], added["scopes"], looking["scopes"]) == (0, "added", ["run", "answer"], [])
+    owners = [("ann", added["id"]), ("*", all_scopes["id"]), ("ann", looking["id"])]
+    assert [(each["owner"], each["id"]) for each in listed] == owners
     assert not any("sha256" in each or "key" in each for each in listed)
     assert (gone, removed["owner"], again) == (0, "ann", 2)
-    assert caller is not None
-    assert caller.owner is None
-
-
-def test_key_may_only_look(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, added = told(capsys, "keys", "add", "ann", "--scope", "look")
-    both, _ = told(capsys, "keys", "add", "ann", "--scope", "look", "--scope", "run")
-    caller = KeyFile(path).caller_of(added["key"])
-    assert (code, added["scopes"], both) == (0, [], 2)
-    assert caller is not None
-    assert not caller.scopes
+    callers = [KeyFile(path).caller_of(each["key"]) for each in (all_scopes, looking)]
+    assert [(each.owner, len(each.scopes)) for each in callers if each is not None] == [(None, 3), ("ann", 0)]
     run_command_line(["keys", "list"])
-    assert capsys.readouterr().out.splitlines()[1].split()[:3] == [added["id"], "ann", "look"]
+    assert [looking["id"], "ann", "look"] in [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
 
 
-def test_people_are_shown_the_key_alone_on_stdout(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_key_is_written_to_stdout_alone(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_command_line(["keys", "list"])
     assert "the API asks for none" in capsys.readouterr().out
     assert run_command_line(["keys", "add", "ann"]) == 0
@@ -71,19 +64,11 @@ def test_people_are_shown_the_key_alone_on_stdout(path: Path, capsys: pytest.Cap
     assert "nobody can call the API" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("path")
-@pytest.mark.parametrize(
-    ("arguments", "status"),
-    [(("add", "a b"), "bad_usage"), (("add", "ann", "--scope", "lok"), "bad_usage"), (("remove", "x"), "bad_usage")],
-)
-def test_what_makes_no_sense_is_told(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: str
-) -> None:
-    code, document = told(capsys, "keys", *arguments)
-    assert (code, document["status"]) == (2, status)
-
-
-def test_unreadable_file_is_told(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_and_an_unreadable_file_are_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = (("add", "a b"), ("add", "ann", "--scope", "lok"), ("add", "ann", "--scope", "look", "--scope", "run"))
+    for arguments in (*wrong, ("remove", "x")):
+        code, document = told(capsys, "keys", *arguments)
+        assert (code, document["status"]) == (2, "bad_usage")
     path.write_text("{", encoding="utf-8")
     code, document = told(capsys, "keys", "add", "ann")
     assert (code, document["status"]) == (2, "unreadable")
@@ -98,26 +83,21 @@ def test_unreadable_file_is_told(path: Path, capsys: pytest.CaptureFixture[str])
         ("0.0.0.0", False, False, False),
     ],
 )
-def test_others_are_listened_to_only_with_keys_or_if_told_so(
-    path: Path, host: str, *, has_key: bool, needs_keys: bool, is_refused: bool
-) -> None:
+def test_public_address_needs_keys(path: Path, host: str, *, has_key: bool, needs_keys: bool, is_refused: bool) -> None:
     if has_key:
         KeyFile(path).add("ann", [])
-    with socket.create_server((host, 0)) as listener:
-        if is_refused:
-            with pytest.raises(CommandRefused, match=r"dagwright keys add OWNER.*--no-keys"):
-                _refuse_open(listener, KeyFile(path), needs_keys=needs_keys)
-        else:
-            _refuse_open(listener, KeyFile(path), needs_keys=needs_keys)
-
-
-def test_keys_that_cannot_be_read_are_told_wherever_it_listens(path: Path) -> None:
+    with socket.create_server((host, 0)) as listener, _refused(r"dagwright keys add OWNER.*--no-keys", is_refused):
+        _refuse_open(listener, KeyFile(path), needs_keys=needs_keys)
     path.write_text("{", encoding="utf-8")
-    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(CommandRefused, match="cannot be read"):
+    with socket.create_server((host, 0)) as listener, pytest.raises(CommandRefused, match="cannot be read"):
         _refuse_open(listener, KeyFile(path), needs_keys=False)
 
 
-def test_file_of_keys_that_was_named_must_be_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _refused(words: str, is_refused: bool) -> Any:
+    return pytest.raises(CommandRefused, match=words) if is_refused else nullcontext()
+
+
+def test_configured_file_of_keys_must_exist(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandRefused, match=r"no file of keys .*keys\.json.*unset DAGWRIGHT_API_KEYS"):
         _refuse_missing(Settings())
     KeyFile(path).add("ann", [])
@@ -130,32 +110,28 @@ def test_file_of_keys_that_was_named_must_be_there(path: Path, monkeypatch: pyte
     ("host", "needs_keys", "is_refused"),
     [("127.0.0.1", True, False), ("0.0.0.0", True, True), ("0.0.0.0", False, False)],
 )
-def test_mcp_server_has_no_keys_and_is_reached_by_others_only_if_told_so(
+def test_public_address_of_the_mcp_server_needs_no_keys(
     path: Path, host: str, *, needs_keys: bool, is_refused: bool
 ) -> None:
-    # Keys of the gateway are none of it.
+    # The MCP server does not use the keys of the gateway.
     KeyFile(path).add("ann", [])
-    request = McpRequest([], [], None, host, 0, is_http=True, needs_keys=needs_keys)
-    if is_refused:
-        with pytest.raises(CommandRefused, match="--no-keys"):
-            _listener(request)
-    else:
-        _listener(request).close()
+    with _refused("--no-keys", is_refused):
+        _listener(McpRequest([], [], None, host, 0, is_http=True, needs_keys=needs_keys)).close()
 
 
-@pytest.mark.parametrize("origins", ["*", "https://a.example.com, *"])
-def test_pages_of_all_sites_are_served_only_with_keys_or_if_somebody_else_asks(tmp_path: Path, origins: str) -> None:
-    settings = Settings(state_dir=tmp_path, api_origins=origins)
-    keys = KeyFile(settings.api_keys)
-    with pytest.raises(CommandRefused, match=r"DAGWRIGHT_API_ORIGINS is \*.*dagwright keys add OWNER"):
+def test_wildcard_origins_need_keys(tmp_path: Path) -> None:
+    for origins in ("*", "https://a.example.com, *"):
+        settings = Settings(state_dir=tmp_path / origins[0], api_origins=origins)
+        keys = KeyFile(settings.api_keys)
+        with pytest.raises(CommandRefused, match=r"DAGWRIGHT_API_ORIGINS is \*.*dagwright keys add OWNER"):
+            _refuse_all_pages(settings, keys, needs_keys=True)
+        _refuse_all_pages(settings, keys, needs_keys=False)
+        _refuse_all_pages(settings.model_copy(update={"api_origins": "https://a.example.com"}), keys, needs_keys=True)
+        keys.add("ann", [])
         _refuse_all_pages(settings, keys, needs_keys=True)
-    _refuse_all_pages(settings, keys, needs_keys=False)
-    _refuse_all_pages(Settings(state_dir=tmp_path, api_origins="https://a.example.com"), keys, needs_keys=True)
-    keys.add("ann", [])
-    _refuse_all_pages(settings, keys, needs_keys=True)
 
 
-def test_key_is_added_and_a_ui_that_cannot_be_closed_is_reported(
+def test_ui_that_cannot_be_closed_is_reported(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(_: LocalServer) -> bool:

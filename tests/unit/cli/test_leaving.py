@@ -1,8 +1,9 @@
-"""Commands that wait for a step which refuses to end."""
+"""Commands that wait for a step which does not end."""
 
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -33,21 +34,52 @@ async def work(farewell):
 raise SystemExit(run_async(work, Output()))
 """
 _LEFT = "a step does not end, so the command exits without it"
+_PIPES: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 def _started(first: str, *, leaving_s: float = 0.3) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", _STUBBORN % (leaving_s, first)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    process = subprocess.Popen([sys.executable, "-c", _STUBBORN % (leaving_s, first)], **_PIPES)
+    assert _line(process) == "ready\n"
     return process
 
 
-def test_command_that_was_told_to_end_leaves_a_step_that_does_not() -> None:
-    with _started("pass") as process:
-        process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
-    assert (process.returncode, said.splitlines()) == (130, ["interrupted", _LEFT])
+_BOTH = """import os, signal
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+_WRITES = """from dagwright.worker.drain import writes_in_flight
+    farewell.way_out.open(3)
+    with writes_in_flight.counted():
+        await asyncio.sleep(2)
+        print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "leaving_s", "sign", "ends"),
+    [
+        ("pass", 0.3, signal.SIGTERM, (130, "", ["interrupted", _LEFT])),
+        # Two signals at once leave at once.
+        (_BOTH, 60, None, (130, "", ["interrupted"])),
+        ("farewell.way_out.open(3)", 0.3, None, (3, "", [_LEFT])),
+        ("farewell.way_out.open(3); return 0", 0.3, None, (0, "", [])),
+        # A write that still works ends first.
+        (_WRITES, 0.3, None, (3, "done\n", [_LEFT])),
+    ],
+)
+def test_command_leaves_a_step_that_does_not_end(
+    first: str, leaving_s: float, sign: signal.Signals | None, ends: tuple[int, str, list[str]]
+) -> None:
+    with _started(first, leaving_s=leaving_s) as process:
+        if sign is not None:
+            process.send_signal(sign)
+        written, said = process.communicate(timeout=60)
+    assert (process.returncode, written, said.splitlines()) == ends
 
 
 def test_second_ctrl_c_leaves_a_step_that_blocks_the_loop() -> None:
@@ -60,46 +92,10 @@ def test_second_ctrl_c_leaves_a_step_that_blocks_the_loop() -> None:
     """
     with _started("import time" + blocks, leaving_s=60) as process:
         process.send_signal(signal.SIGINT)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "blocks\n"
+        assert _line(process) == "blocks\n"
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
     assert (process.returncode, said.splitlines()) == (130, ["interrupted"])
-
-
-def test_two_ctrl_c_that_come_at_once_leave_at_once() -> None:
-    both = """
-    os.kill(os.getpid(), signal.SIGTERM)
-    os.kill(os.getpid(), signal.SIGINT)
-    """
-    with _started("import os, signal" + both, leaving_s=60) as process:
-        _, said = process.communicate(timeout=30)
-    assert (process.returncode, said.splitlines()) == (130, ["interrupted"])
-
-
-def test_command_whose_run_has_ended_leaves_a_step_that_does_not() -> None:
-    with _started("farewell.way_out.open(3)") as process:
-        _, said = process.communicate(timeout=60)
-    assert (process.returncode, said.splitlines()) == (3, [_LEFT])
-
-
-def test_command_that_ends_by_itself_is_left_alone() -> None:
-    with _started("farewell.way_out.open(3); return 0") as process:
-        _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (0, "")
-
-
-def test_command_does_not_leave_a_write_behind_that_still_works() -> None:
-    work = """
-    from dagwright.worker.drain import writes_in_flight
-    farewell.way_out.open(3)
-    with writes_in_flight.counted():
-        await asyncio.sleep(2)
-        print("done", flush=True)
-    """
-    with _started(work) as process:
-        written, said = process.communicate(timeout=60)
-    assert (process.returncode, written, said.splitlines()) == (3, "done\n", [_LEFT])
 
 
 _SERVER = """
@@ -118,12 +114,9 @@ asyncio.run(main())
 
 
 def test_second_sigterm_ends_a_process_that_drains() -> None:
-    command = [sys.executable, "-c", _SERVER]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout.readline() == "drains\n"
-        process.send_signal(signal.SIGTERM)
+    with subprocess.Popen([sys.executable, "-c", _SERVER], **_PIPES) as process:
+        for line in ("ready\n", "drains\n"):
+            assert _line(process) == line
+            process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=30)
     assert (process.returncode, said) == (130, "")

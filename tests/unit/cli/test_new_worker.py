@@ -1,4 +1,4 @@
-"""`new worker NAME`: what it writes works as it is, and what it cannot write is refused."""
+"""`new worker NAME`: the files work as written, and invalid names are refused."""
 
 import shlex
 import subprocess
@@ -37,51 +37,40 @@ def test_worker_and_test_that_are_written_work_as_they_are(tmp_path: Path, capsy
     assert ("3 passed" in tested.stdout, "warning" in tested.stdout.lower(), tested.stderr) == (True, False, "")
 
 
+NOT_A_NAME = "is no name of a worker"
+INSTALLED = "is the name of an installed module"
+USED = "is a name that the files use themselves"
+BUILT_IN = "is the name of a tool that is built in"
+NODE = "is what a run calls a node of its own"
+MARITIME = "is the name of a worker of dagwright_maritime"
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("find-ports", "'find-ports' is no name of a worker"),
-        ("2ports", "'2ports' is no name of a worker"),
-        ("class", "'class' is no name of a worker"),
-        ("häfen", "'häfen' is no name of a worker"),
-        ("../ports", "is no name of a worker"),
-        ("json", "'json' is the name of an installed module"),
-        ("pydantic", "'pydantic' is the name of an installed module"),
-        ("len", "'len' is a name that the files use themselves"),
-        ("ValueError", "'ValueError' is a name that the files use themselves"),
-        ("WorkerResult", "'WorkerResult' is a name that the files use themselves"),
-        ("call_worker", "'call_worker' is a name that the files use themselves"),
-        ("result", "'result' is a name that the files use themselves"),
-        ("test_ports", "'test_ports' is no name of a worker"),
-        ("_", "'_' is no name of a worker"),
-        ("conftest", "'conftest' is no name of a worker"),
-        ("calculator", "'calculator' is the name of a tool that is built in"),
-        ("Read_File", "'Read_File' is the name of a tool that is built in, read_file"),
-        ("metadata_lookup", "'metadata_lookup' is the name of a worker of dagwright.maritime"),
-        ("Page_Query", "'Page_Query' is the name of a worker of dagwright.maritime, page_query"),
-        ("plan", "'plan' is what a run calls a node of its own"),
-        ("read", "'read' is what a run calls a node of its own"),
-        ("answer", "'answer' is what a run calls a node of its own"),
-        ("intention", "'intention' is what a run calls a node of its own"),
-        ("sg12", "'sg12' is what a run calls a node of its own"),
+        *((name, f"'{name}' {NOT_A_NAME}") for name in ("find-ports", "2ports", "class", "häfen")),
+        ("../ports", NOT_A_NAME),
+        *((name, f"'{name}' {NOT_A_NAME}") for name in ("test_ports", "_", "conftest")),
+        *((name, f"'{name}' {INSTALLED}") for name in ("json", "pydantic")),
+        *((name, f"'{name}' {USED}") for name in ("len", "ValueError", "WorkerResult", "call_worker", "result")),
+        ("calculator", f"'calculator' {BUILT_IN}"),
+        ("Read_File", f"'Read_File' {BUILT_IN}, read_file"),
+        ("metadata_lookup", f"'metadata_lookup' {MARITIME}"),
+        ("Page_Query", f"'Page_Query' {MARITIME}, page_query"),
+        *((name, f"'{name}' {NODE}") for name in ("plan", "read", "answer", "intention", "sg12")),
     ],
 )
-def test_a_name_that_no_worker_can_have_is_refused_and_nothing_is_written(name: str, said: str, tmp_path: Path) -> None:
+def test_invalid_name_of_a_worker_is_refused(name: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(CommandRefused, match=said):
         write_worker(name, OUTPUT)
     assert [*tmp_path.glob("*.py")] == []
 
 
-def test_nothing_that_is_there_is_written_over(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "test_ports.py").write_text("mine")
     with pytest.raises(CommandRefused, match=r"test_ports\.py is there already"):
         write_worker("ports", OUTPUT)
-    assert [path.name for path in tmp_path.glob("*.py")] == ["test_ports.py"]
-    assert (tmp_path / "test_ports.py").read_text() == "mine"
-
-
-def test_several_files_that_are_there_are_told_as_several(tmp_path: Path) -> None:
-    for name in ("ports.py", "test_ports.py"):
-        (tmp_path / name).write_text("mine")
+    assert [(path.name, path.read_text()) for path in tmp_path.glob("*.py")] == [("test_ports.py", "mine")]
+    (tmp_path / "ports.py").write_text("mine")
     with pytest.raises(CommandRefused, match=r"ports\.py and test_ports\.py are there already; .* or remove them"):
         write_worker("ports", OUTPUT)

@@ -1,9 +1,14 @@
 """What a person is told of a request, and the command that answers it."""
 
-from typing import Any
+import re
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse
 
+from dagwright.interfaces.cli import inbox
 from dagwright.interfaces.cli.inbox import chosen, inbox_lines
 from dagwright.interfaces.cli.request_words import (
     answer_words,
@@ -15,6 +20,8 @@ from dagwright.interfaces.cli.request_words import (
     question_lines,
 )
 from dagwright.interfaces.cli.requests import InboxRequest
+from dagwright.server import Connection
+from dagwright.settings import Settings
 from tests.unit.cli.questions import OPENED_AT, asked
 
 _START = "dagwright feedback run-1 check"
@@ -27,11 +34,8 @@ _FIELDS = {
     "name": {"type": "string"},
     "more": {"type": "string"},
 }
-_FORM = {
-    "type": "object",
-    "properties": _FIELDS,
-    "required": ["amount", "sure", "tags", "zone", "quarter", "name"],
-}
+_FORM = {"type": "object", "properties": _FIELDS, "required": ["amount", "sure", "tags", "zone", "quarter", "name"]}
+_FAILED = {"type": "SELECTION", "options": ["retry", "value", "skip", "stop"], "purpose": "error"}
 _FILLED = '{"amount": 1, "sure": true, "tags": [], "zone": "EU", "quarter": "Q1", "name": "TEXT"}'
 
 
@@ -51,10 +55,7 @@ _FILLED = '{"amount": 1, "sure": true, "tags": [], "zone": "EU", "quarter": "Q1"
         ({"type": "CLARIFICATION"}, f"{_START} --text 'TEXT'"),
         ({"type": "INFORMATION"}, f"{_START} --data '{{}}'"),
         ({"type": "INFORMATION", "schema": _FORM}, f"{_START} --data '{_FILLED}'"),
-        (
-            {"type": "SELECTION", "options": ["retry", "value", "skip", "stop"], "purpose": "error"},
-            f"{_START} --select retry  (or value --data JSON, skip, stop)",
-        ),
+        (_FAILED, f"{_START} --select retry  (or value --data JSON, skip, stop)"),
     ],
 )
 def test_command_answers_the_request_as_it_stands(fields: dict[str, Any], words: str) -> None:
@@ -92,15 +93,12 @@ def test_options_with_labels_have_lines_and_the_command_is_short() -> None:
     assert option_lines(asked(type="SELECTION", options=["a"])) == option_lines(asked()) == []
 
 
-def test_long_lists_of_options_are_cut() -> None:
+def test_long_lists_are_cut_and_prompts_are_one_safe_line() -> None:
     words = answer_words(asked(type="SELECTION", options=list(range(30))))
     assert words == f"{_START} --select 0  (or {', '.join(map(str, range(1, 20)))}, …)"
-
-
-def test_prompt_is_one_safe_line() -> None:
-    assert asking_line(asked(prompt="Total\n\x1b[31m5", assignee=None)) == (
-        "check waits for anyone: Total \\u001b[31m5"
-    )
+    assert listed([asked(f"n{number}") for number in range(5)], most=3) == "n0, n1, n2 and 2 more"
+    line = asking_line(asked(prompt="Total\n\x1b[31m5", assignee=None))
+    assert line == "check waits for anyone: Total \\u001b[31m5"
     assert asking_line(asked(prompt="", type="SELECTION")) == "check waits for ann: Selection?"
 
 
@@ -111,10 +109,6 @@ def test_call_that_is_to_be_approved_is_told_in_one_short_line() -> None:
     assert question_lines(request) == ["May 'pay' go on?", call]
     long = question_lines(asked(tool="pay", arguments={"to": "x" * 1_000}))[1]
     assert (len(long), long[:20], long[-1]) == (300, 'pay with {"to": "xxx', "…")
-
-
-def test_names_are_listed_up_to_a_number() -> None:
-    assert listed([asked(f"n{number}") for number in range(5)], most=3) == "n0, n1, n2 and 2 more"
 
 
 @pytest.mark.parametrize(
@@ -154,17 +148,49 @@ def test_inbox_tells_age_deadline_prompt_and_command(monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_plan_that_is_to_be_approved_is_told_by_lines_and_elsewhere_by_its_first() -> None:
+def test_plan_to_approve_is_shown_by_its_steps() -> None:
     plan = asked("plan", purpose="plan", prompt="The plan has 2 nodes.\n- a: \x1b[1mx\n  - b: y\nMay it run?")
     assert asking_line(plan) == "plan waits for ann: The plan has 2 nodes."
     assert question_lines(plan)[2:] == ["  - b: y", "May it run?"]
     assert "\x1b" not in "".join(question_lines(plan))
     assert question_lines(asked(prompt="Total\n5")) == ["Total 5"]
-
-
-def test_plan_of_a_model_is_asked_about_by_its_steps_and_not_as_a_call() -> None:
     call = {"tool": "read_model_plan", "arguments": {"plan": {}, "tools": [{"name": "much.to.read"}]}}
     plan = asked("approve", purpose="approval", prompt="May this plan run?\n- a: calculator", **call)
     assert asking_line(plan) == "approve waits for ann: May this plan run?"
+    assert question_lines(plan) == ["May this plan run?", *lines_behind(plan)]
     assert lines_behind(plan) == ["- a: calculator"]
-    assert question_lines(plan) == ["May this plan run?", "- a: calculator"]
+
+
+class _Client:
+    """A server that knows the pollers of a queue and how many runs are open."""
+
+    namespace, identity = "default", "1@here"
+
+    def __init__(self, pollers: list[str], running: int) -> None:
+        self._pollers, self._running, self.workflow_service = pollers, running, self
+
+    async def describe_task_queue(self, *_: Any, **__: Any) -> DescribeTaskQueueResponse:
+        response = DescribeTaskQueueResponse()
+        for identity in self._pollers:
+            response.pollers.add(identity=identity).last_access_time.FromDatetime(datetime.now(UTC))
+        return response
+
+    async def count_workflows(self, _: str) -> SimpleNamespace:
+        return SimpleNamespace(count=self._running)
+
+
+@pytest.mark.parametrize(
+    ("pollers", "running", "is_starting", "words"),
+    [
+        (["7@elsewhere"], 1, False, ""),
+        ([], 0, False, ""),
+        ([], 2, False, "no worker serves 2 running runs"),
+        ([], 2, True, "the worker in the background is starting"),
+    ],
+)
+async def test_note_names_a_missing_or_starting_worker(
+    monkeypatch: pytest.MonkeyPatch, pollers: list[str], running: int, is_starting: bool, words: str
+) -> None:
+    monkeypatch.setattr(inbox, "is_worker_starting", lambda _: is_starting)
+    connection = cast("Connection", SimpleNamespace(client=_Client(pollers, running)))
+    assert re.split("[:;] ", await inbox.worker_note(connection, Settings()) or "")[0] == words

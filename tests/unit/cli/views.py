@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
@@ -13,12 +13,12 @@ START = 1_700_000_000.0
 
 def view_of(
     *nodes: dict[str, Any],
-    step: Callable[[Scheduler], None] = lambda _: None,
+    step: Callable[[RunScheduler], None] = lambda _: None,
     pending: dict[str, PendingCall] | None = None,
 ) -> RunView:
     """Returns the view of a run of these nodes whose ready tasks were started, and that `step` then moved on."""
     checked = check_plan({"plan": 1, "nodes": list(nodes)}, {}, any_tool=True)
-    scheduler = Scheduler(prepare_plan(checked, {}), {})
+    scheduler = create_scheduler(prepare_plan(checked, {}), {})
     scheduler.begin(START)
     start_ready(scheduler)
     step(scheduler)
@@ -35,12 +35,10 @@ def view_of(
     )
 
 
-def start_ready(scheduler: Scheduler) -> None:
-    """Starts every task that may start."""
+def start_ready(scheduler: RunScheduler) -> None:
     while scheduler.next_task(START) is not None:
         pass
 
 
 def node(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
-    """Returns a node of a tool that nobody has."""
     return {"id": node_id, "tool": "t", "depends_on": list(depends_on), **fields}

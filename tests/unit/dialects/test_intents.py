@@ -11,6 +11,7 @@ from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import to_document
 from dagwright.plans.preparation import check_plan
+from dagwright_onboarding.entity_types import RESOLVER
 from tests.conformance.kit import check, codes_of, problems_of
 
 ENSURE: dict[str, Any] = {"verb": "cbu.ensure", "params": {"name": "Apex"}}
@@ -105,7 +106,8 @@ def test_result_that_nothing_makes_hints_at_lookups(number: str) -> None:
     ],
 )
 def test_malformed_lookup_is_refused_at_its_key(lookup: Any, places: list[str]) -> None:
-    found = codes_of(intents({"verb": "v", "lookups": {"a": lookup}}))
+    problems = to_document(intents({"verb": "v", "lookups": {"a": lookup}}), tools=RESOLVER.tools()).problems
+    found = [(problem.code, problem.pointer) for problem in problems]
     assert found == [("invalid_field", f"/intents/0/lookups/a{place}") for place in places]
 
 
@@ -236,7 +238,7 @@ def test_every_key_of_a_lookup_is_checked_before_anything_runs() -> None:
         "b": {"search_text": "Ann", "entity_type": "persn"},
         "c": {"search_text": "Ann", "entity_type": "Limited_Company"},
     }
-    document = to_document({"intents": [{"verb": "v", "lookups": lookups}]})
+    document = to_document({"intents": [{"verb": "v", "lookups": lookups}]}, tools=RESOLVER.tools())
     known = "entity, party, person, natural-person, company, limited-company, legal-entity, fund, cbu, product, role"
     assert [(problem.code, problem.pointer, problem.message, problem.hint) for problem in document.problems] == [
         (

@@ -312,32 +312,82 @@ def test_sub_plan_in_a_file_that_holds_a_text_is_refused(tmp_path: Path) -> None
 
 
 KEYED = [
-    ({"plan": 1, "nodes": [{"id": "a", "tool": "echo"},
-      {"id": "b", "tool": "echo", "arguments": {"x": [{"{{a.result.n}}": 1}]}}]},
-     "/nodes/1/arguments/x/0/{{a.result.n}}"),
-    ({"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": {"{{PLACEHOLDER_x}}": 1}}]},
-     "/nodes/0/arguments/{{PLACEHOLDER_x}}"),
-    ({"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": {"x": {"{{nowhere}}": 1}}}]},
-     "/nodes/0/arguments/x/{{nowhere}}"),
-    ({"plan": 1, "nodes": [{"id": "a", "tool": "echo", "for_each": [{"{{b.result}}": 1}]}, {"id": "b", "tool": "c"}]},
-     "/nodes/0/for_each/0/{{b.result}}"),
+    (
+        {
+            "plan": 1,
+            "nodes": [
+                {"id": "a", "tool": "echo"},
+                {"id": "b", "tool": "echo", "arguments": {"x": [{"{{a.result.n}}": 1}]}},
+            ],
+        },
+        "/nodes/1/arguments/x/0/{{a.result.n}}",
+    ),
+    (
+        {"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": {"{{PLACEHOLDER_x}}": 1}}]},
+        "/nodes/0/arguments/{{PLACEHOLDER_x}}",
+    ),
+    (
+        {"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": {"x": {"{{nowhere}}": 1}}}]},
+        "/nodes/0/arguments/x/{{nowhere}}",
+    ),
+    (
+        {
+            "plan": 1,
+            "nodes": [{"id": "a", "tool": "echo", "for_each": [{"{{b.result}}": 1}]}, {"id": "b", "tool": "c"}],
+        },
+        "/nodes/0/for_each/0/{{b.result}}",
+    ),
     ({"plan": 1, "nodes": [{"id": "a", "tool": "echo"}], "output": {"{{a.result}}": 1}}, "/output/{{a.result}}"),
-    ({"plan": 1, "nodes": [{"id": "a", "human": {"type": "INFORMATION", "prompt": "?",
-      "schema": {"properties": {"{{PLACEHOLDER_x}}": {}}}}}]},
-     "/nodes/0/human/schema/properties/{{PLACEHOLDER_x}}"),
-    ({"steps": [{"id": "a", "tool": "echo"}, {"id": "b", "tool": "echo", "arguments": {"x": {"{{a.result}}": 1}}}]},
-     "/steps/1/arguments/x/{{a.result}}"),
-    ([{"task": "echo", "id": 0, "dep": [-1], "args": {}},
-      {"task": "echo", "id": 1, "dep": [0], "args": {"x": {"<GENERATED>-0": 1}}}], "/1/args/x/<GENERATED>-0"),
-    ([{"name": "echo", "arguments": {}, "label": "var_1"},
-      {"name": "echo", "arguments": {"x": {"$var_1.n$": 1}}, "label": "var_2"}], "/1/arguments/x/$var_1.n$"),
-    ({"task_nodes": [{"task": "echo", "arguments": []}, {"task": "two", "arguments": [
-      {"name": "x", "value": {"<node-0>": 1}}]}], "task_links": [{"source": "echo", "target": "two"}]},
-     "/task_nodes/1/arguments/0/value/<node-0>"),
+    (
+        {
+            "plan": 1,
+            "nodes": [
+                {
+                    "id": "a",
+                    "human": {
+                        "type": "INFORMATION",
+                        "prompt": "?",
+                        "schema": {"properties": {"{{PLACEHOLDER_x}}": {}}},
+                    },
+                }
+            ],
+        },
+        "/nodes/0/human/schema/properties/{{PLACEHOLDER_x}}",
+    ),
+    (
+        {"steps": [{"id": "a", "tool": "echo"}, {"id": "b", "tool": "echo", "arguments": {"x": {"{{a.result}}": 1}}}]},
+        "/steps/1/arguments/x/{{a.result}}",
+    ),
+    (
+        [
+            {"task": "echo", "id": 0, "dep": [-1], "args": {}},
+            {"task": "echo", "id": 1, "dep": [0], "args": {"x": {"<GENERATED>-0": 1}}},
+        ],
+        "/1/args/x/<GENERATED>-0",
+    ),
+    (
+        [
+            {"name": "echo", "arguments": {}, "label": "var_1"},
+            {"name": "echo", "arguments": {"x": {"$var_1.n$": 1}}, "label": "var_2"},
+        ],
+        "/1/arguments/x/$var_1.n$",
+    ),
+    (
+        {
+            "task_nodes": [
+                {"task": "echo", "arguments": []},
+                {"task": "two", "arguments": [{"name": "x", "value": {"<node-0>": 1}}]},
+            ],
+            "task_links": [{"source": "echo", "target": "two"}],
+        },
+        "/task_nodes/1/arguments/0/value/<node-0>",
+    ),
     ("1. echo(1)\n2. echo({'$1': 2})\n3. join()", ""),
-    ({"intents": [{"verb": "a.b", "params": {}}, {"verb": "a.b", "params": {"x": {"@result_1": 1}}}]},
-     "/intents/1/params/x/@result_1"),
-]  # fmt: skip
+    (
+        {"intents": [{"verb": "a.b", "params": {}}, {"verb": "a.b", "params": {"x": {"@result_1": 1}}}]},
+        "/intents/1/params/x/@result_1",
+    ),
+]
 
 
 @pytest.mark.parametrize(("raw", "place"), KEYED, ids=range(len(KEYED)))

@@ -1,12 +1,14 @@
 """One store for each test: a SQLite file, and once more a PostgreSQL database."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.verbs import OnboardingVerbs
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.verbs import OnboardingVerbs
 from tests.support.postgres import PostgresCluster
 
 
@@ -18,8 +20,23 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return cluster.new_database()
 
 
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with the tables of this version: migrating a new one takes 70 ms of CPU time."""
+    file = tmp_path_factory.mktemp("empty") / "parties.db"
+    database = EntityDatabase(f"sqlite:///{file}")
+    database.read(lambda session: session.connection())
+    database.dispose()
+    return file
+
+
 @pytest.fixture
-def database(database_url: str) -> Iterator[EntityDatabase]:
+def database(database_url: str, empty_store: Path) -> Iterator[EntityDatabase]:
+    url = make_url(database_url)
+    if url.get_backend_name() == "sqlite":
+        file = Path(url.database or "")
+        file.parent.mkdir(mode=0o700)
+        shutil.copyfile(empty_store, file)
     database = EntityDatabase(database_url)
     yield database
     database.dispose()

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from dagwright.entities.binding import PROBLEMS_BYTES, bind_parties
-from dagwright.entities.catalogue import PartyKind
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.models import Effect, Party
-from dagwright.entities.parties import NaturalKey, add_party
+from dagwright_onboarding.binding import PROBLEMS_BYTES, bind_parties
+from dagwright_onboarding.catalogue import PartyKind
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.models import Effect, Party
+from dagwright_onboarding.parties import NaturalKey, add_party
 
 _ANN = {"create": {"kind": "person", "name": "Ann"}, "reason": "created because a person said so"}
 
@@ -115,10 +115,8 @@ def test_what_is_wanted_is_created_once_however_often_it_is_called(database: Ent
 
 
 def test_second_person_of_a_name_is_another_party(database: EntityDatabase, bob: Party) -> None:
-    twin = {
-        "create": {"kind": "person", "name": "Bob", "jurisdiction": "GB", "date_of_birth": "1980-01-31"},
-        "reason": "",
-    }
+    bob_junior = {"kind": "person", "name": "Bob", "jurisdiction": "GB", "date_of_birth": "1980-01-31"}
+    twin = {"create": bob_junior, "reason": ""}
     [entry] = bind_parties(database, [twin], key="k")
     assert entry["created"]
     assert entry["party"]["id"] != bob.id

@@ -6,17 +6,17 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from dagwright.entities.catalogue import PRODUCTS, ROLES, PartyKind
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.gateway import EntityGateway, KnownParty, SqlEntityGateway
-from dagwright.entities.loading import load_parties
-from dagwright.entities.lookup import Identifier
-from dagwright.entities.models import Party, PartyStatus
-from dagwright.entities.parties import NaturalKey, add_party
-from dagwright.entities.terms import _PRODUCT_ALIASES, _ROLE_ALIASES
-from dagwright.entities.verb_results import CbuRequest
-from dagwright.entities.verbs import OnboardingVerbs
-from dagwright.features.lookups.entity_types import KIND_OF, TERM_KINDS
+from dagwright_onboarding.catalogue import PRODUCTS, ROLES, PartyKind
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.entity_types import RESOLVER
+from dagwright_onboarding.gateway import EntityGateway, KnownParty, SqlEntityGateway
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.lookup import Identifier
+from dagwright_onboarding.models import Party, PartyStatus
+from dagwright_onboarding.parties import NaturalKey, add_party
+from dagwright_onboarding.terms import _PRODUCT_ALIASES, _ROLE_ALIASES
+from dagwright_onboarding.verb_results import CbuRequest
+from dagwright_onboarding.verbs import OnboardingVerbs
 
 
 @pytest.fixture
@@ -48,12 +48,9 @@ def test_persons_of_one_name_are_told_apart_by_their_latest_roles(
     assert roles == {first: ("DIRECTOR at Fund 3", "DIRECTOR at Fund 2", "DIRECTOR at Fund 1"), second: ()}
 
 
-def test_companies_are_told_apart_by_their_identifiers(
-    database: EntityDatabase, gateway: EntityGateway, tmp_path: Path
-) -> None:
-    (tmp_path / "parties.csv").write_text(
-        "name,kind,jurisdiction,lei\nKite AG,company,CH,635400BLACKROCKMAN14\nKite AG,company,DE,\n"
-    )
+def test_identifiers_distinguish_companies(database: EntityDatabase, gateway: EntityGateway, tmp_path: Path) -> None:
+    rows = "Kite AG,company,CH,635400BLACKROCKMAN14\nKite AG,company,DE,\n"
+    (tmp_path / "parties.csv").write_text(f"name,kind,jurisdiction,lei\n{rows}")
     load_parties(database, tmp_path / "parties.csv")
     told = [(found.jurisdiction, found.identifiers) for found in gateway.find("kite", "company").hits]
     assert told == [("CH", (Identifier("LEI", "635400BLACKROCKMAN14"),)), ("DE", ())]
@@ -120,10 +117,8 @@ def test_party_is_got_as_it_is_now(database: EntityDatabase, gateway: EntityGate
         ("lending", "product", [("SECURITIES_LENDING", "Securities lending", "has all these words")]),
         ("collat man", "product", [("COLLATERAL_MANAGEMENT", "Collateral management", "words begin like this")]),
         ("compliance officer", "role", [("COMPLIANCE_OFFICER", "Compliance officer", "exact name")]),
-        ("officer, compliance", "role", [
-            ("COMPLIANCE_OFFICER", "Compliance officer", "has just these words")]),
-        ("MLRO", "role", [
-            ("MONEY_LAUNDERING_REPORTING_OFFICER", "Money laundering reporting officer", "other name")]),
+        ("officer, compliance", "role", [("COMPLIANCE_OFFICER", "Compliance officer", "has just these words")]),
+        ("MLRO", "role", [("MONEY_LAUNDERING_REPORTING_OFFICER", "Money laundering reporting officer", "other name")]),
         ("authorized signatory", "role", [("AUTHORISED_SIGNATORY", "Authorised signatory", "other name")]),
         ("director", "role", [("DIRECTOR", "Director", "exact name")]),
         ("depositary", "role", [("DEPOSITARY", "Depositary", "exact name")]),
@@ -131,7 +126,7 @@ def test_party_is_got_as_it_is_now(database: EntityDatabase, gateway: EntityGate
         ("custody", "entity", []),
         ("director", "product", []),
     ],
-)  # fmt: skip
+)
 def test_term_is_found(
     gateway: EntityGateway, search_text: str, entity_type: str, hits: list[tuple[str, str, str]]
 ) -> None:
@@ -153,7 +148,7 @@ def test_every_code_is_found_by_its_name_alone(gateway: EntityGateway) -> None:
 
 def test_aliases_are_of_codes_that_there_are() -> None:
     assert (set(_PRODUCT_ALIASES) - set(PRODUCTS), set(_ROLE_ALIASES) - set(ROLES)) == (set(), set())
-    assert set(TERM_KINDS) <= set(KIND_OF.values())
+    assert set(RESOLVER.terms) <= set(RESOLVER.types.values())
 
 
 def test_term_is_got_by_its_code(gateway: EntityGateway) -> None:

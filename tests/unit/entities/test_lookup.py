@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import load_parties
-from dagwright.entities.lookup import CANDIDATE_LIMIT, Findings, find_parties
-from dagwright.entities.name_search import NAMES_TOLD
-from dagwright.entities.names import clean_name, core_words, is_legal_form, legal_form, name_key, words_of
+from dagwright_onboarding import lookup, name_search
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.lookup import CANDIDATE_LIMIT, Findings, find_parties
+from dagwright_onboarding.name_search import NAMES_TOLD
+from dagwright_onboarding.names import clean_name, core_words, is_legal_form, legal_form, name_key, words_of
 
 PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 
@@ -43,29 +44,42 @@ def hits(database: EntityDatabase, search_text: str, *, entity_type: str) -> lis
         ("Apex Fund", "cbu", [("Apex Fund", "KY", "exact name")]),
         ("zoe muller", "person", [("Zoë Müller", "DE", "exact name")]),
         ("Soren Angstrom", "person", [("Søren Ångström", "DK", "exact name")]),
-        ("Meridian Fund Services SARL", "company", [
-            ("Meridian Fund Services S.à r.l.", "LU", "the name, legal form aside")]),
-        ("MFS Luxembourg", "company", [
-            ("Meridian Fund Services S.à r.l.", "LU", "the name, legal form aside (a former name)")]),
+        (
+            "Meridian Fund Services SARL",
+            "company",
+            [("Meridian Fund Services S.à r.l.", "LU", "the name, legal form aside")],
+        ),
+        (
+            "MFS Luxembourg",
+            "company",
+            [("Meridian Fund Services S.à r.l.", "LU", "the name, legal form aside (a former name)")],
+        ),
         ("Tanaka", "person", [("Aiko Tanaka", "JP", "has all these words")]),
         ("Weber, Jean-Luc", "person", [("Jean-Luc Weber", "LU", "has just these words")]),
-        ("North Light Infra", "fund", [
-            ("Northern Lights Infrastructure I", "IE", "words begin like this")]),
+        ("North Light Infra", "fund", [("Northern Lights Infrastructure I", "IE", "words begin like this")]),
         ("Sarah Chenn", "person", []),
-        ("Maria Garcia", "person", [
-            ("María Garcia", "LU", "exact name"),
-            ("Maria García", "ES", "exact name")]),
-        ("John", "person", [
-            ("John Smith", "GB", "has all these words"),
-            ("John Smithson", "GB", "has all these words"),
-            ("John Smythe", "IE", "has all these words")]),
-        ("Meridian", "fund", [
-            ("Meridian Global Bond", "LU", "has all these words"),
-            ("Meridian Global Equity", "LU", "has all these words")]),
+        ("Maria Garcia", "person", [("María Garcia", "LU", "exact name"), ("Maria García", "ES", "exact name")]),
+        (
+            "John",
+            "person",
+            [
+                ("John Smith", "GB", "has all these words"),
+                ("John Smithson", "GB", "has all these words"),
+                ("John Smythe", "IE", "has all these words"),
+            ],
+        ),
+        (
+            "Meridian",
+            "fund",
+            [
+                ("Meridian Global Bond", "LU", "has all these words"),
+                ("Meridian Global Equity", "LU", "has all these words"),
+            ],
+        ),
         ("Thomas Reuter", "person", []),
         ("Nobody Known", "entity", []),
     ],
-)  # fmt: skip
+)
 def test_search_finds(
     loaded: EntityDatabase, search_text: str, entity_type: str, found: list[tuple[str, str | None, str]]
 ) -> None:
@@ -144,9 +158,7 @@ def loaded_from(
     return search
 
 
-def test_who_has_the_name_and_is_inactive_is_told_and_nobody_else_is_bound(
-    database: EntityDatabase, tmp_path: Path
-) -> None:
+def test_inactive_party_of_the_name_prevents_binding(database: EntityDatabase, tmp_path: Path) -> None:
     search = loaded_from(
         database,
         tmp_path,
@@ -239,11 +251,8 @@ def test_order_of_words_and_legal_form_may_both_be_otherwise(database: EntityDat
     assert told("Holding Apex Ltd") == ([(apex, any_order)], apex, [])
     assert told("Mill Old Limited") == ([(apex, f"{any_order} (an alias)")], apex, [])
     # Whoever is inactive and called so is told, and nobody else is bound.
-    assert told("Nest Crow SARL") == (
-        [("Crow Nest GmbH", "the name with another legal form")],
-        None,
-        [("Crow Nest Sàrl", any_order)],
-    )
+    gmbh = [("Crow Nest GmbH", "the name with another legal form")]
+    assert told("Nest Crow SARL") == (gmbh, None, [("Crow Nest Sàrl", any_order)])
     assert told("Lake Reed Limited") == ([("Reed Lake", any_order)], None, [("Reed Lake Ltd", any_order)])
     assert told("Lake Moor P.L.C.") == ([], None, [("Reed Lake Ltd", f"{any_order} (an alias)")])
     assert told("Reed Lake") == ([("Reed Lake", "exact name")], "Reed Lake", [])
@@ -253,9 +262,7 @@ def test_order_of_words_and_legal_form_may_both_be_otherwise(database: EntityDat
     assert told("Marsh, Fen GmbH") == ([("Fen Marsh GmbH", any_order)], "Fen Marsh GmbH", [])
 
 
-def test_active_party_of_the_very_name_is_bound_beside_an_inactive_one(
-    database: EntityDatabase, tmp_path: Path
-) -> None:
+def test_active_party_is_bound_beside_an_inactive_namesake(database: EntityDatabase, tmp_path: Path) -> None:
     rows = [f"John Smith,person,{where}" for where in ("GB,inactive", "IE,")]
     findings = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction,status")("John Smith", "person")
     assert findings.bound is not None
@@ -270,11 +277,15 @@ def test_whole_name_binds_among_many_longer_ones(database: EntityDatabase, tmp_p
     assert [found.name for found in findings.hits] == ["John Smith"]
 
 
-def test_legal_form_binds_only_among_names_that_were_all_read(database: EntityDatabase, tmp_path: Path) -> None:
-    for rows, is_bound in (
-        (["Kite SARL,company,LU", *_of_one_name(NAMES_TOLD - 2)], True),
-        (_of_one_name(NAMES_TOLD - 1), False),
-    ):
+def test_legal_form_binds_only_among_names_that_were_all_read(
+    database: EntityDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 20
+    assert most < NAMES_TOLD
+    for module in (lookup, name_search):
+        monkeypatch.setattr(module, "NAMES_TOLD", most)
+    read, unread = ["Kite SARL,company,LU", *_of_one_name(most - 2)], _of_one_name(most - 1)
+    for rows, is_bound in ((read, True), (unread, False)):
         search = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction")
         assert (search("Kite S.à r.l.", "company").bound is not None) == is_bound
 
@@ -282,8 +293,28 @@ def test_legal_form_binds_only_among_names_that_were_all_read(database: EntityDa
 def _of_one_name(count: int) -> list[str]:
     """Returns rows of companies that are called Kite, each of another legal form or jurisdiction."""
     forms = ("GmbH", "AG", "Ltd", "plc", "SA", "Inc", "BV", "NV", "Oy", "AB")
-    countries = ("LU", "IE", "GB", "DE", "FR", "US", "CH", "NL", "ES", "IT", "AT", "BE", "SE", "FI", "DK", "NO", "PT",
-                 "PL", "CZ", "HU")  # fmt: skip
+    countries = (
+        "LU",
+        "IE",
+        "GB",
+        "DE",
+        "FR",
+        "US",
+        "CH",
+        "NL",
+        "ES",
+        "IT",
+        "AT",
+        "BE",
+        "SE",
+        "FI",
+        "DK",
+        "NO",
+        "PT",
+        "PL",
+        "CZ",
+        "HU",
+    )
     return [f"Kite {form},company,{country}" for form in forms for country in countries][:count]
 
 
@@ -295,9 +326,8 @@ def test_hits_are_ordered_by_score_then_name(loaded: EntityDatabase) -> None:
 def test_party_of_another_type_is_near_but_no_hit(loaded: EntityDatabase) -> None:
     findings = loaded.read(lambda session: find_parties(session, "John Smith", entity_type="company"))
     assert findings.hits == ()
-    assert [(found.name, found.kind, found.reason) for found in findings.near] == [
-        ("John Smith", "person", "is a person")
-    ]
+    near = [(found.name, found.kind, found.reason) for found in findings.near]
+    assert near == [("John Smith", "person", "is a person")]
 
 
 def test_candidates_are_limited(database: EntityDatabase, tmp_path: Path) -> None:
@@ -320,7 +350,7 @@ def test_candidates_are_limited(database: EntityDatabase, tmp_path: Path) -> Non
         ("Rook & Sons", "rook & sons", ("rook", "&", "sons"), ("rook", "&", "sons")),
         ("Zero\u200bWidth\u00a0Gap", "zerowidth gap", ("zerowidth", "gap"), ("zerowidth", "gap")),
     ],
-)  # fmt: skip
+)
 def test_name_is_taken_apart(text: str, key: str, words: tuple[str, ...], core: tuple[str, ...]) -> None:
     assert (name_key(text), words_of(key), core_words(key)) == (key, words, core)
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,19 +16,22 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, inspect, make_url, text
 from sqlalchemy.orm import Session
 
-import dagwright.agents.stored
-from dagwright.entities import migrating, search_index
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.gateway import SqlEntityGateway
-from dagwright.entities.migrating import REVISIONS, VERSION_TABLE, StoreUnusable, revision_of
-from dagwright.entities.models import Base, Effect
-from dagwright.entities.names import name_key, words_of
-from dagwright.entities.search_index import BroughtIn, bring_in_part
-from dagwright.entities.verbs import OnboardingVerbs
+from dagwright.database import migrating
+from dagwright.database.migrating import StoreUnusable, revision_of
+from dagwright_onboarding import database as store
+from dagwright_onboarding import search_index
+from dagwright_onboarding.database import PARTIES, EntityDatabase
+from dagwright_onboarding.gateway import SqlEntityGateway
+from dagwright_onboarding.models import Base, Effect
+from dagwright_onboarding.names import name_key, words_of
+from dagwright_onboarding.search_index import BroughtIn, bring_in_part
+from dagwright_onboarding.verbs import OnboardingVerbs
 
 pytestmark = pytest.mark.waits
 
-MIGRATIONS = Path(migrating.__file__).parent / "migrations"
+REVISIONS = PARTIES.revisions
+
+MIGRATIONS = PARTIES.folder
 EARLIER_TABLES = ("party", "party_name", "party_identifier", "role_assignment", "effect")
 """Some of what a store had before there were migrations."""
 EFFECT_COLUMNS_SINCE = ("changes", "undone_at")
@@ -50,15 +54,13 @@ def test_revisions_are_those_of_the_files_in_one_row() -> None:
 
 def test_migrations_make_the_tables_of_the_models(database: EntityDatabase) -> None:
     """Whoever changes a model writes a revision: a store that is there gets nothing else."""
-    assert dagwright.agents.stored.TABLE in Base.metadata.tables
 
     def differences(session: Session) -> list[object]:
         def is_a_model(_object: object, name: str | None, sort: str, _is_there: bool, _other: object) -> bool:
             return name in Base.metadata.tables if sort == "table" else name not in INDEXES_OF_SEARCHES
 
-        context = MigrationContext.configure(
-            session.connection(), opts={"compare_type": True, "include_object": is_a_model}
-        )
+        options = {"compare_type": True, "include_object": is_a_model}
+        context = MigrationContext.configure(session.connection(), opts=options)
         return list(compare_metadata(context, Base.metadata))
 
     assert database.read(differences) == []
@@ -121,9 +123,7 @@ def make_earlier_store(url: str) -> None:
 
 
 @pytest.mark.parametrize("make_store", [make_earlier_store, make_trigram_store])
-def test_store_of_an_earlier_version_is_brought_along_without_loss(
-    database_url: str, make_store: Callable[[str], None]
-) -> None:
+def test_earlier_store_is_migrated_without_loss(database_url: str, make_store: Callable[[str], None]) -> None:
     make_store(database_url)
     for _ in range(2):
         database = EntityDatabase(database_url)
@@ -136,7 +136,7 @@ def test_store_of_an_earlier_version_is_brought_along_without_loss(
         assert database.read(lambda session: inspect(session.connection()).has_table("party_relation"))
         database.dispose()
     engine = create_engine(make_url(database_url))
-    assert revision_of(engine) == REVISIONS[-1]
+    assert revision_of(engine, PARTIES) == REVISIONS[-1]
     engine.dispose()
 
 
@@ -157,7 +157,7 @@ It had no core of who is inactive, or if it was written last, one without words 
 
 def make_store_of_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(migrating, "REVISIONS", REVISIONS[:4])
+        patched.setattr(store, "PARTIES", replace(PARTIES, revisions=REVISIONS[:4]))
         opened(url)
     engine = create_engine(make_url(url))
     with engine.begin() as connection:
@@ -185,13 +185,11 @@ def make_store_of_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         words_told = {word for _, name, status, _ in OF_0004 if status == "active" for word in words_of(name_key(name))}
         for word in sorted(words_told):
             connection.execute(text("INSERT INTO search_word (word) VALUES (:word)"), {"word": word})
-    assert revision_of(engine) == "0004"
+    assert revision_of(engine, PARTIES) == "0004"
     engine.dispose()
 
 
-def test_store_of_0004_finds_whole_names_in_any_order_and_who_is_inactive(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_migrated_store_of_0004_finds_names(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make_store_of_0004(database_url, monkeypatch)
     monkeypatch.setattr(search_index, "NAMES_AT_ONCE", 2)
     database = EntityDatabase(database_url)
@@ -206,9 +204,8 @@ def test_store_of_0004_finds_whole_names_in_any_order_and_who_is_inactive(
     assert told("Holding Wren Limited") == ("wren", [])
     assert told("Holding Wren Aktiengesellschaft") == (None, ["wren-gone"])
     assert told("Castle Rook S.A.") == (None, ["rook-gone"])
-    assert [each.name for each in SqlEntityGateway(database).find("Harbor Blue", "company").near] == [
-        "Blue Harbour S.à r.l."
-    ]
+    near = SqlEntityGateway(database).find("Harbor Blue", "company").near
+    assert [each.name for each in near] == ["Blue Harbour S.à r.l."]
     assert database.bring_in_names() == 0
     database.dispose()
 
@@ -217,14 +214,14 @@ def test_store_of_a_newer_version_is_refused_in_one_sentence_and_left_as_it_is(d
     opened(database_url)
     engine = create_engine(make_url(database_url))
     with engine.begin() as connection:
-        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
+        connection.execute(text(f"UPDATE {PARTIES.version_table} SET version_num = '9999'"))
     with pytest.raises(StoreUnusable) as refused:
         opened(database_url)
     assert str(refused.value) == (
         "the database is of a newer version of Dagwright: its tables are of revision 9999, and this version knows"
         f" those up to {REVISIONS[-1]}; use the newer version, or another database"
     )
-    assert revision_of(engine) == "9999"
+    assert revision_of(engine, PARTIES) == "9999"
     engine.dispose()
 
 
@@ -257,14 +254,13 @@ def test_names_are_brought_in_by_parts_and_a_killed_process_loses_one_of_them(
         patched.setattr(search_index, "bring_in_part", killed)
         with pytest.raises(KeyboardInterrupt):
             opened(database_url)
-    assert caplog.messages == [
-        f"the database is brought to this version: {done} of 22 names can be searched" for done in (5, 10)
-    ]
+    told = "the database is brought to this version: {} of 22 names can be searched"
+    assert caplog.messages == [told.format(done) for done in (5, 10)]
     # Others that wait for the lock of SQLite find it free between two parts.
     assert slept == ([migrating.GAP_S] * 2 if database_url.startswith("sqlite") else [])
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM party_search")) == 10
-        assert connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == "0004"
+        assert connection.scalar(text(f"SELECT version_num FROM {PARTIES.version_table}")) == "0004"
     engine.dispose()
     database = EntityDatabase(database_url)
     gateway = SqlEntityGateway(database)
@@ -274,7 +270,7 @@ def test_names_are_brought_in_by_parts_and_a_killed_process_loses_one_of_them(
 
 
 def test_migration_that_fails_leaves_the_store_as_it_was(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks(connection: Connection, script: object) -> None:
+    def breaks(connection: Connection, script: object, schema: object) -> None:
         connection.execute(text("CREATE TABLE half (id INTEGER)"))
         raise OSError("no space left")
 
@@ -293,14 +289,14 @@ def test_revisions_import_nothing_that_changes_with_the_program() -> None:
     for path in MIGRATIONS.glob("versions/v*.py"):
         tree = ast.parse(path.read_text())
         names = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        assert [name for name in names if (name or "").startswith("dagwright.entities.models")] == []
+        assert [name for name in names if (name or "").startswith("dagwright_onboarding.models")] == []
 
 
 def test_store_that_is_up_to_date_is_opened_without_alembic(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'parties.db'}"
     opened(url)
     program = (
-        "import sys\nfrom dagwright.entities.database import EntityDatabase\n"
+        "import sys\nfrom dagwright_onboarding.database import EntityDatabase\n"
         "EntityDatabase(sys.argv[1]).read(lambda session: session.connection())\n"
         "print('alembic' in sys.modules)"
     )

@@ -11,10 +11,10 @@ import yaml
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
-from dagwright.entities.catalogue import PRODUCTS, ROLES
-from dagwright.entities.onboarding import onboarding_tools
-from dagwright.entities.verb_catalogue import CATALOGUE_FILE, catalogue_text
-from dagwright.features.lookups.entity_types import KIND_OF
+from dagwright_onboarding.catalogue import PRODUCTS, ROLES
+from dagwright_onboarding.entity_types import RESOLVER
+from dagwright_onboarding.onboarding import onboarding_tools
+from dagwright_onboarding.verb_catalogue import CATALOGUE_FILE, catalogue_text
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "onboarding"
 TOOLS = {spec.name: spec.declaration for spec in onboarding_tools("sqlite:///never-opened.db")}
@@ -74,11 +74,7 @@ def test_company_holds_roles_but_subscribes_to_nothing() -> None:
         ("entity.create-person", {"name": "Ann \u202eeeL"}, "is no name: it holds the character U+202E at position 4"),
         ("cbu.ensure", {"name": "Ape\u200bx Fund"}, "is no name: it holds the character U+200B at position 3"),
         ("cbu.ensure", {"name": "\u3164"}, "is no name: it holds the character U+3164 at position 0"),
-        (
-            "entity.create-person",
-            {"name": "A" * 10_000},
-            "is no name: it has 10,000 characters, at most 300 are allowed",
-        ),
+        ("entity.create-person", {"name": "A" * 10_000}, "is no name: it has 10,000 characters, at most 300 are"),
     ],
 )
 def test_value_that_no_verb_takes_is_refused(verb: str, wrong: dict[str, str], told: str) -> None:
@@ -129,7 +125,7 @@ def test_fund_has_neither_role_nor_link_at_itself() -> None:
     assert [(problem.pointer, problem.message) for problem in found] == [
         (
             f"/intents/{number}/refs/entity-id",
-            f"{verb}: 'entity-id' is the same party as 'cbu-id', and has to be another one",
+            f"{verb}: 'entity-id' is the same entity as 'cbu-id', and has to be another one",
         )
         for number, verb in ((1, "cbu.link"), (2, "cbu.assign-role"))
     ]
@@ -163,7 +159,7 @@ def test_product_and_role_may_be_looked_up_and_no_party_in_their_place() -> None
     add = intent("cbu.add-product", refs={"cbu-id": "@result_1"})
     assert problems_of(FUND, add | {"lookups": {"product": lookup("product")}}) == ()
     (problem,) = problems_of(FUND, add | {"lookups": {"product": lookup("company")}})
-    assert problem.message == "cbu.add-product: 'product' takes no party, so nothing is looked up for it"
+    assert problem.message == "cbu.add-product: 'product' takes no entity, so nothing is looked up for it"
     fund = {"verb": "cbu.add-product", "params": {"product": "CUSTODY"}, "lookups": {"cbu-id": lookup("product")}}
     (problem,) = problems_of(fund)
     assert problem.message == "cbu.add-product: 'cbu-id' takes a fund, and 'custody' is looked up as a product"
@@ -183,7 +179,8 @@ def test_file_is_fresh() -> None:
 
 
 def test_every_verb_is_told_and_its_undo_is_not() -> None:
-    assert list(VERBS) == [name for name in TOOLS if name != "onboarding.undo"]
+    hidden = {"onboarding.undo", "find_party", "bind_parties"}
+    assert list(VERBS) == [name for name in TOOLS if name not in hidden]
     for name, told in VERBS.items():
         assert told["effects"] == TOOLS[name].effects
         assert told.get("undo") == TOOLS[name].undo
@@ -226,7 +223,7 @@ def test_verb_is_told_with_all_that_a_reader_needs() -> None:
 @pytest.mark.parametrize(("verb", "name"), PARAMETERS)
 def test_check_takes_the_lookups_and_references_of_the_catalogue_and_no_others(verb: str, name: str) -> None:
     parameter = VERBS[verb]["parameters"][name]
-    for entity_type in KIND_OF:
+    for entity_type in RESOLVER.types:
         lookup = {name: {"search_text": "Apex", "entity_type": entity_type}}
         refused = is_refused({"verb": verb, "params": {}, "refs": {}, "lookups": lookup}, place=f"lookups/{name}")
         assert refused == (entity_type not in parameter.get("lookups", ()))

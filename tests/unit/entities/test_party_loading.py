@@ -10,14 +10,14 @@ import pytest
 from sqlalchemy import event, select
 from sqlalchemy.orm import Session
 
-from dagwright.entities import loading
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.fresh_rows import TakenTogether
-from dagwright.entities.loading import LoadReport, RenamedRow, TwinRow, load_parties, load_read_parties
-from dagwright.entities.lookup import find_parties
-from dagwright.entities.models import Party, PartyIdentifier, PartyName, PartySearch
-from dagwright.entities.overview import RowSort, read_overview
-from dagwright.entities.party_file import PartiesUnreadable, RefusedRow, read_parties
+from dagwright_onboarding import loading
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.fresh_rows import TakenTogether
+from dagwright_onboarding.loading import LoadReport, RenamedRow, TwinRow, load_parties, load_read_parties
+from dagwright_onboarding.lookup import find_parties
+from dagwright_onboarding.models import Party, PartyIdentifier, PartyName, PartySearch
+from dagwright_onboarding.overview import RowSort, read_overview
+from dagwright_onboarding.party_file import PartiesUnreadable, RefusedRow, read_parties
 
 pytestmark = pytest.mark.waits
 

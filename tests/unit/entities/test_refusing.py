@@ -10,15 +10,15 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 from temporalio.exceptions import ApplicationError
 
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.lookup_tools import lookup_tools
-from dagwright.entities.migrating import VERSION_TABLE
-from dagwright.entities.onboarding import onboarding_tools
-from dagwright.entities.refusing import StoreRefuses, in_words
-from dagwright.entities.verbs import OnboardingVerbs
+from dagwright.database.refusing import StoreRefuses, in_words
 from dagwright.features.lookups.lookups import BIND_PARTIES, FIND_PARTY
 from dagwright.tools import ToolRegistry
 from dagwright.tools.environment import ToolEnvironment
+from dagwright_onboarding.database import PARTIES, EntityDatabase
+from dagwright_onboarding.lookup_tools import lookup_tools
+from dagwright_onboarding.onboarding import onboarding_tools
+from dagwright_onboarding.opening import LazyDatabase
+from dagwright_onboarding.verbs import OnboardingVerbs
 from tests.support.tool_bench import ToolBench
 
 FINDING = {"search_text": "Sarah Chen", "entity_type": "person"}
@@ -45,7 +45,7 @@ async def _failure(registry: ToolRegistry, name: str, arguments: dict[str, Any])
 async def test_lookup_where_waiting_does_not_help_fails_at_once(good: Path, tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{good}")
     with engine.begin() as connection:
-        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
+        connection.execute(text(f"UPDATE {PARTIES.version_table} SET version_num = '9999'"))
     engine.dispose()
     (tmp_path / "junk.db").write_text("this is no database, and long enough to be none" * 30, encoding="utf-8")
     (tmp_path / "file").touch()
@@ -53,17 +53,19 @@ async def test_lookup_where_waiting_does_not_help_fails_at_once(good: Path, tmp_
     for url, words in (
         (f"sqlite:///{good}", "the database is of a newer version of Dagwright: *"),
         (junk, "the database refuses: file is not a database"),
-        ("mysql://localhost/parties", "the entity store works with SQLite and PostgreSQL, not with 'mysql'"),
+        ("mysql://localhost/parties", "a database is SQLite or PostgreSQL, not 'mysql'"),
         (below, f"the folder of the database cannot be made: {tmp_path / 'file'}: *"),
     ):
-        failure = await _failure(lookup_tools(url), FIND_PARTY, FINDING)
+        failure = await _failure(lookup_tools(LazyDatabase(url)), FIND_PARTY, FINDING)
         assert (fnmatchcase(failure.message, words), failure.non_retryable) == (True, True), failure.message
-    failure = await _failure(lookup_tools(junk), BIND_PARTIES, {"found": []})
+    failure = await _failure(lookup_tools(LazyDatabase(junk)), BIND_PARTIES, {"found": []})
     assert (failure.message, failure.non_retryable) == ("the database refuses: file is not a database", True)
 
 
 async def test_lookup_where_no_server_answers_is_tried_again() -> None:
-    failure = await _failure(lookup_tools("postgresql://ann:hidden@127.0.0.1:9/parties"), FIND_PARTY, FINDING)
+    failure = await _failure(
+        lookup_tools(LazyDatabase("postgresql://ann:hidden@127.0.0.1:9/parties")), FIND_PARTY, FINDING
+    )
     assert failure.message.startswith("the database refuses: connection failed: ")
     assert not failure.non_retryable
     assert "hidden" not in failure.message

@@ -1,6 +1,7 @@
 """Finding the one party that a lookup means: what is asked, one thing after the other, and what the answers come to."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,14 @@ from sqlalchemy.orm import Session
 from dagwright.core.expressions.questions import request_of
 from dagwright.core.model.answers import BadAnswer, normal_form
 from dagwright.core.validation.human_fields import question_raised
-from dagwright.entities.catalogue import PartyKind
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.gateway import SqlEntityGateway
-from dagwright.entities.loading import load_parties
-from dagwright.entities.models import Party, PartyStatus
-from dagwright.entities.parties import NaturalKey, add_party
-from dagwright.entities.resolution import CREATE_NEW, NONE_OF_THESE, PartySearch, Wanted
 from dagwright.tools import AskPerson
+from dagwright_onboarding.catalogue import PartyKind
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.gateway import SqlEntityGateway
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.models import Party, PartyStatus
+from dagwright_onboarding.parties import NaturalKey, add_party
+from dagwright_onboarding.resolution import CREATE_NEW, NONE_OF_THESE, PartySearch, Wanted
 
 _PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 
@@ -38,8 +39,9 @@ def gateway(loaded: EntityDatabase) -> SqlEntityGateway:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[EntityDatabase]:
+def own(tmp_path: Path, empty_store: Path) -> Iterator[EntityDatabase]:
     """A database of one test."""
+    shutil.copyfile(empty_store, tmp_path / "parties.db")
     database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
     yield database
     database.dispose()
@@ -81,6 +83,11 @@ class Conversation:
             return asked.request
 
 
+def problem_of(gateway: SqlEntityGateway, *wanted: str) -> Any:
+    """Return the problem of a lookup that may not ask anybody."""
+    return PartySearch(gateway, Wanted(*wanted), asks=False).found((), None).get("problem")
+
+
 def id_of(database: EntityDatabase, name: str) -> str:
     return database.read(lambda session: session.query(Party).filter(Party.name == name).one().id)
 
@@ -92,14 +99,12 @@ def test_one_hit_is_bound_with_its_reason(gateway: SqlEntityGateway, loaded: Ent
     }
 
 
-def test_part_of_a_name_is_asked_about_and_fails_where_nobody_can_be(
-    gateway: SqlEntityGateway, loaded: EntityDatabase
-) -> None:
+def test_partial_name_is_confirmed_by_a_person_or_fails(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
     smithson = id_of(loaded, "John Smithson")
     talk = Conversation(gateway, "John Smiths", "person")
     assert (talk.question["type"], talk.question["options"][0]["id"]) == ("SELECTION", smithson)
     assert talk.select(smithson)["reason"] == "chosen by a person"
-    problem = PartySearch(gateway, Wanted("John Smiths", "person"), asks=False).found((), None)["problem"]
+    problem = problem_of(gateway, "John Smiths", "person")
     assert (problem["code"], [each["id"] for each in problem["candidates"]]) == ("lookup_ambiguous", [smithson])
     assert problem["message"] == (
         f"It is not sure that person 'John Smiths' means John Smithson (person, GB, born 1975-11-02, {smithson}): "
@@ -120,10 +125,7 @@ def test_question_tells_of_who_is_inactive(own: EntityDatabase, tmp_path: Path) 
     other = Conversation(gateway, "Eve Gone", "person").question
     assert other["type"] == "CLARIFICATION"
     assert other["prompt"].startswith(f"Eve Gone (person, GB, {gone}) is inactive. No other party found for person")
-    problems = [
-        PartySearch(gateway, Wanted(name, "person"), asks=False).found((), None)["problem"]
-        for name in ("John Smith", "Eve Gone")
-    ]
+    problems = [problem_of(gateway, name, "person") for name in ("John Smith", "Eve Gone")]
     assert [(each["code"], each["message"].partition(" is inactive. ")[1]) for each in problems] == [
         ("lookup_ambiguous", " is inactive. "),
         ("lookup_not_found", " is inactive. "),
@@ -155,9 +157,7 @@ def test_person_chooses_one(gateway: SqlEntityGateway, loaded: EntityDatabase) -
 
 
 @pytest.mark.parametrize("is_written", [False, True])
-def test_none_of_these_asks_for_another_name_and_offers_them_no_more(
-    gateway: SqlEntityGateway, loaded: EntityDatabase, *, is_written: bool
-) -> None:
+def test_none_of_these_asks_for_a_name(gateway: SqlEntityGateway, loaded: EntityDatabase, *, is_written: bool) -> None:
     talk = Conversation(gateway, "Maria Garcia", "person")
     asked = talk.answer(text="none of these") if is_written else talk.select(NONE_OF_THESE)
     assert (asked["type"], asked["prompt"]) == (
@@ -290,7 +290,7 @@ def test_another_text_offers_its_own_parties_from_then_on(gateway: SqlEntityGate
     ],
 )
 def test_nobody_is_asked_where_nobody_can_be(gateway: SqlEntityGateway, text: str, kind: str, code: str) -> None:
-    problem = PartySearch(gateway, Wanted(text, kind), asks=False).found((), None)["problem"]
+    problem = problem_of(gateway, text, kind)
     assert problem["code"] == code
     assert [*problem] == ["code", "message", "hint", "candidates"]
 
@@ -311,9 +311,8 @@ def test_person_who_is_there_is_not_created_again(gateway: SqlEntityGateway, loa
     details = {"data": {"name": "Sarah Chen", "date_of_birth": "1987-05-17"}}
     asked = talk.answer(**details)
     sarah = id_of(loaded, "Sarah Chen")
-    assert asked["prompt"] == (
-        "That person is there already. Which person is meant by 'Sarah Chen'? Or write another name."
-    )
+    again = "That person is there already. Which person is meant by 'Sarah Chen'? Or write another name."
+    assert asked["prompt"] == again
     assert [option["id"] for option in asked["options"]] == [sarah, NONE_OF_THESE, CREATE_NEW]
     # Another one of the name can still be made.
     assert talk.select(CREATE_NEW)["type"] == "INFORMATION"
@@ -340,24 +339,14 @@ def test_person_who_is_inactive_is_not_created_again_nor_offered(own: EntityData
         ({"jurisdiction": "XX"}, "jurisdiction 'XX' is no ISO 3166 code"),
     ],
 )
-def test_details_that_nobody_can_have_do_not_fit_the_question(
-    gateway: SqlEntityGateway, given: dict[str, str], problem: str
-) -> None:
+def test_invalid_details_do_not_fit_the_form(gateway: SqlEntityGateway, given: dict[str, str], problem: str) -> None:
     schema = Conversation(gateway, "Maria Garcia", "person").select(CREATE_NEW)["schema"]
-    request = request_of(
-        {"type": "INFORMATION", "prompt": "…", "schema": schema}, "r", task="r", purpose="raised", at=0
-    )
+    question = {"type": "INFORMATION", "prompt": "…", "schema": schema}
+    request = request_of(question, "r", task="r", purpose="raised", at=0)
     right = {"name": "Maria Garcia", "date_of_birth": "1980-01-31", "jurisdiction": "LU"}
     assert normal_form(request, {"data": right}) == {"data": right}
     with pytest.raises(BadAnswer, match=re.escape(problem)):
         normal_form(request, {"data": {**right, **given}})
-
-
-def test_persons_of_one_name_are_told_apart_by_birth(own: EntityDatabase) -> None:
-    keys = [NaturalKey(PartyKind.PERSON, "Paul Twin", "GB", born) for born in ("1970-01-01", "1990-01-01")]
-    own.write(lambda session: [add_party(session, key).id for key in keys])
-    labels = [each["label"] for each in Conversation(SqlEntityGateway(own), "Paul Twin", "person").question["options"]]
-    assert sorted(labels)[:2] == ["Paul Twin (person, GB, born 1970-01-01)", "Paul Twin (person, GB, born 1990-01-01)"]
 
 
 def test_party_that_was_chosen_is_bound_or_nobody_is(own: EntityDatabase) -> None:
@@ -381,11 +370,10 @@ def test_advice_where_nobody_is_asked_names_what_works(own: EntityDatabase, tmp_
     gateway = load(own, tmp_path, "name,kind,jurisdiction,born,lei", *rows)
 
     def problem(*wanted: str) -> Any:
-        return PartySearch(gateway, Wanted(*wanted), asks=False).found((), None).get("problem")
+        return problem_of(gateway, *wanted)
 
-    one_place, two_places, parts = (
-        problem(*wanted) for wanted in (("Paul Twin", "person"), ("Eva Twin", "person"), ("Rook Fund", "fund"))
-    )
+    one_place, two_places = problem("Paul Twin", "person"), problem("Eva Twin", "person")
+    parts = problem("Rook Fund", "fund")
     assert [each["hint"] for each in (one_place, two_places, parts)] == [
         "Name the one you mean by its id, as search_text or in the words of the request.",
         "Name the one you mean by its id, as search_text or in the words of the request, or put its jurisdiction "

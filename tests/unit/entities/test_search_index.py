@@ -6,16 +6,16 @@ import pytest
 from sqlalchemy import create_engine, event, insert, make_url, text, update
 from sqlalchemy.orm import Session
 
-from dagwright.entities.catalogue import PartyKind
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import load_parties
-from dagwright.entities.lookup import Findings, find_parties
-from dagwright.entities.migrating import StoreUnusable
-from dagwright.entities.models import Party, PartyName, PartyStatus
-from dagwright.entities.name_search import KnownName, NameIndex
-from dagwright.entities.names import name_key
-from dagwright.entities.parties import NaturalKey, add_party
-from dagwright.entities.spelling import likeness_of
+from dagwright.database.migrating import StoreUnusable
+from dagwright_onboarding.catalogue import PartyKind
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.lookup import Findings, find_parties
+from dagwright_onboarding.models import Party, PartyName, PartyStatus
+from dagwright_onboarding.name_search import KnownName, NameIndex
+from dagwright_onboarding.names import name_key
+from dagwright_onboarding.parties import NaturalKey, add_party
+from dagwright_onboarding.spelling import likeness_of
 
 pytestmark = pytest.mark.waits
 
@@ -103,9 +103,7 @@ def test_party_that_is_active_again_is_found_by_all_its_names(database: EntityDa
         assert found(database, "lagoon blue") == names
 
 
-def test_party_of_another_jurisdiction_now_is_found_there_by_all_its_names(
-    database: EntityDatabase, tmp_path: Path
-) -> None:
+def test_moved_party_is_found_in_its_new_jurisdiction(database: EntityDatabase, tmp_path: Path) -> None:
     (tmp_path / "parties.csv").write_text("name,kind,jurisdiction,aliases\nKite AG,company,CH,Blue Lagoon Partners\n")
     load_parties(database, tmp_path / "parties.csv")
 
@@ -213,9 +211,8 @@ def test_names_are_not_searched_for_a_beginning_that_no_word_has(database: Entit
     def beginnings(*words: str) -> list[str]:
         def work(session: Session) -> list[str]:
             read.clear()
-            event.listen(
-                session.get_bind(), "before_cursor_execute", lambda _c, _u, statement, *_rest: read.append(statement)
-            )
+            bind = session.get_bind()
+            event.listen(bind, "before_cursor_execute", lambda _c, _u, statement, *_: read.append(statement))
             return [name.name for name in NameIndex(session, kinds=None).beginnings(words)]
 
         return database.read(work)

@@ -11,10 +11,10 @@ from threading import Barrier
 
 import pytest
 
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.overview import read_overview
-from dagwright.entities.verb_results import CbuRequest, CbuResult, UndoResult
-from dagwright.entities.verbs import OnboardingVerbs
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.overview import read_overview
+from dagwright_onboarding.verb_results import CbuRequest, CbuResult, UndoResult
+from dagwright_onboarding.verbs import OnboardingVerbs
 
 pytestmark = pytest.mark.waits
 
@@ -23,9 +23,9 @@ ROUNDS = 25
 
 SESSION = """
 import sys
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.verb_results import CbuRequest
-from dagwright.entities.verbs import OnboardingVerbs
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.verb_results import CbuRequest
+from dagwright_onboarding.verbs import OnboardingVerbs
 
 url, session = sys.argv[1:]
 verbs = OnboardingVerbs(EntityDatabase(url))
@@ -39,10 +39,10 @@ KILLED = """
 import sys
 from sqlalchemy import event
 from sqlalchemy.orm import Session
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.onboarding import onboarding_tools
-from dagwright.entities.verb_results import CbuRequest
-from dagwright.entities.verbs import OnboardingVerbs
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.onboarding import onboarding_tools
+from dagwright_onboarding.verb_results import CbuRequest
+from dagwright_onboarding.verbs import OnboardingVerbs
 
 url, call, moment = sys.argv[1:]
 database = EntityDatabase(url)
@@ -159,9 +159,7 @@ def test_fund_that_somebody_gets_back_is_there_whatever_is_undone(two: tuple[Onb
         assert isinstance(undone, UndoResult) == got.created == (got.id != fund.id)
 
 
-def test_call_and_its_undo_at_once_leave_nothing(
-    database: EntityDatabase, two: tuple[OnboardingVerbs, OnboardingVerbs]
-) -> None:
+def test_concurrent_undo_leaves_nothing(database: EntityDatabase, two: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
     one, other = two
     before = read_overview(database)
     for number in range(ROUNDS):
@@ -195,9 +193,7 @@ def test_same_role_is_removed_by_one_of_two(two: tuple[OnboardingVerbs, Onboardi
 
 @pytest.mark.parametrize("moment", ["after_flush", "before_commit"])
 @pytest.mark.parametrize("call", ["ensure", "undo"])
-def test_process_that_is_killed_in_a_transaction_leaves_nothing_half_made(
-    database_url: str, call: str, moment: str
-) -> None:
+def test_process_killed_in_a_transaction_leaves_no_part_of_it(database_url: str, call: str, moment: str) -> None:
     with process(KILLED, database_url, call, moment) as running:
         assert told(running) == "inside"
     database = EntityDatabase(database_url)

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from dagwright.entities.catalogue import PartyKind
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import load_parties
-from dagwright.entities.lookup import find_parties
-from dagwright.entities.models import Effect
-from dagwright.entities.onboarding import onboarding_tools
-from dagwright.entities.overview import read_overview
-from dagwright.entities.parties import NaturalKey, ensure_party
-from dagwright.entities.verb_results import CbuRequest, UndoResult
-from dagwright.entities.verbs import OnboardingVerbs
 from dagwright.tools.testing import tool_context
+from dagwright_onboarding.catalogue import PartyKind
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.lookup import find_parties
+from dagwright_onboarding.models import Effect
+from dagwright_onboarding.onboarding import onboarding_tools
+from dagwright_onboarding.overview import read_overview
+from dagwright_onboarding.parties import NaturalKey, ensure_party
+from dagwright_onboarding.verb_results import CbuRequest, UndoResult
+from dagwright_onboarding.verbs import OnboardingVerbs
 
 pytestmark = pytest.mark.waits
 
@@ -182,9 +182,7 @@ def test_onboarding_is_undone_backwards(database: EntityDatabase, verbs: Onboard
     assert verbs.ensure_cbu("k7", CbuRequest("Apex", "LU")).created
 
 
-def test_party_that_was_loaded_onto_is_not_taken_back(
-    database: EntityDatabase, verbs: OnboardingVerbs, tmp_path: Any
-) -> None:
+def test_changed_party_is_not_undone(database: EntityDatabase, verbs: OnboardingVerbs, tmp_path: Any) -> None:
     verbs.create_limited_company("k1", name="Apex", jurisdiction="LU")
     file = tmp_path / "parties.csv"
     file.write_text("name,kind,jurisdiction,aliases,lei\nApex,company,LU,Apx,529900T8BM49AURSDO55\n")
@@ -193,9 +191,7 @@ def test_party_that_was_loaded_onto_is_not_taken_back(
         verbs.undo("k1")
 
 
-def test_client_type_is_as_before_unless_somebody_relies_on_it(
-    database: EntityDatabase, verbs: OnboardingVerbs
-) -> None:
+def test_client_type_is_restored_unless_used_since(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     untyped = NaturalKey(PartyKind.FUND, "Apex", "LU")
     database.write(lambda session: ensure_party(session, untyped)[1])
     before = read_overview(database)
@@ -235,9 +231,7 @@ def test_link_is_not_restored_beside_its_successor(verbs: OnboardingVerbs, datab
     assert read_overview(database) == after
 
 
-def test_role_that_was_taken_back_while_it_was_removed_is_not_restored(
-    verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids
-) -> None:
+def test_undone_role_is_not_restored(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
     before = read_overview(database)
     verbs.assign_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="CHAIRPERSON")
     verbs.remove_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="CHAIRPERSON")

@@ -10,19 +10,17 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from dagwright.entities import database as entity_database
-from dagwright.entities import loading
-from dagwright.entities.catalogue import PartyKind
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import load_parties
-from dagwright.entities.migrating import GAP_S
-from dagwright.entities.parties import NaturalKey, add_party
-from dagwright.entities.refusing import StoreRefuses
+from dagwright.database import database as entity_database
+from dagwright.database.migrating import GAP_S
+from dagwright.database.refusing import StoreRefuses
+from dagwright_onboarding import loading
+from dagwright_onboarding.catalogue import PartyKind
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.parties import NaturalKey, add_party
 
 
-def test_transactions_end_by_time_and_leave_gaps_for_who_waits_for_the_lock(
-    database: EntityDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_transactions_end_by_time_with_gaps(database: EntityDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     database.read(lambda session: session.execute(text("SELECT 1")))
     now, slept = [0.0], list[float]()
     monkeypatch.setattr(entity_database, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=slept.append))
@@ -69,9 +67,7 @@ def test_others_write_while_a_long_piece_of_work_goes_on(path: Path) -> None:
     ("before", "how_far"),
     [(0, "nothing was loaded"), (2, "2 of 3 rows are loaded and stay; load the file again for the others")],
 )
-def test_load_that_meets_a_lock_says_what_is_in_and_goes_on_when_it_is_run_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch, before: int, how_far: str
-) -> None:
+def test_locked_load_can_be_run_again(path: Path, monkeypatch: pytest.MonkeyPatch, before: int, how_far: str) -> None:
     monkeypatch.setattr(entity_database, "SQLITE_BUSY_TIMEOUT_S", 0.05)
     monkeypatch.setattr(entity_database, "PART_S", 0.0)
     monkeypatch.setattr(loading, "ROWS_AT_ONCE", 1)
@@ -84,7 +80,7 @@ def test_load_that_meets_a_lock_says_what_is_in_and_goes_on_when_it_is_run_again
         if number == before:
             holder.execute("BEGIN IMMEDIATE")
 
-    monkeypatch.setattr(EntityDatabase, "_let_others_write", lambda _: hold(next(gaps)))
+    monkeypatch.setattr(EntityDatabase, "let_others_write", lambda _: hold(next(gaps)))
     hold(0)
     parties = path.with_suffix(".csv")
     parties.write_text("name,kind\nAnn Lee,person\nBen Ray,person\nCy Poe,person\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """A gateway whose Temporal server does not answer."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,25 +14,15 @@ from dagwright.interfaces.http import Desk, create_app, open_desk
 from dagwright.interfaces.http.examples import PUBLISHED
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
-from dagwright.toolset.toolset import load_toolset
+from dagwright.toolset.toolset import Toolset, load_toolset
 from tests.support.templates import load_templates
 
 _SERVICES = ("service_client", "workflow_service", "operator_service")
 """Attributes of a client that have methods of their own."""
 
 
-class _Service:
-    """A service of the client `away`, which counts the calls."""
-
-    def __init__(self, away: "Away") -> None:
-        self._away = away
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._away, name)
-
-
 class Away:
-    """A client of Temporal whose server does not answer; counts what it is asked."""
+    """A client of Temporal whose server does not answer; records the names of the calls."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -43,8 +33,6 @@ class Away:
             raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
 
         class Listing:
-            """What the client tells of a list."""
-
             current_page = None
             next_page_token = None
 
@@ -57,7 +45,7 @@ class Away:
 
         if name in _SERVICES:
             # A slow machine is enough for a look to ask whether the server is there.
-            return _Service(self)
+            return self
         if name == "get_workflow_handle":
             return lambda *_, **__: SimpleNamespace(
                 id="run-1", describe=ask, execute_update=ask, signal=ask, cancel=ask
@@ -68,17 +56,44 @@ class Away:
 Apart = tuple[httpx.AsyncClient, Away, Desk]
 
 
+@pytest.fixture(scope="session")
+def toolset(tmp_path_factory: pytest.TempPathFactory) -> Toolset:
+    """Tools that no test calls: building them takes 30 ms of CPU time."""
+    return load_toolset(Settings(state_dir=tmp_path_factory.mktemp("tools"), model="small"), ())
+
+
+def client_of(desk: Desk, *, url: str = "http://localhost", **options: Any) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(create_app(desk, **options), raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url=url)
+
+
+def error_of(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
+
+
+def write_plan(folder: Path, plan: Any, name: str = "double.json") -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(json.dumps(plan), encoding="utf-8")
+    return folder
+
+
 @pytest.fixture
-async def away(tmp_path: Path) -> AsyncIterator[Apart]:
+async def away(tmp_path: Path, toolset: Toolset) -> AsyncIterator[Apart]:
     client = Away()
     settings = Settings(state_dir=tmp_path, model="small")
-    toolset = load_toolset(settings, ())
     connection = Connection(cast(Any, client), Server("nowhere", "default"), frozenset())
-    plans = tmp_path / "plans"
-    plans.mkdir()
-    (plans / "double.json").write_text(json.dumps(PUBLISHED["plan"]), encoding="utf-8")
-    templates = load_templates(plans, toolset.declarations())
-    async with open_desk(settings, connection, toolset, templates=templates) as desk:
-        transport = httpx.ASGITransport(create_app(desk), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-            yield http, client, desk
+    templates = load_templates(write_plan(tmp_path / "plans", PUBLISHED["plan"]), toolset.declarations())
+    async with open_desk(settings, connection, toolset, templates=templates) as desk, client_of(desk) as http:
+        yield http, client, desk
+
+
+@pytest.fixture
+def http(away: Apart) -> httpx.AsyncClient:
+    return away[0]
+
+
+@pytest.fixture
+def untouched(away: Apart) -> Iterator[httpx.AsyncClient]:
+    """The client of a gateway that must answer each request without asking Temporal."""
+    yield away[0]
+    assert not away[1].asked

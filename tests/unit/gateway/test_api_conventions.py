@@ -1,8 +1,12 @@
 """What holds for every operation of the API: names, ids of requests, errors of failed runs, metadata."""
 
+import asyncio
 import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
+import openai
 import pytest
 
 from dagwright.client.run_lists import RunFilter
@@ -49,46 +53,36 @@ def _node(status: str, message: str | None = None) -> dict[str, Any]:
     return {"status": status, "error": None if message is None else {"code": "tool_failed", "message": message}}
 
 
+def _failed(nodes: Any, error: Any = None, **more: Any) -> dict[str, Any]:
+    return {"status": "failed", "error": error, "nodes": nodes, **more}
+
+
+def _error(code: str, message: str, node: str | None = None) -> dict[str, Any]:
+    return {"code": code, "message": message, "node": node}
+
+
+ONE_FAILED = {"a": _node("failed", "no")}
+TWO_FAILED = {name: _node("failed", name * 2) for name in "ab"}
+REGIONS = {"nodes_ref": {"ref": "regions", "counts": {"failed": 2}}}
+HISTORY = {"nodes_ref": {"ref": "history", "counts": {"failed": 3}}}
+
+
 @pytest.mark.parametrize(
     ("document", "error"),
     [
         ({"status": "completed", "error": None, "nodes": {"a": _node("completed")}}, None),
+        (_failed({}, {"code": "deadline", "message": "20m are over"}), _error("deadline", "20m are over")),
+        (_failed({"a": _node("completed"), "b": _node("failed", "no")}), _error("node_failed", "'b' failed: no", "b")),
+        (_failed(TWO_FAILED), _error("node_failed", "'a' failed: aa; 1 more failed", "a")),
         (
-            {"status": "failed", "error": {"code": "deadline", "message": "20m are over"}, "nodes": {}},
-            {"code": "deadline", "message": "20m are over", "node": None},
+            _failed(ONE_FAILED, _error("node_failed", "3 nodes failed"), **REGIONS),
+            _error("node_failed", "'a' failed: no; 2 more failed", "a"),
         ),
-        (
-            {"status": "failed", "error": None, "nodes": {"a": _node("completed"), "b": _node("failed", "no")}},
-            {"code": "node_failed", "message": "'b' failed: no", "node": "b"},
-        ),
-        (
-            {"status": "failed", "error": None, "nodes": {name: _node("failed", name * 2) for name in "ab"}},
-            {"code": "node_failed", "message": "'a' failed: aa; 1 more failed", "node": "a"},
-        ),
-        (
-            {
-                "status": "failed",
-                "error": {"code": "node_failed", "message": "3 nodes failed", "node": None},
-                "nodes": {"a": _node("failed", "no")},
-                "nodes_ref": {"ref": "regions", "counts": {"failed": 2}},
-            },
-            {"code": "node_failed", "message": "'a' failed: no; 2 more failed", "node": "a"},
-        ),
-        (
-            {"status": "failed", "error": None, "nodes": {}, "nodes_ref": {"ref": "history", "counts": {"failed": 3}}},
-            {"code": "node_failed", "message": "3 nodes failed", "node": None},
-        ),
-        (
-            {"status": "failed", "error": None, "nodes": {"a": _node("skipped")}},
-            {
-                "code": "nothing_completed",
-                "message": "no node that the plan is for was completed",
-                "node": None,
-            },
-        ),
+        (_failed({}, **HISTORY), _error("node_failed", "3 nodes failed")),
+        (_failed({"a": _node("skipped")}), _error("nothing_completed", "no node that the plan is for was completed")),
     ],
 )
-def test_failed_run_has_an_error_with_a_code_a_message_and_a_node(
+def test_error_of_a_failed_run_has_code_message_and_node(
     document: dict[str, Any], error: dict[str, Any] | None
 ) -> None:
     assert run_error_of(document) == error
@@ -112,3 +106,37 @@ def test_metadata_that_a_run_cannot_have_is_refused(metadata: dict[str, Any]) ->
         metadata_of(metadata)
     assert (refused.value.status, refused.value.param) == (400, "metadata")
     assert "tag" not in str(refused.value)
+
+
+@asynccontextmanager
+async def _breaking(keys: list[str | None]) -> AsyncIterator[str]:
+    """Serves requests by closing their connections, and notes the `Idempotency-Key` of each; yields the address."""
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if line)
+        keys.append(headers.get("idempotency-key"))
+        writer.close()
+
+    async with await asyncio.start_server(take, "127.0.0.1", 0) as listening:
+        host, port = listening.sockets[0].getsockname()
+        yield f"http://{host}:{port}/v1"
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent"), [({}, [None, None]), ({"Idempotency-Key": "order-4711"}, ["order-4711", "order-4711"])]
+)
+async def test_client_sends_again_what_was_lost_with_the_key_that_was_named_and_with_none_else(
+    headers: Mapping[str, str], sent: list[str | None]
+) -> None:
+    keys: list[str | None] = []
+    async with (
+        _breaking(keys) as address,
+        openai.AsyncOpenAI(base_url=address, api_key="none", max_retries=1) as client,
+    ):
+        with pytest.raises(openai.APIConnectionError):
+            await client.chat.completions.create(
+                model="plan/publish", messages=[{"role": "user", "content": "{}"}], extra_headers=headers
+            )
+    assert keys == sent
+    assert openai.DEFAULT_MAX_RETRIES == 2

@@ -1,4 +1,4 @@
-"""The model itself as a stream: it begins at once, however long the model thinks. HTTP as it is, without Temporal."""
+"""Streams of a model itself over HTTP, without Temporal: they begin at once, however long the model takes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,6 +19,7 @@ from dagwright.toolset.toolset import load_toolset
 from dagwright.worker.listening import address_of, listening, opened_socket
 from tests.support.eventually import eventually
 from tests.support.gateway import events_of
+from tests.unit.gateway.conftest import error_of
 
 pytestmark = pytest.mark.waits
 
@@ -36,13 +37,9 @@ def body(path: str) -> dict[str, Any]:
 @asynccontextmanager
 async def gateway(folder: Path, answer: Any) -> AsyncIterator[tuple[httpx.AsyncClient, ModelServer]]:
     async with ModelServer(answer) as models:
-        settings = Settings(
-            state_dir=folder,
-            model="small",
-            openai_base_url=models.base_url,
-            openai_api_key=SecretStr("key"),
-            api_origins=PAGE,
-        )
+        key = SecretStr("key")
+        address = {"openai_base_url": models.base_url, "openai_api_key": key, "api_origins": PAGE}
+        settings = Settings(state_dir=folder, model="small", **address)  # type: ignore[arg-type] # texts and a key
         connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
         listener = opened_socket("127.0.0.1", 0)
         url = address_of(listener)
@@ -54,11 +51,15 @@ async def gateway(folder: Path, answer: Any) -> AsyncIterator[tuple[httpx.AsyncC
             yield http, models
 
 
-@PATHS
-async def test_stream_begins_while_the_model_still_thinks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+@pytest.fixture
+def starts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream begins before its model has answered."""
     monkeypatch.setattr(direct, "START_S", 0.01)
+
+
+@PATHS
+@pytest.mark.usefixtures("starts_soon")
+async def test_stream_begins_while_the_model_still_thinks(tmp_path: Path, path: str) -> None:
     thought = asyncio.Event()
     # Of the whole answer: a pace holds back a stream only after its first chunk, which may come before a heartbeat.
     answer = step("Hello.", released=thought)
@@ -77,17 +78,14 @@ async def test_stream_begins_while_the_model_still_thinks(
 
 
 @PATHS
-async def test_what_the_model_refuses_soon_has_its_status(tmp_path: Path, path: str) -> None:
+async def test_early_refusal_of_the_model_has_its_status(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, Refused(429, "Slow down.", retry_after=3)) as (http, _):
-        answer = await http.post(path, json=body(path))
-    assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert error_of(await http.post(path, json=body(path))) == (429, "rate_limit_exceeded")
 
 
 @PATHS
-async def test_what_the_model_refuses_late_is_told_in_the_stream(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    monkeypatch.setattr(direct, "START_S", 0.01)
+@pytest.mark.usefixtures("starts_soon")
+async def test_late_refusal_of_the_model_is_an_event_of_the_stream(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, Refused(429, "Slow down.", retry_after=3, first_s=0.3)) as (http, _):
         answer = await http.post(path, json=body(path))
     told = [each.content for each in events_of(answer.text.replace("event: error\n", "")) if each.comment is None]
@@ -100,9 +98,8 @@ async def test_what_the_model_refuses_late_is_told_in_the_stream(
 
 
 @PATHS
-async def test_model_is_left_with_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setattr(direct, "START_S", 0.01)
-
+@pytest.mark.usefixtures("starts_soon")
+async def test_model_call_is_cancelled_when_the_client_disconnects(tmp_path: Path, path: str) -> None:
     def asking() -> list[str]:
         names = [cast("Any", task.get_coro()).__name__ for task in asyncio.all_tasks()]
         return [name for name in names if name in ("_first", "_answered")]
@@ -115,9 +112,8 @@ async def test_model_is_left_with_its_client(tmp_path: Path, monkeypatch: pytest
 
 
 @PATHS
-async def test_page_of_another_origin_can_read_that_trying_again_is_of_no_use(tmp_path: Path, path: str) -> None:
+async def test_page_of_an_allowed_origin_can_read_that_a_retry_is_useless(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, Refused(401, "No.", code="invalid_api_key")) as (http, _):
         answer = await http.post(path, json=body(path), headers={"Origin": PAGE})
-    exposed = answer.headers["access-control-expose-headers"].split(", ")
     assert (answer.status_code, answer.headers["x-should-retry"]) == (503, "false")
-    assert "x-should-retry" in exposed
+    assert "x-should-retry" in answer.headers["access-control-expose-headers"].split(", ")

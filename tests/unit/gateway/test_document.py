@@ -1,4 +1,4 @@
-"""The document of the API: whole, and with examples that fit what it says."""
+"""The OpenAPI document: complete, with examples that match their schemas."""
 
 import asyncio
 import json
@@ -17,14 +17,10 @@ from dagwright.interfaces.http.keys import KeyFile
 from dagwright.interfaces.http.limits import Limits, Uses
 from dagwright.protocol.run_attributes import ALL_OWNERS
 from dagwright.settings import Settings
-from tests.unit.gateway.conftest import Apart
+from tests.unit.gateway.conftest import Apart, error_of
 
-_PARTS = SimpleNamespace(
-    settings=Settings(),
-    keys=KeyFile(Path("none")),
-    uses=Uses(Limits(1, 1, 1, 1_024, 1_024), lambda: 0.0),
-    leaving=asyncio.Event(),
-)
+_LIMITS = Uses(Limits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
+_PARTS = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), uses=_LIMITS, leaving=asyncio.Event())
 DOCUMENT: dict[str, Any] = create_app(cast(Desk, _PARTS)).openapi()
 
 
@@ -44,17 +40,17 @@ NEEDS_NO_SERVER = ("/v1/plans/check", "/v1/plans/double")
 
 
 def whole(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a schema with all that it refers to."""
     return {**schema, "components": DOCUMENT["components"]}
 
 
 @pytest.mark.parametrize("name", list(OPERATIONS))
-def test_operation_says_what_it_does_and_what_goes_wrong(name: str) -> None:
+def test_operation_has_a_summary_and_error_responses(name: str) -> None:
     operation = OPERATIONS[name]
-    assert operation["summary"]
-    assert operation["tags"]
+    responses = operation["responses"]
+    assert (operation["summary"] != "", operation["tags"] != []) == (True, True)
     if "/v1/" in name:
-        assert {"400", "401", "429", "503"} <= set(operation["responses"])
+        assert {"400", "401", "429", "503"} <= set(responses)
+        assert all("Retry-After" in responses[status]["headers"] for status in ("429", "503"))
 
 
 @pytest.mark.parametrize("name", list(OPERATIONS))
@@ -119,22 +115,16 @@ def test_stream_that_is_asked_for_by_an_id_says_how_it_tells_progress(path: str)
         assert told[place]["schema"]["anyOf"][0] == {"type": "string", "enum": [*Shown]}, place
 
 
-@pytest.mark.parametrize("name", [name for name in OPERATIONS if "/v1/" in name])
-def test_answer_to_come_again_says_when(name: str) -> None:
-    assert all("Retry-After" in OPERATIONS[name]["responses"][status]["headers"] for status in ("429", "503"))
+def models_of(operation: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+    """Return the schema of the body of an operation, and the models that it refers to."""
+    schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    references = [each["$ref"] for each in [*schema.get("anyOf", ()), schema] if "$ref" in each]
+    return schema, [DOCUMENT["components"]["schemas"][each.rpartition("/")[2]] for each in references]
 
 
-def bodies() -> Iterator[Any]:
-    for name, operation in OPERATIONS.items():
-        if name in OURS and "requestBody" in operation:
-            yield pytest.param(operation["requestBody"]["content"]["application/json"]["schema"], id=name)
-
-
-@pytest.mark.parametrize("schema", list(bodies()))
-def test_body_has_examples_that_fit(schema: Mapping[str, Any]) -> None:
-    named = [*schema.get("anyOf", ()), schema]
-    references = [each["$ref"].rpartition("/")[2] for each in named if "$ref" in each]
-    (model,) = [DOCUMENT["components"]["schemas"][name] for name in references]
+@pytest.mark.parametrize("name", [name for name in OURS if "requestBody" in OPERATIONS[name]])
+def test_body_has_examples_that_fit(name: str) -> None:
+    schema, (model,) = models_of(OPERATIONS[name])
     assert model["examples"]
     # Of a body that may be left out, tools show only what stands beside that.
     assert "$ref" in schema or schema["examples"] == model["examples"]
@@ -143,15 +133,11 @@ def test_body_has_examples_that_fit(schema: Mapping[str, Any]) -> None:
 
 
 def requests() -> Iterator[Any]:
-    for name, operation in OPERATIONS.items():
-        if name not in OURS:
-            continue
+    for name in OURS:
         method, path = name.split(" ")
-        for wanted in operation.get("parameters", ()):
+        for wanted in OPERATIONS[name].get("parameters", ()):
             path = path.replace(f"{{{wanted['name']}}}", NAMED.get(wanted["name"], "run-1"))
-        schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
-        references = [each["$ref"] for each in [*schema.get("anyOf", ()), schema] if "$ref" in each]
-        models = [DOCUMENT["components"]["schemas"][each.rpartition("/")[2]] for each in references]
+        _, models = models_of(OPERATIONS[name])
         for number, body in enumerate([example for model in models for example in model["examples"]] or [None]):
             yield pytest.param(method, path, body, id=f"{name} {number}")
 
@@ -164,24 +150,19 @@ def scope_of(method: str, path: str) -> Scope | None:
 
 
 @pytest.mark.parametrize(("method", "path", "body"), list(requests()))
-async def test_key_may_do_what_its_scope_says_and_nothing_else(away: Apart, method: str, path: str, body: Any) -> None:
+async def test_example_is_accepted_with_the_scope_that_it_needs(away: Apart, method: str, path: str, body: Any) -> None:
     http, client, desk = away
+    # Only the server is missing.
+    answer = await http.request(method, path, json=body)
+    assert answer.status_code == (503 if client.asked else 200), answer.text
+    assert client.asked or path in NEEDS_NO_SERVER
+    client.asked.clear()
     needed = scope_of(method, path)
     keys = KeyFile(desk.settings.api_keys)
     _, others = keys.add(ALL_OWNERS, [scope for scope in Scope if scope is not needed])
     _, alone = keys.add(ALL_OWNERS, [] if needed is None else [needed])
     if needed is not None:
         refused = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {others}"})
-        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "insufficient_scope")
-        assert not client.asked
+        assert (error_of(refused), client.asked) == ((403, "insufficient_scope"), [])
     taken = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {alone}"})
     assert taken.status_code == (503 if client.asked else 200), taken.text
-
-
-@pytest.mark.parametrize(("method", "path", "body"), list(requests()))
-async def test_example_is_a_request_that_is_taken(away: Apart, method: str, path: str, body: Any) -> None:
-    http, client, _ = away
-    answer = await http.request(method, path, json=body)
-    # Nothing is wrong with it but that the server is away.
-    assert answer.status_code == (503 if client.asked else 200), answer.text
-    assert client.asked or path in NEEDS_NO_SERVER

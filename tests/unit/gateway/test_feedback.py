@@ -1,4 +1,4 @@
-"""What a program is told of an answer that it gives a run."""
+"""Answers that programs give to runs: what is reported, which rights they need, and what is refused."""
 
 import json
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.client.feedback import Answer, OpenRequest, Place
+from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest, Place
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http import Desk
 from dagwright.interfaces.http.callers import Caller, Scope
@@ -17,65 +17,64 @@ from dagwright.interfaces.http.feedback_calls import call_id
 from dagwright.interfaces.http.following import give_answers
 from dagwright.interfaces.http.run_models import AnswerBody
 
+CLARIFICATION = {"id": "find", "type": "CLARIFICATION", "prompt": "Which Anna?"}
+APPROVAL = {"id": "check", "node": "check", "type": "APPROVAL", "prompt": "Publish?"}
+GUIDANCE = {"id": "hint", "type": "GUIDANCE", "prompt": "What next?", "assignee": "bob", "opened_at": "now"}
+NODES = [{"id": "steal", "tool": "http", "arguments": {"url": "https://example.com"}}]
+
 
 class People:
-    """Asks for a name, and once more if a lookup finds nobody by it."""
+    """One open request; an answer is accepted, or raises.
 
-    def __init__(self, *, is_found: bool) -> None:
-        self._is_found = is_found
+    Args:
+        again: the request that follows the answer.
+    """
+
+    def __init__(self, request: Any, *, error: Exception | None = None, again: Any = None) -> None:
+        self._request, self._error, self._again = request, error, again
         self.answers: list[Answer] = []
 
     async def requests_of(self, run: str) -> list[OpenRequest]:
-        asked = {"id": "find", "type": "CLARIFICATION", "prompt": "Which Anna?"}
-        return [OpenRequest(asked, Place(run, "find"), "find", "")]
+        return [OpenRequest(self._request, Place(run, self._request["id"]), self._request["id"], "")]
+
+    async def place_of(self, run: str, request: str) -> Place:
+        return Place(run, request)
 
     async def answer(self, place: Place, answer: Answer) -> str:
+        if self._error is not None:
+            raise self._error
         self.answers.append(answer)
         return f"{place.request!r} is answered"
 
     async def asked_after(self, place: Place) -> dict[str, Any] | None:
-        again = {"id": f"{place.request}#2", "prompt": "Nobody is called so. Which Anna?"}
-        return None if self._is_found else again
+        return cast("dict[str, Any] | None", self._again)
 
 
-@pytest.mark.parametrize(
-    ("is_found", "more"),
-    [(True, ""), (False, "; something is asked again: find#2: Nobody is called so. Which Anna?")],
-)
-async def test_answer_by_which_nobody_is_found_is_told_with_what_is_asked_again(*, is_found: bool, more: str) -> None:
-    people = People(is_found=is_found)
+def desk_of(people: People, owner: str, *scopes: Scope) -> Desk:
+    """The gateway of a caller; the run belongs to ann."""
 
-    async def own(run: str) -> str:
-        return run
-
-    desk = SimpleNamespace(runs=SimpleNamespace(people=people), caller=Caller("ann", key="5f0c"), own=own)
-    told = await answer_run(cast(Desk, desk), "run-1", AnswerBody(request="find", answer="Anna", by="bob"))
-    assert told == {"run_id": "run-1", "ok": True, "message": f"'find' is answered{more}"}
-    assert [each.by for each in people.answers] == ["ann"]
-
-
-NODES = [{"id": "steal", "tool": "http", "arguments": {"url": "https://example.com"}}]
-GUIDANCE = {"id": "hint", "type": "GUIDANCE", "prompt": "What next?", "assignee": "bob", "opened_at": "now"}
-
-
-class Guided:
-    """Asks bob for guidance in a run of ann."""
-
-    async def requests_of(self, run: str) -> list[OpenRequest]:
-        return [OpenRequest(GUIDANCE, Place(run, "hint"), "hint", "")]
-
-    async def answer(self, place: Place, answer: Answer) -> str:
-        raise AssertionError("nodes that may not be added reached the run")
-
-
-def _desk_of(owner: str, *scopes: Scope) -> Desk:
     async def own(run: str) -> str:
         if owner != "ann":
             raise RunNotFound(run)
         return run
 
     caller = Caller(owner, frozenset(scopes), key="5f0c")
-    return cast(Desk, SimpleNamespace(runs=SimpleNamespace(people=Guided()), caller=caller, own=own))
+    return cast(Desk, SimpleNamespace(runs=SimpleNamespace(people=people), caller=caller, own=own))
+
+
+@pytest.mark.parametrize(
+    ("again", "more"),
+    [
+        (None, ""),
+        ({"id": "find#2", "prompt": "Nobody. Which Anna?"}, "; something is asked again: find#2: Nobody. Which Anna?"),
+    ],
+)
+async def test_answer_is_reported_with_the_request_that_follows_it(again: Any, more: str) -> None:
+    people = People(CLARIFICATION, again=again)
+    body = AnswerBody(request="find", answer="Anna", by="bob")
+    told = await answer_run(desk_of(people, "ann"), "run-1", body)
+    assert told == {"run_id": "run-1", "ok": True, "message": f"'find' is answered{more}"}
+    assert [each.by for each in people.answers] == ["ann"]
 
 
 @pytest.mark.parametrize(
@@ -90,15 +89,28 @@ def _desk_of(owner: str, *scopes: Scope) -> Desk:
 async def test_nodes_of_an_answer_need_the_right_to_operate_the_run(
     owner: str, scopes: tuple[Scope, ...], words: str, request_name: str | None
 ) -> None:
+    people = People(GUIDANCE)
     body = AnswerBody(request=request_name, answer={"text": "see below", "nodes": NODES})
     with pytest.raises(ApiError, match=words) as refused:
-        await answer_run(_desk_of(owner, *scopes), "run-1", body)
+        await answer_run(desk_of(people, owner, *scopes), "run-1", body)
     assert (refused.value.status, refused.value.code, refused.value.param) == (403, "insufficient_scope", "answer")
+    assert people.answers == []
 
 
 async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
-    text = json.dumps({"text": "see below", "nodes": NODES})
+    people, text = People(GUIDANCE), json.dumps({"text": "see below", "nodes": NODES})
     given = GivenAnswer(call_id(GUIDANCE, run="run-1"), "run-1", text)
     with pytest.raises(ApiError, match="lacks the scope 'operate'") as refused:
-        await give_answers(_desk_of("ann", Scope.RUN, Scope.ANSWER), [given], by="ann")
-    assert (refused.value.status, refused.value.code) == (403, "insufficient_scope")
+        await give_answers(desk_of(people, "ann", Scope.RUN, Scope.ANSWER), [given], by="ann")
+    assert (refused.value.status, refused.value.code, people.answers) == (403, "insufficient_scope", [])
+
+
+@pytest.mark.parametrize(
+    ("request_id", "answer", "param"),
+    [("check", {"approved": 1}, "answer"), ("chekc", {"approved": True}, "request"), ("chekc", "yes", "request")],
+)
+async def test_refused_answer_names_the_field_that_is_wrong(request_id: str, answer: Any, param: str) -> None:
+    people = People(APPROVAL, error=AnswerRefused("refused"))
+    with pytest.raises(ApiError) as refused:
+        await answer_run(desk_of(people, "ann"), "run-1", AnswerBody(request=request_id, answer=answer))
+    assert (refused.value.status, refused.value.param) == (400, param)

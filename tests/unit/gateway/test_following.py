@@ -1,28 +1,40 @@
-"""What a client is told of a run that has answered."""
+"""The answer of a run as clients receive it."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 
 from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest, Place
 from dagwright.client.following import RunMoment
-from dagwright.history.run_reader import RunClosed, RunView
+from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
+from dagwright.history.text_stream import Written
+from dagwright.interfaces.http import Desk, completions
+from dagwright.interfaces.http.answering import BEGINS_AGAIN, NEXT_TURN, AnswerTold
+from dagwright.interfaces.http.bodies import Shown
 from dagwright.interfaces.http.callers import Caller
+from dagwright.interfaces.http.calls import Call
 from dagwright.interfaces.http.conversation import GivenAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
-from dagwright.interfaces.http.following import answer_text, give_answers, outcome_of
+from dagwright.interfaces.http.following import Outcome, answer_text, give_answers, outcome_of
 
 VIEW = RunView("run-1", "first", "completed_with_failures", None, None, {}, None, None, is_closed=True)
 
 
-async def _about(error: Any) -> Any:
-    async def document(_: RunView) -> Any:
-        return {"output": "Six.", "error": error}
+def _desk(document: Any, **more: Any) -> Any:
+    async def read(_: RunView) -> Any:
+        return document
 
-    desk: Any = SimpleNamespace(runs=SimpleNamespace(document=document), caller=None)
-    return (await outcome_of(cast(Any, desk), RunMoment(VIEW, (), []), session=None)).about
+    return SimpleNamespace(runs=SimpleNamespace(document=read), **more)
+
+
+async def _about(error: Any) -> Any:
+    desk = _desk({"output": "Six.", "error": error}, caller=None)
+    return (await outcome_of(desk, RunMoment(VIEW, (), []), session=None)).about
 
 
 async def test_answer_says_why_its_run_is_not_completed() -> None:
@@ -32,36 +44,24 @@ async def test_answer_says_why_its_run_is_not_completed() -> None:
     assert await _about(None) == about
 
 
-async def test_answer_without_words_is_told_as_json_for_a_chat_would_show_nothing() -> None:
-    document: dict[str, Any] = {
-        "workflow_id": "run-1",
-        "status": "completed",
-        "output": None,
-        "error": None,
-        "nodes": {},
-    }
-    assert answer_text(VIEW, document) == "null"
-    assert answer_text(VIEW, {**document, "output": {}}) == "{}"
+async def test_answer_without_text_is_json_because_a_chat_would_show_nothing() -> None:
+    document: dict[str, Any] = {"workflow_id": "run-1", "status": "completed", "error": None, "nodes": {}}
+    outputs: list[Any] = [None, {}]
+    assert [answer_text(VIEW, {**document, "output": output}) for output in outputs] == ["null", "{}"]
 
 
 async def _error(status: str, **document: Any) -> ApiError:
-    told = {"workflow_id": "run-1", "status": status, "output": "done null", "error": None, "notes": [], **document}
-
-    async def read(_: RunView) -> Any:
-        return told
-
     async def settled(_: str, __: str) -> None:
         return
 
-    view = RunView("run-1", "first", status, None, None, {}, None, None, is_closed=True)
-    runs, sessions = SimpleNamespace(document=read), SimpleNamespace(settled=settled)
-    desk: Any = SimpleNamespace(runs=runs, sessions=sessions, caller=Caller("ann"))
+    told = {"workflow_id": "run-1", "status": status, "output": "done null", "error": None, "notes": [], **document}
+    desk = _desk(told, sessions=SimpleNamespace(settled=settled), caller=Caller("ann"))
     with pytest.raises(ApiError) as refused:
-        await outcome_of(cast(Any, desk), RunMoment(view, (), []), session="ann:main")
+        await outcome_of(desk, RunMoment(replace(VIEW, status=status), (), []), session="ann:main")
     return refused.value
 
 
-async def test_run_that_was_cancelled_says_by_whom_and_why_and_nothing_of_an_output_that_is_not_there() -> None:
+async def test_error_of_a_cancelled_run_names_actor_and_reason() -> None:
     note = {"code": "cancel", "node": None, "message": "cancelled by ann: wrong figures"}
     error = await _error("cancelled", notes=[note])
     more = "`dagwright why run-1` or GET /v1/runs/run-1/why has the details"
@@ -83,18 +83,17 @@ async def test_error_of_a_run_names_it_in_a_field_and_in_headers() -> None:
 
 
 class Asking:
-    """People of a run that asks one thing, and an answer that comes between the look and the other answers.
+    """People of a run with one request, which somebody else answers between the look and the answers of a client.
 
     Args:
-        refusal: what those are told then.
-        is_taken: whether that answer fits.
+        refusal: the error of the late answers.
+        is_taken: whether the other answer was accepted.
     """
 
     def __init__(self, refusal: Exception, *, is_taken: bool) -> None:
         document = {"id": "check", "type": "APPROVAL", "opened_at": "2026-01-01T00:00:00Z"}
         self.asked = [OpenRequest(document, Place("run-1", "check"), "check")]
-        self._refusal = refusal
-        self._is_taken = is_taken
+        self._refusal, self._is_taken = refusal, is_taken
 
     async def requests_of(self, _: str) -> list[OpenRequest]:
         return [*self.asked]
@@ -119,3 +118,72 @@ async def test_what_somebody_else_answers_at_the_same_time_is_answered(refusal: 
 async def test_answer_that_is_refused_while_the_question_stays_is_told_so() -> None:
     with pytest.raises(AnswerRefused, match="must be"):
         await Asking(AnswerRefused("it must be one of three"), is_taken=False).given()
+
+
+def _told(*seen: tuple[str, int, str], end: str, asked: int = 0) -> str:
+    """Return the text that a client receives.
+
+    Args:
+        seen: node, attempt and text of each look.
+        end: the answer, or the words of the requests.
+        asked: how many requests end the answer.
+    """
+    told, words = AnswerTold(), ""
+    for node, attempt, text in seen:
+        piece = told.told.piece_of(Written(node, attempt, text))
+        words += told.words_of(piece) if piece is not None else ""
+    return words + told.rest_of(Outcome(end, [{"id": "q"}] * asked, {}, {}))
+
+
+ANSWER, TURN = "answer", "turn1"
+
+
+@pytest.mark.parametrize(
+    ("seen", "end", "words"),
+    [
+        ([], "Four.", "Four."),
+        ([], "", ""),
+        ([(ANSWER, 1, "Fo")], "Four.", "Four."),
+        ([(ANSWER, 1, "Fo"), (ANSWER, 2, "Fo")], "Four.", "Four."),
+        ([(ANSWER, 1, "Five"), (ANSWER, 2, "Four")], "Four.", f"Five{BEGINS_AGAIN}Four."),
+        ([("answer", 1, "Some"), ("answer#2", 1, "Four")], "Four.", f"Some{BEGINS_AGAIN}Four."),
+        ([(ANSWER, 1, "Five")], "Four.", f"Five{BEGINS_AGAIN}Four."),
+        ([("it/turn1", 1, "Let me add."), ("it/turn2", 1, "Fo")], "Four.", f"Let me add.{NEXT_TURN}Four."),
+        ([(TURN, 1, "Let me add.")], "Four.", f"Let me add.{NEXT_TURN}Four."),
+        ([(TURN, 1, "Five"), ("turn1#2", 1, "Four")], "Four.", f"Five{BEGINS_AGAIN}Four."),
+    ],
+)
+def test_each_word_is_sent_once_with_restarts_marked(seen: list[tuple[str, int, str]], end: str, words: str) -> None:
+    assert _told(*seen, end=end) == words
+
+
+def test_request_follows_the_text_before_it() -> None:
+    assert _told(end="Which?", asked=1) == "Which?"
+    assert _told((TURN, 1, "I found two."), end="Which?", asked=1) == f"I found two.{NEXT_TURN}Which?"
+
+
+async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed: list[tuple[Call, bool]] = []
+
+    async def streamed(_: Desk, call: Call, *, with_usage: bool) -> Response:
+        followed.append((call, with_usage))
+        return Response()
+
+    async def own(run: str) -> str:
+        return run
+
+    async def session_of(run: str) -> str:
+        if run != "run-1":
+            raise RunNotFound(run)
+        return "ann:main"
+
+    monkeypatch.setattr(completions, "_streamed", streamed)
+    more = {"caller": Caller("ann", frozenset()), "hold_stream": lambda: None, "starting": []}
+    desk = cast(Desk, SimpleNamespace(own=own, runs=SimpleNamespace(session_of=session_of), **more))
+    request = Request({"type": "http", "headers": []})
+    with pytest.raises(RunNotFound):
+        await completions.answer("run-2", request, desk, shown=Shown.PROGRESS)
+    await completions.answer("run-1", request, desk, shown=Shown.PROGRESS)
+    ((call, with_usage),) = followed
+    assert (call.run, call.session, call.called, call.wishes.shown) == ("run-1", "ann:main", "main", Shown.PROGRESS)
+    assert (call.job, [*call.said.answers], call.wishes.cancels, with_usage) == (None, [], False, True)

@@ -1,9 +1,9 @@
-"""Streams of answers that break off anywhere and are gone on with at another gateway: nothing lost, nothing doubled."""
+"""Streams of answers that break off anywhere and resume at another gateway: nothing lost, nothing doubled."""
 
-import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from dagwright.interfaces.http.jobs import id_of_key
 from dagwright.interfaces.http.response_items import ResponseRef
 from tests.support.gateway import Event, events_of, refuse_number_that_goes_back
 from tests.support.told_run import RUN, PendingRequestsOf, Step, ToldRun, requests_named, told_gateway
+from tests.unit.gateway.conftest import error_of, write_plan
 
 pytestmark = pytest.mark.waits
 
@@ -39,16 +40,9 @@ STEPS = (
 )
 TEXTS = tuple(Written("answer", 1, WORDS[:end]) for end in (4, 9, 21, 40))
 ANSWERED = ToldRun(STEPS, TEXTS, WORDS)
+WAITING = {"status": "waiting", "requests": requests_named(["check", "name"])}
 ASKING = ToldRun(
-    (
-        *STEPS[:4],
-        Step(
-            22,
-            dict.fromkeys(("sum", "more", "answer"), DONE),
-            status="waiting",
-            requests=requests_named(["check", "name"]),
-        ),
-    ),
+    (*STEPS[:4], Step(22, dict.fromkeys(("sum", "more", "answer"), DONE), **WAITING)),  # type: ignore[arg-type] # both
     (Written("it/turn1", 1, "I found two."),),
     "",
 )
@@ -67,15 +61,10 @@ KILLED = ToldRun(
 RUNS = {"answered": ANSWERED, "asking": ASKING, "retried": RETRIED, "turns": TURNS, "killed": KILLED}
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+OPTIONS = {"model": "plan/double", "stream": True, "stream_progress": "progress"}
 BODIES: Mapping[str, Any] = {
-    CHAT: {
-        "model": "plan/double",
-        "messages": [{"role": "user", "content": "{}"}],
-        "stream": True,
-        "stream_progress": "progress",
-        "stream_options": {"include_usage": True},
-    },
-    RESPONSES: {"model": "plan/double", "input": "{}", "stream": True, "stream_progress": "progress"},
+    CHAT: {"messages": [{"role": "user", "content": "{}"}], "stream_options": {"include_usage": True}, **OPTIONS},
+    RESPONSES: {"input": "{}", **OPTIONS},
 }
 RESPONSE = f"{RESPONSES}/{ResponseRef(RUN, 'plan/double').id}"
 PASSING = ("node_ready", "run_running")
@@ -83,22 +72,24 @@ PASSING = ("node_ready", "run_running")
 BEGUN = {CHAT: "c", RESPONSES: "r"}
 
 
+Gateway = Callable[[ToldRun], AbstractAsyncContextManager[httpx.AsyncClient]]
+
+
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "PendingRequests", PendingRequestsOf)
 
 
-@pytest.fixture
-def plans(tmp_path: Path) -> Path:
-    folder = tmp_path / "plans"
-    folder.mkdir()
-    (folder / "double.json").write_text(json.dumps(PUBLISHED["plan"]), encoding="utf-8")
-    return folder
-
-
 def first_id(path: str) -> str:
-    """Returns the id of the first event of a stream of the run."""
     return f"{RUN}/{BEGUN[path]}1/1-0/0.0.00000000./0"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Gateway:
+    """Serve a run, with a published plan."""
+    plans = write_plan(tmp_path / "plans", PUBLISHED["plan"])
+    numbers = count()
+    return lambda run: told_gateway(run, tmp_path / f"state{next(numbers)}", plans=plans)
 
 
 async def streamed(http: httpx.AsyncClient, path: str, after: str) -> list[Event]:
@@ -136,11 +127,9 @@ def rest_of(events: Sequence[Event]) -> list[Any]:
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 @pytest.mark.parametrize("name", RUNS)
-async def test_stream_that_breaks_off_goes_on_behind_any_event_at_any_gateway(
-    tmp_path: Path, plans: Path, path: str, name: str
-) -> None:
+async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gateway, path: str, name: str) -> None:
     run = replace(RUNS[name])
-    async with told_gateway(run, tmp_path / "state", plans=plans) as http:
+    async with gateway(run) as http:
         whole = await streamed(http, path, first_id(path))
         ids = [each.id for each in whole]
         assert None not in ids
@@ -169,25 +158,42 @@ def refuse_loss(run: ToldRun, both: Sequence[Event], whole: Sequence[Event], pla
 
 
 class Breaking(ToldRun):
-    """A run of which the server stops telling once, after three moments."""
+    """A run whose server fails once after three updates; its answer cannot be read once when it has ended."""
 
-    __slots__ = ("is_broken",)
+    __slots__ = ("fails_at", "has_failed")
+    fails_at: str
+
+    def _fails(self, at: str) -> bool:
+        is_first = at == self.fails_at and not hasattr(self, "has_failed")
+        if is_first:
+            self.has_failed = True
+        return is_first
 
     async def subscribe(self, run: str, *, after: Told | None = None) -> AsyncGenerator[RunUpdate, None]:
-        is_first, self.is_broken = not hasattr(self, "is_broken"), True
-        number = 0
+        fails, number = self._fails("update"), 0
         async with aclosing(super().subscribe(run, after=after)) as updates:
             async for update in updates:
                 yield update
                 number += 1
-                if is_first and number == 3:
+                if fails and number == 3:
                     raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
+
+    async def document(self, view: RunView) -> dict[str, Any]:
+        if self._fails("answer"):
+            raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
+        return await super().document(view)
+
+
+def breaking(at: str) -> Breaking:
+    run = Breaking(STEPS, TEXTS, WORDS)
+    run.fails_at = at
+    return run
 
 
 @pytest.mark.parametrize(("path", "way"), [(CHAT, "id"), (RESPONSES, "id"), (RESPONSES, "number")])
-async def test_after_a_failure_that_passes_the_rest_is_told(tmp_path: Path, plans: Path, path: str, way: str) -> None:
-    run = Breaking(STEPS, TEXTS, WORDS)
-    async with told_gateway(run, tmp_path / "state", plans=plans) as http:
+async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: str, way: str) -> None:
+    run = breaking("update")
+    async with gateway(run) as http:
         begun = await streamed(http, path, first_id(path))
         assert "does not answer" in str(begun[-1 if path == RESPONSES else -2].content)
         run.first, run.looks = 2, 2
@@ -201,24 +207,10 @@ async def test_after_a_failure_that_passes_the_rest_is_told(tmp_path: Path, plan
     assert str(rest[-1].content).startswith("[DONE]" if path == CHAT else "{'type': 'response.completed'")
 
 
-class Unread(ToldRun):
-    """A run whose answer cannot be read once, when it has ended."""
-
-    __slots__ = ("is_broken",)
-
-    async def document(self, view: RunView) -> dict[str, Any]:
-        is_first, self.is_broken = not hasattr(self, "is_broken"), True
-        if is_first:
-            raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
-        return await super().document(view)
-
-
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_end_of_a_run_is_told_behind_an_answer_that_could_not_be_read_at_once(
-    tmp_path: Path, plans: Path, path: str
-) -> None:
-    run = Unread(STEPS, TEXTS, WORDS)
-    async with told_gateway(run, tmp_path / "state", plans=plans) as http:
+async def test_end_follows_an_answer_that_could_not_be_read_at_once(gateway: Gateway, path: str) -> None:
+    run = breaking("answer")
+    async with gateway(run) as http:
         begun = await streamed(http, path, first_id(path))
         rest = await streamed(http, path, str(begun[-1].id))
     ends = [["run_completed" in str(progress_of([each])) for each in told] for told in (begun, rest)]
@@ -227,18 +219,18 @@ async def test_end_of_a_run_is_told_behind_an_answer_that_could_not_be_read_at_o
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_failure_of_the_run_is_the_end_and_told_once(tmp_path: Path, plans: Path, path: str) -> None:
+async def test_failure_of_the_run_is_the_end_and_told_once(gateway: Gateway, path: str) -> None:
     run = ToldRun((*STEPS[:4], replace(STEPS[5], status="failed")), TEXTS, "")
-    async with told_gateway(run, tmp_path / "state", plans=plans) as http:
+    async with gateway(run) as http:
         whole = await streamed(http, path, first_id(path))
         assert "failed" in str(whole[-2 if path == CHAT else -1].content)
         assert await streamed(http, path, str(whole[-1].id)) == []
 
 
-async def test_who_has_seen_the_end_is_told_to_stay_away(tmp_path: Path, plans: Path) -> None:
+async def test_client_that_has_seen_the_end_gets_no_content(gateway: Gateway) -> None:
     ask = {"stream": "true"}
     for name, statuses in (("answered", [200, 204]), ("asking", [200, 200])):
-        async with told_gateway(RUNS[name], tmp_path / name, plans=plans) as http:
+        async with gateway(RUNS[name]) as http:
             for path, params in ((f"/v1/runs/{RUN}/answer", {}), (RESPONSE, ask)):
                 whole = events_of((await http.get(path, params=params)).text)
                 behind = [
@@ -251,10 +243,10 @@ async def test_who_has_seen_the_end_is_told_to_stay_away(tmp_path: Path, plans: 
             assert (later.status_code, later.text) == (200, "")
 
 
-async def test_text_that_was_told_is_that_of_the_whole_stream(tmp_path: Path, plans: Path) -> None:
+async def test_text_of_a_whole_stream(gateway: Gateway) -> None:
     texts = {}
     for name, run in RUNS.items():
-        async with told_gateway(run, tmp_path / name, plans=plans) as http:
+        async with gateway(run) as http:
             texts[name] = text_of(await streamed(http, CHAT, first_id(CHAT)))
     assert texts == {
         "answered": WORDS,
@@ -267,10 +259,8 @@ async def test_text_that_was_told_is_that_of_the_whole_stream(tmp_path: Path, pl
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 @pytest.mark.parametrize("name", list(RUNS))
-async def test_run_goes_on_before_its_nodes_and_has_ended_behind_its_answer(
-    tmp_path: Path, plans: Path, path: str, name: str
-) -> None:
-    async with told_gateway(RUNS[name], tmp_path / "state", plans=plans) as http:
+async def test_run_starts_before_its_nodes_and_ends_after_its_answer(gateway: Gateway, path: str, name: str) -> None:
+    async with gateway(RUNS[name]) as http:
         whole = await streamed(http, path, first_id(path))
     texts = [place for place, each in enumerate(whole) if text_of([each])]
     ((end, last),) = [
@@ -287,11 +277,9 @@ async def test_run_goes_on_before_its_nodes_and_has_ended_behind_its_answer(
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 @pytest.mark.parametrize("looks", [1, 2, 3])
-async def test_turn_that_was_given_up_is_told_to_be_none_also_to_who_comes_back_after_the_end(
-    tmp_path: Path, plans: Path, path: str, looks: int
-) -> None:
+async def test_reconnecting_client_learns_of_an_abandoned_turn(gateway: Gateway, path: str, looks: int) -> None:
     run = replace(KILLED)
-    async with told_gateway(run, tmp_path / "state", plans=plans) as http:
+    async with gateway(run) as http:
         whole = await streamed(http, path, first_id(path))
         cut = next(number for number, each in enumerate(whole) if text_of([each]) == "Osaka has")
         run.looks = looks
@@ -302,12 +290,10 @@ async def test_turn_that_was_given_up_is_told_to_be_none_also_to_who_comes_back_
 
 
 @pytest.mark.parametrize("name", ["answered", "asking"])
-async def test_response_is_streamed_again_behind_the_number_of_any_event(
-    tmp_path: Path, plans: Path, name: str
-) -> None:
+async def test_response_stream_resumes_after_any_sequence_number(gateway: Gateway, name: str) -> None:
     run = RUNS[name]
     asked = {"stream": "true"}
-    async with told_gateway(run, tmp_path / "one", plans=plans) as http:
+    async with gateway(run) as http:
         plain = events_of((await http.get(RESPONSE, params=asked)).text)
         shown = events_of((await http.get(RESPONSE, params=asked, headers={"X-Stream-Progress": "full"})).text)
         numbers = [each.content["sequence_number"] for each in plain]
@@ -326,25 +312,23 @@ async def test_response_is_streamed_again_behind_the_number_of_any_event(
             assert text_of([*plain[: cut + 1], *events_of(named.text)]) == text_of(plain), cut
 
 
-async def test_number_of_another_answer_begins_again(tmp_path: Path, plans: Path) -> None:
-    async with told_gateway(replace(ANSWERED, texts=(Written("answer", 1, "Osaka"),)), tmp_path / "one") as http:
+async def test_number_of_another_answer_begins_again(gateway: Gateway) -> None:
+    async with gateway(replace(ANSWERED, texts=(Written("answer", 1, "Osaka"),))) as http:
         events = events_of((await http.get(RESPONSE, params={"stream": "true"})).text)
         number = next(each.content["sequence_number"] for each in events if each.content.get("delta") == "Osaka")
-    async with told_gateway(replace(ANSWERED, texts=TEXTS[3:]), tmp_path / "two") as http:
+    async with gateway(replace(ANSWERED, texts=TEXTS[3:])) as http:
         later = await http.get(RESPONSE, params={"stream": "true", "starting_after": str(number)})
     assert text_of(events_of(later.text)) == f"{BEGINS_AGAIN}{WORDS}"
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_request_with_an_id_and_its_key_starts_only_a_run_that_is_not_there(
-    tmp_path: Path, plans: Path, path: str, *, stream: bool
-) -> None:
+async def test_event_id_with_its_key_starts_a_missing_run_once(gateway: Gateway, path: str, *, stream: bool) -> None:
     key = "waits-for-its-session"
     run = replace(ANSWERED, started=[])
     id = first_id(path).replace(RUN, id_of_key(key))
     body = {**BODIES[path], "stream": stream}
-    async with told_gateway(run, tmp_path / "state", plans=plans) as http:
+    async with gateway(run) as http:
         joined = await http.post(path, json=body, headers={"Last-Event-ID": first_id(path)})
         assert (joined.status_code, joined.headers["x-run-id"]) == (200, RUN)
         gone = await http.post(path, json=body, headers={"Last-Event-ID": id})
@@ -363,9 +347,8 @@ async def test_request_with_an_id_and_its_key_starts_only_a_run_that_is_not_ther
     "id",
     [
         "bogus",
-        "7",
-        "run-1/1-5/3",
         "1-145",
+        "run-1/1-5/3",
         "run-1/x1/1-0/0.0.00000000./0",
         "run-1/c9/1-0/0.0.00000000./0",
         "run-1/c1/1-0/3.9.00000000./0",
@@ -375,33 +358,27 @@ async def test_request_with_an_id_and_its_key_starts_only_a_run_that_is_not_ther
         "run-1/c1/1-0/0.0.0000000g./0",
     ],
 )
-async def test_id_of_no_event_is_refused_and_nothing_is_asked(
-    away: tuple[httpx.AsyncClient, Any, Any], path: str, id: str
-) -> None:
-    http, client, _ = away
+async def test_invalid_event_id_is_refused(untouched: httpx.AsyncClient, path: str, id: str) -> None:
     for model in ("plan/double", "small"):
-        response = await http.post(path, json={**BODIES[path], "model": model}, headers={"Last-Event-ID": id})
-        told = response.json()["error"]
-        assert (response.status_code, told["param"], told["code"]) == (400, "Last-Event-ID", "invalid_value")
-    assert client.asked == []
+        response = await untouched.post(path, json={**BODIES[path], "model": model}, headers={"Last-Event-ID": id})
+        assert (*error_of(response), response.json()["error"]["param"]) == (400, "invalid_value", "Last-Event-ID")
 
 
-async def test_id_of_a_stream_of_another_kind_or_run_is_refused(tmp_path: Path, plans: Path) -> None:
-    async with told_gateway(ANSWERED, tmp_path / "state", plans=plans) as http:
+async def test_event_id_of_another_stream_or_run_is_refused(gateway: Gateway) -> None:
+    async with gateway(ANSWERED) as http:
         for path, other in ((CHAT, RESPONSES), (RESPONSES, CHAT)):
             response = await http.post(path, json=BODIES[path], headers={"Last-Event-ID": first_id(other)})
             assert response.status_code == 400
-        headers = {"Last-Event-ID": first_id(RESPONSES).replace(RUN, "run-2")}
-        assert (await http.get(RESPONSE, params={"stream": "true"}, headers=headers)).status_code == 400
-        headers = {"Last-Event-ID": first_id(CHAT).replace(RUN, "run-2")}
-        assert (await http.get(f"/v1/runs/{RUN}/answer", headers=headers)).status_code == 400
+        for url, path in ((f"{RESPONSE}?stream=true", RESPONSES), (f"/v1/runs/{RUN}/answer", CHAT)):
+            headers = {"Last-Event-ID": first_id(path).replace(RUN, "run-2")}
+            assert (await http.get(url, headers=headers)).status_code == 400
         for number in ("5", "-1", "x", "9" * 40):
             answer = await http.get(RESPONSE, params={"stream": "true", "starting_after": number})
             assert answer.status_code == 400, number
 
 
-async def test_answer_of_a_run_goes_on_as_a_completion_does(tmp_path: Path) -> None:
-    async with told_gateway(ANSWERED, tmp_path / "state") as http:
+async def test_answer_of_a_run_resumes_as_a_completion_does(gateway: Gateway) -> None:
+    async with gateway(ANSWERED) as http:
         whole = events_of((await http.get(f"/v1/runs/{RUN}/answer")).text)
         ids = [str(each.id) for each in whole]
         rest = events_of((await http.get(f"/v1/runs/{RUN}/answer", headers={"Last-Event-ID": ids[2]})).text)
@@ -410,10 +387,8 @@ async def test_answer_of_a_run_goes_on_as_a_completion_does(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("address", [f"{RESPONSE}?stream=true", f"/v1/runs/{RUN}/answer"])
-async def test_progress_is_asked_for_by_parameter_or_header_and_other_words_are_refused(
-    tmp_path: Path, address: str
-) -> None:
-    async with told_gateway(ANSWERED, tmp_path / "state") as http:
+async def test_progress_is_selected_by_parameter_or_header(gateway: Gateway, address: str) -> None:
+    async with gateway(ANSWERED) as http:
 
         async def told(query: str | None, header: str | None) -> list[tuple[str, str | None]]:
             url = httpx.URL(address) if query is None else httpx.URL(address).copy_add_param("stream_progress", query)
@@ -432,23 +407,19 @@ async def test_progress_is_asked_for_by_parameter_or_header_and_other_words_are_
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_request_that_a_model_itself_answers_does_not_go_on_with_a_run(
-    tmp_path: Path, plans: Path, path: str
-) -> None:
-    async with told_gateway(ANSWERED, tmp_path / "state", plans=plans) as http:
-        headers = {"Last-Event-ID": first_id(path)}
-        refused = await http.post(path, json={**BODIES[path], "model": "small"}, headers=headers)
-        taken = await http.post(
-            path, json={**BODIES[path], "model": "small", "routing_mode": "orchestration"}, headers=headers
-        )
+async def test_request_of_a_model_does_not_resume_a_run(gateway: Gateway, path: str) -> None:
+    headers, body = {"Last-Event-ID": first_id(path)}, {**BODIES[path], "model": "small"}
+    async with gateway(ANSWERED) as http:
+        refused = await http.post(path, json=body, headers=headers)
+        taken = await http.post(path, json={**body, "routing_mode": "orchestration"}, headers=headers)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "Last-Event-ID")
     assert (taken.status_code, taken.headers["x-run-id"]) == (200, RUN)
 
 
-async def test_more_than_one_answer_is_refused_also_if_that_is_said_in_a_boolean(tmp_path: Path, plans: Path) -> None:
+async def test_more_than_one_choice_is_refused(gateway: Gateway) -> None:
     body = {**BODIES[CHAT], "stream": False}
     run = replace(ANSWERED, started=[])
-    async with told_gateway(run, tmp_path / "state", plans=plans) as http:
+    async with gateway(run) as http:
         for many in (2, 0, True, False):
             refused = await http.post(CHAT, json={**body, "n": many})
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, "n"), many
@@ -457,9 +428,9 @@ async def test_more_than_one_answer_is_refused_also_if_that_is_said_in_a_boolean
 
 
 @pytest.mark.parametrize("shown", ["content", "progress", "full"])
-async def test_helper_of_the_python_client_passes_over_progress(tmp_path: Path, plans: Path, shown: str) -> None:
+async def test_helper_of_the_python_client_passes_over_progress(gateway: Gateway, shown: str) -> None:
     async with (
-        told_gateway(ANSWERED, tmp_path / "state", plans=plans) as http,
+        gateway(ANSWERED) as http,
         openai.AsyncOpenAI(base_url=f"{http.base_url}/v1", api_key="none", max_retries=0) as client,
     ):
         headers = {"Last-Event-ID": first_id(RESPONSES), "X-Stream-Progress": shown}

@@ -1,4 +1,4 @@
-"""What stands before all endpoints, with an application that tells who calls."""
+"""The middleware before all endpoints: hosts, origins, keys, limits and drain."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,20 +8,20 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI, Request
+from starlette.datastructures import Headers
 from starlette.responses import StreamingResponse
 
 from dagwright.interfaces.http.callers import Scope
 from dagwright.interfaces.http.desk import CALLER, STREAM
 from dagwright.interfaces.http.errors import install_errors
 from dagwright.interfaces.http.guard import Guard
-from dagwright.interfaces.http.hosts import Hosts
+from dagwright.interfaces.http.hosts import Hosts, listed
 from dagwright.interfaces.http.keys import KeyFile
 from dagwright.interfaces.http.limits import Limits, StreamOfKey, Uses
+from tests.unit.gateway.conftest import error_of
 
 
 class Guarded:
-    """An application behind a guard."""
-
     def __init__(self, folder: Path) -> None:
         self.leaving = asyncio.Event()
         self.keys = KeyFile(folder / "keys.json")
@@ -57,95 +57,120 @@ class Guarded:
         return {"Authorization": f"Bearer {text}"}
 
 
-async def test_everybody_is_let_in_where_there_are_no_keys(tmp_path: Path) -> None:
-    guarded = Guarded(tmp_path)
+@pytest.fixture
+def guarded(tmp_path: Path) -> Guarded:
+    return Guarded(tmp_path)
+
+
+async def test_without_keys_all_calls_are_accepted(guarded: Guarded) -> None:
     answers = [await guarded.http.post("/body", json={}) for _ in range(5)]
     assert [each.json()["owner"] for each in answers] == [None] * 5
 
 
-async def test_key_says_who_calls(tmp_path: Path) -> None:
-    guarded = Guarded(tmp_path)
+async def test_key_identifies_the_caller(guarded: Guarded) -> None:
     ann = guarded.key_of("ann")
     assert (await guarded.http.post("/body", json={}, headers=ann)).json()["owner"] == "ann"
     assert (await guarded.http.get("/readyz")).status_code == 200
     for headers in ({}, {"Authorization": "Bearer dw-x-y"}, {"Authorization": "Basic YTpi"}):
         refused = await guarded.http.post("/body", json={}, headers=headers)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
-        assert refused.headers["www-authenticate"] == "Bearer"
+        assert (*error_of(refused), refused.headers["www-authenticate"]) == (401, "invalid_api_key", "Bearer")
 
 
-async def test_invalid_keys_are_limited_and_valid_ones_are_not(tmp_path: Path) -> None:
-    guarded = Guarded(tmp_path)
-    ann = guarded.key_of("ann")
-    wrong = {"Authorization": "Bearer dw-x-y"}
-    statuses = [(await guarded.http.post("/body", json={}, headers=wrong)).status_code for _ in range(25)]
-    refused = await guarded.http.post("/body", json={}, headers=wrong)
-    assert statuses == [401] * 20 + [429] * 5
-    assert (refused.headers["retry-after"], refused.json()["error"]["code"]) == ("3", "rate_limit_exceeded")
+async def test_invalid_keys_are_limited_and_valid_ones_are_not(guarded: Guarded) -> None:
+    ann, wrong = guarded.key_of("ann"), {"Authorization": "Bearer dw-x-y"}
+    answers = [await guarded.http.post("/body", json={}, headers=wrong) for _ in range(26)]
+    assert [each.status_code for each in answers] == [401] * 20 + [429] * 6
+    assert (answers[-1].headers["retry-after"], error_of(answers[-1])) == ("3", (429, "rate_limit_exceeded"))
     assert (await guarded.http.post("/body", json={})).status_code == 401
     assert (await guarded.http.post("/body", json={}, headers=ann)).status_code == 200
 
 
-async def test_key_lets_in_from_everywhere_what_is_refused_without_one(tmp_path: Path) -> None:
-    guarded = Guarded(tmp_path)
+async def test_foreign_host_needs_a_key(guarded: Guarded) -> None:
     foreign = {"Host": "evil.example.com", "Origin": "https://evil.example.com"}
-    refused = await guarded.http.post("/body", json={}, headers=foreign)
-    health = await guarded.http.get("/readyz", headers=foreign)
+    assert error_of(await guarded.http.post("/body", json={}, headers=foreign)) == (403, "foreign_host")
+    assert (await guarded.http.get("/readyz", headers=foreign)).status_code == 200
     taken = await guarded.http.post("/body", json={}, headers={**foreign, **guarded.key_of("ann")})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "foreign_host")
-    assert (health.status_code, taken.status_code) == (200, 200)
+    assert taken.status_code == 200
 
 
-async def test_unreadable_keys_let_nobody_in(tmp_path: Path) -> None:
-    guarded = Guarded(tmp_path)
-    (tmp_path / "keys.json").write_text("{", encoding="utf-8")
+async def test_unreadable_keys_and_drain_refuse_all_requests(guarded: Guarded, tmp_path: Path) -> None:
+    guarded.leaving.set()
     refused = await guarded.http.post("/body", json={})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "keys_unreadable")
+    assert (*error_of(refused), refused.headers["retry-after"]) == (503, "draining", "2")
+    assert (await guarded.http.get("/readyz")).status_code == 200
+    guarded.leaving.clear()
+    (tmp_path / "keys.json").write_text("{", encoding="utf-8")
+    assert error_of(await guarded.http.post("/body", json={})) == (503, "keys_unreadable")
 
 
-async def test_too_many_requests_are_told_when_there_is_room(tmp_path: Path) -> None:
-    guarded = Guarded(tmp_path)
+async def test_too_many_requests_have_a_retry_after(guarded: Guarded) -> None:
     ann = guarded.key_of("ann")
-    statuses = [(await guarded.http.post("/body", json={}, headers=ann)).status_code for _ in range(3)]
-    refused = await guarded.http.post("/body", json={}, headers=ann)
-    assert statuses == [200] * 3
-    assert (refused.status_code, refused.headers["retry-after"]) == (429, "20")
+    answers = [await guarded.http.post("/body", json={}, headers=ann) for _ in range(4)]
+    assert [each.status_code for each in answers] == [200] * 3 + [429]
+    assert answers[-1].headers["retry-after"] == "20"
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-async def test_body_that_is_too_large_is_refused_whether_or_not_its_size_is_told(
-    tmp_path: Path, *, is_told: bool
-) -> None:
-    guarded = Guarded(tmp_path)
-
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_too_large_body_is_refused(guarded: Guarded, is_streamed: bool) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b'{"a":"'
         for _ in range(20):
             yield b"x" * 10
         yield b'"}'
 
-    headers = {"Content-Type": "application/json"}
-    content: Any = b'{"a":"' + b"x" * 200 + b'"}' if is_told else pieces()
-    refused = await guarded.http.post("/body", content=content, headers=headers)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (413, "request_too_large")
+    content: Any = pieces() if is_streamed else b'{"a":"' + b"x" * 200 + b'"}'
+    refused = await guarded.http.post("/body", content=content, headers={"Content-Type": "application/json"})
+    assert error_of(refused) == (413, "request_too_large")
     assert "100 bytes" in refused.json()["error"]["message"]
 
 
-async def test_gateway_that_drains_refuses_requests_and_reports_it(tmp_path: Path) -> None:
-    guarded = Guarded(tmp_path)
-    guarded.leaving.set()
-    refused = await guarded.http.post("/body", json={})
-    assert (refused.status_code, refused.json()["error"]["code"], refused.headers["retry-after"]) == (
-        503,
-        "draining",
-        "2",
-    )
-    assert (await guarded.http.get("/readyz")).status_code == 200
-
-
-async def test_stream_counts_until_it_has_ended(tmp_path: Path) -> None:
-    guarded = Guarded(tmp_path)
-    ann = guarded.key_of("ann")
-    during = (await guarded.http.get("/stream", headers=ann)).text
+async def test_stream_counts_until_it_has_ended(guarded: Guarded) -> None:
+    during = (await guarded.http.get("/stream", headers=guarded.key_of("ann"))).text
     assert during == ": True False\n\n"
     assert StreamOfKey(guarded.uses, guarded.id).opens()
+
+
+NAMED = Hosts(["gateway", "api.example.com"], ["https://a.example.com"])
+
+
+def _code(hosts: Hosts, host: str | None, origin: str | None = None) -> str | None:
+    told = {name: value for name, value in (("host", host), ("origin", origin)) if value is not None}
+    refused = hosts.refusal(Headers(told))
+    return None if refused is None else refused[0]
+
+
+ALLOWED_HOSTS = ("localhost", "LOCALHOST:8484", "[::1]:8484", "10.0.0.7", "gateway:8484", None)
+FOREIGN_HOSTS = ("evil.example.com", "localhost.example.com", "127.0.0.1.example.com", "[::1", "@localhost.")
+ALLOWED_ORIGINS = [
+    ("localhost:8484", "http://localhost:8484"),
+    ("10.0.0.7:8484", "http://10.0.0.7:8484"),
+    ("localhost:8484", "https://a.example.com"),
+    # A proxy that ends TLS and asks by an address of its own.
+    ("127.0.0.1:8484", "https://api.example.com"),
+]
+FOREIGN_ORIGINS = ["https://evil.example.com", "http://localhost:3000", "http://localhost", "null", "", "http://["]
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "code"),
+    [
+        *((host, None, None) for host in ALLOWED_HOSTS),
+        *((host, None, "foreign_host") for host in FOREIGN_HOSTS),
+        *((*each, None) for each in ALLOWED_ORIGINS),
+        *(("localhost:8484", origin, "foreign_origin") for origin in (*FOREIGN_ORIGINS, "https://b.a.example.com")),
+    ],
+)
+def test_own_and_allowed_hosts_and_origins_are_accepted(host: str | None, origin: str | None, code: str | None) -> None:
+    assert _code(NAMED, host, origin) == code
+
+
+def test_listening_host_and_wildcards() -> None:
+    hosts = Hosts(own="Box.example.com")
+    assert _code(hosts, "box.example.com:8484", "http://box.example.com:8484") is None
+    assert _code(hosts, "localhost:8484", "http://localhost:8484") is None
+    assert _code(hosts, "box.example.com:8484", "http://box.example.com:3000") == "foreign_origin"
+    assert _code(Hosts(), "box.example.com:8484") == "foreign_host"
+    assert _code(Hosts(["*"], ["*"]), "evil.example.com", "https://evil.example.com") is None
+    # A host alone allows no page.
+    assert _code(Hosts(["*"]), "a.example.com", "https://evil.example.com") == "foreign_origin"
+    assert (listed(None), listed(" a, b,")) == ([], ["a", "b"])

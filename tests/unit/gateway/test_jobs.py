@@ -1,4 +1,4 @@
-"""The runs that requests of the gateway stand for."""
+"""The runs that requests of the gateway start."""
 
 import json
 from dataclasses import replace
@@ -24,18 +24,30 @@ from dagwright.planning.plan_and_execute.goals import goal_from_json
 from dagwright.planning.rounds.rounds import QUESTION_TIMEOUT_S
 from dagwright.plans.templates import Template
 from dagwright.settings import Settings
+from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import load_toolset
 from tests.support.rounds import Workers
 from tests.support.templates import load_templates
 
+_NONE, _PLAIN = Wishes(), Asking(ModelConfig())
+
+
+def _desk(folder: Path, own: ToolRegistry | None = None, templates: Any = None) -> Desk:
+    toolset = load_toolset(Settings(state_dir=folder))
+    toolset = toolset if own is None else replace(toolset, own=own)
+    return cast("Desk", SimpleNamespace(toolset=toolset, templates=templates or {}, caller=Caller("me")))
+
+
+def _job(desk: Desk, target: Target, said: Conversation, wishes: Wishes = _NONE, asking: Asking = _PLAIN) -> Any:
+    return job_of(desk, target, said, wishes=wishes, asking=asking)
+
 
 def _prepared(folder: Path, target: Target, wishes: Wishes) -> StartRequest:
-    toolset = replace(load_toolset(Settings(state_dir=folder)), own=Workers().registry())
-    desk = cast("Desk", SimpleNamespace(toolset=toolset, templates={}, caller=Caller("me")))
-    return job_of(desk, target, Conversation("Compare."), wishes=wishes, asking=Asking(ModelConfig())).prepare(None)
+    job = _job(_desk(folder, Workers().registry()), target, Conversation("Compare."), wishes)
+    return cast("StartRequest", job.prepare(None))
 
 
-def test_question_has_the_rounds_and_the_times_that_its_request_says(tmp_path: Path) -> None:
+def test_request_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     run = _prepared(tmp_path, Target("profile", "rounds"), Wishes(max_rounds=4, worker_timeout_s=120, deadline_s=900))
     assert run.plan.pursuit is not None
     assert (run.plan.pursuit["max_rounds"], run.plan.pursuit["worker_timeout_s"]) == (4, 120)
@@ -46,7 +58,7 @@ def test_question_has_the_rounds_and_the_times_that_its_request_says(tmp_path: P
     assert (usual.plan.deadline_s, usual.options.deadline_s) == (QUESTION_TIMEOUT_S, None)
 
 
-def test_any_run_has_a_deadline_and_only_questions_in_rounds_have_rounds(tmp_path: Path) -> None:
+def test_only_rounds_have_max_rounds_and_worker_timeout(tmp_path: Path) -> None:
     plan = Target("profile", "plan")
     assert _prepared(tmp_path, plan, Wishes(deadline_s=900)).options.deadline_s == 900
     for wishes, name in ((Wishes(max_rounds=4), "max_rounds"), (Wishes(worker_timeout_s=9.0), "worker_timeout")):
@@ -59,7 +71,7 @@ def _template(**inputs: Any) -> Template:
     return cast("Template", SimpleNamespace(name="double", checked=SimpleNamespace(inputs=inputs)))
 
 
-def test_single_input_takes_the_message_as_it_is_written() -> None:
+def test_single_input_is_the_message_itself() -> None:
     number, text = {"type": "integer"}, {"type": "string"}
     assert inputs_of(_template(number=number), "21", given=None) == {"number": 21}
     assert inputs_of(_template(some={"type": "array"}), "[1, 2]", given=None) == {"some": [1, 2]}
@@ -70,45 +82,34 @@ def test_single_input_takes_the_message_as_it_is_written() -> None:
             inputs_of(template, words, given=None)
 
 
-def test_session_is_told_what_a_plan_was_started_with(tmp_path: Path) -> None:
+def test_request_of_a_session_has_the_inputs_of_the_plan(tmp_path: Path) -> None:
     (tmp_path / "double.json").write_text(json.dumps(PUBLISHED["plan"]), encoding="utf-8")
-    toolset = load_toolset(Settings(state_dir=tmp_path))
-    templates = load_templates(tmp_path, toolset.declarations())
-    desk = cast("Desk", SimpleNamespace(toolset=toolset, templates=templates, caller=Caller("me")))
+    declared = load_toolset(Settings(state_dir=tmp_path)).declarations()
+    desk, target = _desk(tmp_path, templates=load_templates(tmp_path, declared)), Target("plan", "double")
     told = [
-        job_of(desk, Target("plan", "double"), Conversation(text), wishes=wishes, asking=Asking(ModelConfig())).request
+        _job(desk, target, Conversation(text), wishes).request
         for text, wishes in (('{"number": 1}', Wishes()), ("Go.", Wishes(inputs={"number": 2})), ("", Wishes()))
     ]
     title = "(the plan Double a number)"
     assert told == [f'{title} {{"number": 1}}', f'{title} {{"number": 2}}', title]
-    long = Conversation(json.dumps({"number": 1, "more": "x" * 100_000}))
     with pytest.raises(PlanInvalid):
-        job_of(desk, Target("plan", "double"), long, wishes=Wishes(), asking=Asking(ModelConfig()))
-    spread = Conversation('{"number": ' + " " * 100_000 + "1}")
-    kept = job_of(desk, Target("plan", "double"), spread, wishes=Wishes(), asking=Asking(ModelConfig())).request
-    assert len(kept) < 1_000
+        _job(desk, target, Conversation(json.dumps({"number": 1, "more": "x" * 100_000})))
+    assert len(_job(desk, target, Conversation('{"number": ' + " " * 100_000 + "1}")).request) < 1_000
 
 
 @pytest.mark.parametrize("target", ["plan", "intents"])
-def test_title_of_a_run_is_what_the_user_asked_and_not_the_system_prompt(tmp_path: Path, target: str) -> None:
+def test_title_of_a_run_is_the_message_of_the_user(tmp_path: Path, target: str) -> None:
     said = Conversation("List the files here.", instructions="You are ShellGPT, an assistant.")
-    toolset = load_toolset(Settings(state_dir=tmp_path))
-    desk = cast("Desk", SimpleNamespace(toolset=toolset, templates={}, caller=Caller("me")))
-    job = job_of(desk, Target("profile", target), said, wishes=Wishes(), asking=Asking(ModelConfig()))
-    run = job.prepare(None)
+    run = _job(_desk(tmp_path), Target("profile", target), said).prepare(None)
     assert run.plan.title == "List the files here."
     assert run.source["goal"] == "You are ShellGPT, an assistant.\n\nList the files here."
 
 
-def test_schema_of_the_answer_is_that_of_the_call_which_writes_it(tmp_path: Path) -> None:
+def test_output_schema_is_that_of_the_request(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     asking = Asking(ModelConfig(), OutputForm(schema, "response_format"))
-    toolset = load_toolset(Settings(state_dir=tmp_path))
-    desk = cast("Desk", SimpleNamespace(toolset=toolset, templates={}, caller=Caller("me")))
-    said = Conversation("Who?")
-    run = job_of(desk, Target("profile", "plan"), said, wishes=Wishes(), asking=asking).prepare(None)
-    assert goal_from_json(run.plan.pursuit).output_schema == schema
-    assert run.source["output_schema"] == schema
-    plain = job_of(desk, Target("profile", "plan"), said, wishes=Wishes(), asking=Asking(ModelConfig())).prepare(None)
-    # Runs that go on have a goal without the field.
+    desk, target, said = _desk(tmp_path), Target("profile", "plan"), Conversation("Who?")
+    run, plain = (_job(desk, target, said, asking=each).prepare(None) for each in (asking, _PLAIN))
+    assert goal_from_json(run.plan.pursuit).output_schema == run.source["output_schema"] == schema
+    # Runs that continue have a goal without the field.
     assert "output_schema" not in {**(plain.plan.pursuit or {}), **plain.source}

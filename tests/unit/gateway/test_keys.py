@@ -24,42 +24,27 @@ def test_key_is_known_again_by_its_hash_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("change", [lambda text: f"{text}x", lambda text: text[:-1], lambda _: "", lambda _: "dw--"])
-def test_what_is_no_key_is_nobodys(tmp_path: Path, change: object) -> None:
-    keys = KeyFile(tmp_path / "keys.json")
-    _, text = keys.add("ann", list(Scope))
-    assert callable(change)
-    assert keys.caller_of(change(text)) is None
-
-
-def test_key_of_everybody_sees_all(tmp_path: Path) -> None:
+def test_invalid_keys_have_no_caller_and_the_key_of_all_owners_sees_all(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     _, text = keys.add(ALL_OWNERS, [])
+    assert [keys.caller_of(wrong) for wrong in (f"{text}x", text[:-1], "", "dw--")] == [None] * 4
     caller = keys.caller_of(text)
     assert caller is not None
     assert (caller.owner, caller.scopes, caller.sees("ann"), caller.sees(None)) == (None, frozenset(), True, True)
+    assert [Caller("ann").sees(owner) for owner in ("ann", "bob", None)] == [True, False, False]
 
 
-def test_change_of_another_process_is_seen_at_once(tmp_path: Path) -> None:
+def test_keys_are_needed_from_the_first_one_on_and_changes_are_seen_at_once(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    reading, writing = KeyFile(path), KeyFile(path)
-    key, text = writing.add("ann", list(Scope))
-    assert reading.caller_of(text) is not None
-    writing.remove(key.id)
-    assert reading.caller_of(text) is None
-
-
-def test_keys_are_needed_from_the_first_one_on(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
-    keys = KeyFile(path)
+    keys, writing = KeyFile(path), KeyFile(path)
     assert not keys.are_needed()
-    key, _ = keys.add("ann", list(Scope))
+    key, text = writing.add("ann", list(Scope))
+    assert keys.caller_of(text) is not None
     assert keys.are_needed()
-    keys.remove(key.id)
-    assert keys.are_needed()
+    writing.remove(key.id)
+    assert (keys.caller_of(text), keys.are_needed()) == (None, True)
     path.unlink()
-    assert keys.are_needed()
-    assert not KeyFile(path).are_needed()
+    assert (keys.are_needed(), KeyFile(path).are_needed()) == (True, False)
 
 
 def test_keys_that_are_added_at_the_same_moment_are_all_kept(tmp_path: Path) -> None:
@@ -69,34 +54,28 @@ def test_keys_that_are_added_at_the_same_moment_are_all_kept(tmp_path: Path) -> 
     assert {*KeyFile(path).keys()} == {key.id for key, _ in added}
 
 
-@pytest.mark.parametrize("sha256", ["é" * 64, "ab", ""])
-def test_hash_that_is_none_makes_the_file_unreadable(tmp_path: Path, sha256: str) -> None:
+def test_invalid_hash_or_file_is_unreadable(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     key, text = KeyFile(path).add("ann", [])
     written = json.loads(path.read_text(encoding="utf-8"))
-    written["keys"][0]["sha256"] = sha256
-    path.write_text(json.dumps(written), encoding="utf-8")
-    with pytest.raises(KeysUnreadable, match=f"sha256 of '{key.id}' is none"):
-        KeyFile(path).caller_of(text)
+    for sha256 in ("é" * 64, "ab", ""):
+        written["keys"][0]["sha256"] = sha256
+        path.write_text(json.dumps(written), encoding="utf-8")
+        with pytest.raises(KeysUnreadable, match=f"sha256 of '{key.id}' is none"):
+            KeyFile(path).caller_of(text)
+    for content in ("", "[]", "{}", '{"keys": [{"id": "a"}]}', '{"keys": 1}'):
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(KeysUnreadable, match=r"keys\.json cannot be read"):
+            KeyFile(path).keys()
 
 
-@pytest.mark.parametrize("owner", ["", "a:b", "a b", "-a", "x" * 65, "ännchen"])
-def test_owner_that_could_be_taken_for_another_is_refused(tmp_path: Path, owner: str) -> None:
-    with pytest.raises(KeyRefused, match="is no owner"):
-        KeyFile(tmp_path / "keys.json").add(owner, list(Scope))
-
-
-def test_key_that_is_not_there_cannot_be_removed(tmp_path: Path) -> None:
+def test_ambiguous_owner_and_unknown_key_are_refused(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    for owner in ("", "a:b", "a b", "-a", "x" * 65, "ännchen"):
+        with pytest.raises(KeyRefused, match="is no owner"):
+            keys.add(owner, list(Scope))
     with pytest.raises(KeyRefused, match="there is no key 'x'"):
-        KeyFile(tmp_path / "keys.json").remove("x")
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"keys": [{"id": "a"}]}', json.dumps({"keys": 1})])
-def test_file_that_is_none_of_keys_is_told(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "keys.json"
-    path.write_text(content, encoding="utf-8")
-    with pytest.raises(KeysUnreadable, match=r"keys\.json cannot be read"):
-        KeyFile(path).keys()
+        keys.remove("x")
 
 
 def test_owners_may_call_their_sessions_the_same() -> None:
@@ -112,7 +91,3 @@ def test_session_that_no_address_could_name_does_not_begin(caller: Caller, name:
     with pytest.raises(SessionNameInvalid, match="no address of the API could name it"):
         new_session_of(caller, name)
     assert new_session_of(caller, "...") == session_of(caller, "...")
-
-
-def test_owner_sees_nothing_of_others_and_of_nobody() -> None:
-    assert [Caller("ann").sees(owner) for owner in ("ann", "bob", None)] == [True, False, False]

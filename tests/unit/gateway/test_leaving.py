@@ -1,9 +1,8 @@
-"""Clients that leave, and a gateway that ends, while a turn waits for its session: HTTP as it is, without Temporal."""
+"""Clients that disconnect, and a gateway that stops, while a turn waits for its session: HTTP without Temporal."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +27,7 @@ from dagwright.toolset.toolset import load_toolset
 from dagwright.worker.listening import address_of, listening, opened_socket
 from tests.support.eventually import eventually
 from tests.support.templates import load_templates
+from tests.unit.gateway.conftest import error_of, write_plan
 
 pytestmark = pytest.mark.waits
 
@@ -42,14 +42,13 @@ class _Server:
     """Sessions, runs and steering of a server with one session, whose turn ends when the test says so.
 
     Args:
-        is_free: set when the turn before has ended.
-        is_taken: set when the server may say what has become of a turn; what is sent counts at once.
-        refusal: what it says then; `None` if it takes the turn.
+        is_free: set when the previous turn has ended.
+        is_taken: set when the server may confirm a turn; it has effect at once.
+        refusal: its answer; `None` if it accepts the turn.
     """
 
     def __init__(self) -> None:
-        self.is_free = asyncio.Event()
-        self.is_taken = asyncio.Event()
+        self.is_free, self.is_taken = asyncio.Event(), asyncio.Event()
         self.is_taken.set()
         self.refusal: Exception | None = None
         self.looks = 0
@@ -61,42 +60,40 @@ class _Server:
         self.feeds = SimpleNamespace(subscribe=self._subscribe)
         self.texts = SimpleNamespace(pieces=self._subscribe, was_given_up=self._was_given_up)
 
+    async def _confirmed(self) -> None:
+        await self.is_taken.wait()
+        if self.refusal is not None:
+            raise self.refusal
+
     async def take_turn(self, name: str, prepare: Any, *, run: str, busy: Any) -> Started:
         self.looks += 1
         if not self.is_free.is_set():
             raise TurnNotTaken("session_busy", f"the session {name!r} is at work", self.before)
         self.started.append(run)
-        await self.is_taken.wait()
-        if self.refusal is not None:
-            raise self.refusal
+        await self._confirmed()
         return Started(run, "execution", is_new=True)
-
-    async def cancel(self, run: str, actor: Any) -> str:
-        if run not in (*self.started, "run-asking"):
-            raise RunNotFound(f"there is no run {run!r}")
-        self.cancelled.append(run)
-        return "cancelled"
 
     async def session_of(self, run: str) -> None:
         if run not in (*self.started, "run-asking"):
             raise RunNotFound(f"there is no run {run!r}")
 
-    async def owner_of(self, run: str) -> None:
+    owner_of = session_of
+
+    async def cancel(self, run: str, actor: Any) -> str:
         await self.session_of(run)
+        self.cancelled.append(run)
+        return "cancelled"
 
     async def open_runs_of(self, owner: str) -> set[str]:
         return set()
 
     async def _requests_of(self, run: str) -> list[Any]:
-        return (
-            [SimpleNamespace(id="check", document=QUESTION, place=Place(run, "check"))] if run == "run-asking" else []
-        )
+        place = Place(run, "check")
+        return [SimpleNamespace(id="check", document=QUESTION, place=place)] if run == "run-asking" else []
 
     async def _answer(self, place: Place, answer: Answer) -> None:
         self.looks += 1
-        await self.is_taken.wait()
-        if self.refusal is not None:
-            raise self.refusal
+        await self._confirmed()
         self.answers.append((place.workflow_id, answer.content))
 
     async def _was_given_up(self, run: str, mark: Any) -> bool:
@@ -109,8 +106,6 @@ class _Server:
 
 @dataclass(slots=True)
 class _Counted:
-    """Counts the requests that are under way."""
-
     app: ASGIApp
     under_way: int = 0
 
@@ -130,7 +125,6 @@ class _Gateway:
     http: httpx.AsyncClient
 
     async def ask(self, path: str, **how: Any) -> httpx.Response:
-        """Asks for a turn of the session."""
         return await self.http.post(path, **_request(path, **how))
 
     async def leave(self, path: str, **how: Any) -> None:
@@ -144,7 +138,6 @@ class _Gateway:
 
 
 def _request(path: str, *, stream: bool, cancels: bool = False, answers: bool = False) -> dict[str, Any]:
-    """Returns body and headers of a request for a turn of the session, or of the answer to the question."""
     said: dict[str, Any] = {"messages": [{"role": "user", "content": "{}"}]}
     if path == RESPONSES:
         said = {"input": "{}"}
@@ -165,18 +158,9 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
-    async with _gateway(tmp_path) as live:
-        yield live
-
-
-@asynccontextmanager
-async def _gateway(folder: Path) -> AsyncIterator[_Gateway]:
-    plans = folder / "plans"
-    plans.mkdir()
-    (plans / "add.json").write_text(json.dumps(ADD), encoding="utf-8")
-    settings = Settings(state_dir=folder / "state")
+    settings = Settings(state_dir=tmp_path / "state")
     toolset = load_toolset(settings)
-    templates = load_templates(plans, toolset.declarations())
+    templates = load_templates(write_plan(tmp_path / "plans", ADD, "add.json"), toolset.declarations())
     connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
     server = cast("Any", _Server())
     listener = opened_socket("127.0.0.1", 0)
@@ -184,10 +168,7 @@ async def _gateway(folder: Path) -> AsyncIterator[_Gateway]:
     async with open_desk(settings, connection, toolset, templates=templates) as opened:
         desk = replace(opened, runs=server, sessions=server, steering=server)
         app = _Counted(create_app(desk))
-        async with (
-            listening(app, listener, leaving=desk.leaving),
-            httpx.AsyncClient(base_url=url, timeout=60) as http,
-        ):
+        async with listening(app, listener, leaving=desk.leaving), httpx.AsyncClient(base_url=url, timeout=60) as http:
             try:
                 yield _Gateway(desk, server, app, http)
             finally:
@@ -202,74 +183,59 @@ of_each = pytest.mark.parametrize(
 
 
 @of_each
-async def test_turn_starts_though_its_client_left_while_it_waited(gateway: _Gateway, path: str, stream: bool) -> None:
-    await gateway.leave(path, stream=stream)
+@pytest.mark.parametrize(("cancels", "started"), [(False, [RUN]), (True, [])])
+async def test_turn_of_a_disconnected_client_starts_unless_the_disconnect_cancels(
+    gateway: _Gateway, path: str, stream: bool, cancels: bool, started: list[str]
+) -> None:
+    await gateway.leave(path, stream=stream, cancels=cancels)
     assert gateway.server.started == []
     gateway.server.is_free.set()
     await gateway.desk.finish()
-    assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [])
+    assert (gateway.server.started, gateway.server.cancelled) == (started, [])
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_answer_is_given_though_its_client_left_meanwhile(gateway: _Gateway, stream: bool) -> None:
-    gateway.server.is_taken.clear()
-    await gateway.leave(CHAT, stream=stream, answers=True)
-    gateway.server.is_taken.set()
-    await gateway.desk.finish()
+async def test_answer_of_a_disconnected_client_is_given(gateway: _Gateway, stream: bool) -> None:
+    await _left_meanwhile(gateway, CHAT, stream=stream, answers=True)
     assert gateway.server.answers == [("run-asking", {"text": "Apex"})]
 
 
-@of_each
-async def test_turn_of_a_client_that_left_and_wanted_no_run_then_never_starts(
-    gateway: _Gateway, path: str, stream: bool
-) -> None:
-    await gateway.leave(path, stream=stream, cancels=True)
-    gateway.server.is_free.set()
-    await gateway.desk.finish()
-    assert (gateway.server.started, gateway.server.cancelled) == ([], [])
-
-
-@of_each
-async def test_run_whose_client_left_before_the_server_said_that_it_started_is_cancelled(
-    gateway: _Gateway, path: str, stream: bool
-) -> None:
-    gateway.server.is_free.set()
+async def _left_meanwhile(gateway: _Gateway, path: str, **how: Any) -> None:
+    """Disconnect before the server has confirmed."""
     gateway.server.is_taken.clear()
-    await gateway.leave(path, stream=stream, cancels=True)
+    await gateway.leave(path, **how)
     assert gateway.server.cancelled == []
     gateway.server.is_taken.set()
     await gateway.desk.finish()
+
+
+@of_each
+async def test_run_of_a_disconnected_client_is_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
+    gateway.server.is_free.set()
+    await _left_meanwhile(gateway, path, stream=stream, cancels=True)
     assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [RUN])
 
 
 @of_each
-async def test_run_of_another_request_with_the_same_key_is_not_cancelled(
-    gateway: _Gateway, path: str, stream: bool
-) -> None:
+async def test_run_of_another_request_is_not_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
     gateway.server.refusal = IdInUse(f"the id {RUN!r} belongs to another run")
     gateway.server.is_free.set()
-    gateway.server.is_taken.clear()
-    await gateway.leave(path, stream=stream, cancels=True)
-    gateway.server.is_taken.set()
-    await gateway.desk.finish()
+    await _left_meanwhile(gateway, path, stream=stream, cancels=True)
     assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [])
 
 
 @pytest.mark.parametrize(("refusal", "cancelled"), [(None, ["run-asking"]), (AnswerRefused("no"), [])])
-async def test_run_that_refuses_an_answer_is_not_cancelled_for_it(
-    gateway: _Gateway, refusal: Exception | None, cancelled: list[str]
+async def test_run_that_refuses_an_answer_is_not_cancelled(
+    gateway: _Gateway, refusal: Any, cancelled: list[str]
 ) -> None:
     gateway.server.refusal = refusal
-    gateway.server.is_taken.clear()
-    await gateway.leave(CHAT, stream=False, cancels=True, answers=True)
-    gateway.server.is_taken.set()
-    await gateway.desk.finish()
+    await _left_meanwhile(gateway, CHAT, stream=False, cancels=True, answers=True)
     assert gateway.server.cancelled == cancelled
 
 
 @pytest.mark.parametrize(("scope", "answers"), [(Right.ANSWER, True), (Right.RUN, False)])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_key_that_may_not_cancel_does_not_by_leaving(
+async def test_key_without_operate_cannot_cancel(
     gateway: _Gateway, scope: Right, *, answers: bool, stream: bool
 ) -> None:
     _, key = gateway.desk.keys.add(ALL_OWNERS, [scope])
@@ -281,37 +247,29 @@ async def test_key_that_may_not_cancel_does_not_by_leaving(
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_client_comes_back_to_a_turn_that_waits_without_a_key(gateway: _Gateway, path: str) -> None:
+async def test_client_without_a_key_resumes_a_waiting_turn(gateway: _Gateway, path: str) -> None:
     asked = _request(path, stream=True)
     del asked["headers"]
     async with gateway.http.stream("POST", path, **asked) as answer:
         run = answer.headers["x-run-id"]
-        (seen,) = [line.removeprefix("id: ") async for line in _lines_until(answer, "id: ")]
+        lines = answer.aiter_lines()
+        while not (seen := await anext(lines)).startswith("id: "):
+            pass
     await eventually(lambda: gateway.app.under_way == 0)
-    headers = {"Last-Event-ID": seen}
+    headers = {"Last-Event-ID": seen.removeprefix("id: ")}
     async with gateway.http.stream("POST", path, **asked, headers=headers) as again:
-        assert (again.status_code, again.headers["x-run-id"]) == (200, run)
-        assert again.headers["x-session-id"] == "long"
+        assert (again.status_code, again.headers["x-run-id"], again.headers["x-session-id"]) == (200, run, "long")
         gateway.server.is_free.set()
         await eventually(lambda: gateway.server.started == [run])
     await gateway.desk.finish()
     assert (gateway.server.started, gateway.desk.starting) == ([run], [])
 
 
-async def test_turn_behind_a_question_is_told_how_that_is_answered(gateway: _Gateway) -> None:
+async def test_refused_turn_names_the_way_to_answer_the_open_request(gateway: _Gateway) -> None:
     gateway.server.before = "run-asking"
     answer = await gateway.ask(CHAT, stream=False)
-    error = answer.json()["error"]
-    assert (answer.status_code, error["code"]) == (409, "session_waits_for_answer")
-    assert "POST /v1/runs/run-asking/feedback" in error["message"]
-
-
-async def _lines_until(answer: httpx.Response, begin: str) -> AsyncIterator[str]:
-    """Yields the first line with such a beginning."""
-    async for line in answer.aiter_lines():
-        if line.startswith(begin):
-            yield line
-            return
+    assert error_of(answer) == (409, "session_waits_for_answer")
+    assert "POST /v1/runs/run-asking/feedback" in answer.json()["error"]["message"]
 
 
 async def _background(gateway: _Gateway) -> str:
@@ -323,9 +281,7 @@ async def _background(gateway: _Gateway) -> str:
     return f"{RESPONSES}/{answer.json()['id']}"
 
 
-async def test_response_in_the_background_that_waits_is_found_and_cancelled_before_it_starts(
-    gateway: _Gateway,
-) -> None:
+async def test_response_in_the_background_that_waits_is_found_and_cancelled_before_it_starts(gateway: _Gateway) -> None:
     address = await _background(gateway)
     told = (await gateway.http.get(address)).json()
     about = {"run_id": RUN, "session_id": "long", "status": "running"}
@@ -347,21 +303,26 @@ async def test_turn_that_waits_is_found_by_its_owner_alone(gateway: _Gateway) ->
     assert (await gateway.http.post(f"{address}/cancel")).status_code == 404
 
 
+async def _finished(gateway: _Gateway) -> None:
+    await asyncio.wait_for(gateway.desk.finish(), 60)
+    assert gateway.server.started == []
+
+
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_gateway_that_ends_gives_up_turns_that_wait(gateway: _Gateway, path: str) -> None:
+async def test_stopping_gateway_refuses_waiting_turns(gateway: _Gateway, path: str) -> None:
     asking = asyncio.create_task(gateway.ask(path, stream=False))
     await eventually(lambda: gateway.server.looks > 0)
     gateway.desk.leaving.set()
     answer = await asking
     await _finished(gateway)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
+    assert error_of(answer) == (503, "unavailable")
     assert "nothing was started, send it again" in answer.json()["error"]["message"]
     # Clients send it again by themselves.
     assert "x-should-retry" not in answer.headers
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_gateway_that_ends_gives_up_turns_of_streams_that_have_begun(gateway: _Gateway, path: str) -> None:
+async def test_stopping_gateway_ends_open_streams_of_waiting_turns(gateway: _Gateway, path: str) -> None:
     async with gateway.http.stream("POST", path, **_request(path, stream=True)) as answer:
         await eventually(lambda: gateway.server.looks > 0)
         gateway.desk.leaving.set()
@@ -369,9 +330,3 @@ async def test_gateway_that_ends_gives_up_turns_of_streams_that_have_begun(gatew
     await _finished(gateway)
     assert answer.status_code == 200
     assert not any(end in seen for end in ("[DONE]", "response.completed", "response.failed"))
-
-
-async def _finished(gateway: _Gateway) -> None:
-    """Waits for the end of the gateway, whose session never gets free."""
-    await asyncio.wait_for(gateway.desk.finish(), 60)
-    assert gateway.server.started == []

@@ -1,11 +1,18 @@
-"""How much a key may do."""
+"""Limits of a key: requests, streams, invalid keys, and runs at once."""
 
+import asyncio
+from typing import cast
+
+import pytest
+
+from dagwright.client.runs import Runs
+from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.limits import InvalidKeys, Limits, StreamOfKey, Uses
+from dagwright.interfaces.http.starts import Starts
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
+    now = 1_000.0
 
     def __call__(self) -> float:
         return self.now
@@ -17,19 +24,11 @@ LIMITS = Limits(requests_a_minute=3, streams=2, runs=1, body_bytes=10, plan_byte
 def test_requests_are_counted_by_the_minute_for_each_key() -> None:
     clock = Clock()
     uses = Uses(LIMITS, clock)
-    assert [uses.take_request("a") for _ in range(3)] == [0.0, 0.0, 0.0]
-    assert uses.take_request("a") == 20.0
-    assert uses.take_request("b") == 0.0
+    assert [uses.take_request(key) for key in "aaaab"] == [0.0, 0.0, 0.0, 20.0, 0.0]
     clock.now += 15
     assert uses.take_request("a") == 5.0
     clock.now += 5
     assert (uses.take_request("a"), uses.take_request("a") > 0) == (0.0, True)
-
-
-def test_room_does_not_grow_beyond_a_minute() -> None:
-    clock = Clock()
-    uses = Uses(LIMITS, clock)
-    uses.take_request("a")
     clock.now += 10_000
     assert [uses.take_request("a") > 0 for _ in range(4)] == [False, False, False, True]
 
@@ -64,3 +63,110 @@ def test_addresses_are_remembered_up_to_a_limit() -> None:
     for number in range(10_001):
         invalid.count(str(number))
     assert (invalid.count("10000") > 0, invalid.count("0")) == (True, 0.0)
+
+
+class Server:
+    """Runs of a server whose list is behind by as long as nobody calls `catch_up`."""
+
+    def __init__(self) -> None:
+        self.open: set[str] = set()
+        self.listed: set[str] = set()
+
+    def catch_up(self) -> None:
+        self.listed = {*self.open}
+
+    async def open_runs_of(self, owner: str) -> set[str]:
+        await asyncio.sleep(0)
+        return {*self.listed}
+
+    async def is_open(self, run: str) -> bool:
+        return run in self.open
+
+    is_there = is_open
+
+
+async def started(server: Server, starts: Starts, run: str) -> bool:
+    try:
+        async with starts.room_for(run, cast(Runs, server)):
+            await asyncio.sleep(0)
+            server.open.add(run)
+    except ApiError as error:
+        return error.status != 429
+    return True
+
+
+async def test_concurrent_starts_stay_within_the_limit() -> None:
+    server, starts = Server(), Starts("ann", most=3)
+    found = await asyncio.gather(*(started(server, starts, f"run-{number}") for number in range(20)))
+    assert sum(found) == len(server.open) == 3
+    assert not await started(server, starts, "one more")
+
+
+@pytest.mark.parametrize(("most", "words"), [(1, "may have 1 run at a time"), (2, "may have 2 runs at a time")])
+async def test_refusal_names_the_limit_of_runs(most: int, words: str) -> None:
+    server, starts = Server(), Starts("ann", most=most)
+    assert [await started(server, starts, f"run-{number}") for number in range(most)] == [True] * most
+    with pytest.raises(ApiError, match=words):
+        async with starts.room_for("one more", cast(Runs, server)):
+            pass
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+async def test_run_that_has_ended_leaves_its_room_whether_or_not_it_was_listed(*, is_seen: bool) -> None:
+    server, starts = Server(), Starts("ann", most=2)
+    assert [await started(server, starts, run) for run in ("a", "b", "c")] == [True, True, False]
+    if is_seen:
+        server.catch_up()
+        assert not await started(server, starts, "c")
+    server.open.remove("a")
+    if is_seen:
+        server.catch_up()
+    assert [await started(server, starts, run) for run in ("c", "d")] == [True, False]
+
+
+async def test_known_run_needs_no_room_and_a_failed_start_returns_it() -> None:
+    server, starts = Server(), Starts("ann", most=1)
+    with pytest.raises(OSError, match="no answer"):
+        async with starts.room_for("failed", cast(Runs, server)):
+            raise OSError("no answer")
+    assert await asyncio.gather(*(started(server, starts, "a") for _ in range(3))) == [True] * 3
+    assert [await started(server, starts, run) for run in "ab"] == [True, False]
+
+
+async def test_list_that_comes_late_makes_no_room_for_runs_that_a_newer_one_had() -> None:
+    server, starts = Server(), Starts("ann", most=1)
+    late = asyncio.Event()
+
+    class Late(Server):
+        async def open_runs_of(self, owner: str) -> set[str]:
+            found = await super().open_runs_of(owner)
+            await late.wait()
+            return found
+
+    slow = Late()
+    slow.open = server.open
+    waits = asyncio.create_task(started(slow, starts, "b"))
+    await asyncio.sleep(0.001)
+    assert await started(server, starts, "a")
+    server.catch_up()
+    assert not await started(server, starts, "c")
+    late.set()
+    assert not await waits
+
+
+async def test_starts_do_not_queue_for_a_silent_server() -> None:
+    asked: list[str] = []
+
+    class Silent(Server):
+        async def open_runs_of(self, owner: str) -> set[str]:
+            asked.append(owner)
+            await asyncio.Event().wait()
+            return set()
+
+    starts = Starts("ann", most=3)
+    starting = [asyncio.create_task(started(Silent(), starts, f"run-{number}")) for number in range(5)]
+    await asyncio.sleep(0.01)
+    assert asked == ["ann"] * 5
+    for task in starting:
+        task.cancel()
+    await asyncio.gather(*starting, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Which run of a session is meant."""
+"""Lookups of the run of a session, and the names of runs in responses."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -10,12 +10,12 @@ from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http.callers import ANYONE
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.looking import run_of_session
+from dagwright.interfaces.http.naming import named_run
 from dagwright.protocol.sessions import Session
 from dagwright.protocol.turns import TurnEnd, TurnStart
 
 
 def _desk(session: Session, **sessions_of: str | None) -> Any:
-    """Returns a desk that knows one session, and of which sessions the runs are."""
 
     async def look(_: str) -> SessionView:
         return SessionView(session)
@@ -29,21 +29,40 @@ def _desk(session: Session, **sessions_of: str | None) -> Any:
     return SimpleNamespace(caller=ANYONE, sessions=sessions, runs=runs)
 
 
-@pytest.mark.parametrize("of", ["p", None])
-async def test_run_of_somebody_else_is_not_that_of_a_session_which_has_begun_a_turn_with_its_id(of: str | None) -> None:
+def _session(*ended: str, turn: str) -> Session:
     session = Session("q")
-    session.begin_turn(TurnStart("one", {}), at=1.0)
-    session.end_turn("one", TurnEnd("completed"), at=2.0)
-    session.begin_turn(TurnStart("shared", {}), at=3.0)
-    assert await run_of_session(_desk(session, shared=of), "q") == "one"
-    alone = Session("q")
-    alone.begin_turn(TurnStart("shared", {}), at=1.0)
-    with pytest.raises(ApiError, match="has had no turn"):
-        await run_of_session(_desk(alone, shared=of), "q")
+    for name in ended:
+        session.begin_turn(TurnStart(name, {}), at=1.0)
+        session.end_turn(name, TurnEnd("completed"), at=2.0)
+    session.begin_turn(TurnStart(turn, {}), at=3.0)
+    return session
 
 
-async def test_run_of_a_turn_is_its_own_also_before_it_has_started() -> None:
-    session = Session("q")
-    session.begin_turn(TurnStart("one", {}), at=1.0)
-    assert await run_of_session(_desk(session, one="q"), "q") == "one"
-    assert await run_of_session(_desk(session), "q") == "one"
+async def test_run_of_a_session_is_that_of_its_last_turn_unless_it_belongs_to_another() -> None:
+    for of in ("p", None):
+        assert await run_of_session(_desk(_session("one", turn="shared"), shared=of), "q") == "one"
+        with pytest.raises(ApiError, match="has had no turn"):
+            await run_of_session(_desk(_session(turn="shared"), shared=of), "q")
+    assert await run_of_session(_desk(_session(turn="one"), one="q"), "q") == "one"
+    # A turn has its run before that has started.
+    assert await run_of_session(_desk(_session(turn="one")), "q") == "one"
+
+
+def test_run_has_one_name_everywhere_and_values_of_plans_are_kept() -> None:
+    made, renamed = {"workflow_id": "run-0", "node": "a"}, {"run_id": "run-0", "node": "a"}
+    value = {"workflow_id": "w", "run_id": "r", "session": "s"}
+
+    def node(made: Any, **item: str) -> dict[str, Any]:
+        lineage = {"inputs": [], "reused": made, "cached": {**made, "made_at": "now"}}
+        return {"result": value, "lineage": lineage, "failed_items": [{"chunk": 0, **item}]}
+
+    document = {
+        **{"workflow_id": "run-1", "run_id": "3c4e", "output": value},
+        "nodes": {"a": node(made, workflow_id="run-1-a-0")},
+        "waiting_for": [{"id": "check", "workflow_id": "run-1", "arguments": value}],
+    }
+    assert named_run(document) == {
+        **{"run_id": "run-1", "execution_id": "3c4e", "output": value},
+        "nodes": {"a": node(renamed, run_id="run-1-a-0")},
+        "waiting_for": [{"id": "check", "run_id": "run-1", "arguments": value}],
+    }

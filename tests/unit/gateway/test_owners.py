@@ -1,4 +1,4 @@
-"""Keys whose owner is everybody: limited as others are, and known by their ids."""
+"""Keys of all owners: they have the same limits as others, and act under their ids."""
 
 import time
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ PLAN = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"
 
 
 class Server:
-    """Notes what is started, for whom, and who steers."""
+    """Records the runs that are started, their owners, and the actors of commands."""
 
     def __init__(self) -> None:
         self.started: dict[str, str | None] = {}
@@ -46,18 +46,16 @@ class Server:
 
 
 @pytest.mark.parametrize("pid", [None, 7])
-@pytest.mark.parametrize("scope", list(Scope))
-async def test_address_of_the_temporal_interface_is_for_keys_that_operate(
-    tmp_path: Path, scope: Scope, pid: int | None
-) -> None:
+async def test_temporal_ui_is_shown_to_keys_that_operate(tmp_path: Path, pid: int | None) -> None:
     url = "https://temporal.example.com"
     async with told_desk(ToldRun((), (), ""), tmp_path) as desk:
         known = replace(desk, server=TemporalServer("nowhere", "default", ui_url=url, pid=pid))
-        key, _ = desk.keys.add("ann", [scope])
-        shown = replace(known, caller=key.caller).shown_server.ui_url
-        # The interface of our own server is off once there are keys.
-        assert shown == (url if scope is Scope.OPERATE and pid is None else None)
         assert known.shown_server.ui_url == url
+        for scope in Scope:
+            key, _ = desk.keys.add("ann", [scope])
+            shown = replace(known, caller=key.caller).shown_server.ui_url
+            # The interface of our own server is off once there are keys.
+            assert shown == (url if scope is Scope.OPERATE and pid is None else None)
 
 
 Asked = tuple[httpx.AsyncClient, Server, str]
@@ -76,21 +74,13 @@ async def boss(tmp_path: Path) -> AsyncIterator[Asked]:
             yield http, server, key.id
 
 
-async def test_key_of_everybody_has_no_more_runs_than_others(boss: Asked) -> None:
-    http, server, _ = boss
-    found = [(await http.post("/v1/runs", json={"plan": PLAN})).status_code for _ in range(3)]
-    assert found == [201, 201, 429]
-    # Another gateway counts them by the list of the server.
-    assert [*server.started.values()] == [ALL_OWNERS, ALL_OWNERS]
-
-
-async def test_acts_with_a_key_of_everybody_are_by_the_key_whatever_they_say(boss: Asked) -> None:
+async def test_key_of_all_owners_has_a_limit_of_runs_and_acts_under_its_id(boss: Asked) -> None:
     http, server, key = boss
+    found = [(await http.post("/v1/runs", json={"plan": PLAN})).status_code for _ in range(3)]
+    # Another gateway counts them by the list of the server.
+    assert (found, [*server.started.values()]) == ([201, 201, 429], [ALL_OWNERS, ALL_OWNERS])
     for act, more in (("pause", {}), ("limits", {"max_parallel": 10}), ("policy", {"policy": {}})):
         answer = await http.post(f"/v1/runs/run-1/{act}", json={"by": "ann", **more})
         assert (answer.status_code, server.steered.pop()) == (200, key), answer.text
-
-
-def test_each_caller_starts_and_acts_under_a_name_unless_no_key_is_needed() -> None:
     callers = [Caller(), Caller(key="5f0c"), Caller("ann", key="5f0c")]
     assert [(each.starts_for, each.acts_as) for each in callers] == [(None, None), (ALL_OWNERS, "5f0c"), ("ann", "ann")]

@@ -1,10 +1,17 @@
-"""The form of the Responses API, to and from that of chat completions."""
+"""The Responses API: its form to and from that of chat completions, cancellation, and results of unknown calls."""
 
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from dagwright.client import following
+from dagwright.history.run_reader import RunClosed
+from dagwright.interfaces.http import Desk, responses
+from dagwright.interfaces.http.callers import Caller
 from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.feedback_calls import call_id
 from dagwright.interfaces.http.response_items import (
     ResponseBody,
     ResponseRef,
@@ -15,54 +22,45 @@ from dagwright.interfaces.http.response_items import (
     run_of_response,
     runs_referred_to,
 )
+from tests.support.told_run import RUN, PendingRequestsOf, Step, ToldRun, requests_named, told_gateway
 
 
 def messages(body: dict[str, Any]) -> list[dict[str, Any]]:
     return [each.model_dump(exclude_none=True) for each in chat_of(ResponseBody.model_validate(body)).messages]
 
 
-def test_text_is_a_message_of_the_user_behind_the_instructions() -> None:
-    assert messages({"input": "Hi.", "instructions": "Be brief."}) == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "Hi."},
-    ]
+def test_instructions_and_text_become_messages() -> None:
+    system, user = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi."}
+    assert messages({"input": "Hi.", "instructions": "Be brief."}) == [system, user]
 
 
-def test_items_are_messages_calls_and_results() -> None:
+def test_items_become_messages_calls_and_results() -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
-    found = messages(
-        {
-            "input": [
-                {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
-                {"type": "reasoning", "summary": []},
-                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]},
-                call,
-                {**call, "call_id": "c2"},
-                {"type": "function_call_output", "call_id": "c1", "output": "1"},
-            ]
-        }
-    )
-    assert [each["role"] for each in found] == ["user", "assistant", "tool"]
-    assert [each["id"] for each in found[1]["tool_calls"]] == ["c1", "c2"]
-    assert found[2] == {"role": "tool", "tool_call_id": "c1", "content": "1"}
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+        {"type": "reasoning", "summary": []},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]},
+        call,
+        {**call, "call_id": "c2"},
+        {"type": "function_call_output", "call_id": "c1", "output": "1"},
+    ]
+    user, assistant, tool = messages({"input": items})
+    assert [each["role"] for each in (user, assistant)] == ["user", "assistant"]
+    assert [each["id"] for each in assistant["tool_calls"]] == ["c1", "c2"]
+    assert tool == {"role": "tool", "tool_call_id": "c1", "content": "1"}
 
 
 def reference(id: Any) -> dict[str, Any]:
     return {"type": "item_reference", "id": id}
 
 
-REFERRING = ResponseBody(
-    input=[
-        {"role": "user", "content": "a"},
-        reference("rs_1"),
-        reference("msg_run-1"),
-        reference("fc_1"),
-        {"type": "function_call_output", "call_id": "call_1", "output": "yes"},
-    ]
-)
+YES = {"type": "function_call_output", "call_id": "call_1", "output": "yes"}
 
 
-def test_answers_that_are_named_by_their_ids_stand_in_their_place() -> None:
+REFERRING = ResponseBody(input=[{"role": "user", "content": "a"}, *map(reference, ("rs_1", "msg_run-1", "fc_1")), YES])
+
+
+def test_references_are_replaced_by_their_answers() -> None:
     assert runs_referred_to(REFERRING) == {"run-1": 2}
     told = [(each.role, each.content) for each in chat_of(REFERRING, {"run-1": "b"}).messages]
     assert told == [("user", "a"), ("assistant", "b"), ("tool", "yes")]
@@ -70,7 +68,7 @@ def test_answers_that_are_named_by_their_ids_stand_in_their_place() -> None:
     assert (runs_referred_to(ResponseBody(input="a")), run_asked_by_reference(ResponseBody(input="a"))) == ({}, None)
 
 
-def test_question_is_that_of_the_answer_before_the_call_that_is_named() -> None:
+def test_call_reference_belongs_to_the_answer_before_it() -> None:
     assert run_asked_by_reference(REFERRING) == "run-1"
     items = [*REFERRING.input]
     for input in (items[:4], items[3:], [*items[:3], items[4]], [*items[:2], *items[3:]], items[4:]):
@@ -85,9 +83,8 @@ def test_reference_to_what_is_no_answer_of_a_run_is_refused(id: Any) -> None:
 
 def test_options_keep_their_meaning() -> None:
     tool = {"type": "function", "name": "f", "parameters": {"type": "object"}}
-    chat = chat_of(
-        ResponseBody(model="m", input="x", max_output_tokens=7, temperature=0.5, tools=[tool], session_id="s")
-    )
+    body = {"model": "m", "input": "x", "max_output_tokens": 7, "temperature": 0.5, "tools": [tool], "session_id": "s"}
+    chat = chat_of(ResponseBody.model_validate(body))
     assert (chat.max_completion_tokens, chat.temperature, chat.session_id) == (7, 0.5, "s")
     assert chat.tools == [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 
@@ -104,14 +101,10 @@ def test_id_of_no_response_is_not_found(response: str) -> None:
     assert refused.value.status == 404
 
 
-def test_answer_of_a_model_that_calls_functions_is_a_response_with_calls() -> None:
+def test_function_calls_of_a_completion_become_items_of_the_response() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    completion = {
-        "id": "x",
-        "choices": [{"message": {"content": None, "tool_calls": [call]}}],
-        "usage": {"prompt_tokens": 3},
-    }
-    told = of_completion({}, completion, model="small")
+    choices = [{"message": {"content": None, "tool_calls": [call]}}]
+    told = of_completion({}, {"id": "x", "choices": choices, "usage": {"prompt_tokens": 3}}, model="small")
     assert [(item["type"], item["call_id"], item["name"]) for item in told["output"]] == [("function_call", "c1", "f")]
     assert (told["usage"]["input_tokens"], told["store"]) == (3, False)
 
@@ -123,10 +116,46 @@ def test_conversation_of_the_service_is_refused(conversation: Any) -> None:
     assert (refused.value.status, refused.value.param) == (400, "conversation")
 
 
-def test_answer_to_the_question_of_a_response_does_not_follow_itself() -> None:
-    own, other = ResponseRef("run-1", "plan/ask").id, ResponseRef("run-0", "plan/ask").id
-    told = [
-        response_object({"previous_response_id": each}, ResponseRef("run-1", "plan/ask"), status="completed")
-        for each in (own, other, None)
-    ]
-    assert [each["previous_response_id"] for each in told] == [None, other, None]
+def test_response_does_not_follow_itself() -> None:
+    own = ResponseRef("run-1", "plan/ask")
+    for before in (ResponseRef("run-0", "plan/ask").id, None, own.id):
+        told = response_object({"previous_response_id": before}, own, status="completed")
+        assert told["previous_response_id"] == (None if before == own.id else before)
+
+
+async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+
+    async def cancel(run: str, actor: Any) -> str:
+        told.append((run, actor.by))
+        raise RunClosed(run)
+
+    async def own(run: str) -> str:
+        return run
+
+    async def now(*_: Any) -> dict[str, Any]:
+        return {}
+
+    monkeypatch.setattr(responses, "_now", now)
+    caller = Caller("ann", frozenset())
+    desk = SimpleNamespace(own=own, steering=SimpleNamespace(cancel=cancel), starting=[], caller=caller)
+    await responses.cancel(ResponseRef("run-1", "plan/ask").id, cast(Desk, desk))
+    assert told == [("run-1", "ann")]
+
+
+@pytest.mark.parametrize("call", ["zzz", call_id(requests_named(["check"])[0], run="run-2")])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_result_of_an_unknown_call_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, *, stream: bool
+) -> None:
+    monkeypatch.setattr(following, "PendingRequests", PendingRequestsOf)
+    run = ToldRun((Step(3, {}, status="waiting", requests=requests_named(["check"])),), (), "")
+    result = {"type": "function_call_output", "call_id": call, "output": "yes"}
+    body = {"model": "small", "previous_response_id": ResponseRef(RUN, "small").id, "input": [result], "stream": stream}
+    async with told_gateway(run, tmp_path) as http:
+        answer = await http.post("/v1/responses", json=body)
+        # One that was answered elsewhere meanwhile is passed over.
+        result["call_id"] = call_id(requests_named(["gone"])[0], run=RUN)
+        later = await http.post("/v1/responses", json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_tool_call")
+    assert later.status_code == 200

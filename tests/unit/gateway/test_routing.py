@@ -1,12 +1,24 @@
-"""Who answers a request."""
+"""Which model ids there are, and which part of the gateway answers a request."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from dagwright.interfaces.http import Desk
 from dagwright.interfaces.http.bodies import RoutingMode
 from dagwright.interfaces.http.conversation import Conversation, GivenAnswer
 from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.model_list import retrieve_model
 from dagwright.interfaces.http.routing import decided
-from dagwright.interfaces.http.targets import Kind, Target
+from dagwright.interfaces.http.targets import Kind, Target, profiles_of, target_of
+from dagwright.settings import Settings
+from dagwright.tools import ToolRegistry
+from dagwright.toolset.toolset import load_toolset
+from tests.support.rounds import Workers
 
 DIRECT, RUN, AUTO = RoutingMode.DIRECT, RoutingMode.ORCHESTRATION, RoutingMode.AUTO
 
@@ -26,22 +38,17 @@ DIRECT, RUN, AUTO = RoutingMode.DIRECT, RoutingMode.ORCHESTRATION, RoutingMode.A
         (AUTO, "profile", True, RUN),
     ],
 )
-def test_mode_model_and_functions_say_who_answers(
-    mode: RoutingMode | None, kind: Kind, has_functions: bool, answer: RoutingMode
-) -> None:
+def test_routing_decision(mode: RoutingMode | None, kind: Kind, has_functions: bool, answer: RoutingMode) -> None:
     assert decided(mode, Target(kind, "x"), Conversation("Go."), has_functions=has_functions) is answer
 
 
 @pytest.mark.parametrize("mode", [None, DIRECT, RUN, AUTO])
-def test_answer_to_a_run_goes_to_that_run(mode: RoutingMode | None) -> None:
+def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMode | None) -> None:
     said = Conversation("", answers=[GivenAnswer("call_1", "run-1", "yes")])
     assert decided(mode, Target("model", "small"), said, has_functions=True) is RUN
-
-
-def test_results_of_other_functions_go_to_the_model() -> None:
-    said = Conversation("", other_tools=True)
-    assert decided(AUTO, Target("model", "small"), said, has_functions=False) is DIRECT
-    assert decided(None, Target("model", "small"), said, has_functions=False) is DIRECT
+    if mode is not RUN:
+        said = Conversation("", other_tools=True)
+        assert decided(mode, Target("model", "small"), said, has_functions=False) is DIRECT
 
 
 @pytest.mark.parametrize(
@@ -54,9 +61,33 @@ def test_results_of_other_functions_go_to_the_model() -> None:
         (None, "model", Conversation("", answers=[GivenAnswer("call_1", "run-1", "yes")], other_tools=True)),
     ],
 )
-def test_mode_that_does_not_go_with_the_rest_is_refused(
-    mode: RoutingMode | None, kind: Kind, said: Conversation
-) -> None:
+def test_contradicting_mode_is_refused(mode: RoutingMode | None, kind: Kind, said: Conversation) -> None:
     with pytest.raises(ApiError) as refused:
         decided(mode, Target(kind, "x"), said, has_functions=False)
     assert refused.value.status == 400
+
+
+def _desk(folder: Path, own: ToolRegistry | None = None) -> Desk:
+    settings = Settings(state_dir=folder)
+    toolset = load_toolset(settings)
+    toolset = toolset if own is None else replace(toolset, own=own)
+    return cast("Desk", SimpleNamespace(settings=settings, toolset=toolset, templates={}))
+
+
+async def test_rounds_are_a_model_only_where_there_are_workers(tmp_path: Path) -> None:
+    none, some = _desk(tmp_path), _desk(tmp_path, Workers().registry())
+    assert (profiles_of(none), profiles_of(some)) == (["plan", "intents"], ["plan", "intents", "rounds"])
+    with pytest.raises(ApiError, match="rounds too where --tools names workers") as refused:
+        await retrieve_model("profile/rounds", none)
+    assert (refused.value.status, refused.value.code) == (404, "model_not_found")
+    assert target_of(some, "profile/rounds") == Target("profile", "rounds")
+    assert json.loads(bytes((await retrieve_model("profile/rounds", some)).body))["id"] == "profile/rounds"
+
+
+def test_name_that_is_near_is_told_as_it_is_to_be_sent(tmp_path: Path) -> None:
+    for model, near in (
+        ("profile/plans", "did you mean 'profile/plan'"),
+        ("profile/zzzzzzzz", "there are plan, intents"),
+    ):
+        with pytest.raises(ApiError, match=near):
+            target_of(_desk(tmp_path), model)

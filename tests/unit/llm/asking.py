@@ -16,7 +16,6 @@ def client_of(server: ModelServer, **options: Any) -> ModelClient:
 
 
 def saying(words: str = "Hello?", *, config: ModelConfig | None = None, **fields: Any) -> ModelCall:
-    """Returns a call of one message."""
     return ModelCall((user(words),), config=config or ModelConfig(), **fields)
 
 
@@ -37,7 +36,6 @@ async def read(client: ModelClient, call: ModelCall, *, streamed: bool) -> Model
 
 
 async def failure_of(*steps: Any, call: ModelCall | None = None, **options: Any) -> ModelFailure:
-    """Asks a server of these steps, and returns how that fails."""
     async with ModelServer(*steps) as server:
         with pytest.raises(ModelFailure) as caught:
             await ask(server, call, **options)

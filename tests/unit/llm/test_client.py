@@ -1,4 +1,4 @@
-"""The model client against the scripted server: what is sent, and what comes back, whole and streamed."""
+"""The model client against the scripted server: requests and answers, whole and streamed."""
 
 import asyncio
 import json
@@ -36,48 +36,33 @@ LABELS = CallLabels(run="run-1", node="plan", purpose="planner")
 USED = Tokens(100, 20, cached=40, reasoning=5)
 
 
-async def test_what_is_not_set_is_not_sent() -> None:
-    async with ModelServer("Hi") as server:
-        answer = await ask(server)
-    assert answer.text == "Hi"
-    assert server.calls[0].body == {"model": "small", "messages": [{"role": "user", "content": "Hello?"}]}
-    assert server.calls[0].api_key == KEY
-
-
-async def test_what_is_set_is_sent_with_the_labels() -> None:
-    async with ModelServer("Hi") as server:
-        await ask(server, ModelCall((system("Be brief."), user("Hello?")), config=ALL, labels=LABELS))
-    assert server.calls[0].body == {
-        "model": "large",
-        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello?"}],
-        "temperature": 0.5,
-        "max_tokens": 7,
-        "top_p": 0.9,
-        "seed": 3,
-        "reasoning_effort": "low",
+async def test_request_has_only_what_is_set() -> None:
+    async with (
+        ModelServer("Hi", "Hi", "Hi") as server,
+        ModelClient(Endpoint(server.base_url, f"{KEY}\n"), model="small") as client,
+    ):
+        answer = await client.complete(saying())
+        await client.complete(ModelCall((system("Be brief."), user("Hello?")), config=ALL, labels=LABELS))
+        await client.complete(saying(labels=CallLabels(node="n" * 600)))
+    plain, full, long = server.calls
+    hello = {"role": "user", "content": "Hello?"}
+    assert (answer.text, plain.api_key) == ("Hi", KEY)
+    assert plain.body == {"model": "small", "messages": [hello]}
+    assert full.body == {
+        **{"model": "large", "temperature": 0.5, "max_tokens": 7, "top_p": 0.9, "seed": 3, "reasoning_effort": "low"},
+        "messages": [{"role": "system", "content": "Be brief."}, hello],
         "metadata": {"run": "run-1", "node": "plan", "purpose": "planner"},
     }
+    assert long.metadata == {"node": "n" * 512}
 
 
-async def test_labels_are_cut_to_what_the_protocol_takes() -> None:
-    async with ModelServer("Hi") as server:
-        await ask(server, saying(labels=CallLabels(node="n" * 600)))
-    assert server.calls[0].metadata == {"node": "n" * 512}
-
-
-async def test_an_answer_tells_its_model_and_what_it_used() -> None:
+async def test_answer_has_its_model_and_usage() -> None:
     async with ModelServer(Completion(text="Hi", model="gpt-4o-2024-08-06", tokens=USED)) as server:
         answer = await ask(server, saying(config=ModelConfig(model="gpt-4o")))
     assert (answer.model, answer.finish_reason) == ("gpt-4o-2024-08-06", "stop")
-    assert answer.usage == Usage(
-        calls=1,
-        prompt_tokens=100,
-        completion_tokens=20,
-        cached_tokens=40,
-        reasoning_tokens=5,
-        # 60 fresh at 2.50, 40 cached at 1.25 and 20 written at 10.00 for a million.
-        money=Decimal("0.0004"),
-    )
+    # 60 fresh at 2.50, 40 cached at 1.25 and 20 written at 10.00 for a million.
+    tokens = {"prompt_tokens": 100, "completion_tokens": 20, "cached_tokens": 40, "reasoning_tokens": 5}
+    assert answer.usage == Usage(calls=1, money=Decimal("0.0004"), **tokens)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +80,7 @@ async def test_what_is_not_known_of_a_usage_is_never_none(answer: Completion, us
     assert found.usage.cost is None
 
 
-async def test_a_stream_gives_the_text_in_pieces_and_the_whole_at_its_end() -> None:
+async def test_stream_gives_pieces_and_the_whole_answer_at_its_end() -> None:
     async with (
         ModelServer(text("one two three", tokens=USED)) as server,
         client_of(server) as client,
@@ -110,12 +95,10 @@ async def test_a_stream_gives_the_text_in_pieces_and_the_whole_at_its_end() -> N
     assert server.calls[0].metadata == LABELS.to_json()
 
 
-async def test_a_stream_that_is_left_ends_the_call() -> None:
+async def test_stream_that_is_left_ends_the_call() -> None:
     async with ModelServer(text("one two three four five six seven")) as server, client_of(server) as client:
         async with client.stream(saying()) as stream:
-            async for words in stream:
-                assert words == "one two "
-                break
+            assert await anext(aiter(stream)) == "one two "
         with pytest.raises(RuntimeError, match="read to its end"):
             stream.answer  # noqa: B018
 
@@ -143,99 +126,68 @@ async def test_tools_have_their_own_names_again_and_are_called_together(streamed
     assert (answer.finish_reason, answer.text) == ("tool_calls", "")
 
 
-async def test_a_conversation_goes_on_with_the_results_of_tools() -> None:
+async def test_conversation_continues_with_the_results_of_tools() -> None:
     call = ToolCall(id="c1", name="weather.now", arguments='{"at": "Oslo"}')
     async with ModelServer("Cold.") as server:
-        asked = saying(tools=(WEATHER,))
         said = Message(role="assistant", tool_calls=(call,))
-        answer = await ask(server, ModelCall((*asked.messages, said, tool_result(call, "-4")), tools=(WEATHER,)))
+        messages = (*saying().messages, said, tool_result(call, "-4"))
+        answer = await ask(server, ModelCall(messages, tools=(WEATHER,)))
     assert answer.text == "Cold."
+    function = {"name": "weather_now", "arguments": '{"at": "Oslo"}'}
     assert server.calls[0].messages[1:] == [
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {"id": "c1", "type": "function", "function": {"name": "weather_now", "arguments": '{"at": "Oslo"}'}}
-            ],
-        },
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": function}]},
         {"role": "tool", "content": "-4", "tool_call_id": "c1"},
     ]
 
 
-async def test_without_a_model_or_a_key_nothing_is_asked() -> None:
+async def refusal(endpoint: Endpoint, call: ModelCall | None = None) -> ModelFailure:
+    """How a call fails whose server is not reached, or not asked."""
+    async with ModelClient(endpoint, model="m") as client:
+        with pytest.raises(ModelFailure) as caught:
+            await client.complete(call or saying())
+    return caught.value
+
+
+async def test_call_without_a_model_or_a_key_is_not_sent() -> None:
     failure = await failure_of(model=None)
     assert (failure.error, str(failure)) == (
         ModelError.MODEL_MISSING,
         "no model is named; name one in the request, or set DAGWRIGHT_MODEL of the worker "
         "(one of `dagwright up` has the environment in which it was started)",
     )
-    with pytest.raises(ModelFailure) as caught:
-        await ModelClient(Endpoint(), model="m").complete(saying())
-    assert caught.value.error is ModelError.KEY_MISSING
+    assert (await refusal(Endpoint())).error is ModelError.KEY_MISSING
 
 
-async def test_a_key_is_sent_without_the_line_end_behind_it() -> None:
-    async with ModelServer("Hi") as server, ModelClient(Endpoint(server.base_url, f"{KEY}\n"), model="m") as client:
-        await client.complete(saying())
-    assert server.calls[0].api_key == KEY
-
-
-@pytest.mark.parametrize("key", [f"{KEY}\nmore", f"{KEY}\r\nx: y", "ключ-ключ", f"{KEY} {KEY}", f"{KEY}\x00"])
-async def test_a_key_that_no_header_can_carry_is_refused_and_told_nowhere(key: str) -> None:
-    async with ModelServer() as server, ModelClient(Endpoint(server.base_url, key), model="m") as client:
-        with pytest.raises(ModelFailure) as caught:
-            await client.complete(saying())
-    assert caught.value.error is ModelError.KEY_REFUSED
-    assert "its key holds a line end" in str(caught.value)
-    assert KEY not in repr(caught.value)
-    assert "ключ" not in repr(caught.value)
+@pytest.mark.parametrize("key", [f"{KEY}\r\nx: y", "ключ-ключ", f"{KEY} {KEY}", f"{KEY}\x00"])
+async def test_key_that_no_header_can_carry_is_refused_and_hidden(key: str) -> None:
+    async with ModelServer() as server:
+        failure = await refusal(Endpoint(server.base_url, key))
+    assert (failure.error, "its key holds a line end" in str(failure)) == (ModelError.KEY_REFUSED, True)
+    assert [part for part in (KEY, "ключ") if part in repr(failure)] == []
 
 
 @pytest.mark.parametrize("address", ["not a url", "ftp://models.example.com", "localhost:4000", "http://"])
-async def test_an_address_that_is_none_is_not_tried_again_and_again(address: str) -> None:
-    async with ModelClient(Endpoint(address, KEY), model="m") as client:
-        with pytest.raises(ModelFailure) as caught:
-            await client.complete(saying())
-    assert caught.value.error is ModelError.ADDRESS_WRONG
-    assert "OPENAI_BASE_URL" in str(caught.value)
+async def test_invalid_address_is_not_retried(address: str) -> None:
+    failure = await refusal(Endpoint(address, KEY))
+    assert (failure.error, "OPENAI_BASE_URL" in str(failure)) == (ModelError.ADDRESS_WRONG, True)
 
 
-async def test_an_answer_in_one_piece_is_taken_where_a_stream_was_asked_for() -> None:
+async def test_whole_answer_is_accepted_for_a_stream() -> None:
     said = {"role": "assistant", "content": "Hello"}
     body = {"model": "m-1", "choices": [{"message": said}], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
-    async with (
-        ModelServer(Raw(json.dumps(body).encode())) as server,
-        client_of(server) as client,
-        client.stream(saying()) as stream,
-    ):
-        pieces = [words async for words in stream]
-    assert (pieces, stream.answer.text, stream.answer.model) == (["Hello"], "Hello", "m-1")
-    assert stream.answer.usage.prompt_tokens == 3
+    async with ModelServer(Raw(json.dumps(body).encode())) as server, client_of(server) as client:
+        answer = await read(client, saying(), streamed=True)
+    assert (answer.text, answer.model, answer.usage.prompt_tokens) == ("Hello", "m-1", 3)
 
 
-async def test_a_stream_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright.llm.client.ANSWER_CHARACTERS", 1_000)
-    async with ModelServer(text(" " * 10_000)) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure) as caught:
-            await read(client, saying(), streamed=True)
-    assert caught.value.error is ModelError.OUTPUT_INVALID
-    assert "wrote over 1,000 characters and did not come to an end" in str(caught.value)
-    assert len(caught.value.partial) == 1_000
-
-
-async def test_a_call_can_be_cancelled() -> None:
-    async with ModelServer(Silence(), "next") as server, client_of(server) as client:
+async def test_call_can_be_cancelled_and_a_closed_client_used_again() -> None:
+    async with ModelServer(Silence(), "one", "two") as server, client_of(server) as client:
         asked = asyncio.ensure_future(client.complete(saying()))
         while not server.calls:
             await asyncio.wait({asked}, timeout=0.01)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
-        assert (await client.complete(saying())).text == "next"
-
-
-async def test_a_client_that_was_closed_can_be_used_again() -> None:
-    async with ModelServer("one", "two") as server, client_of(server) as client:
         assert (await client.complete(saying())).text == "one"
         await client.close()
         assert (await client.complete(saying())).text == "two"
@@ -250,26 +202,21 @@ def echo(number: int) -> ModelCall:
 
 
 async def test_two_hundred_calls_at_once_never_mix_and_take_no_memory() -> None:
-    """Each call has its own words, model, labels and manner of answer; a quarter of them is streamed."""
-    steps = [
-        step(
-            text(
-                f"It is {number}." + "x" * 10_000,
-                model=f"model-{number % 2}",
-                tokens=Tokens(number, number),
-                pace=Pace(characters=500),
-            ),
-            metadata={"node": f"n{number}"},
-            times=3,
-        )
-        for number in range(CALLS)
-    ]
+    """Each call has its own words, model, labels and kind of answer; a quarter of them is streamed."""
+
+    def written(number: int) -> str:
+        return f"It is {number}." + "x" * 10_000
+
+    def answer_of(number: int) -> Completion:
+        tokens, pace = Tokens(number, number), Pace(characters=500)
+        return text(written(number), model=f"model-{number % 2}", tokens=tokens, pace=pace)
 
     async def answer(client: ModelClient, number: int) -> None:
         found = await read(client, echo(number), streamed=number % 4 == 0)
-        assert found.text == f"It is {number}." + "x" * 10_000
-        assert (found.model, found.usage.prompt_tokens) == (f"model-{number % 2}", number)
+        used = (found.model, found.usage.prompt_tokens)
+        assert (found.text, used) == (written(number), (f"model-{number % 2}", number))
 
+    steps = [step(answer_of(number), metadata={"node": f"n{number}"}, times=3) for number in range(CALLS)]
     async with ModelServer(*steps) as server, client_of(server, prices=PriceTable()) as client:
         await asyncio.gather(*(answer(client, number) for number in range(CALLS)))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -291,19 +238,20 @@ def test_the_library_of_openai_is_imported_with_the_first_call_and_not_before() 
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_an_answer_in_one_piece_that_is_too_long_is_not_read_to_its_end(
-    monkeypatch: pytest.MonkeyPatch, *, is_streamed: bool
-) -> None:
+async def test_too_long_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch, is_streamed: bool) -> None:
     monkeypatch.setattr("dagwright.llm.transport.ANSWER_BYTES", 1_000)
     body = {"choices": [{"message": {"role": "assistant", "content": "x" * 1_000}}]}
     async with ModelServer(Raw(json.dumps(body).encode())) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure) as caught:
+        with pytest.raises(ModelFailure, match="answered with over 1,000 bytes") as caught:
             await read(client, saying(), streamed=is_streamed)
     assert caught.value.error is ModelError.OUTPUT_INVALID
-    assert "answered with over 1,000 bytes" in str(caught.value)
 
 
-async def test_an_answer_in_one_piece_that_cannot_be_read_on_says_so() -> None:
+async def test_endless_stream_and_undecodable_answer_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagwright.llm.client.ANSWER_CHARACTERS", 1_000)
+    async with ModelServer(text(" " * 10_000)) as server, client_of(server) as client:
+        with pytest.raises(ModelFailure, match="wrote over 1,000 characters and did not come to an end") as caught:
+            await read(client, saying(), streamed=True)
+    assert (caught.value.error, len(caught.value.partial)) == (ModelError.OUTPUT_INVALID, 1_000)
     failure = await failure_of(Raw(b'{"choices": []}', headers={"content-encoding": "gzip"}))
-    assert failure.error is ModelError.UNAVAILABLE
-    assert "broke off" in str(failure)
+    assert (failure.error, "broke off" in str(failure)) == (ModelError.UNAVAILABLE, True)

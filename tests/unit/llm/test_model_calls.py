@@ -1,4 +1,4 @@
-"""What crosses the boundary: configs, messages, requests and answers, and what is refused with words."""
+"""Contracts of model calls: configs, messages, requests and answers, and what is refused."""
 
 import re
 from decimal import Decimal
@@ -35,56 +35,59 @@ LOOK = ToolCall(id="c1", name="look.up", arguments="{")
 ANSWERED = (system("s"), user("u"), Message(role="assistant", tool_calls=(LOOK,)), tool_result(LOOK, "r"))
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        ModelRequest(ModelCall((user("u"),))),
-        ModelRequest(
-            ModelCall(
-                ANSWERED,
-                config=ModelConfig(model="m", temperature=0, reasoning_effort="low"),
-                tools=(OfferedTool("look.up", "Looks.", {"type": "object"}),),
-                tool_choice="required",
-                output=OutputSchema("o", {"type": "object"}),
-                labels=CallLabels("r", "n", "p"),
-            ),
-            before="sha256-x",
-            is_continued=True,
-            endpoint=NamedEndpoint("http://localhost/v1", "KEY"),
-        ),
-    ],
+FULL = ModelCall(
+    ANSWERED,
+    config=ModelConfig(model="m", temperature=0, reasoning_effort="low"),
+    tools=(OfferedTool("look.up", "Looks.", {"type": "object"}),),
+    tool_choice="required",
+    output=OutputSchema("o", {"type": "object"}),
+    labels=CallLabels("r", "n", "p"),
 )
-def test_a_request_comes_back_as_it_was(request_: ModelRequest) -> None:
-    assert request_from_json(request_to_json(request_)) == request_
 
 
-def test_a_run_is_told_an_answer_as_it_was() -> None:
+def test_requests_and_answers_survive_serialization() -> None:
+    endpoint = NamedEndpoint("http://localhost/v1", "KEY")
+    full = ModelRequest(FULL, before="sha256-x", is_continued=True, endpoint=endpoint)
+    for request in (ModelRequest(ModelCall((user("u"),))), full):
+        assert request_from_json(request_to_json(request)) == request
     usage = Usage(calls=1, prompt_tokens=3, money=Decimal("0.10"))
     answer = ModelAnswer(ANSWERED[2], {"n": 1}, "tool_calls", "m", usage, conversation="sha256-x")
     told = told_answer(answer_to_json(answer))
     assert told == ToldAnswer("", {"n": 1}, (LOOK,), "tool_calls", "m", usage, "sha256-x")
 
 
+NO_USAGE = "Usage: Input should be a valid dictionary or instance of Usage, got None"
+WRONG_CALL = {"tool_calls": [{"id": 7, "name": "look", "arguments": "{}"}]}
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (None, "Usage: Input should be a valid dictionary or instance of Usage, got None"),
-        ({"message": 7}, "Usage: Input should be a valid dictionary or instance of Usage, got None"),
+        (None, NO_USAGE),
+        ({"message": 7}, NO_USAGE),
         ({"usage": {"calls": -1}}, "Usage.calls: Input should be greater than or equal to 0, got -1"),
-        (
-            {"usage": {}, "message": {"tool_calls": [{"id": 7, "name": "look", "arguments": "{}"}]}},
-            "ToolCall.id: Input should be a valid string, got 7",
-        ),
+        ({"usage": {}, "message": WRONG_CALL}, "ToolCall.id: Input should be a valid string, got 7"),
     ],
 )
-def test_what_is_no_answer_is_refused_in_a_line(given: Any, words: str) -> None:
+def test_invalid_answer_is_refused_in_a_line(given: Any, words: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
         told_answer(given)
 
 
-def test_what_is_set_in_a_config_stands_over_the_other() -> None:
-    low = ModelConfig(model="a", temperature=1.0, seed=1)
-    assert ModelConfig(model="b", seed=0).over(low) == ModelConfig(model="b", temperature=1.0, seed=0)
+def test_config_is_frozen_and_overrides_another() -> None:
+    low, high = ModelConfig(model="a", temperature=1.0, seed=1), ModelConfig(model="b", seed=0)
+    assert high.over(low) == ModelConfig(model="b", temperature=1.0, seed=0)
+    with pytest.raises(ValidationError):
+        low.model = "x"  # type: ignore[misc]
+
+
+def test_fields_of_a_message_depend_on_its_role() -> None:
+    said = {"role": "user", "content": "x"}
+    for fields in ({**said, "tool_calls": (LOOK,)}, {**said, "role": "tool"}, {**said, "tool_call_id": "c1"}):
+        with pytest.raises(ValidationError):
+            Message(**fields)
+    with pytest.raises(ValidationError):
+        Message(role="robot", content="x")
 
 
 @pytest.mark.parametrize(
@@ -105,25 +108,6 @@ def test_what_is_set_in_a_config_stands_over_the_other() -> None:
 def test_a_wrong_config_is_refused_with_every_field(given: Any, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         model_config_from_json(given)
-
-
-def test_a_config_never_changes() -> None:
-    with pytest.raises(ValidationError):
-        ModelConfig().model = "x"  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"role": "user", "tool_calls": (LOOK,)},
-        {"role": "tool", "content": "x"},
-        {"role": "user", "tool_call_id": "c1"},
-        {"role": "robot", "content": "x"},
-    ],
-)
-def test_a_message_has_what_its_role_has(fields: Any) -> None:
-    with pytest.raises(ValidationError):
-        Message(**fields)
 
 
 @pytest.mark.parametrize(

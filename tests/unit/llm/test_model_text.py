@@ -1,4 +1,4 @@
-"""What is found in the text of a model: JSON with words around it, and the part for people while it is written."""
+"""The text of a model: JSON among words, and the part for people while it is written."""
 
 import json
 from itertools import pairwise

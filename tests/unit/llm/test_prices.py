@@ -1,4 +1,4 @@
-"""What models cost, and what nobody knows."""
+"""Prices of models, and usage whose cost is unknown."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -30,31 +30,22 @@ def test_money_is_exact_and_cached_tokens_cost_as_others_unless_told(content: st
     assert (used.money, used.cost) == (Decimal("0.3"), Decimal("0.3"))
 
 
-def test_the_users_prices_stand_in_place_of_those_that_ship(tmp_path: Path) -> None:
+def test_own_prices_replace_the_shipped_ones(tmp_path: Path) -> None:
     own = read_prices(saved(tmp_path, "models: {gpt-4o: {prompt: 1, completion: 1}, mine: {prompt: 0, completion: 0}}"))
     table = own.over(shipped_prices())
-    assert table.price("gpt-4o") == Price(Decimal(1), Decimal(1), Decimal(1))
+    assert (table.price("gpt-4o"), table.priced(USED, "mine").cost) == (Price(*[Decimal(1)] * 3), Decimal(0))
     assert table.price("gpt-4o-mini") is not None
-    assert table.priced(USED, "mine").cost == 0
 
 
-def test_usages_add_up_and_never_hide_what_is_not_known() -> None:
+def test_usages_add_up_and_never_hide_unknown_costs() -> None:
     table = PriceTable({"m": Price(Decimal(1), Decimal("0.5"), Decimal(2))})
     known, unknown = table.priced(USED, "m"), table.priced(USED, "other")
     uncounted = table.priced(Usage(calls=1, uncounted_calls=1), "m")
     assert (known.cost, unknown.cost, uncounted.cost) == (Decimal("1.0"), None, None)
     total = sum([known, unknown, uncounted, known], Usage())
-    assert total == Usage(
-        calls=4,
-        prompt_tokens=3_000_000,
-        completion_tokens=300_000,
-        cached_tokens=1_200_000,
-        money=Decimal("2.0"),
-        unpriced_calls=1,
-        uncounted_calls=1,
-    )
-    assert total.cost is None
-    assert (total.tokens, total.to_json()["money"]) == (3_300_000, "2.0")
+    tokens = {"prompt_tokens": 3_000_000, "completion_tokens": 300_000, "cached_tokens": 1_200_000}
+    assert total == Usage(calls=4, money=Decimal("2.0"), unpriced_calls=1, uncounted_calls=1, **tokens)
+    assert (total.cost, total.tokens, total.to_json()["money"]) == (None, 3_300_000, "2.0")
 
 
 @pytest.mark.parametrize(
@@ -68,15 +59,11 @@ def test_usages_add_up_and_never_hide_what_is_not_known() -> None:
         ("models: {m: {prompt: -1, completion: 1}}", "models/m: '-1' is no price"),
         ("models: {m: {prompt: NaN, completion: 1}}", "models/m: 'NaN' is no price"),
         ("models: [", "while parsing"),
+        (None, "No such file"),
     ],
 )
-def test_a_table_that_is_none_is_refused_with_the_place(content: str, words: str, tmp_path: Path) -> None:
-    path = saved(tmp_path, content)
+def test_invalid_table_is_refused_with_its_place(content: str | None, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "none.yaml" if content is None else saved(tmp_path, content)
     with pytest.raises(PricesUnreadable) as caught:
         read_prices(path)
     assert str(caught.value).replace("\n", " ").startswith(f"{path}: {words}")
-
-
-def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PricesUnreadable, match=r"none\.yaml: No such file"):
-        read_prices(tmp_path / "none.yaml")

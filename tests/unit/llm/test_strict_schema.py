@@ -1,4 +1,4 @@
-"""Strict schemas: OpenAI's rules hold for whatever comes in, and what a model writes comes back as it was asked for."""
+"""Strict schemas: the rules of OpenAI hold for any schema, and answers are restored to the original form."""
 
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ NULL = {"type": "null"}
 WRITTEN_LEAF = {"kind": "leaf", "value": None, "tags": None}
 
 
-def test_a_model_of_pydantic_becomes_strict_and_what_is_written_comes_back() -> None:
+def test_pydantic_model_becomes_strict_and_is_restored() -> None:
     schema = Tree.model_json_schema()
     strict = StrictSchema(schema)
     assert not_strict(strict.strict) == ""
@@ -91,45 +91,30 @@ def test_each_word_of_a_schema_has_its_strict_form(schema: Any, strict: Any, wri
     assert made.restore({"x": written}) == {"x": value}
 
 
-def test_parts_of_all_of_are_put_together() -> None:
-    schema = {
-        "allOf": [{"$ref": "#/$defs/Named"}, {"properties": {"age": {"type": "integer"}}, "required": ["age"]}],
-        "$defs": {"Named": {"type": "object", "properties": {"name": {"type": "string"}}}},
-    }
-    made = StrictSchema({"type": "object", "properties": {"x": schema}, "required": ["x"], "$defs": schema["$defs"]})
+def test_all_of_and_references_are_resolved() -> None:
+    named = {"type": "object", "properties": {"name": {"type": "string"}}}
+    aged = {"properties": {"age": {"type": "integer"}}, "required": ["age"]}
+    both = {"allOf": [{"$ref": "#/$defs/Named"}, aged]}
+    schema = {"type": "object", "properties": {"x": both}, "required": ["x"], "$defs": {"Named": named}}
+    made = StrictSchema(schema)
     assert made.strict["properties"]["x"]["required"] == ["name", "age"]
     assert made.restore({"x": {"name": None, "age": 3}}) == {"x": {"age": 3}}
+    node = {"$ref": "#/$defs/Node"}
+    made = StrictSchema({**node, "$defs": {"Node": {"type": "object", "properties": {"next": node}}}})
+    assert (not_strict(made.strict), made.restore({"next": {"next": None}})) == ("", {"next": {}})
+    for ref in ("#/$defs/Gone", "other.json", "#/$defs/Me", 7):
+        schema = {"type": "object", "properties": {"x": {"$ref": ref}}, "$defs": {"Me": {"$ref": "#/$defs/Me"}}}
+        assert StrictSchema(schema).restore({"x": "1"}) == {"x": 1}
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "array", "items": {"type": "integer"}},
-        {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]},
-        {"type": "object"},
-    ],
-)
-def test_a_root_that_is_no_closed_object_is_wrapped(schema: Any) -> None:
+INTEGERS = {"type": "array", "items": {"type": "integer"}}
+
+
+@pytest.mark.parametrize("schema", [INTEGERS, {"anyOf": [{"type": "integer"}, INTEGERS]}, {"type": "object"}])
+def test_root_that_is_not_a_closed_object_is_wrapped(schema: Any) -> None:
     made = StrictSchema(schema)
     assert (made.strict["required"], not_strict(made.strict)) == (["value"], "")
-    assert made.restore({"value": [1]}) == [1]
-    assert made.restore([1]) == [1]
-
-
-def test_a_root_that_is_a_reference_is_resolved() -> None:
-    schema = {
-        "$ref": "#/$defs/Node",
-        "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}},
-    }
-    made = StrictSchema(schema)
-    assert not_strict(made.strict) == ""
-    assert made.restore({"next": {"next": None}}) == {"next": {}}
-
-
-@pytest.mark.parametrize("ref", ["#/$defs/Gone", "other.json", "#/$defs/Me", 7])
-def test_a_reference_that_leads_nowhere_does_no_harm(ref: Any) -> None:
-    schema = {"type": "object", "properties": {"x": {"$ref": ref}}, "$defs": {"Me": {"$ref": "#/$defs/Me"}}}
-    assert StrictSchema(schema).restore({"x": "1"}) == {"x": 1}
+    assert made.restore({"value": [1]}) == made.restore([1]) == [1]
 
 
 def _objects(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -163,14 +148,12 @@ def _values(schema: Any) -> st.SearchStrategy[Any]:
 
 
 def _as_written(value: Any, schema: Any) -> Any:
-    """Returns a value as a model would have to write it in strict mode."""
+    """Return a value as a model must write it in strict mode."""
     if schema["type"] == "array":
         return [_as_written(item, schema["items"]) for item in value]
     if schema["type"] == "object":
-        return {
-            name: _as_written(value[name], below) if name in value else None
-            for name, below in schema["properties"].items()
-        }
+        properties = schema["properties"].items()
+        return {name: _as_written(value[name], below) if name in value else None for name, below in properties}
     return value
 
 

@@ -1,4 +1,4 @@
-"""Answers that must be JSON: every way to get it, what is remembered of a server, and what is no answer."""
+"""Answers that must be JSON: the ways to get it, what is remembered of a server, and invalid answers."""
 
 import json
 from typing import Any
@@ -36,7 +36,6 @@ NO_TOOLS = Refused(400, "this model does not support tools")
 
 
 def modes(server: ModelServer) -> list[str]:
-    """How each call asked for JSON."""
 
     def mode(call: ReceivedCall) -> str:
         return "tool" if call.tools else call.response_format
@@ -44,59 +43,40 @@ def modes(server: ModelServer) -> list[str]:
     return [mode(call) for call in server.calls]
 
 
-async def test_a_strict_schema_is_asked_for_and_the_answer_is_what_was_asked() -> None:
+async def test_strict_schema_is_requested_and_the_answer_is_restored() -> None:
     written = {"name": "Ann", "age": None, "more": '{"likes": ["tea"]}'}
     async with ModelServer(json_text(written)) as server:
         answer = await ask(server, saying(output=PERSON_OUTPUT))
-    assert answer.output == ANN
-    assert json.loads(answer.text) == written
-    assert server.calls[0].body["response_format"] == {
-        "type": "json_schema",
-        "json_schema": {
-            "name": "person",
-            "strict": True,
-            "schema": {
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string"},
-                    "age": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
-                    "more": {
-                        "anyOf": [{"type": "string", "description": "The value as a text of JSON."}, {"type": "null"}]
-                    },
-                },
-                "required": ["name", "age", "more"],
-                "additionalProperties": False,
-            },
-        },
+    assert (answer.output, json.loads(answer.text)) == (ANN, written)
+    null, as_json = {"type": "null"}, {"type": "string", "description": "The value as a text of JSON."}
+    age, more = {"anyOf": [{"type": "integer"}, null]}, {"anyOf": [as_json, null]}
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "age": age, "more": more},
+        "required": ["name", "age", "more"],
+        "additionalProperties": False,
     }
+    json_schema = {"name": "person", "strict": True, "schema": schema}
+    assert server.calls[0].body["response_format"] == {"type": "json_schema", "json_schema": json_schema}
 
 
-STEPS: tuple[tuple[list[Refused], Completion, list[str]], ...] = (
-    ([], json_text(ANN), ["json_schema"]),
-    ([NO_SCHEMA], json_text(ANN), ["json_schema", "json_object"]),
-    ([NO_SCHEMA, NO_JSON], tool_call("person", **ANN), ["json_schema", "json_object", "tool"]),
-    (
-        [NO_SCHEMA, NO_JSON, NO_TOOLS],
-        text(f"Here it is:\n```json\n{json.dumps(ANN)}\n```\nAnything else?"),
-        ["json_schema", "json_object", "tool", "text"],
-    ),
-)
+MODES = ["json_schema", "json_object", "tool", "text"]
+FENCED = text(f"Here it is:\n```json\n{json.dumps(ANN)}\n```\nAnything else?")
+ANSWERS = [json_text(ANN), json_text(ANN), tool_call("person", **ANN), FENCED]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize(("refusals", "answer", "asked"), STEPS, ids=[steps[2][-1] for steps in STEPS])
-async def test_what_a_server_refuses_is_asked_in_the_next_way_and_what_worked_is_remembered(
-    refusals: list[Refused], answer: Completion, asked: list[str], streamed: bool
-) -> None:
-    call = saying(output=PERSON_OUTPUT)
+@pytest.mark.parametrize("refused", range(4))
+async def test_refused_modes_are_replaced_by_the_next_one_which_is_remembered(refused: int, streamed: bool) -> None:
+    refusals, answer = (NO_SCHEMA, NO_JSON, NO_TOOLS)[:refused], ANSWERS[refused]
     async with ModelServer(*refusals, answer, answer) as server, client_of(server) as client:
         for _ in range(2):
-            found = await read(client, call, streamed=streamed)
+            found = await read(client, saying(output=PERSON_OUTPUT), streamed=streamed)
             assert (found.output, found.message.tool_calls, found.finish_reason) == (ANN, (), "stop")
-    assert modes(server) == [*asked, asked[-1]]
+    assert modes(server) == [*MODES[: refused + 1], MODES[refused]]
 
 
-async def test_the_schema_is_told_in_words_where_nothing_else_tells_it() -> None:
+async def test_schema_is_in_the_prompt_if_no_mode_carries_it() -> None:
     call = ModelCall((system("Be brief."), user("Who?")), output=PERSON_OUTPUT)
     async with ModelServer(NO_SCHEMA, json_text(ANN)) as server:
         await ask(server, call)
@@ -106,26 +86,27 @@ async def test_the_schema_is_told_in_words_where_nothing_else_tells_it() -> None
     assert first["content"].endswith(json.dumps(PERSON))
 
 
-async def test_models_and_servers_are_remembered_apart() -> None:
-    answers = (step(json_text(ANN), times=ANY_NUMBER),)
-    refusing = (step(NO_SCHEMA, model="old", response_format="json_schema", times=ANY_NUMBER),)
-    async with ModelServer(*refusing, *answers) as server, client_of(server) as client:
+async def test_modes_are_remembered_for_each_model_and_not_for_a_refused_schema() -> None:
+    both = ["json_schema", "json_object", "json_schema", "json_object"]
+    refusing = step(NO_SCHEMA, model="old", response_format="json_schema", times=ANY_NUMBER)
+    async with ModelServer(refusing, step(json_text(ANN), times=ANY_NUMBER)) as server, client_of(server) as client:
         for model in ("old", "new", "old"):
             config = ModelConfig(model=model)
             assert (await client.complete(saying(output=PERSON_OUTPUT, config=config))).output == ANN
-    assert modes(server) == ["json_schema", "json_object", "json_schema", "json_object"]
-
-
-async def test_a_schema_that_is_refused_says_nothing_about_others() -> None:
+    assert modes(server) == both
     refused = Refused(400, "Invalid schema for response_format 'person': too deep", param="response_format")
     answers = (refused, json_text(ANN), json_text({"value": [1]}), json_text(ANN))
     async with ModelServer(*answers) as server, client_of(server) as client:
         for output, value in ((PERSON_OUTPUT, ANN), (NUMBERS, [1]), (PERSON_OUTPUT, ANN)):
             assert (await client.complete(saying(output=output))).output == value
-    assert modes(server) == ["json_schema", "json_object", "json_schema", "json_object"]
+    assert modes(server) == both
+    async with ModelServer(NO_SCHEMA, json_text(ANN), "Hi", json_text(ANN)) as server, client_of(server) as client:
+        for call in (saying(output=PERSON_OUTPUT), saying(), saying(output=PERSON_OUTPUT)):
+            await client.complete(call)
+    assert modes(server) == ["json_schema", "json_object", "text", "json_object"]
 
 
-async def test_where_no_way_is_taken_the_first_refusal_is_told() -> None:
+async def test_first_refusal_is_reported_if_no_mode_works() -> None:
     failure = await failure_of(NO_SCHEMA, NO_JSON, NO_TOOLS, Refused(400, "no"), call=saying(output=PERSON_OUTPUT))
     assert failure.error is ModelError.REQUEST_INVALID
     assert "'json_schema' is not supported" in str(failure)
@@ -144,8 +125,7 @@ async def test_what_has_nothing_to_do_with_json_is_not_asked_again(refusal: Refu
     assert (await failure_of(refusal, call=saying(output=PERSON_OUTPUT))).error is error
 
 
-async def test_optional_fields_are_left_out_where_a_server_refuses_them() -> None:
-    labels = CallLabels(node="n")
+async def test_refused_optional_fields_are_left_out_or_renamed() -> None:
     extra = {"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "not permitted"}]}
     refusals = (
         Refused(400, "The 'metadata' parameter is only allowed when 'store' is enabled.", param="metadata"),
@@ -153,34 +133,17 @@ async def test_optional_fields_are_left_out_where_a_server_refuses_them() -> Non
     )
     async with ModelServer(*refusals, "one", "two") as server, client_of(server) as client:
         for words in ("one", "two"):
-            async with client.stream(saying(labels=labels)) as stream:
-                assert "".join([piece async for piece in stream]) == words
-            assert stream.answer.usage.uncounted_calls == 1
-    assert [sorted(call.body.keys() & {"metadata", "stream_options"}) for call in server.calls] == [
-        ["metadata", "stream_options"],
-        ["stream_options"],
-        [],
-        [],
-    ]
-
-
-async def test_newer_models_get_the_limit_under_its_newer_name() -> None:
+            found = await read(client, saying(labels=CallLabels(node="n")), streamed=True)
+            assert (found.text, found.usage.uncounted_calls) == (words, 1)
+    sent = [sorted(call.body.keys() & {"metadata", "stream_options"}) for call in server.calls]
+    assert sent == [["metadata", "stream_options"], ["stream_options"], [], []]
     words = "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
     refusal = Refused(400, words, code="unsupported_parameter", param="max_tokens")
-    config = ModelConfig(max_tokens=9)
     async with ModelServer(refusal, "one", "two") as server, client_of(server) as client:
         for _ in range(2):
-            await client.complete(saying(config=config))
+            await client.complete(saying(config=ModelConfig(max_tokens=9)))
     limits = [(call.body.get("max_tokens"), call.body.get("max_completion_tokens")) for call in server.calls]
     assert limits == [(9, None), (None, 9), (None, 9)]
-
-
-async def test_a_call_without_json_forgets_nothing_of_how_json_is_had() -> None:
-    async with ModelServer(NO_SCHEMA, json_text(ANN), "Hi", json_text(ANN)) as server, client_of(server) as client:
-        await client.complete(saying(output=PERSON_OUTPUT))
-        await client.complete(saying())
-        await client.complete(saying(output=PERSON_OUTPUT))
-    assert modes(server) == ["json_schema", "json_object", "text", "json_object"]
 
 
 @pytest.mark.parametrize(

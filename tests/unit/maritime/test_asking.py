@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from dagwright.llm import Endpoint, ModelClient
-from dagwright.maritime.asking import (
+from dagwright.planning.model_calls.calls import Action, Message, ModelAnswer, ModelError
+from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.testing import ModelServer, json_text, step
+from dagwright.tools.errors import GiveUp, RetryLater
+from dagwright.tools.testing import RecordedCall, tool_context
+from dagwright_maritime.asking import (
     QUESTION_CHARACTERS,
     NoUsableAnswer,
     Unusable,
@@ -17,12 +22,7 @@ from dagwright.maritime.asking import (
     data_lines,
     usable_answer,
 )
-from dagwright.maritime.connection import SERVER_ATTEMPTS
-from dagwright.planning.model_calls.calls import Action, Message, ModelAnswer, ModelError
-from dagwright.planning.model_calls.failures import ModelFailure
-from dagwright.testing import ModelServer, json_text, step
-from dagwright.tools.errors import GiveUp, RetryLater
-from dagwright.tools.testing import RecordedCall, tool_context
+from dagwright_maritime.connection import SERVER_ATTEMPTS
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 
@@ -116,11 +116,7 @@ async def test_a_model_that_does_not_answer_is_not_waited_for_as_a_server_is() -
     failed = await attempts(ask)
     told = [(error.action, error.delay) for error in failed if isinstance(error, ModelFailure)]
     # Temporal reckons the wait from the number of the attempt, so each says by itself how long it is.
-    assert told == [
-        (Action.RETRY, timedelta(seconds=1)),
-        (Action.RETRY, timedelta(seconds=2)),
-        (Action.GIVE_UP, None),
-    ]
+    assert told == [(Action.RETRY, timedelta(seconds=1)), (Action.RETRY, timedelta(seconds=2)), (Action.GIVE_UP, None)]
 
 
 async def test_attempts_for_which_the_server_was_away_are_none_of_the_model() -> None:

@@ -1,6 +1,7 @@
 """How workers reach the search server: one that is away is waited for, and the limits come from the settings."""
 
 import inspect
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,15 +11,15 @@ from typing import Any, cast
 import pytest
 from opensearchpy import AsyncOpenSearch
 
-from dagwright.maritime.connection import SERVER_ATTEMPTS, Search, reach_search
-from dagwright.search.asking import RETRY_AFTER, NoAnswer, ServerHangs
-from dagwright.search.client import SearchClients
-from dagwright.search.server import RunningSearch
-from dagwright.settings import Settings
 from dagwright.tools import load_tools
 from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright.tools.testing import tool_context
 from dagwright.toolset.toolset import environment_of
+from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, reach_search
+from dagwright_maritime.search.asking import RETRY_AFTER, NoAnswer, ServerHangs
+from dagwright_maritime.search.client import SearchClients
+from dagwright_maritime.search.server import RunningSearch
+from dagwright_maritime.settings import MaritimeSettings
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -26,7 +27,7 @@ NOWHERE = "http://127.0.0.1:1"
 @asynccontextmanager
 async def reached(**settings: Any) -> AsyncIterator[Search]:
     """Reaches the server as a worker of a process with these settings does."""
-    environment = environment_of(Settings(**settings))
+    environment = environment_of(MaritimeSettings(**settings))
     try:
         with tool_context(environment=environment):
             async with reach_search() as search:
@@ -51,7 +52,7 @@ async def test_server_that_has_stopped_is_one_that_may_be_there_later(tmp_path: 
 
 
 async def test_tool_that_is_tried_alone_has_no_search_server() -> None:
-    with tool_context(), pytest.raises(GiveUp, match="no settings of a search server"):
+    with tool_context(), pytest.raises(GiveUp, match="has no MaritimeSettings"):
         async with reach_search():
             pass
 
@@ -70,10 +71,10 @@ async def test_calls_of_a_process_share_one_client_which_is_closed_with_it() -> 
             closed.extend(self._clients.values())
             await super().close()
 
-    environment = environment_of(Settings(opensearch_url=NOWHERE))
+    environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
     found = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dagwright.maritime.connection.SearchClients", Telling)
+        patch.setattr("dagwright_maritime.connection.SearchClients", Telling)
         for _ in range(2):
             with tool_context(environment=environment):
                 async with reach_search() as search:
@@ -92,7 +93,7 @@ async def test_server_at_another_address_has_a_client_of_its_own() -> None:
 
 async def failures_of(*failures: RetryLater) -> list[Exception]:
     """Makes attempts of one call that fail so, and returns what each of them raises in the end."""
-    environment = environment_of(Settings(opensearch_url=NOWHERE))
+    environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
     raised: list[Exception] = []
     before = None
     for number, failure in enumerate(failures, start=1):
@@ -137,7 +138,7 @@ async def test_attempts_for_which_the_server_was_away_leave_those_for_which_it_i
 
 
 async def test_slow_answer_loses_nothing_that_was_kept_of_the_model() -> None:
-    environment = environment_of(Settings(opensearch_url=NOWHERE))
+    environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
     before = {"answer": {"n": 4}, "answers": 2, "model_silent": 1, "search_silent": 1}
     with tool_context(last_heartbeat=before, environment=environment) as call, pytest.raises(NoAnswer):
         async with reach_search():
@@ -147,8 +148,14 @@ async def test_slow_answer_loses_nothing_that_was_kept_of_the_model() -> None:
 
 
 def test_server_may_be_away_for_more_than_a_minute_for_every_worker_that_asks_it() -> None:
-    specs = load_tools(["dagwright.maritime"])
+    specs = load_tools(["dagwright_maritime"])
     asking = [spec.name for spec in specs if "reach_search()" in inspect.getsource(cast("FunctionType", spec.function))]
     assert len(asking) == 6
     assert asking == [spec.name for spec in specs if spec.declaration.max_attempts == SERVER_ATTEMPTS]
     assert (SERVER_ATTEMPTS - 1) * RETRY_AFTER.total_seconds() > 60
+
+
+async def test_client_of_the_search_server_does_not_log_each_failed_request(caplog: pytest.LogCaptureFixture) -> None:
+    async with reached(opensearch_url=NOWHERE):
+        logging.getLogger("opensearch").warning("GET http://127.0.0.1:9200/goods [status:N/A request:0.001s]")
+    assert caplog.records == []

@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from dagwright.maritime.dates import FORMS, UnknownPeriod, period_of
+from dagwright_maritime.dates import FORMS, UnknownPeriod, period_of
 
 TODAY = date(2026, 2, 10)
 """A Tuesday."""
@@ -56,18 +56,7 @@ def test_words_mean_days(words: str, first: str | None, last: str | None) -> Non
 
 @pytest.mark.parametrize(
     "words",
-    [
-        "",
-        "soon",
-        "last",
-        "Q5",
-        "2025-13",
-        "2025-02-30",
-        "0 days ago",
-        "last 99999999 years",
-        "9999-12 to never",
-        "mar"[:2],
-    ],
+    ["", "soon", "last", "Q5", "2025-13", "2025-02-30", "0 days ago", "last 99999999 years", "9999-12 to never", "ma"],
 )
 def test_words_that_mean_no_days_are_refused_with_the_forms_there_are(words: str) -> None:
     with pytest.raises(UnknownPeriod) as refused:

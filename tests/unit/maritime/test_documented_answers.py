@@ -8,14 +8,14 @@ import jsonschema_rs
 
 from dagwright.agents.classes import PURPOSE as OF_AGENTS
 from dagwright.interfaces.http.routing import PURPOSE as OF_ROUTES
-from dagwright.maritime import analyzing, asking, clarifying, explaining, helpdesk, query_prompt
-from dagwright.maritime.fields import read_fields
-from dagwright.maritime.metadata_prompt import answer_schema
 from dagwright.planning.plan_and_execute.goals import PLAN, REPLAN
 from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLANNER, REPAIR
 from dagwright.tools.builtin.summaries import PURPOSE as OF_SUMMARIES
 from dagwright.tools.builtin.worded import PURPOSE as OF_CALCULATIONS
 from dagwright.tools.questions import PURPOSE as OF_TOOLS
+from dagwright_maritime import analyzing, asking, clarifying, explaining, helpdesk, query_prompt
+from dagwright_maritime.fields import read_fields
+from dagwright_maritime.metadata_prompt import answer_schema
 from tests.support.docs import ROOT
 from tests.unit.maritime.test_fields import INDEX, Server
 

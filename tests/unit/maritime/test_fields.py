@@ -6,12 +6,12 @@ from typing import Any, cast
 import pytest
 from opensearchpy import AsyncOpenSearch
 
-from dagwright.maritime.connection import Search
-from dagwright.maritime.fields import IndexField, documents, find, groups_of, read_fields, values_of
-from dagwright.maritime.indices import SHIPMENT_FIELDS, Indices
-from dagwright.maritime.name_finding import find_name
-from dagwright.search.asking import NoAnswer
-from dagwright.search.limits import QueryLimits, QueryRefused
+from dagwright_maritime.connection import Search
+from dagwright_maritime.fields import IndexField, documents, find, groups_of, read_fields, values_of
+from dagwright_maritime.indices import SHIPMENT_FIELDS, Indices
+from dagwright_maritime.name_finding import find_name
+from dagwright_maritime.search.asking import NoAnswer
+from dagwright_maritime.search.limits import QueryLimits, QueryRefused
 
 INDEX = "maritime-shipments"
 

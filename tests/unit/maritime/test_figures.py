@@ -4,15 +4,23 @@ from typing import Any
 
 import pytest
 
-from dagwright.maritime.analyzing import labels_of
-from dagwright.maritime.figures import MOST_ROWS, Table, tables_of
-from dagwright.maritime.slots import EsResults
-from dagwright.maritime.stray_figures import stray_figures
+from dagwright_maritime.analyzing import labels_of
+from dagwright_maritime.figures import MOST_ROWS, Table, tables_of
+from dagwright_maritime.slots import EsResults
+from dagwright_maritime.stray_figures import stray_figures
 
 
 def told(tables: list[Table], title: str) -> list[dict[str, Any]]:
     (found,) = (each for each in tables if each.title == title)
     return [{name: text for name, text in row.items() if name != "table"} for row in found.told()]
+
+
+def rows_of(tables: list[Table], title: str) -> list[str]:
+    """Return the names of the columns, and the cells of each row or its note."""
+    rows = told(tables, title)
+    names = list(dict.fromkeys(name for row in rows for name in row if name != "note"))
+    cells = [[row.get(name, "") for name in names] for row in rows]
+    return [" | ".join(names), *(row.get("note", " | ".join(each)) for row, each in zip(rows, cells, strict=True))]
 
 
 def volume(total: int, teu: float, carrier: str) -> EsResults:
@@ -27,42 +35,19 @@ def volume(total: int, teu: float, carrier: str) -> EsResults:
 def test_several_results_are_compared_figure_by_figure() -> None:
     results = [volume(200, 1500.0, "MAERSK"), volume(150, 1000.0, "EVERGREEN")]
     assert labels_of(results) == ["MAERSK", "EVERGREEN"]
-    assert told(tables_of(results, labels_of(results)), "All that matches") == [
-        {
-            "figure": "documents",
-            "MAERSK": "200",
-            "EVERGREEN": "150",
-            "MAERSK minus EVERGREEN": "50",
-            "MAERSK of EVERGREEN": "133.33 %",
-        },
-        {
-            "figure": "volume",
-            "MAERSK": "1,500",
-            "EVERGREEN": "1,000",
-            "MAERSK minus EVERGREEN": "500",
-            "MAERSK of EVERGREEN": "150 %",
-        },
-        {
-            "figure": "transit",
-            "MAERSK": "15.12",
-            "EVERGREEN": "15.12",
-            "MAERSK minus EVERGREEN": "0",
-            "MAERSK of EVERGREEN": "100 %",
-        },
+    assert rows_of(tables_of(results, labels_of(results)), "All that matches") == [
+        "figure | MAERSK | EVERGREEN | MAERSK minus EVERGREEN | MAERSK of EVERGREEN",
+        "documents | 200 | 150 | 50 | 133.33 %",
+        "volume | 1,500 | 1,000 | 500 | 150 %",
+        "transit | 15.12 | 15.12 | 0 | 100 %",
     ]
 
 
-def test_a_figure_without_a_value_is_said_to_have_none_and_is_not_compared() -> None:
+def test_figure_without_a_value_is_not_compared() -> None:
     results = [volume(200, 1500.0, "MAERSK"), volume(9, 90.0, "ZIM")]
-    rows = told(tables_of(results, ["MAERSK", "ZIM"]), "All that matches")
-    assert rows[2] == {
-        "figure": "transit",
-        "MAERSK": "15.12",
-        "ZIM": "no value",
-        "MAERSK minus ZIM": "no value",
-        "MAERSK of ZIM": "no value",
-    }
-    assert rows[3] == {"note": "transit has no value for ZIM."}
+    header, *_, transit, note = rows_of(tables_of(results, ["MAERSK", "ZIM"]), "All that matches")
+    assert header == "figure | MAERSK | ZIM | MAERSK minus ZIM | MAERSK of ZIM"
+    assert (transit, note) == ("transit | 15.12 | no value | no value | no value", "transit has no value for ZIM.")
 
 
 def grouped(*groups: tuple[str, int, float, float | None], total: int | None = None) -> EsResults:
@@ -79,38 +64,14 @@ def grouped(*groups: tuple[str, int, float, float | None], total: int | None = N
 
 def test_groups_have_shares_differences_a_sum_and_what_is_missing() -> None:
     found = tables_of([grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, None))], [""])
-    assert told(found, "by_shipper") == [
-        {
-            "by_shipper": "A",
-            "documents": "20",
-            "share of documents": "66.67 %",
-            "documents: first minus this": "0",
-            "volume": "300",
-            "share of volume": "75 %",
-            "volume: first minus this": "0",
-            "transit": "15.5",
-            "transit: first minus this": "0",
-        },
-        {
-            "by_shipper": "B",
-            "documents": "10",
-            "share of documents": "33.33 %",
-            "documents: first minus this": "10",
-            "volume": "100",
-            "share of volume": "25 %",
-            "volume: first minus this": "200",
-            "transit": "no value",
-            "transit: first minus this": "no value",
-        },
-        {
-            "by_shipper": "all together",
-            "documents": "30",
-            "share of documents": "100 %",
-            # Averages cannot be added up, and differences have no total.
-            "volume": "400",
-            "share of volume": "100 %",
-        },
-        {"note": "transit is there for 1 of 2; not for B."},
+    assert rows_of(found, "by_shipper") == [
+        "by_shipper | documents | share of documents | documents: first minus this | volume | share of volume | "
+        "volume: first minus this | transit | transit: first minus this",
+        "A | 20 | 66.67 % | 0 | 300 | 75 % | 0 | 15.5 | 0",
+        "B | 10 | 33.33 % | 10 | 100 | 25 % | 200 | no value | no value",
+        # Averages cannot be added up, and differences have no total.
+        "all together | 30 | 100 % |  | 400 | 100 % |  |  | ",
+        "transit is there for 1 of 2; not for B.",
     ]
 
 
@@ -119,33 +80,15 @@ def test_shares_are_of_all_documents_where_more_groups_were_found_than_asked_for
     result.aggregations["by_shipper"]["sum_other_doc_count"] = 70
     (table,) = (each for each in tables_of([result], [""]) if each.title == "by_shipper")
     # Of the volume of the others nothing is known, so there is no total of it and no share.
-    assert told([table], "by_shipper") == [
-        {
-            "by_shipper": "A",
-            "documents": "20",
-            "share of documents": "20 %",
-            "documents: first minus this": "0",
-            "volume": "300",
-            "volume: first minus this": "0",
-            "transit": "15.5",
-            "transit: first minus this": "0",
-        },
-        {
-            "by_shipper": "B",
-            "documents": "10",
-            "share of documents": "10 %",
-            "documents: first minus this": "10",
-            "volume": "100",
-            "volume: first minus this": "200",
-            "transit": "1",
-            "transit: first minus this": "14.5",
-        },
-        {"by_shipper": "all other groups", "documents": "70", "share of documents": "70 %"},
-        {"by_shipper": "all together", "documents": "100", "share of documents": "100 %"},
-        {
-            "note": "70 more documents are in groups of by_shipper that were not asked for: "
-            "their number is known, and no other figure of theirs."
-        },
+    assert rows_of([table], "by_shipper") == [
+        "by_shipper | documents | share of documents | documents: first minus this | volume | volume: first minus this"
+        " | transit | transit: first minus this",
+        "A | 20 | 20 % | 0 | 300 | 0 | 15.5 | 0",
+        "B | 10 | 10 % | 10 | 100 | 200 | 1 | 14.5",
+        "all other groups | 70 | 70 % |  |  |  |  | ",
+        "all together | 100 | 100 % |  |  |  |  | ",
+        "70 more documents are in groups of by_shipper that were not asked for: "
+        "their number is known, and no other figure of theirs.",
     ]
     assert "| all other groups | 70 | 70 % |" in table.markdown()
 
@@ -188,8 +131,11 @@ def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
             ["60 %", "70 %"],
         ),
         *(
-            ({"terms": {"field": "status", **words}}, {"buckets": [group(300, 1.0, key="a"), group(200, 2.0, key="b")]},
-             ["30 %", "20 %"])
+            (
+                {"terms": {"field": "status", **words}},
+                {"buckets": [group(300, 1.0, key="a"), group(200, 2.0, key="b")]},
+                ["30 %", "20 %"],
+            )
             for words in ({"include": ["a", "b"]}, {"exclude": ["c"]}, {"min_doc_count": 100})
         ),
         # Of a field with several values: a document is in several groups.
@@ -199,10 +145,8 @@ def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
             ["80 %", "70 %"],
         ),
     ],
-)  # fmt: skip
-def test_groups_that_do_not_divide_all_documents_have_shares_of_them_and_no_total(
-    kind: dict[str, Any], found: dict[str, Any], shares: list[str]
-) -> None:
+)
+def test_overlapping_groups_have_no_total(kind: dict[str, Any], found: dict[str, Any], shares: list[str]) -> None:
     result = EsResults(total=1_000, aggregations={"of": found}, query={"aggs": {"of": {**kind, **VOLUME}}})
     rows = told(tables_of([result], [""]), "of")
     assert [row["share of documents"] for row in rows] == shares
@@ -287,8 +231,10 @@ def test_figures_of_dates_are_dates_and_nothing_is_reckoned_with_them() -> None:
     ]
     assert told(found, "All that matches") == [{"figure": "documents", "value": "3"}]
     assert [(row["by"], row["latest"]) for row in told(found, "by")[:3]] == [
-        ("A", "2026-11-22"), ("B", "2026-10-01"), ("C", "no value"),
-    ]  # fmt: skip
+        ("A", "2026-11-22"),
+        ("B", "2026-10-01"),
+        ("C", "no value"),
+    ]
     assert [name for name in told(found, "by")[0] if "latest" in name] == ["latest"]
     assert "| latest | 2026-11-22 |" in found[0].markdown()
 
@@ -331,30 +277,13 @@ def test_documents_have_sums_averages_and_how_many_have_no_value() -> None:
     ]
     found = tables_of([EsResults(hits=hits, total=8)], [""])
     title = "Documents, the first 3 of 8"
-    assert told(found, title) == [
-        {
-            "field": "teu",
-            "with a value": "3",
-            "without one": "0",
-            "total": "12",
-            "average": "4",
-            "least": "2",
-            "most": "6",
-        },
-        {
-            "field": "days",
-            "with a value": "2",
-            "without one": "1",
-            "total": "22",
-            "average": "11",
-            "least": "10.5",
-            "most": "11.5",
-        },
+    assert rows_of(found, title) == [
+        "field | with a value | without one | total | average | least | most",
+        "teu | 3 | 0 | 12 | 4 | 2 | 6",
+        "days | 2 | 1 | 22 | 11 | 10.5 | 11.5",
     ]
-    assert told(found, f"{title}: status") == [
-        {"status": "arrived", "documents": "2", "share": "66.67 %"},
-        {"status": "booked", "documents": "1", "share": "33.33 %"},
-    ]
+    statuses = ["status | documents | share", "arrived | 2 | 66.67 %", "booked | 1 | 33.33 %"]
+    assert rows_of(found, f"{title}: status") == statuses
 
 
 def test_pages_are_no_first_documents_and_what_matches_is_not_added_up() -> None:

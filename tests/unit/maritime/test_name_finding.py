@@ -2,8 +2,8 @@
 
 import pytest
 
-from dagwright.maritime.name_finding import judged
-from dagwright.maritime.names import name_documents
+from dagwright_maritime.name_finding import judged
+from dagwright_maritime.names import name_documents
 
 DOCUMENTS = list(name_documents())
 

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 from opensearchpy import AsyncOpenSearch
 
-from dagwright.maritime.connection import Search
-from dagwright.maritime.indices import Indices
-from dagwright.maritime.querying import es_query_exec, page_query
-from dagwright.maritime.slots import EsQuery
-from dagwright.search.limits import QueryLimits, QueryRefused
 from dagwright.tools.errors import GiveUp
+from dagwright_maritime.connection import Search
+from dagwright_maritime.indices import Indices
+from dagwright_maritime.querying import es_query_exec, page_query
+from dagwright_maritime.search.limits import QueryLimits, QueryRefused
+from dagwright_maritime.slots import EsQuery
 
 INDEX = "maritime-shipments"
 
@@ -53,7 +53,7 @@ def reach(monkeypatch: pytest.MonkeyPatch) -> Any:
         async def reach_search() -> AsyncIterator[Search]:
             yield Search(cast("AsyncOpenSearch", server), Indices("maritime"), limits)
 
-        monkeypatch.setattr("dagwright.maritime.querying.reach_search", reach_search)
+        monkeypatch.setattr("dagwright_maritime.querying.reach_search", reach_search)
         return server
 
     return reached
@@ -101,28 +101,23 @@ async def test_query_of_as_many_sorts_as_are_allowed_has_pages(reach: Any) -> No
 
 
 @pytest.mark.parametrize("offset", [None, [-1]])
-async def test_documents_that_do_not_fit_into_a_page_are_on_the_next_ones(
-    reach: Any, monkeypatch: pytest.MonkeyPatch, offset: Any
-) -> None:
+async def test_oversized_page_continues_on_the_next(reach: Any, monkeypatch: pytest.MonkeyPatch, offset: Any) -> None:
     # Five of these fit; a page may have twenty, and all that are left behind the first could be on one.
-    monkeypatch.setattr("dagwright.search.answers.ANSWER_LIMIT_BYTES", 1_200)
+    monkeypatch.setattr("dagwright_maritime.search.answers.ANSWER_LIMIT_BYTES", 1_200)
     reach(Server(13, size=200), QueryLimits())
     assert await pages(offset) == [[*range(5)], [*range(5, 10)], [10, 11, 12]]
 
 
-async def test_document_that_is_too_large_for_an_answer_ends_the_pages(
-    reach: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dagwright.search.answers.ANSWER_LIMIT_BYTES", 100)
+async def test_too_large_document_ends_the_pages(reach: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagwright_maritime.search.answers.ANSWER_LIMIT_BYTES", 100)
     reach(Server(3, size=200), QueryLimits())
     assert await pages() == [[]]
 
 
 async def test_index_without_the_identifier_has_no_pages(reach: Any) -> None:
     reach(Server(3, has_identifier=False), QueryLimits())
-    with pytest.raises(
-        GiveUp, match=r"have no field 'shipment_id', and pages need one .*: run the query by es_query_exec"
-    ):
+    words = r"have no field 'shipment_id', and pages need one .*: run the query by es_query_exec"
+    with pytest.raises(GiveUp, match=words):
         await pages()
 
 
@@ -145,7 +140,5 @@ async def test_page_says_how_many_match_and_whether_more_follow(reach: Any) -> N
     assert (told, page.message) == ({"total": 7, "has_more": True}, "7 documents match. 5 on this page; more follow.")
     page = await page_query(EsQuery(index=INDEX, body={}), offset=page.outputs["next_offset"], page_size=5)
     told = {name: page.outputs["page_results"][name] for name in ("total", "has_more")}
-    assert (told, page.message) == (
-        {"total": 7, "has_more": False},
-        "7 documents match. 2 on this page; no more follow.",
-    )
+    assert told == {"total": 7, "has_more": False}
+    assert page.message == "7 documents match. 2 on this page; no more follow."

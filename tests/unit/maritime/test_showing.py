@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dagwright.maritime.showing import show_results
-from dagwright.maritime.slots import EsResults, MissingValues
 from dagwright.tools.spec import spec_of
+from dagwright_maritime.showing import show_results
+from dagwright_maritime.slots import EsResults, MissingValues
 
 HITS = [{"teu": 3, "shipper_name": "Acme | Co", "shipment_id": "SH-1"}]
 
@@ -40,9 +40,7 @@ def test_several_results_are_shown_one_after_the_other() -> None:
         ({"by": {"buckets": [], "sum_other_doc_count": "x"}}, "/by/sum_other_doc_count: expected a whole number"),
     ],
 )
-def test_aggregations_that_no_server_tells_are_refused_with_their_places(
-    aggregations: dict[str, Any], problem: str
-) -> None:
+def test_malformed_aggregations_are_refused_with_their_pointers(aggregations: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError) as refused:
         EsResults(aggregations=aggregations)
     assert f"these are no aggregations of a search server: {problem}" in str(refused.value)

@@ -1,4 +1,4 @@
-"""The nine workers as a set: what `--tools dagwright.maritime` serves."""
+"""The nine workers as a set: what `--tools dagwright_maritime` serves."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from dagwright.toolset.toolset import load_toolset
 
 
 def test_nine_workers_that_fit_together_are_served(tmp_path: Path) -> None:
-    toolset = load_toolset(Settings(state_dir=tmp_path), ["dagwright.maritime"])
+    toolset = load_toolset(Settings(state_dir=tmp_path), ["dagwright_maritime"])
     cards = {name: tool.worker for name, tool in toolset.own.declarations().items()}
     found = {name: (card.goal_type, card.requires, card.outputs) for name, card in cards.items() if card is not None}
     # Every worker that takes what a query found takes a page of it too.

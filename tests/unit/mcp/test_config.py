@@ -1,6 +1,5 @@
-"""Files of MCP servers: what is read, and what is refused at which place."""
+"""Files of MCP servers: entries, variables, and errors with their place."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +19,16 @@ def test_programs_and_addresses_are_read_in_order(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     program = {"command": "npx", "args": ["-y", "server", "."], "env": {"LEVEL": "debug"}, "cwd": "sub"}
     address = {"type": "http", "url": "https://mcp.example.com/mcp", "headers": {"X-Team": "a"}}
-
-    files, remote = _read(tmp_path, files=program, remote=address)
-
-    assert (files.name, files.where) == (
-        "files",
-        Program("npx", ("-y", "server", "."), {"LEVEL": "debug"}, tmp_path.resolve() / "sub"),
-    )
-    assert (remote.name, remote.where) == ("remote", Address("https://mcp.example.com/mcp", {"X-Team": "a"}))
+    # Keys of other programs and disabled servers change nothing.
+    other = {"command": "x", "type": "stdio", "autoApprove": ["a"], "alwaysAllow": [], "description": "d"}
+    disabled = {"disabled": True, "nonsense": 1}
+    files, remote, plain = _read(tmp_path, files=program, remote=address, plain=other, off=disabled)
+    folder = tmp_path.resolve()
+    assert files.where == Program("npx", ("-y", "server", "."), {"LEVEL": "debug"}, folder / "sub")
+    assert remote.where == Address("https://mcp.example.com/mcp", {"X-Team": "a"})
+    assert plain.where == Program("x", (), {}, folder)
+    assert [server.name for server in (files, remote, plain)] == ["files", "remote", "plain"]
     assert files.identity != remote.identity
-
-
-def test_a_server_starts_in_the_folder_of_its_file(tmp_path: Path) -> None:
-    [server] = _read(tmp_path, a={"command": "x"})
-    assert isinstance(server.where, Program)
-    assert server.where.cwd == tmp_path.resolve()
-
-
-def test_keys_of_other_programs_and_disabled_servers_change_nothing(tmp_path: Path) -> None:
-    entry = {"command": "x", "type": "stdio", "autoApprove": ["a"], "alwaysAllow": [], "description": "d"}
-    assert [server.name for server in _read(tmp_path, a=entry, b={"disabled": True, "nonsense": 1})] == ["a"]
 
 
 def test_rules_of_a_tool_stand_over_those_of_its_server(tmp_path: Path) -> None:
@@ -51,126 +40,89 @@ def test_rules_of_a_tool_stand_over_those_of_its_server(tmp_path: Path) -> None:
     assert server.rules.tools["get"].over(server.rules) == ToolRules(effects="read", timeout="5s", max_parallel=9)
 
 
-def test_variables_are_filled_in_and_hidden_where_they_may_be_secrets(tmp_path: Path) -> None:
-    program = {
-        "command": "x",
-        "args": ["${PLACE}/in", "${NOT_SET:-there}", "$${PLACE}", "--key=${SECRET_KEY}"],
-        "env": {"TOKEN": "Bearer ${TOKEN}"},
-    }
-    [server] = _read(tmp_path, a=program)
-    assert server.where == Program(
-        "x",
-        ("/data/in", "there", "${PLACE}", "--key=s3cret-key"),
-        {"TOKEN": "Bearer t0ken-of-mine"},
-        tmp_path.resolve(),
-    )
-    assert server.secrets == ("s3cret-key", "t0ken-of-mine")
-    assert "t0ken" not in repr(server)
-
-
-def test_what_a_server_is_does_not_hang_on_values_of_variables(tmp_path: Path) -> None:
+def test_variables_are_filled_in_and_secrets_hidden(tmp_path: Path) -> None:
+    args = ["${PLACE}/in", "${NOT_SET:-there}", "$${PLACE}", "--key=${SECRET_KEY}"]
+    [server] = _read(tmp_path, a={"command": "x", "args": args, "env": {"TOKEN": "Bearer ${TOKEN}"}})
+    filled = ("/data/in", "there", "${PLACE}", "--key=s3cret-key")
+    assert server.where == Program("x", filled, {"TOKEN": "Bearer t0ken-of-mine"}, tmp_path.resolve())
+    assert (server.secrets, "t0ken" in repr(server)) == (("s3cret-key", "t0ken-of-mine"), False)
+    # The identity of a server does not depend on values of variables.
     file = write_servers(tmp_path, a={"command": "x", "env": {"TOKEN": "${TOKEN}"}})
     [one], [other] = (read_servers(file, variables(TOKEN=value)) for value in ("a", "b"))
     assert one.identity == other.identity
 
 
+ONE_OF = ": expected exactly one of command (a program) and url (streamable HTTP)"
+EFFECTS = "/dagwright/effects: Input should be 'read', 'idempotent' or 'write'"
+NO_ENV = "/env: only a program has it; a server that is reached by its url has headers"
+DURATION = "write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d"
+
+
+def _program(**more: Any) -> dict[str, Any]:
+    return {"command": "x", **more}
+
+
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ([], "/mcpServers/a: expected an object with command or url"),
-        ({}, "/mcpServers/a: expected exactly one of command (a program) and url (streamable HTTP)"),
-        (
-            {"command": "x", "url": "http://h/mcp"},
-            "/mcpServers/a: expected exactly one of command (a program) and url (streamable HTTP)",
-        ),
-        ({"comand": "x"}, "/mcpServers/a/comand: unknown key; did you mean 'command'?"),
-        ({"command": "x", "args": "y"}, "/mcpServers/a/args: Input should be a valid list"),
-        ({"command": "x", "env": {"N": 1}}, "/mcpServers/a/env/N: Input should be a valid string"),
-        (
-            {"command": "x", "timeout": 30},
-            '/mcpServers/a/timeout: programs differ in its unit; write "dagwright": {"timeout": "30s"}',
-        ),
-        ({"command": "x", "cwd": "none"}, "/mcpServers/a/cwd: there is no folder none"),
-        (
-            {"command": "x", "headers": {"a": "b"}},
-            "/mcpServers/a/headers: a program has none; give it what it needs as env",
-        ),
-        (
-            {"url": "http://h/mcp", "env": {"a": "b"}},
-            "/mcpServers/a/env: only a program has it; a server that is reached by its url has headers",
-        ),
-        ({"url": "ftp://h"}, "/mcpServers/a/url: it is no address such as https://mcp.example.com/mcp"),
+        ([], ": expected an object with command or url"),
+        ({}, ONE_OF),
+        (_program(url="http://h/mcp"), ONE_OF),
+        ({"comand": "x"}, "/comand: unknown key; did you mean 'command'?"),
+        (_program(args="y"), "/args: Input should be a valid list"),
+        (_program(env={"N": 1}), "/env/N: Input should be a valid string"),
+        (_program(timeout=30), '/timeout: programs differ in its unit; write "dagwright": {"timeout": "30s"}'),
+        (_program(cwd="none"), "/cwd: there is no folder none"),
+        (_program(headers={"a": "b"}), "/headers: a program has none; give it what it needs as env"),
+        ({"url": "http://h/mcp", "env": {"a": "b"}}, NO_ENV),
+        ({"url": "ftp://h"}, "/url: it is no address such as https://mcp.example.com/mcp"),
         (
             {"type": "sse", "url": "http://h/sse"},
-            "/mcpServers/a/type: the old transport sse is not spoken; give the server's streamable HTTP address as url",
+            "/type: the old transport sse is not spoken; give the server's streamable HTTP address as url",
         ),
-        ({"type": "ws", "url": "http://h/ws"}, "/mcpServers/a/type: 'ws' is neither stdio nor http"),
-        ({"type": "http", "command": "x"}, "/mcpServers/a/type: 'http' needs a url, and there is a command"),
-        ({"type": "stdio", "url": "http://h"}, "/mcpServers/a/type: 'stdio' needs a command, and there is a url"),
+        ({"type": "ws", "url": "http://h/ws"}, "/type: 'ws' is neither stdio nor http"),
+        (_program(type="http"), "/type: 'http' needs a url, and there is a command"),
+        ({"type": "stdio", "url": "http://h"}, "/type: 'stdio' needs a command, and there is a url"),
+        (_program(env={"T": "${NONE}"}), "/env/T: the variable NONE is not set; set DAGWRIGHT_SECRET_NONE"),
+        (_program(dagwright={"effects": "pure"}), EFFECTS),
+        (_program(dagwright={"timeout": "soon"}), f"/dagwright/timeout: 'soon' is no duration; {DURATION}"),
         (
-            {"command": "x", "env": {"T": "${NONE}"}},
-            "/mcpServers/a/env/T: the variable NONE is not set; set DAGWRIGHT_SECRET_NONE",
-        ),
-        (
-            {"command": "x", "dagwright": {"effects": "pure"}},
-            "/mcpServers/a/dagwright/effects: Input should be 'read', 'idempotent' or 'write'",
-        ),
-        (
-            {"command": "x", "dagwright": {"timeout": "soon"}},
-            "/mcpServers/a/dagwright/timeout: 'soon' is no duration; "
-            "write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d",
-        ),
-        (
-            {"command": "x", "dagwright": {"tools": {"t": {"max_paralel": 0}}}},
-            "/mcpServers/a/dagwright/tools/t/max_paralel: unknown key; did you mean 'max_parallel'?",
+            _program(dagwright={"tools": {"t": {"max_paralel": 0}}}),
+            "/dagwright/tools/t/max_paralel: unknown key; did you mean 'max_parallel'?",
         ),
         (
             {"command": "", "dagwright": {"max_parallel": 0}},
-            "/mcpServers/a/command: String should have at least 1 character; "
+            "/command: String should have at least 1 character; "
             "/mcpServers/a/dagwright/max_parallel: Input should be greater than or equal to 1",
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(entry: Any, said: str, tmp_path: Path) -> None:
+def test_problem_is_reported_with_its_place(entry: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(ToolsUnreadable) as refused:
         _read(tmp_path, a=entry)
-    assert str(refused.value) == f"servers.json: {said}"
-
-
-def test_all_servers_that_are_wrong_are_told(tmp_path: Path) -> None:
+    assert str(refused.value) == f"servers.json: /mcpServers/a{said}"
     with pytest.raises(ToolsUnreadable) as refused:
-        _read(tmp_path, a={"comand": "x"}, b={"command": "x"}, c=[])
-    assert str(refused.value) == (
-        "servers.json: /mcpServers/a/comand: unknown key; did you mean 'command'?; "
-        "/mcpServers/c: expected an object with command or url"
-    )
+        _read(tmp_path, a=entry, b={"command": "x"}, c=[])
+    other = "/mcpServers/c: expected an object with command or url"
+    assert str(refused.value) == f"servers.json: /mcpServers/a{said}; {other}"
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "servers.json is no JSON: Expecting property name enclosed in double quotes (line 1, column 2)"),
-        ("[]", "servers.json is no file of MCP servers: it is no JSON object"),
-        ("{}", 'servers.json: /mcpServers: expected an object {"name": server}; it has no such key'),
-        (
-            json.dumps({"mcpservers": {}}),
-            "servers.json: /mcpServers: expected an object {\"name\": server}; did you mean 'mcpservers'?",
-        ),
-        (json.dumps({"mcpServers": {}}), "servers.json has no MCP server that is not disabled"),
-        (
-            '{"mcpServers": {"a": {"command": "one"}, "a": {"command": "two"}}}',
-            "servers.json: the key 'a' stands twice in one object",
-        ),
+        ("{", " is no JSON: Expecting property name enclosed in double quotes (line 1, column 2)"),
+        ("[]", " is no file of MCP servers: it is no JSON object"),
+        ("{}", ': /mcpServers: expected an object {"name": server}; it has no such key'),
+        ('{"mcpservers": {}}', ": /mcpServers: expected an object {\"name\": server}; did you mean 'mcpservers'?"),
+        ('{"mcpServers": {}}', " has no MCP server that is not disabled"),
+        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', ": the key 'a' stands twice in one object"),
     ],
 )
-def test_a_file_without_servers_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_file_without_servers_is_refused(text: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "servers.json"
+    with pytest.raises(ToolsUnreadable, match=r"There is no file .*servers\.json of MCP servers"):
+        read_servers(file, variables())
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ToolsUnreadable) as refused:
         read_servers(file, variables())
-    assert str(refused.value) == said
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ToolsUnreadable, match=r"There is no file .*none\.json of MCP servers"):
-        read_servers(tmp_path / "none.json", variables())
+    assert str(refused.value) == f"servers.json{said}"

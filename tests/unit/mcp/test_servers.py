@@ -1,11 +1,12 @@
-"""Calls of a real server that is written with the official SDK: answers, deaths, changes, secrets, HTTP."""
+"""Calls of a real server that uses the official SDK: answers, crashes, changes, secrets, HTTP."""
 
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -52,6 +53,32 @@ async def _running(servers: ServersOfTools) -> AsyncIterator[ServersOfTools]:
         await servers.close()
 
 
+async def _failure(
+    servers: ServersOfTools, tool: str, kind: type[ToolError] = RemoteFailed, **arguments: Any
+) -> ToolError:
+    with pytest.raises(kind) as failed:
+        await call_tool(servers, tool, **arguments)
+    return failed.value
+
+
+def _refused(folder: Path, **entries: Any) -> str:
+    """How servers cannot be loaded."""
+    with pytest.raises(ToolsUnreadable) as refused:
+        load(folder, **entries)
+    return str(refused.value)
+
+
+def _says(servers: ServersOfTools, tool: str, text: str, *call: RecordedCall) -> Callable[[], Awaitable[bool]]:
+    """A condition: the server answers, which it may not do while its end is not known yet."""
+
+    async def is_answered() -> bool:
+        with suppress(NotStarted, RemoteFailed):
+            return bool(await call_tool(servers, tool, *call, text=text) == text)
+        return False
+
+    return is_answered
+
+
 @pytest.fixture(scope="session")
 async def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("mcp")
@@ -67,11 +94,8 @@ async def servers(folder: Path) -> AsyncIterator[ServersOfTools]:
 def test_tools_are_named_after_their_server_and_have_its_effects(servers: ServersOfTools) -> None:
     effects = {spec.name: spec.declaration.effects for spec in servers.registry}
     read = ("say", "count", "picture", "environment", "refuse", "die", "slow", "change", "order")
-    assert effects == {
-        **{f"srv.{name}": Effects.READ for name in read},
-        "srv.key": Effects.IDEMPOTENT,
-        "srv.write": Effects.WRITE,
-    }
+    others = {"srv.key": Effects.IDEMPOTENT, "srv.write": Effects.WRITE}
+    assert effects == {**{f"srv.{name}": Effects.READ for name in read}, **others}
     assert servers.registry["srv.say"].declaration.description.startswith("Says what it is told.")
 
 
@@ -85,28 +109,22 @@ async def test_results_are_what_the_server_answers(servers: ServersOfTools) -> N
     ]
 
 
-async def test_a_call_that_changes_the_world_carries_its_idempotency_key(servers: ServersOfTools) -> None:
+async def test_call_has_an_idempotency_key_and_progress(servers: ServersOfTools) -> None:
     assert await call_tool(servers, "srv.key") == "test-key"
-
-
-async def test_the_words_of_a_tool_that_fails_are_the_error(servers: ServersOfTools) -> None:
-    with pytest.raises(RemoteFailed) as failed:
-        await call_tool(servers, "srv.refuse", reason="out of paper")
-    assert str(failed.value) == "Error executing tool refuse: out of paper"
-
-
-async def test_wrong_arguments_do_not_reach_the_server(servers: ServersOfTools, folder: Path) -> None:
-    before = len(calls_of(folder / "did"))
-    with pytest.raises(InvalidArguments) as refused:
-        await call_tool(servers, "srv.say", text=1)
-    assert str(refused.value) == 'Invalid arguments: arguments/text: 1 is not of type "string"'
-    assert len(calls_of(folder / "did")) == before
-
-
-async def test_progress_of_a_server_is_that_of_thecall_tool(servers: ServersOfTools) -> None:
     recorded = RecordedCall()
     assert await call_tool(servers, "srv.slow", recorded, seconds=0.3) == "done"
     assert [(step.done, step.total) for step in recorded.progress] == [(0, 3), (1, 3), (2, 3)]
+
+
+async def test_failure_has_the_words_of_the_tool_and_invalid_arguments_are_not_sent(
+    servers: ServersOfTools, folder: Path
+) -> None:
+    failed = await _failure(servers, "srv.refuse", reason="out of paper")
+    assert str(failed) == "Error executing tool refuse: out of paper"
+    before = len(calls_of(folder / "did"))
+    wrong = await _failure(servers, "srv.say", InvalidArguments, text=1)
+    assert str(wrong) == 'Invalid arguments: arguments/text: 1 is not of type "string"'
+    assert len(calls_of(folder / "did")) == before
 
 
 async def test_a_cancelled_call_is_cancelled_on_the_server(servers: ServersOfTools, folder: Path) -> None:
@@ -142,20 +160,13 @@ async def test_nothing_runs_before_the_first_call_and_nothing_after_the_end(tmp_
         os.kill(call["pid"], 0)
 
 
-async def test_a_server_that_was_killed_is_started_again(tmp_path: Path) -> None:
+async def test_killed_server_is_restarted(tmp_path: Path) -> None:
     did = tmp_path / "did"
     async with _running(load(tmp_path, srv=server_entry(did))) as servers:
         await call_tool(servers, "srv.say", text="first")
         os.kill(calls_of(did)[0]["pid"], signal.SIGKILL)
         recorded = RecordedCall()
-
-        async def is_answered() -> bool:
-            # The first call may be on its way while the death is not known yet.
-            with suppress(RemoteFailed):
-                return bool(await call_tool(servers, "srv.say", recorded, text="second") == "second")
-            return False
-
-        await eventually(is_answered)
+        await eventually(_says(servers, "srv.say", "second", recorded))
         assert {"waits_for": "The MCP server 'srv' is started again: the server has ended"} in recorded.heartbeats
         assert len({call["pid"] for call in calls_of(did)}) == 2
 
@@ -173,12 +184,10 @@ def reads_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("reads_late")
-async def test_a_call_whose_server_dies_says_so_with_its_last_words(tmp_path: Path) -> None:
+async def test_call_of_a_dying_server_fails_with_its_last_words(tmp_path: Path) -> None:
     did = tmp_path / "did"
     async with _running(load(tmp_path, srv=server_entry(did))) as servers:
-        with pytest.raises(RemoteFailed) as failed:
-            await call_tool(servers, "srv.write", text="die")
-        assert str(failed.value) == (
+        assert str(await _failure(servers, "srv.write", text="die")) == (
             "The MCP server 'srv': it ended during the call, so nobody knows what became of it; "
             "its last words: the disk is full"
         )
@@ -186,7 +195,7 @@ async def test_a_call_whose_server_dies_says_so_with_its_last_words(tmp_path: Pa
         assert without_pids(calls_of(did)) == [{"write": "die"}, {"write": "again"}]
 
 
-async def test_a_tool_that_changes_while_its_server_runs_is_noticed_before_it_is_called(tmp_path: Path) -> None:
+async def test_tool_that_changes_while_its_server_runs_is_not_called(tmp_path: Path) -> None:
     did = tmp_path / "did"
     async with _running(load(tmp_path, srv=server_entry(did))) as servers:
         assert await call_tool(servers, "srv.order", item="a") == "one a"
@@ -202,65 +211,50 @@ async def test_a_tool_that_changes_while_its_server_runs_is_noticed_before_it_is
         await eventually(is_refused)
 
 
-async def test_a_tool_that_changed_while_its_server_was_down_is_noticed_before_it_is_called(tmp_path: Path) -> None:
+async def test_tool_that_changed_while_its_server_was_down_is_not_called(tmp_path: Path) -> None:
     did = tmp_path / "did"
     servers = load(tmp_path, srv=server_entry(did))
     (did / "other").touch()
     async with _running(servers):
-        with pytest.raises(ToolChanged) as refused:
-            await call_tool(servers, "srv.order", item="a")
-        assert str(refused.value) == (
+        assert str(await _failure(servers, "srv.order", ToolChanged, item="a")) == (
             "The MCP server 'srv': 'order' has changed: its arguments, its result or its effects are not those that "
             "the plan was checked against; check the plan again, and run it anew"
         )
         assert calls_of(did) == []
 
 
-async def test_secrets_of_a_server_are_in_no_result_and_no_error(tmp_path: Path) -> None:
+async def test_secrets_are_hidden_and_other_variables_not_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-others")
     entry = server_entry(tmp_path / "did", env={"TOKEN": "${SECRET_ONE}", "OTHER": "${TWO}"})
     values = variables(SECRET_ONE="hunter2-and-more", TWO="another-secret")
     async with _running(load_servers([write_servers(tmp_path, srv=entry)], values)) as servers:
-        assert await call_tool(servers, "srv.environment", name="TOKEN") == "TOKEN is ***"
-        assert await call_tool(servers, "srv.environment", name="OTHER") == "OTHER is ***"
-        with pytest.raises(RemoteFailed) as failed:
-            await call_tool(servers, "srv.refuse", reason="hunter2-and-more")
-        assert str(failed.value) == "Error executing tool refuse: ***"
-
-
-async def test_a_server_sees_no_variable_that_it_was_not_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-others")
-    async with _running(load(tmp_path, srv=server_entry(tmp_path / "did"))) as servers:
-        assert await call_tool(servers, "srv.environment", name="OPENAI_API_KEY") == "OPENAI_API_KEY is None"
+        for name, value in (("TOKEN", "***"), ("OTHER", "***"), ("OPENAI_API_KEY", None)):
+            assert await call_tool(servers, "srv.environment", name=name) == f"{name} is {value}"
+        failed = await _failure(servers, "srv.refuse", reason="hunter2-and-more")
+        assert str(failed) == "Error executing tool refuse: ***"
 
 
 # Servers that cannot be reached.
 
 
-def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ToolsUnreadable) as refused:
-        load(tmp_path, srv={"command": "no-such-mcp-server"})
-    assert str(refused.value) == (
-        "the MCP server 'srv': program no-such-mcp-server cannot be reached: there is no no-such-mcp-server"
-    )
+MISSING = "program no-such-mcp-server cannot be reached: there is no no-such-mcp-server"
 
 
 @pytest.mark.usefixtures("reads_late")
-def test_a_server_that_ends_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
-    with pytest.raises(ToolsUnreadable) as refused:
-        load(tmp_path, srv={"command": sys.executable, "args": ["-c", "raise SystemExit('no licence')"]})
-    assert str(refused.value).startswith(f"the MCP server 'srv': program {sys.executable} cannot be reached: ")
-    assert str(refused.value).endswith("; its last words: no licence")
+def test_server_that_ends_at_once_is_reported_with_its_last_words(tmp_path: Path) -> None:
+    told = _refused(tmp_path, srv={"command": sys.executable, "args": ["-c", "raise SystemExit('no licence')"]})
+    assert told.startswith(f"the MCP server 'srv': program {sys.executable} cannot be reached: ")
+    assert told.endswith("; its last words: no licence")
 
 
-def test_all_servers_that_cannot_be_reached_are_told(tmp_path: Path) -> None:
-    port = free_port()
-    with pytest.raises(ToolsUnreadable) as refused:
-        load(tmp_path, a={"command": "no-such-mcp-server"}, b={"url": f"http://ann:pw@127.0.0.1:{port}/mcp?key=k"})
-    first, second = str(refused.value).split("; ")
-    assert first == "the MCP server 'a': program no-such-mcp-server cannot be reached: there is no no-such-mcp-server"
-    # What may be secret in an address is not told.
-    where = f"http://127.0.0.1:{port}/mcp"
-    assert second == f"the MCP server 'b': {where} cannot be reached: All connection attempts failed"
+def test_all_unreachable_servers_are_reported_without_secrets(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}/mcp"
+    secret = f"{url.replace('://', '://ann:pw@')}?key=k"
+    first, second = _refused(tmp_path, a={"command": "no-such-mcp-server"}, b={"url": secret}).split("; ")
+    assert first == f"the MCP server 'a': {MISSING}"
+    assert second == f"the MCP server 'b': {url} cannot be reached: All connection attempts failed"
 
 
 # Streamable HTTP.
@@ -271,7 +265,7 @@ def _listening(did: Path, port: int) -> AbstractAsyncContextManager[asyncio.subp
     return listening(sys.executable, str(SERVER), str(did), str(port), port=port)
 
 
-async def test_a_server_is_reached_by_its_address_and_again_after_it_was_away(tmp_path: Path) -> None:
+async def test_server_is_reached_by_its_address_and_again_after_a_restart(tmp_path: Path) -> None:
     did, port = tmp_path / "did", free_port()
     file = write_servers(tmp_path, web={"url": f"http://127.0.0.1:{port}/mcp", "headers": {"X-Key": "${SECRET}"}})
     async with _listening(did, port) as process:
@@ -285,13 +279,7 @@ async def test_a_server_is_reached_by_its_address_and_again_after_it_was_away(tm
             with pytest.raises((NotStarted, RemoteFailed)):
                 await call_tool(servers, "web.say", text="away")
             async with _listening(did, port):
-
-                async def is_answered() -> bool:
-                    with suppress(NotStarted, RemoteFailed):
-                        return bool(await call_tool(servers, "web.say", text="back") == "back")
-                    return False
-
-                await eventually(is_answered)
+                await eventually(_says(servers, "web.say", "back"))
 
 
 @pytest.mark.parametrize(
@@ -302,18 +290,15 @@ async def test_a_server_is_reached_by_its_address_and_again_after_it_was_away(tm
         (503, RemoteFailed("(HTTP 503)")),
     ],
 )
-async def test_the_status_of_an_answer_decides_what_is_done(
-    status: int, expected: ToolError, web: ServersOfTools, web_did: Path
-) -> None:
+async def test_status_of_an_answer(status: int, expected: ToolError, web: ServersOfTools, web_did: Path) -> None:
     (web_did / "status").write_text(str(status), encoding="ascii")
     try:
-        with pytest.raises(type(expected)) as failed:
-            await call_tool(web, "web.say", text="x")
+        failed = await _failure(web, "web.say", type(expected), text="x")
     finally:
         (web_did / "status").unlink()
-    assert str(failed.value).endswith(str(expected))
-    if isinstance(failed.value, RetryLater) and isinstance(expected, RetryLater):
-        assert failed.value.after == expected.after
+    assert str(failed).endswith(str(expected))
+    if isinstance(failed, RetryLater) and isinstance(expected, RetryLater):
+        assert failed.after == expected.after
     assert await call_tool(web, "web.say", text="still there") == "still there"
 
 
@@ -332,13 +317,36 @@ async def web(web_did: Path) -> AsyncIterator[ServersOfTools]:
             yield found
 
 
-async def test_a_server_that_does_not_answer_is_given_up_and_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_silent_server_is_given_up_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "START_TIMEOUT_S", 1.0)
     mute = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)"
-    with pytest.raises(ToolsUnreadable) as refused:
-        await asyncio.to_thread(load, tmp_path, srv={"command": sys.executable, "args": ["-c", mute]})
-    assert str(refused.value) == f"the MCP server 'srv': program {sys.executable} did not answer within 1 s"
+    told = await asyncio.to_thread(_refused, tmp_path, srv={"command": sys.executable, "args": ["-c", mute]})
+    assert told == f"the MCP server 'srv': program {sys.executable} did not answer within 1 s"
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+_STARTER = Path(__file__).parents[3] / "starter.py"
+
+
+STRAY = "Failed to parse JSONRPC message from server"
+# It refuses the first request: a server that ended could be lost before its lines are read.
+CHATTY = (
+    "import json, sys\nfor number in range(500): print('welcome', number)\n"
+    "asked = json.loads(sys.stdin.readline())['id']\n"
+    "print(json.dumps({'jsonrpc': '2.0', 'id': asked, 'error': {'code': -1, 'message': 'no'}}), flush=True)"
+)
+CLOSED = f"the MCP server 'notes': program {sys.executable} cannot be reached: Connection closed"
+
+
+@pytest.mark.parametrize(
+    ("program", "lines"),
+    [("print('welcome')", [STRAY, CLOSED]), (CHATTY, [*[STRAY] * 4, f"{STRAY} (any more such lines are left out)"])],
+)
+def test_stray_lines_of_a_server_are_reported_up_to_a_limit(tmp_path: Path, program: str, lines: list[str]) -> None:
+    write_servers(tmp_path, notes={"command": sys.executable, "args": ["-c", program]})
+    (tmp_path / "plan.json").write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "wait"}]}', encoding="utf-8")
+    command = [sys.executable, str(_STARTER), "check", "plan.json", "--tools", "servers.json"]
+    end = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (end.returncode, end.stdout, end.stderr.splitlines()[: len(lines)]) == (2, "", lines)
+    assert len(end.stderr.splitlines()) <= len(lines) + 1

@@ -1,4 +1,4 @@
-"""What a call says of its run: its id, and how long it waits."""
+"""Calls of the MCP server: the ids of their runs, how long they wait, and what they start."""
 
 import json
 from pathlib import Path
@@ -23,31 +23,21 @@ def _call(tool: str, meta: Any = None, **arguments: Any) -> Call:
     return Call(cast("Any", SimpleNamespace(meta=meta)), params, described)
 
 
-@pytest.mark.parametrize("tool", ["run_plan", "ask"])
-def test_arguments_of_a_tool_that_starts_runs_name_the_run(tool: str) -> None:
-    call = _call(tool, {KEY_META: "key"}, id="mine", wait_s=3)
-    assert (call.run_id, call.wait_s) == ("mine", 3.0)
-    assert (_call(tool, {KEY_META: "key"}).run_id, _call(tool).run_id) == ("key", None)
-
-
-def test_inputs_of_a_template_are_none_of_these() -> None:
-    call = _call("ship", {KEY_META: "key"}, id="box-7", wait_s=3)
+def test_arguments_or_the_key_name_the_run_and_the_time_to_wait() -> None:
+    key = {KEY_META: "key"}
+    for tool in ("run_plan", "ask"):
+        call = _call(tool, key, id="mine", wait_s=3)
+        assert (call.run_id, call.wait_s) == ("mine", 3.0)
+        assert (_call(tool, key).run_id, _call(tool).run_id) == ("key", None)
+    # Inputs of a template mean nothing to the call.
+    call = _call("ship", key, id="box-7", wait_s=3)
     assert (call.run_id, call.wait_s) == ("key", WAIT_S)
-
-
-@pytest.mark.parametrize("meta", [None, {}, {KEY_META: 7}])
-def test_key_that_is_no_text_names_no_run(meta: Any) -> None:
-    assert _call("ship", meta).run_id is None
-
-
-@pytest.mark.parametrize("tool", ["get_run", "answer_feedback"])
-def test_tools_that_look_on_wait_as_they_are_told(tool: str) -> None:
-    assert (_call(tool, wait_s=0).wait_s, _call(tool).wait_s) == (0.0, WAIT_S)
+    assert [_call("ship", meta).run_id for meta in (None, {}, {KEY_META: 7})] == [None] * 3
+    for tool in ("get_run", "answer_feedback"):
+        assert (_call(tool, wait_s=0).wait_s, _call(tool).wait_s) == (0.0, WAIT_S)
 
 
 class _Starter(Starter):
-    """Says what it is to start, and lists a run."""
-
     async def template(self, *given: Any, **more: Any) -> Any:
         raise CallRefused("template", f"{given[0]} {given[1]} {more}")
 
@@ -60,20 +50,24 @@ class _Runs:
         return [RunSummary(f"{wanted.status} {limit}", "running", None, None, None, 0, 1)]
 
 
+NOTHING = cast("Any", SimpleNamespace(meta=None))
+
+
+async def _result(calls: Calls, tool: str, **arguments: Any) -> types.CallToolResult:
+    params = types.CallToolRequestParams(name=tool, arguments=arguments)
+    result = await calls.call(Call(NOTHING, params, calls.tools[tool]))
+    assert isinstance(result, types.CallToolResult)
+    return result
+
+
 async def _called(folder: Path, tool: str, **arguments: Any) -> Any:
     toolset = load_toolset(Settings(state_dir=folder))
     plan = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
     (folder / "slow.json").write_text(json.dumps(plan), encoding="utf-8")
-    templates = load_templates(folder, toolset.declarations())
-    nothing = cast("Any", SimpleNamespace(meta=None))
-    starter = _Starter(cast("Any", _Runs()), nothing, toolset)
-    calls = Calls(
-        tools_of(templates, toolset.declarations()), {"slow": cast("Any", "SLOW")}, starter=starter, steering=nothing
-    )
-    params = types.CallToolRequestParams(name=tool, arguments=arguments)
-    result = await calls.call(Call(nothing, params, calls.tools[tool]))
-    assert isinstance(result, types.CallToolResult)
-    return result.structured_content
+    tools = tools_of(load_templates(folder, toolset.declarations()), toolset.declarations())
+    starter = _Starter(cast("Any", _Runs()), NOTHING, toolset)
+    calls = Calls(tools, {"slow": cast("Any", "SLOW")}, starter=starter, steering=NOTHING)
+    return (await _result(calls, tool, **arguments)).structured_content
 
 
 async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_without_waiting(tmp_path: Path) -> None:
@@ -86,7 +80,7 @@ async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_witho
         assert refused == {"status": "bad_usage", "message": "give either `plan` or `template`"}
 
 
-async def test_runs_are_listed_for_who_has_lost_the_id_of_one(tmp_path: Path) -> None:
+async def test_runs_are_listed(tmp_path: Path) -> None:
     for said, asked in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
         told = await _called(tmp_path, LIST_RUNS, **said)
         assert (told["status"], [each["workflow_id"] for each in told["runs"]]) == ("listed", [asked])
@@ -97,14 +91,11 @@ async def test_runs_are_listed_for_who_has_lost_the_id_of_one(tmp_path: Path) ->
 @pytest.mark.parametrize("depth", [98, 400])
 async def test_arguments_nest_as_deep_as_plans_may(tmp_path: Path, name: str, depth: int) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path))
-    tools = tools_of({}, toolset.declarations())
-    nothing = cast("Any", SimpleNamespace())
-    calls = Calls(tools, {}, starter=Starter(nothing, nothing, toolset), steering=nothing)
+    starter = Starter(NOTHING, NOTHING, toolset)
+    calls = Calls(tools_of({}, toolset.declarations()), {}, starter=starter, steering=NOTHING)
     deep: Any = {}
     for _ in range(depth):
         deep = [deep]
-    params = types.CallToolRequestParams(name=name, arguments={"plan": deep})
-    result = await calls.call(Call(nothing, params, calls.tools[name]))
-    assert isinstance(result, types.CallToolResult)
+    result = await _result(calls, name, plan=deep)
     told = str(result.structured_content)
     assert (result.is_error, "nested more than 100 deep" in told) == (True, depth > 100)

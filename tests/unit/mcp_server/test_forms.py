@@ -1,9 +1,12 @@
-"""Forms of the protocol: what a request becomes, and what is made of what was filled in."""
+"""Forms of the protocol: requests as forms, answers from filled forms, and the state of a call."""
 
+import json
 from typing import Any
 
+import mcp_types as types
 import pytest
 
+from dagwright.interfaces.mcp.asking import CallState, StateUnreadable, state_in
 from dagwright.interfaces.mcp.forms import NotJson, answer_in, form_of, words_of
 
 
@@ -20,19 +23,11 @@ def _fields(request: dict[str, Any]) -> Any:
 
 def test_approval_may_have_a_reason() -> None:
     request = _request("APPROVAL")
-    assert form_of(request) == {
-        "type": "object",
-        "properties": {
-            "approved": {"type": "boolean", "title": "Approve"},
-            "reason": {"type": "string", "title": "Reason"},
-        },
-        "required": ["approved"],
-    }
+    approved, reason = {"type": "boolean", "title": "Approve"}, {"type": "string", "title": "Reason"}
+    properties = {"approved": approved, "reason": reason}
+    assert form_of(request) == {"type": "object", "properties": properties, "required": ["approved"]}
     assert answer_in(request, {"approved": False, "reason": ""}) == {"approved": False}
     assert answer_in(request, {"approved": True, "reason": "fine"}) == {"approved": True, "reason": "fine"}
-
-
-def test_words_of_an_approval_have_the_call_and_its_parties() -> None:
     call = {"tool": "pay", "arguments": {"to": "7"}, "parties": {"7": "Bob"}, "purpose": "approval"}
     assert words_of(_request("APPROVAL", **call)) == 'What?\npay with {"to": "7"}\n7 is Bob'
     assert words_of(_request("APPROVAL", prompt="")) == "Approval?"
@@ -55,53 +50,43 @@ def test_selection_offers_the_options_by_their_names(options: list[Any], choice:
     assert answer_in(request, {"selected": "x"}) == {"selected": ["x"]}
 
 
-def test_selection_of_several_is_a_list() -> None:
+def test_selection_may_be_a_list_or_a_text() -> None:
     request = _request("SELECTION", options=["a", "b"], multiple=True)
     items = {"type": "string", "enum": ["a", "b"]}
     assert _fields(request) == {"selected": {"type": "array", "items": items, "minItems": 1, "title": "Choice"}}
     assert answer_in(request, {"selected": ["a", "b"]}) == {"selected": ["a", "b"]}
-
-
-def test_selection_that_takes_a_text_has_a_field_for_it_which_wins() -> None:
     request = _request("SELECTION", options=["a"], takes_text=True)
     assert (form_of(request) or {})["required"] == []
     assert answer_in(request, {"selected": "a", "text": "Bob"}) == {"text": "Bob"}
     assert answer_in(request, {"selected": "a", "text": ""}) == {"selected": ["a"]}
-
-
-def test_failure_offers_only_what_needs_no_more() -> None:
+    # A failure offers only what needs no value, and a form has 1 to 200 options.
     request = _request("SELECTION", options=["retry", "value", "skip", "stop"], purpose="error")
     assert _fields(request)["selected"]["enum"] == ["retry", "skip", "stop"]
+    for options in ([], [str(number) for number in range(201)]):
+        assert form_of(_request("SELECTION", options=options)) is None
 
 
-@pytest.mark.parametrize("options", [[], [str(number) for number in range(201)]])
-def test_selection_without_a_choice_or_with_too_many_has_no_form(options: list[str]) -> None:
-    assert form_of(_request("SELECTION", options=options)) is None
-
-
-def test_data_has_a_field_for_each_part_and_json_where_a_form_has_no_field() -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "minLength": 1, "pattern": "x", "format": "date", "prompt": "Who?"},
-            "quarter": {"enum": ["Q1", "Q2"], "default": "Q1"},
-            "number": {"type": "integer", "minimum": 1, "multipleOf": 2, "description": "How many?"},
-            "odd": {"enum": [1, 2]},
-            "lines": {"type": "array"},
-        },
-        "required": ["name", "lines"],
+def test_data_has_a_field_for_each_part_and_json_for_others() -> None:
+    name = {"type": "string", "minLength": 1}
+    quarter, number = {"enum": ["Q1", "Q2"], "default": "Q1"}, {"type": "integer", "minimum": 1}
+    properties = {
+        "name": {**name, "pattern": "x", "format": "date", "prompt": "Who?"},
+        "quarter": quarter,
+        "number": {**number, "multipleOf": 2, "description": "How many?"},
+        "odd": {"enum": [1, 2]},
+        "lines": {"type": "array"},
     }
-    request = _request("INFORMATION", schema=schema)
+    form = {"type": "object", "required": ["name", "lines"]}
+    request = _request("INFORMATION", schema={**form, "properties": properties})
     assert form_of(request) == {
-        "type": "object",
+        **form,
         "properties": {
-            "name": {"type": "string", "minLength": 1, "description": "Who?", "format": "date"},
-            "quarter": {"type": "string", "enum": ["Q1", "Q2"], "default": "Q1"},
-            "number": {"type": "integer", "minimum": 1, "description": "How many?"},
+            "name": {**name, "description": "Who?", "format": "date"},
+            "quarter": {"type": "string", **quarter},
+            "number": {**number, "description": "How many?"},
             "odd": {"type": "string", "description": 'JSON that fits {"enum": [1, 2]}'},
             "lines": {"type": "string", "description": 'JSON that fits {"type": "array"}'},
         },
-        "required": ["name", "lines"],
     }
     filled = {"name": "Bob", "quarter": "", "number": 4, "odd": "1", "lines": "[1]"}
     assert answer_in(request, filled) == {"data": {"name": "Bob", "number": 4, "odd": 1, "lines": [1]}}
@@ -123,3 +108,16 @@ def test_text_is_asked_of_what_remains() -> None:
         request = _request(kind)
         assert list(_fields(request)) == ["text"]
         assert answer_in(request, {"text": "more"}) == {"text": "more"}
+
+
+def brought(text: str | None) -> CallState | None:
+    return state_in(types.CallToolRequestParams(name="run_plan", request_state=text))
+
+
+@pytest.mark.parametrize("rounds", ["Infinity", "NaN", "1e999", "-1", '"many"', "null", "[]"])
+def test_state_is_restored_and_an_invalid_one_refused(rounds: str) -> None:
+    state = CallState("run-1", ("check",), 2)
+    assert (brought(state.to_text()), brought(None)) == (state, None)
+    given = json.dumps({"workflow_id": "run-1", "left": []})
+    with pytest.raises(StateUnreadable, match="make the call anew"):
+        brought(f'{given[:-1]}, "rounds": {rounds}}}')

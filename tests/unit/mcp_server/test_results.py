@@ -1,10 +1,8 @@
-"""Results of calls: what a run has become, in a document and as its text."""
+"""Results of calls: the state of a run as a document and as its text."""
 
 import json
 from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from dagwright.interfaces.mcp.asking import form_for
 from dagwright.interfaces.mcp.results import run_result
@@ -27,23 +25,13 @@ def test_text_is_the_document() -> None:
     assert (result.structured_content["output"], result.is_error) == ({"é": 1}, False)
 
 
-@pytest.mark.parametrize(
-    ("status", "is_error"),
-    [
-        ("completed", False),
-        ("completed_with_failures", False),
-        ("failed", True),
-        ("cancelled", True),
-        ("running", False),
-    ],
-)
-def test_only_a_run_that_came_to_nothing_is_an_error(status: str, is_error: bool) -> None:
-    assert run_result(_document(status)).is_error is is_error
-
-
-def test_output_is_told_of_runs_that_have_ended_only() -> None:
+def test_only_failed_and_cancelled_runs_are_errors_and_only_ended_ones_have_an_output() -> None:
+    errors = {"completed": False, "completed_with_failures": False, "failed": True, "cancelled": True, "running": False}
+    assert {status: run_result(_document(status)).is_error for status in errors} == errors
     assert "output" not in _told("running")
     assert _told("failed")["output"] is None
+    said = run_result(_document("running"), said="'x' is answered.").structured_content["message"]
+    assert said.startswith("'x' is answered. The run goes on. Call get_run ")
 
 
 def test_failed_run_tells_why_and_which_nodes() -> None:
@@ -55,7 +43,7 @@ def test_failed_run_tells_why_and_which_nodes() -> None:
     assert told["nodes"] == {"blocked": 1, "completed": 7, "failed": 1}
 
 
-def test_first_of_many_questions_is_told_with_how_to_answer() -> None:
+def test_first_of_many_requests_names_the_way_to_answer() -> None:
     asked = [{"id": "x", "type": "SELECTION", "prompt": "Which?"}, {"id": "y", "type": "APPROVAL", "prompt": "Go?"}]
     told = _told("waiting", waiting_for=asked)
     assert told["message"] == (
@@ -64,12 +52,7 @@ def test_first_of_many_questions_is_told_with_how_to_answer() -> None:
     )
 
 
-def test_what_was_said_comes_first() -> None:
-    result = run_result(_document("running"), said="'x' is answered.")
-    assert result.structured_content["message"].startswith("'x' is answered. The run goes on. Call get_run ")
-
-
-def test_question_that_only_the_inbox_answers_names_the_inbox_and_has_no_form() -> None:
+def test_request_of_the_inbox_has_no_form() -> None:
     asked = {"id": "x", "type": "APPROVAL", "prompt": "Go?", "channel": "inbox"}
     assert _told("waiting", waiting_for=[asked])["message"] == (
         "The run asks people: Go? A person must answer in the inbox, with `dagwright feedback w x`, in the console or "

@@ -11,9 +11,9 @@ from dagwright.core.model.errors import NodeError, PlanInvalid, Problem
 from dagwright.core.model.states import Record
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.validation import check_document
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
 
 TOOLS: Mapping[str, ToolDeclaration] = {
@@ -89,40 +89,40 @@ def scheduler_of(
     inputs: Mapping[str, Any] | None = None,
     tools: Mapping[str, ToolDeclaration] = TOOLS,
     **fields: Any,
-) -> Scheduler:
+) -> RunScheduler:
     """Returns a scheduler of a plan of these nodes that has begun at time 0."""
     return begun(compiled(plan_of(*nodes, **fields), tools=tools), inputs)
 
 
-def begun(plan: CompiledPlan, inputs: Mapping[str, Any] | None = None, **options: Any) -> Scheduler:
+def begun(plan: CompiledPlan, inputs: Mapping[str, Any] | None = None, **options: Any) -> RunScheduler:
     """Returns a scheduler that has begun at time 0."""
-    scheduler = Scheduler(plan, inputs or {}, **options)
+    scheduler = create_scheduler(plan, inputs or {}, **options)
     scheduler.begin(0.0)
     return scheduler
 
 
-def resumed(scheduler: Scheduler, plan: CompiledPlan | None = None, **options: Any) -> Scheduler:
+def resumed(scheduler: RunScheduler, plan: CompiledPlan | None = None, **options: Any) -> RunScheduler:
     """Returns the scheduler of the next execution, whose state came to it as JSON."""
-    following = Scheduler(plan or scheduler.plan, {}, **options)
+    following = create_scheduler(plan or scheduler.plan, {}, **options)
     restore(following, json.loads(json.dumps(carry_of(scheduler))))
     return following
 
 
-def record_of(scheduler: Scheduler, task_id: str) -> Record:
+def record_of(scheduler: RunScheduler, task_id: str) -> Record:
     """Returns the record of a node or item that is there."""
     record = scheduler.record_of(task_id)
     assert record is not None
     return record
 
 
-def error_of(scheduler: Scheduler, task_id: str) -> tuple[str, str]:
+def error_of(scheduler: RunScheduler, task_id: str) -> tuple[str, str]:
     """Returns code and message of the error of a node or item."""
     error = record_of(scheduler, task_id).error
     assert error is not None
     return error.code, error.message
 
 
-def started(scheduler: Scheduler, *, at: float = 0.0) -> list[Task]:
+def started(scheduler: RunScheduler, *, at: float = 0.0) -> list[Task]:
     """Starts everything that may start now and returns it in order."""
     tasks: list[Task] = []
     while (task := scheduler.next_task(at)) is not None:
@@ -130,7 +130,7 @@ def started(scheduler: Scheduler, *, at: float = 0.0) -> list[Task]:
     return tasks
 
 
-def started_run(*nodes: Mapping[str, Any], **fields: Any) -> Scheduler:
+def started_run(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
     """Returns a scheduler as `scheduler_of` does, in which everything has started that may."""
     scheduler = scheduler_of(*nodes, **fields)
     started(scheduler)
@@ -142,7 +142,7 @@ def ids_of(tasks: Sequence[Task]) -> list[str]:
     return [task.id for task in tasks]
 
 
-def states(scheduler: Scheduler) -> dict[str, str]:
+def states(scheduler: RunScheduler) -> dict[str, str]:
     """Returns node id -> state."""
     return {node.id: record.status.value for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True)}
 

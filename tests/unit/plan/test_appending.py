@@ -1,6 +1,7 @@
 """Nodes for a plan that runs: what they may mean, and that judging them is bounded at each moment."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ _MANY = 1_200
 def test_declaration_of_the_plan_stands_above_what_the_sender_says() -> None:
     scheduler = scheduler_of(node("a"))
     told = ToolDeclaration("any", effects=Effects.READ, task_queue="elsewhere")
-    extension = extension_of([node("b", "a")], scheduler, tools={"any": told})
+    extension = extension_of([node("b", "a")], scheduler.state, tools={"any": told})
     assert extension.tools["any"] == scheduler.plan.tools["any"]
 
 
@@ -50,7 +51,7 @@ def test_node_of_a_large_plan_is_found_wherever_a_new_one_names_it(name: str, fi
     others = [node(f"n{number}") for number in range(_MANY)]
     scheduler = scheduler_of(*others, node(name))
     new = {"id": "new", "tool": "any", **_named(fields, name)}
-    [added] = extension_of([new], scheduler, tools={}).nodes
+    [added] = extension_of([new], scheduler.state, tools={}).nodes
     assert added.dependencies == (_MANY,)
 
 
@@ -59,8 +60,8 @@ def test_agents_that_a_model_does_are_sub_plans_of_what_is_added() -> None:
     below = {"plan": 1, "nodes": [{"id": "in", "agent": "w", "objective": "Write"}]}
     new = [{"id": "b", "agent": "w", "objective": "Write"}, {"id": "c", "plan": below}]
     scheduler = scheduler_of(node("a"))
-    scheduler.changes.with_agents = with_agents
-    extension = extension_of(new, scheduler, tools={"agent.w": agent_declaration(card)})
+    scheduler.set_options(replace(scheduler.state.options, with_agents=with_agents))
+    extension = extension_of(new, scheduler.state, tools={"agent.w": agent_declaration(card)})
     alone, beside = extension.nodes
     assert beside.sub_plan is not None
     assert [agent_of(each) for each in (alone, beside, *beside.sub_plan.nodes)] == ["w", None, "w"]
@@ -71,7 +72,7 @@ def test_agents_that_a_model_does_are_sub_plans_of_what_is_added() -> None:
 def test_id_that_the_plan_has_already_is_refused_in_a_large_plan() -> None:
     scheduler = scheduler_of(*[node(f"n{number}") for number in range(_MANY)])
     with pytest.raises(PlanInvalid, match="n7"):
-        extension_of([node("n7")], scheduler, tools={})
+        extension_of([node("n7")], scheduler.state, tools={})
 
 
 def test_parts_of_large_results_are_told_by_calls_to_come_and_refused_of_those_that_were_made() -> None:
@@ -83,7 +84,7 @@ def test_parts_of_large_results_are_told_by_calls_to_come_and_refused_of_those_t
         node("items", for_each="{{each.result[0].rows}}"),
         node("arguments", arguments={"x": "{{made.result.any[3]}}"}),
     ]
-    extension = extension_of(new, scheduler, tools={})
+    extension = extension_of(new, scheduler.state, tools={})
     wanted = {name: [*parts] for name, parts in extension_from_json(extension.to_json()).wanted.items()}
     assert wanted == {
         "made": [(("known",), "whole"), (("any", 3), "value")],
@@ -95,7 +96,7 @@ def test_parts_of_large_results_are_told_by_calls_to_come_and_refused_of_those_t
 
     late = [node("x", when="made.result.n > 5"), node("y", "x", for_each="{{made.result.rows}}")]
     with pytest.raises(PlanInvalid) as refused:
-        extension_of(late, scheduler, tools={})
+        extension_of(late, scheduler.state, tools={})
     problems = refused.value.problems
     assert [(problem.code, problem.pointer, problem.message.partition(" ")[0]) for problem in problems] == [
         ("too_large", "/nodes/0", "made.result.n"),
@@ -183,7 +184,7 @@ def test_looking_at_nodes_is_bounded_by_itself_and_takes_nothing_from_taking_the
 
 def test_nodes_for_a_run_that_is_too_large_are_not_read(checks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = scheduler_of(*(node(f"n{number}") for number in range(4)))
-    monkeypatch.setattr(run_state, "MAX_WORK", 3 * run_state.WORK_OF_REMAKING)
+    monkeypatch.setattr(run_state, "MAX_WORK", 3 * run_state.WORK_OF_REBUILD)
     told = take(AppendWritten([node("b")]), scheduler, at=2.0)
     assert (told or "").partition(";")[0] == "the run has 4 nodes and 0 edges"
     assert checks == []
@@ -202,25 +203,25 @@ def test_nodes_that_come_with_guidance_have_the_same_bounds(how: str, checks: li
     first = [] if how == "asked" else ["m"]
     scheduler = started_run(node("m", for_each=["a"], key="{{item}}"), node("ask", *first, human=_GUIDANCE))
     answer = Feedback("ask", {"text": "more", "nodes": [*_NEW, node("m[a]")]}, by="ann")
-    looked = [scheduler.refusal_of(answer, 2.0) for _ in range(100)]
-    told = [scheduler.answer(answer, 2.0) for _ in range(100)]
+    looked = [scheduler.features.feedback.refusal_of(answer, 2.0) for _ in range(100)]
+    told = [scheduler.features.feedback.answer(answer, 2.0) for _ in range(100)]
     expected = [f"'ask': {_TAKEN_ID}", TOO_MUCH_AT_ONCE]
     assert (list(dict.fromkeys(looked)), list(dict.fromkeys(told))) == (expected, expected)
     assert len(checks) == looked.count(expected[0]) + told.count(expected[0]) < 60
-    assert scheduler.answer(answer, 3.0) == expected[0]
+    assert scheduler.features.feedback.answer(answer, 3.0) == expected[0]
 
 
 def test_guidance_with_nodes_is_read_once_when_it_is_taken(checks: list[int]) -> None:
     scheduler = started_run(node("ask", human=_GUIDANCE), node("a"))
     answer = Feedback("ask", {"text": "more", "nodes": [node("b", "ask")]}, by="ann")
-    assert scheduler.answer(answer, 2.0) is None
+    assert scheduler.features.feedback.answer(answer, 2.0) is None
     assert (checks, list(states(scheduler))) == ([3], ["ask", "a", "b"])
 
 
 def test_the_largest_message_that_is_only_long_is_taken() -> None:
     scheduler = scheduler_of(node("a"))
     nodes = [node(f"x{number}", arguments={"text": "x" * 1_200}) for number in range(200)]
-    extension = growth_of(nodes, scheduler, tools={}, budget=WorkBudget(JUDGED_AT_ONCE))
+    extension = growth_of(nodes, scheduler.state, tools={}, budget=WorkBudget(JUDGED_AT_ONCE))
     assert not isinstance(extension, str)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.expressions.compute_budget import MAX_WORK
 from dagwright.core.model import answers
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
@@ -12,12 +13,13 @@ from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import HINTS_AT_ONCE, Feedback
 from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler import run_state
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.node_commands import AppendNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import Act, take
 from dagwright.features.explain.reasons import reason_of
-from dagwright.features.feedback.asking import Raised
+from dagwright.features.feedback.request_opening import Raised
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import carry_of
 from tests.unit.plan.building import (
     TOOLS,
@@ -38,10 +40,10 @@ from tests.unit.plan.building import (
 ASKED = Raised("Which one?")
 
 
-def _unapproved() -> Scheduler:
+def _unapproved() -> RunScheduler:
     """Returns a run that has asked whether its plan may run."""
-    scheduler = Scheduler(compiled(plan_of(node("a"), node("b", "a"), node("c"))), {})
-    scheduler.ask_for_leave(0.0)
+    scheduler = create_scheduler(compiled(plan_of(node("a"), node("b", "a"), node("c"))), {})
+    scheduler.features.feedback.run.ask_for_approval(0.0)
     return scheduler
 
 
@@ -55,13 +57,13 @@ def test_plan_that_waits_for_its_approval_is_not_moved_by_acts_on_nodes() -> Non
     refusals = {take(act, scheduler, at=1.0) for act in acts}
     assert refusals == {"the run has not begun: answer 'plan' first"}
     assert (ids_of(started(scheduler)), states(scheduler)) == ([], {"a": "pending", "b": "pending", "c": "pending"})
-    assert scheduler.answer(Feedback("plan", {"approved": True}), 2.0) is None
+    assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
     assert ids_of(started(scheduler)) == ["a", "c"]
     assert take(CancelNode("b"), scheduler, at=3.0) is None
 
 
 def test_run_begins_with_what_has_not_ended_yet() -> None:
-    scheduler = Scheduler(compiled(plan_of(node("a"), node("b"))), {})
+    scheduler = create_scheduler(compiled(plan_of(node("a"), node("b"))), {})
     take(CancelNode("a"), scheduler, at=0.0)
     scheduler.begin(1.0)
     assert (ids_of(started(scheduler)), states(scheduler)) == (["b"], {"a": "cancelled", "b": "running"})
@@ -73,17 +75,20 @@ def test_run_begins_with_what_has_not_ended_yet() -> None:
 def test_tool_that_asks_after_the_run_was_stopped_is_cancelled() -> None:
     scheduler = started_run(node("a"), node("b"), on_failure="fail_fast")
     scheduler.fail("b", broken(), at=1.0)
-    assert scheduler.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
-    assert (states(scheduler), scheduler.requests.open) == ({"a": "cancelled", "b": "failed"}, {})
+    assert scheduler.features.feedback.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
+    assert (states(scheduler), scheduler.features.feedback.requests.open) == ({"a": "cancelled", "b": "failed"}, {})
     assert (scheduler.is_finished, scheduler.in_flight, scheduler.status()) == (True, 0, RunStatus.FAILED)
 
 
 def test_tool_that_asks_after_it_was_told_to_stop_is_cancelled() -> None:
     scheduler = started_run(node("a"), node("b", "a"), node("on"))
     take(CancelNode("a"), scheduler, at=1.0)
-    assert scheduler.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
-    assert (states(scheduler), scheduler.requests.open) == ({"a": "cancelled", "b": "blocked", "on": "running"}, {})
-    assert (scheduler.cancelling, scheduler.in_flight) == ({}, 1)
+    assert scheduler.features.feedback.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
+    assert (states(scheduler), scheduler.features.feedback.requests.open) == (
+        {"a": "cancelled", "b": "blocked", "on": "running"},
+        {},
+    )
+    assert (scheduler.state.cancelling, scheduler.in_flight) == ({}, 1)
 
 
 def test_nobody_is_asked_about_the_failure_of_what_was_told_to_stop() -> None:
@@ -92,8 +97,8 @@ def test_nobody_is_asked_about_the_failure_of_what_was_told_to_stop() -> None:
         take(CancelNode(name), scheduler, at=1.0)
     for name in ("a", "m[x]"):
         scheduler.fail(name, NodeError("tool_failed", "broken"), at=2.0)
-    assert (states(scheduler), scheduler.requests.open) == ({"a": "failed", "m": "failed"}, {})
-    assert (scheduler.cancelling, scheduler.is_finished) == ({}, True)
+    assert (states(scheduler), scheduler.features.feedback.requests.open) == ({"a": "failed", "m": "failed"}, {})
+    assert (scheduler.state.cancelling, scheduler.is_finished) == ({}, True)
 
 
 # Policies.
@@ -102,7 +107,7 @@ _TO_ALL = {"type": "object", "properties": {"to": {"const": "all"}}, "required":
 _POLICY = Policy((Rule("refuse", arguments=_TO_ALL), Rule("ask")))
 
 
-def _under_policy(*nodes: dict[str, Any], policy: Policy = _POLICY) -> Scheduler:
+def _under_policy(*nodes: dict[str, Any], policy: Policy = _POLICY) -> RunScheduler:
     return begun(compiled(plan_of(*nodes)), policy=policy)
 
 
@@ -111,10 +116,12 @@ def test_approval_with_arguments_that_the_policy_refuses_is_refused_and_the_requ
     before = carry_of(scheduler)
     answer = {"approved": True, "arguments": {"to": "all"}}
     refusal = "'a': the policy of the run does not let 'any' be called so"
-    assert scheduler.refusal_of(Feedback("a", answer), 1.0) == refusal
-    assert scheduler.answer(Feedback("a", answer), 1.0) == refusal
+    assert scheduler.features.feedback.refusal_of(Feedback("a", answer), 1.0) == refusal
+    assert scheduler.features.feedback.answer(Feedback("a", answer), 1.0) == refusal
     assert carry_of(scheduler) == before
-    assert scheduler.answer(Feedback("a", {"approved": True, "arguments": {"to": "bob"}}), 2.0) is None
+    assert (
+        scheduler.features.feedback.answer(Feedback("a", {"approved": True, "arguments": {"to": "bob"}}), 2.0) is None
+    )
     assert [task.arguments for task in started(scheduler)] == [{"to": "bob"}]
 
 
@@ -132,10 +139,10 @@ _MANY = {"to": "bob", "amount": "many"}
 _BAD_AMOUNT = """arguments/amount: "many" is not of type "integer\""""
 
 
-def _paying(**fields: Any) -> Scheduler:
+def _paying(**fields: Any) -> RunScheduler:
     """Returns a run that pays three times, and asks as its node says."""
     pay = node("p", tool="pay", for_each=["x", "y", "z"], arguments={"to": "{{item}}"}, **fields)
-    scheduler = Scheduler(
+    scheduler = create_scheduler(
         compiled(plan_of(node("first"), pay | {"depends_on": ["first"]}), tools={**TOOLS, "pay": _PAY}), {}
     )
     scheduler.begin(0.0)
@@ -153,21 +160,25 @@ def test_arguments_that_the_tool_does_not_take_are_refused_and_the_requests_stay
         ({}, 'arguments: "to" is a required property'),
     ):
         answer = {"approved": True, "arguments": wrong}
-        assert scheduler.answer(Feedback("p", answer), 2.0) == f"'p[0]': {said}"
-        assert scheduler.answer(Feedback("p[1]", answer), 2.0) == f"'p[1]': {said}"
+        assert scheduler.features.feedback.answer(Feedback("p", answer), 2.0) == f"'p[0]': {said}"
+        assert scheduler.features.feedback.answer(Feedback("p[1]", answer), 2.0) == f"'p[1]': {said}"
     assert carry_of(scheduler) == before
-    assert scheduler.answer(Feedback("p", {"approved": True, "arguments": {"to": "bob"}}), 3.0) is None
+    assert (
+        scheduler.features.feedback.answer(Feedback("p", {"approved": True, "arguments": {"to": "bob"}}), 3.0) is None
+    )
     assert [task.arguments for task in started(scheduler)] == [{"to": "bob"}] * 3
 
 
 def test_early_answer_with_arguments_that_the_tool_does_not_take_leaves_the_request_open() -> None:
     scheduler = _paying(approval="required")
     early = Feedback("p[0]", {"approved": True, "arguments": _MANY}, by="ann")
-    assert scheduler.answer(early, 0.5) is None
+    assert scheduler.features.feedback.answer(early, 0.5) is None
     started(scheduler)
     scheduler.complete("first", None, at=1.0)
-    assert [*scheduler.requests.open] == ["p[0]", "p[1]", "p[2]"]
-    assert scheduler.requests.take_refusals() == [f"the early answer of ann to 'p[0]' does not fit: {_BAD_AMOUNT}"]
+    assert [*scheduler.features.feedback.requests.open] == ["p[0]", "p[1]", "p[2]"]
+    assert scheduler.features.feedback.requests.take_refusals() == [
+        f"the early answer of ann to 'p[0]' does not fit: {_BAD_AMOUNT}"
+    ]
 
 
 def test_failed_call_is_not_tried_again_with_arguments_that_the_tool_does_not_take() -> None:
@@ -177,8 +188,8 @@ def test_failed_call_is_not_tried_again_with_arguments_that_the_tool_does_not_ta
     started(scheduler)
     scheduler.fail("p[0]", broken(), at=2.0)
     answer = {"selected": ["retry"], "arguments": _MANY}
-    assert scheduler.answer(Feedback("p[0]", answer), 3.0) == f"'p[0]': {_BAD_AMOUNT}"
-    assert [*scheduler.requests.open] == ["p[0]"]
+    assert scheduler.features.feedback.answer(Feedback("p[0]", answer), 3.0) == f"'p[0]': {_BAD_AMOUNT}"
+    assert [*scheduler.features.feedback.requests.open] == ["p[0]"]
 
 
 def test_lineage_and_why_tell_the_arguments_that_were_given_with_an_approval() -> None:
@@ -186,15 +197,20 @@ def test_lineage_and_why_tell_the_arguments_that_were_given_with_an_approval() -
     started(scheduler)
     scheduler.complete("first", None, at=1.0)
     given = {"to": "eve", "amount": 9}
-    assert scheduler.meant_by("p") == 3
-    scheduler.answer(Feedback("p[0]", {"approved": True, "arguments": given}, by="ann"), 2.0)
-    scheduler.answer(Feedback("p", {"approved": True, "arguments": {"to": "x" * 9_000}}), 2.0)
-    assert scheduler.meant_by("p") == 0
-    closed = scheduler.requests.closed
+    assert scheduler.features.feedback.meant_by("p") == 3
+    scheduler.features.feedback.answer(Feedback("p[0]", {"approved": True, "arguments": given}, by="ann"), 2.0)
+    scheduler.features.feedback.answer(Feedback("p", {"approved": True, "arguments": {"to": "x" * 9_000}}), 2.0)
+    assert scheduler.features.feedback.meant_by("p") == 0
+    closed = scheduler.features.feedback.requests.closed
     assert closed["p[0]"].to_json() == {
-        "how": "answered", "what": "approved", "by": "ann", "at": "1970-01-01T00:00:02.000Z", "through": "signal",
-        "note": None, "arguments": given,
-    }  # fmt: skip
+        "how": "answered",
+        "what": "approved",
+        "by": "ann",
+        "at": "1970-01-01T00:00:02.000Z",
+        "through": "signal",
+        "note": None,
+        "arguments": given,
+    }
     assert closed["p[1]"].to_json()["arguments"] == f'{{"to":"{"x" * 4_089}…'
     for task in started(scheduler):
         scheduler.complete(task.id, 1, at=3.0)
@@ -209,11 +225,11 @@ def test_answer_to_what_can_never_ask_is_refused() -> None:
         node("below", "first", plan=plan_of(node("x"))),
     )
     yes = {"approved": True}
-    assert scheduler.answer(Feedback("pure", yes), 1.0) == "'pure' never asks: it calls a `pure` tool"
-    assert scheduler.answer(Feedback("below", yes), 1.0) == (
+    assert scheduler.features.feedback.answer(Feedback("pure", yes), 1.0) == "'pure' never asks: it calls a `pure` tool"
+    assert scheduler.features.feedback.answer(Feedback("below", yes), 1.0) == (
         "'below' never asks: name what asks in its sub-plan, as below/check"
     )
-    assert scheduler.requests.early == {}
+    assert scheduler.features.feedback.requests.early == {}
 
 
 @pytest.mark.parametrize("retry", [RetryNode("a", {"to": "all"}), None])
@@ -222,12 +238,12 @@ def test_call_that_the_policy_refuses_is_not_made_whoever_gave_its_arguments(ret
         node("a", arguments={"to": "ann"}, on_error="ask" if retry is None else "block"), node("on")
     )
     for name in ("a", "on"):
-        scheduler.answer(Feedback(name, {"approved": True}), 1.0)
+        scheduler.features.feedback.answer(Feedback(name, {"approved": True}), 1.0)
     started(scheduler)
     scheduler.fail("a", broken(), at=2.0)
     if retry is None:
         answer = {"action": "retry", "arguments": {"to": "all"}}
-        assert scheduler.answer(Feedback("a#2", answer), 3.0) is None
+        assert scheduler.features.feedback.answer(Feedback("a#2", answer), 3.0) is None
     else:
         assert take(retry, scheduler, at=3.0) is None
     assert ids_of(started(scheduler)) == []
@@ -239,11 +255,11 @@ def test_call_that_the_policy_refuses_is_not_made_whoever_gave_its_arguments(ret
 def test_node_that_is_tried_again_with_other_arguments_needs_no_approval() -> None:
     scheduler = _under_policy(node("a", approval="required"), node("on"), policy=Policy((Rule("ask"),)))
     for name in ("a", "on"):
-        scheduler.answer(Feedback(name, {"approved": True}), 1.0)
+        scheduler.features.feedback.answer(Feedback(name, {"approved": True}), 1.0)
     started(scheduler)
     scheduler.fail("a", broken(), at=2.0)
     assert take(RetryNode("a", {"to": "bob"}), scheduler, at=3.0) is None
-    assert (ids_of(started(scheduler)), scheduler.requests.open) == (["a#2"], {})
+    assert (ids_of(started(scheduler)), scheduler.features.feedback.requests.open) == (["a#2"], {})
 
 
 # Many at once.
@@ -264,7 +280,7 @@ def test_answer_to_a_whole_map_is_looked_at_once(monkeypatch: pytest.MonkeyPatch
         "dagwright.features.feedback.answer_reading.size_problem",
     ):
         monkeypatch.setattr(place, counted)
-    assert scheduler.answer(Feedback("m", {"text": "so"}), 1.0) is None
+    assert scheduler.features.feedback.answer(Feedback("m", {"text": "so"}), 1.0) is None
     assert (states(scheduler), scheduler.records[0].result) == ({"m": "completed"}, [{"text": "so"}] * 50)
     assert len(sizes) == 1
 
@@ -272,10 +288,10 @@ def test_answer_to_a_whole_map_is_looked_at_once(monkeypatch: pytest.MonkeyPatch
 def test_items_that_are_offered_different_options_take_the_same_answer_each_by_its_own() -> None:
     human = {"type": "SELECTION", "prompt": "Which?", "options": "{{item}}"}
     scheduler = scheduler_of(node("m", for_each=[["x", "y"], ["x", "z"]], human=human))
-    assert scheduler.answer(Feedback("m", {"selected": ["y"]}), 1.0) == (
+    assert scheduler.features.feedback.answer(Feedback("m", {"selected": ["y"]}), 1.0) == (
         '\'m[1]\': "y" is not offered; the options are "x", "z"'
     )
-    assert scheduler.answer(Feedback("m", {"selected": ["x"]}), 1.0) is None
+    assert scheduler.features.feedback.answer(Feedback("m", {"selected": ["x"]}), 1.0) is None
     assert scheduler.records[0].result == [{"selected": ["x"]}] * 2
 
 
@@ -283,21 +299,25 @@ def test_only_so_many_answers_to_unknown_requests_of_a_moment_are_told_a_name_th
     human = {"type": "CLARIFICATION", "prompt": "What?"}
     scheduler = scheduler_of(node("check", human=human))
     garbage = Feedback("chek", {"text": "so"})
-    told = [scheduler.answer(garbage, 1.0) for _ in range(HINTS_AT_ONCE + 2)]
+    told = [scheduler.features.feedback.answer(garbage, 1.0) for _ in range(HINTS_AT_ONCE + 2)]
     alike = "there is no request 'chek'; did you mean 'check'?"
     assert told == [alike] * HINTS_AT_ONCE + ["there is no request 'chek'"] * 2
-    assert scheduler.answer(garbage, 2.0) == alike
+    assert scheduler.features.feedback.answer(garbage, 2.0) == alike
 
 
-def test_acts_that_make_records_anew_are_refused_for_good_in_a_plan_too_large_for_them() -> None:
-    scheduler = begun(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(150_001)]))
+def test_acts_that_make_records_anew_are_refused_for_good_in_a_plan_too_large_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert MAX_WORK // run_state.WORK_OF_REBUILD == 150_000
+    monkeypatch.setattr(run_state, "MAX_WORK", 1_500 * run_state.WORK_OF_REBUILD)
+    scheduler = begun(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(1_501)]))
     started(scheduler)
     scheduler.fail("n0", broken(), at=1.0)
-    extension = Extension(150_001, (CompiledNode("x", tool="any"),))
+    extension = Extension(1_501, (CompiledNode("x", tool="any"),))
     acts: tuple[Act, ...] = (RetryNode("n0"), RetryNode("n0", {"a": 1}), SetResult("n0", 1), AppendNodes(extension))
     assert {act.refusal_of(scheduler, at=2.0) for act in acts} == {
-        "the run has 150,001 nodes and 0 edges; nodes are tried again, given a result or added where both are "
-        "150,000 at most"
+        "the run has 1,501 nodes and 0 edges; nodes are tried again, given a result or added where both are "
+        "1,500 at most"
     }
     assert CancelNode("n7").refusal_of(scheduler, at=2.0) is None
 
@@ -313,7 +333,7 @@ def test_default_at_the_deadline_is_told_as_the_default() -> None:
     passed = "passed at 1970-01-01T01:00:00.000Z, and the default of the plan was taken (rejected)"
     for name in ("check", "gate"):
         late = Feedback(name, {"approved": True}, "ann")
-        assert scheduler.answer(late, 3601.0) == f"the deadline of {name!r} {passed}"
+        assert scheduler.features.feedback.answer(late, 3601.0) == f"the deadline of {name!r} {passed}"
     record = record_of(scheduler, "gate")
     message = "nobody answered in time, and the plan rejects it then: nobody said yes"
     assert (record.status, record.error) == (NodeStatus.FAILED, NodeError("rejected", message))
@@ -322,7 +342,7 @@ def test_default_at_the_deadline_is_told_as_the_default() -> None:
 def test_value_that_somebody_gave_for_a_failure_is_told_as_theirs() -> None:
     scheduler = started_run(node("a", on_error="ask"))
     scheduler.fail("a", broken(), at=1.0)
-    scheduler.answer(Feedback("a", {"selected": ["value"], "value": 7}, "ann"), 2.0)
+    scheduler.features.feedback.answer(Feedback("a", {"selected": ["value"], "value": 7}, "ann"), 2.0)
     reason = reason_of(scheduler, "a")
     assert (reason.message, reason.detail) == ("failed and was given a value by hand", "broken")
 
@@ -330,7 +350,7 @@ def test_value_that_somebody_gave_for_a_failure_is_told_as_theirs() -> None:
 # Early answers that nobody asked for, and too many of all.
 
 
-def _handed_on(scheduler: Scheduler) -> Scheduler:
+def _handed_on(scheduler: RunScheduler) -> RunScheduler:
     following = resumed(scheduler)
     assert json.dumps(carry_of(following)) == json.dumps(carry_of(scheduler))
     return following
@@ -342,13 +362,13 @@ def test_nobody_is_asked_about_a_call_that_its_tool_would_refuse() -> None:
     scheduler.complete("first", "many", at=1.0)
     record = record_of(scheduler, "pay")
     assert (record.status, record.error) == ("failed", NodeError("invalid_arguments", _BAD_AMOUNT))
-    assert (scheduler.requests.open, scheduler.requests.closed) == ({}, {})
+    assert (scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.closed) == ({}, {})
 
 
 def test_somebody_is_asked_about_a_call_of_which_a_part_is_only_known_to_its_worker() -> None:
     call = node("pay", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{secret.SUM}}"})
     scheduler = scheduler_of(call, tools={**TOOLS, "pay": _PAY})
-    assert [*scheduler.requests.open] == ["pay"]
+    assert [*scheduler.features.feedback.requests.open] == ["pay"]
 
 
 @pytest.mark.parametrize(
@@ -381,38 +401,38 @@ def test_early_answer_that_the_plan_shows_to_be_wrong_takes_no_place(
 ) -> None:
     asking = node("ask", "first", human={"prompt": "Go on, {{first.result}}?", **question})
     scheduler = scheduler_of(node("first"), asking)
-    told = scheduler.answer(Feedback("ask", answer, by="ann"), 0.5)
+    told = scheduler.features.feedback.answer(Feedback("ask", answer, by="ann"), 0.5)
     assert told == f"'ask' has not asked yet, and will not take this: {problem}"
-    assert scheduler.requests.early == {}
+    assert scheduler.features.feedback.requests.early == {}
 
 
 def test_early_answer_to_what_ends_without_asking_is_told_as_not_needed() -> None:
     scheduler = started_run(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
     for name in ("a", "m[x]", "m[y]#2", "on"):
-        assert scheduler.answer(Feedback(name, {"text": "so"}, "ann"), 1.0) is None
+        assert scheduler.features.feedback.answer(Feedback(name, {"text": "so"}, "ann"), 1.0) is None
     scheduler = _handed_on(scheduler)
     told = "{!r} was never asked: the answer of ann, kept for it, is not needed"
     scheduler.complete("m[x]", 1, at=2.0)
-    assert scheduler.requests.take_refusals() == [told.format("m[x]")]
+    assert scheduler.features.feedback.requests.take_refusals() == [told.format("m[x]")]
     scheduler.complete("a", 1, at=3.0)
-    assert scheduler.requests.take_refusals() == [told.format("a")]
+    assert scheduler.features.feedback.requests.take_refusals() == [told.format("a")]
     scheduler.cancel(4.0)
     for name in ("m[y]", "on"):
         scheduler.task_cancelled(name, at=5.0)
-    assert scheduler.requests.take_refusals() == [told.format("m[y]#2"), told.format("on")]
-    assert (scheduler.requests.early, scheduler.requests.early_of) == ({}, {})
+    assert scheduler.features.feedback.requests.take_refusals() == [told.format("m[y]#2"), told.format("on")]
+    assert (scheduler.features.feedback.requests.early, scheduler.features.feedback.requests.early_of) == ({}, {})
 
 
 def test_early_answer_to_an_item_that_never_comes_is_told_when_its_node_ends() -> None:
     scheduler = scheduler_of(node("l"), node("m", "l", for_each="{{l.result}}", key="{{item}}"), node("on"))
-    assert scheduler.answer(Feedback("m[z]", {"text": "so"}), 1.0) is None
+    assert scheduler.features.feedback.answer(Feedback("m[z]", {"text": "so"}), 1.0) is None
     started(scheduler)
     scheduler.complete("l", ["x"], at=2.0)
     scheduler = _handed_on(scheduler)
     assert ids_of(started(scheduler)) == ["m[x]"]
     scheduler.complete("m[x]", 1, at=3.0)
     told = "'m[z]' was never asked: the answer of somebody, kept for it, is not needed"
-    assert scheduler.requests.take_refusals() == [told]
+    assert scheduler.features.feedback.requests.take_refusals() == [told]
 
 
 def test_answers_of_a_run_have_a_limit_in_sum_and_short_ones_are_always_taken() -> None:
@@ -421,19 +441,19 @@ def test_answers_of_a_run_have_a_limit_in_sum_and_short_ones_are_always_taken() 
         *(node(f"n{number}", human=human) for number in range(40)), node("m", for_each=[*range(99)], human=human)
     )
     long = {"text": "x" * 250_000}
-    taken = [scheduler.answer(Feedback(f"n{number}", long), 1.0) for number in range(33)]
+    taken = [scheduler.features.feedback.answer(Feedback(f"n{number}", long), 1.0) for number in range(33)]
     assert taken == [None] * 33
     scheduler = _handed_on(scheduler)
     refusal = (
         "an answer of 250,011 bytes is too much: all that people send to a run may have 8,388,608 bytes, and "
         "8,250,363 are there; at most 1,024 are always taken: answer with the name of a file"
     )
-    assert scheduler.answer(Feedback("n33", long), 1.0) == refusal
-    refused = scheduler.refusal_of(Feedback("m", {"text": "x" * 2_000}), 1.0)
+    assert scheduler.features.feedback.answer(Feedback("n33", long), 1.0) == refusal
+    refused = scheduler.features.feedback.refusal_of(Feedback("m", {"text": "x" * 2_000}), 1.0)
     assert refused is not None
     assert refused.startswith("an answer of 2,011 bytes to 99 requests is too much")
-    assert scheduler.answer(Feedback("m", {"text": "x" * 900}), 1.0) is None
-    assert scheduler.answer(Feedback("n33", {"text": "see x.txt"}), 1.0) is None
+    assert scheduler.features.feedback.answer(Feedback("m", {"text": "x" * 900}), 1.0) is None
+    assert scheduler.features.feedback.answer(Feedback("n33", {"text": "see x.txt"}), 1.0) is None
 
 
 # Inputs.
@@ -445,9 +465,9 @@ def test_form_for_missing_inputs_offers_those_with_a_default() -> None:
         "quarter": {"enum": ["Q1", "Q2"], "default": "Q1"},
         "given": {"type": "string", "default": "x"},
     }
-    scheduler = Scheduler(compiled(plan_of(node("a"), inputs=declared)), {"given": "y"})
-    scheduler.begin_with_inputs(0.0)
-    [request] = scheduler.requests.open.values()
+    scheduler = create_scheduler(compiled(plan_of(node("a"), inputs=declared)), {"given": "y"})
+    scheduler.features.feedback.run.begin(0.0)
+    [request] = scheduler.features.feedback.requests.open.values()
     assert (request.prompt, request.schema) == (
         "The plan needs count",
         {
@@ -460,52 +480,56 @@ def test_form_for_missing_inputs_offers_those_with_a_default() -> None:
             "additionalProperties": False,
         },
     )
-    assert scheduler.answer(Feedback("inputs", {"data": {"count": 3, "quarter": "Q2"}}), 1.0) is None
-    assert scheduler.inputs == {"count": 3, "quarter": "Q2", "given": "y"}
+    assert scheduler.features.feedback.answer(Feedback("inputs", {"data": {"count": 3, "quarter": "Q2"}}), 1.0) is None
+    assert scheduler.state.inputs == {"count": 3, "quarter": "Q2", "given": "y"}
 
 
 def test_run_that_lacks_no_input_asks_for_none() -> None:
     declared = {"quarter": {"type": "string", "default": "Q1"}}
-    scheduler = Scheduler(compiled(plan_of(node("a"), inputs=declared)), {})
-    scheduler.begin_with_inputs(0.0)
-    assert (scheduler.requests.open, ids_of(started(scheduler))) == ({}, ["a"])
-    assert scheduler.answer(Feedback("inputs", {"data": {}}), 1.0) == "there is no request 'inputs'"
+    scheduler = create_scheduler(compiled(plan_of(node("a"), inputs=declared)), {})
+    scheduler.features.feedback.run.begin(0.0)
+    assert (scheduler.features.feedback.requests.open, ids_of(started(scheduler))) == ({}, ["a"])
+    assert scheduler.features.feedback.answer(Feedback("inputs", {"data": {}}), 1.0) == "there is no request 'inputs'"
 
 
 def test_of_two_answers_of_one_moment_the_second_is_told_who_was_first() -> None:
     scheduler = scheduler_of(node("check", human={"prompt": "?"}))
-    assert scheduler.answer(Feedback("check", {"approved": True}, by="ann"), 1.0) is None
-    told = scheduler.answer(Feedback("check", {"approved": False}, by="ben"), 1.0)
+    assert scheduler.features.feedback.answer(Feedback("check", {"approved": True}, by="ann"), 1.0) is None
+    told = scheduler.features.feedback.answer(Feedback("check", {"approved": False}, by="ben"), 1.0)
     assert told == "'check' was answered by ann at 1970-01-01T00:00:01.000Z (approved, through signal)"
 
 
 def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved() -> None:
-    scheduler = Scheduler(compiled(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"}))), {})
-    scheduler.ask_for_leave(0.0)
+    scheduler = create_scheduler(compiled(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"}))), {})
+    scheduler.features.feedback.run.ask_for_approval(0.0)
     answer = Feedback("inputs", {"data": {"n": 3}}, by="ann")
-    assert scheduler.answer(answer, 1.0) is None
-    again = scheduler.answer(answer, 1.0)
+    assert scheduler.features.feedback.answer(answer, 1.0) is None
+    again = scheduler.features.feedback.answer(answer, 1.0)
     assert again == "'inputs' has not asked yet, and the answer of ann is kept for it already"
-    assert scheduler.answer(Feedback("plan", {"approved": True}), 2.0) is None
+    assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
     [task] = started(scheduler)
-    assert (task.arguments, scheduler.requests.open, scheduler.requests.early) == ({"n": 3}, {}, {})
+    assert (task.arguments, scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.early) == (
+        {"n": 3},
+        {},
+        {},
+    )
 
 
 def test_early_answer_for_the_inputs_of_a_plan_that_is_rejected_is_told_as_not_needed() -> None:
-    scheduler = Scheduler(compiled(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"}))), {})
-    scheduler.ask_for_leave(0.0)
-    scheduler.answer(Feedback("inputs", {"data": {"n": 3}}, by="ann"), 1.0)
-    scheduler.answer(Feedback("plan", {"approved": False}), 2.0)
-    assert scheduler.requests.take_refusals() == [
+    scheduler = create_scheduler(compiled(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"}))), {})
+    scheduler.features.feedback.run.ask_for_approval(0.0)
+    scheduler.features.feedback.answer(Feedback("inputs", {"data": {"n": 3}}, by="ann"), 1.0)
+    scheduler.features.feedback.answer(Feedback("plan", {"approved": False}), 2.0)
+    assert scheduler.features.feedback.requests.take_refusals() == [
         "'inputs' was never asked: the answer of ann, kept for it, is not needed"
     ]
 
 
 def test_early_answer_for_the_inputs_that_does_not_fit_leaves_the_form_open() -> None:
     declared = {"n": {"type": "integer"}}
-    scheduler = Scheduler(compiled(plan_of(node("a"), inputs=declared)), {})
-    scheduler.ask_for_leave(0.0)
-    scheduler.answer(Feedback("inputs", {"data": {"n": "x"}}, by="ann"), 1.0)
-    scheduler.answer(Feedback("plan", {"approved": True}), 2.0)
-    assert [*scheduler.requests.open] == ["inputs"]
-    assert len(scheduler.requests.take_refusals()) == 1
+    scheduler = create_scheduler(compiled(plan_of(node("a"), inputs=declared)), {})
+    scheduler.features.feedback.run.ask_for_approval(0.0)
+    scheduler.features.feedback.answer(Feedback("inputs", {"data": {"n": "x"}}, by="ann"), 1.0)
+    scheduler.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0)
+    assert [*scheduler.features.feedback.requests.open] == ["inputs"]
+    assert len(scheduler.features.feedback.requests.take_refusals()) == 1

@@ -18,10 +18,11 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.usage import NONE, Usage
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.budgets.budget import Budget, Claim, Up, budget_from_json
+from dagwright.features.commands.node_additions import add_early_nodes, add_nodes
 from dagwright.features.commands.node_commands import CancelNode
 from dagwright.features.commands.steering import Pause, Resume, take
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.outcomes import next_call
 from tests.unit.plan.building import TOOLS, compiled, ids_of, node, plan_of, record_of, resumed, started, states
 
@@ -35,10 +36,10 @@ def call(node_id: str, *needs: str, max_tokens: int = 100, purpose: str = "agent
     return node(node_id, *needs, tool="call_model", arguments=arguments, **fields)
 
 
-def run_of(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> Scheduler:
+def run_of(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
     plan = compiled(plan_of(*nodes, **fields), tools={**TOOLS, MODEL.name: MODEL, READER.name: READER})
-    scheduler = Scheduler(plan, {})
-    scheduler.changes.budget = budget
+    scheduler = create_scheduler(plan, {})
+    scheduler.features.budget.use(budget)
     scheduler.begin(0.0)
     return scheduler
 
@@ -47,12 +48,12 @@ def used(tokens: int, *, money: str = "0") -> Attempt:
     return Attempt(1, 0.5, usage=Usage(calls=1, prompt_tokens=tokens, money=Decimal(money)))
 
 
-def reason(scheduler: Scheduler, node_id: str) -> str | None:
+def reason(scheduler: RunScheduler, node_id: str) -> str | None:
     return record_of(scheduler, node_id).reason
 
 
-def answer(scheduler: Scheduler, data: Any, request: str = "budget") -> str | None:
-    return scheduler.answer(Feedback(request, {"data": data}, "ann"), 9.0)
+def answer(scheduler: RunScheduler, data: Any, request: str = "budget") -> str | None:
+    return scheduler.features.feedback.answer(Feedback(request, {"data": data}, "ann"), 9.0)
 
 
 def test_calls_over_the_limit_wait_until_one_gives_back_what_it_did_not_need() -> None:
@@ -60,7 +61,7 @@ def test_calls_over_the_limit_wait_until_one_gives_back_what_it_did_not_need() -
     assert ids_of(started(scheduler)) == ["a", "b"]
     assert states(scheduler) == {"a": "running", "b": "running", "c": "waiting"}
     assert reason(scheduler, "c") == "budget (tokens: 0 of 300 used)"
-    assert not scheduler.requests.open
+    assert not scheduler.features.feedback.requests.open
     scheduler.complete("a", 1, at=1.0, attempt=used(20))
     assert ids_of(started(scheduler)) == ["c"]
     assert reason(scheduler, "c") is None
@@ -71,7 +72,7 @@ def test_one_request_asks_for_more_and_all_that_waited_goes_on() -> None:
     assert ids_of(started(scheduler)) == ["a"]
     scheduler.complete("a", 1, at=1.0, attempt=used(20))
     assert started(scheduler) == []
-    (request,) = scheduler.requests.open.values()
+    (request,) = scheduler.features.feedback.requests.open.values()
     assert request.to_json("w1") | {"schema": None, "opened_at": None} == {
         "id": "budget",
         "node": None,
@@ -91,7 +92,7 @@ def test_one_request_asks_for_more_and_all_that_waited_goes_on() -> None:
     assert scheduler.status().value == "waiting"
     assert answer(scheduler, {"calls": 2}) is None
     assert ids_of(started(scheduler)) == ["b", "c"]
-    assert scheduler.requests.closed["budget"].what == "more"
+    assert scheduler.features.feedback.requests.closed["budget"].what == "more"
 
 
 def test_finish_leaves_out_what_has_not_started_and_makes_an_answer_of_what_there_is() -> None:
@@ -125,7 +126,7 @@ def test_run_that_asks_nobody_finishes_by_itself() -> None:
     assert ids_of(started(scheduler)) == ["a"]
     scheduler.complete("a", 1, at=1.0, attempt=used(20))
     assert states(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
-    assert (scheduler.is_finished, scheduler.requests.open) == (True, {})
+    assert (scheduler.is_finished, scheduler.features.feedback.requests.open) == (True, {})
 
 
 def test_first_call_of_unknown_price_has_the_money_for_itself() -> None:
@@ -154,12 +155,12 @@ def test_nodes_that_runs_below_have_added_leave_less_for_the_run() -> None:
     assert reason(scheduler, "a") == "budget (nodes: 3 of 2 used)"
 
 
-def grown(scheduler: Scheduler, *nodes: dict[str, Any]) -> None:
+def grown(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
     """Lets a run grow, as by the plan of a model."""
     added = compiled(plan_of(*nodes), tools={**TOOLS, MODEL.name: MODEL}).nodes
     base = scheduler.plan.written_count
     moved = [replace(each, dependencies=[base + needed for needed in each.dependencies]) for each in added]
-    scheduler.grow_early(Extension(base, moved, {**TOOLS, MODEL.name: MODEL}), at=1.0)
+    add_early_nodes(scheduler, Extension(base, moved, {**TOOLS, MODEL.name: MODEL}), at=1.0)
 
 
 def test_nodes_that_a_run_adds_over_the_limit_wait_and_go_on_with_more() -> None:
@@ -168,10 +169,10 @@ def test_nodes_that_a_run_adds_over_the_limit_wait_and_go_on_with_more() -> None
     grown(scheduler, node("a"), call("b"), node("c"), call("d"), node("e", "a"))
     assert ids_of(started(scheduler)) == ["a", "b"]
     assert reason(scheduler, "c") == "budget (nodes: 5 of 2 used)"
-    assert list(scheduler.requests.open) == ["budget"]
+    assert list(scheduler.features.feedback.requests.open) == ["budget"]
     assert answer(scheduler, {"nodes": 1}) is None
     assert ids_of(started(scheduler)) == ["c"]
-    assert list(scheduler.requests.open) == ["budget#2"]
+    assert list(scheduler.features.feedback.requests.open) == ["budget#2"]
     assert answer(scheduler, {"nodes": None}, "budget#2") is None
     assert ids_of(started(scheduler)) == ["d"]
     scheduler.complete("a", 1, at=9.0)
@@ -196,14 +197,14 @@ def test_nothing_starts_when_the_time_is_used_up_and_more_lets_it_go_on() -> Non
     scheduler.complete("b", 1, at=11.0)
     assert started(scheduler, at=11.0) == []
     assert reason(scheduler, "c") == "budget (time: 11.0 s of 10.0 s used)"
-    assert (scheduler.status().value, list(scheduler.requests.open)) == ("waiting", ["budget"])
+    assert (scheduler.status().value, list(scheduler.features.feedback.requests.open)) == ("waiting", ["budget"])
     # Nobody answers for a week, which costs no time.
     week = Feedback("budget", {"data": {"time": "5s"}}, "ann")
-    assert scheduler.answer(week, 600_000.0) is None
+    assert scheduler.features.feedback.answer(week, 600_000.0) is None
     assert ids_of(started(scheduler, at=600_000.0)) == ["c"]
     scheduler.complete("c", 1, at=600_001.0)
-    assert scheduler.changes.budget is not None
-    assert (scheduler.changes.budget.busy.seconds, scheduler.status().value) == (12.0, "completed")
+    assert scheduler.features.budget.budget is not None
+    assert (scheduler.features.budget.budget.busy.seconds, scheduler.status().value) == (12.0, "completed")
 
 
 def test_time_counts_while_something_runs_beside_what_people_are_asked() -> None:
@@ -213,11 +214,11 @@ def test_time_counts_while_something_runs_beside_what_people_are_asked() -> None
     scheduler.complete("a", 1, at=90.0)
     assert started(scheduler, at=90.0) == []
     following = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
-    assert following.answer(Feedback("ask", {"text": "this"}, "ann"), 1_000.0) is None
+    assert following.features.feedback.answer(Feedback("ask", {"text": "this"}, "ann"), 1_000.0) is None
     assert ids_of(started(following, at=1_000.0)) == ["b"]
     following.complete("b", 1, at=1_020.0)
-    assert following.changes.budget is not None
-    assert following.changes.budget.busy.seconds == 110.0
+    assert following.features.budget.budget is not None
+    assert following.features.budget.budget.busy.seconds == 110.0
 
 
 def test_run_that_asks_nobody_leaves_out_what_has_not_started_in_time() -> None:
@@ -234,7 +235,7 @@ def test_call_that_was_lost_counts_as_estimated() -> None:
     started(scheduler)
     scheduler.task_cancelled("a", at=1.0)
     assert started(scheduler) == []
-    assert list(scheduler.requests.open) == ["budget"]
+    assert list(scheduler.features.feedback.requests.open) == ["budget"]
 
 
 def test_request_closes_when_nothing_waits_for_it_any_more() -> None:
@@ -242,7 +243,7 @@ def test_request_closes_when_nothing_waits_for_it_any_more() -> None:
     started(scheduler)
     scheduler.complete("a", 1, at=1.0, attempt=used(20))
     assert take(CancelNode("b"), scheduler, at=2.0) is None
-    assert (scheduler.requests.open, scheduler.is_finished) == ({}, True)
+    assert (scheduler.features.feedback.requests.open, scheduler.is_finished) == ({}, True)
 
 
 def test_budget_goes_on_in_a_new_execution() -> None:
@@ -251,7 +252,7 @@ def test_budget_goes_on_in_a_new_execution() -> None:
     scheduler.complete("a", 1, at=1.0, attempt=used(200, money="0.5"))
     started(scheduler)
     following = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
-    assert following.changes.budget == scheduler.changes.budget
+    assert following.features.budget.budget == scheduler.features.budget.budget
     assert answer(following, {"tokens": 1000}) is None
     assert ids_of(started(following)) == ["b", "c"]
 
@@ -278,7 +279,7 @@ def test_answer_that_gives_nothing_is_told_why(data: Any, problem: str) -> None:
     scheduler = run_of(call("a"), budget=Budget({"tokens": 5, "calls": 9}))
     started(scheduler)
     assert problem in (answer(scheduler, data) or "")
-    assert list(scheduler.requests.open) == ["budget"]
+    assert list(scheduler.features.feedback.requests.open) == ["budget"]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +299,7 @@ def test_call_that_makes_the_answer_waits_as_others_do_until_the_run_is_to_finis
     assert states(scheduler) == {"a": "completed", "end": "waiting"}
     assert answer(scheduler, {"finish": True}) is None
     assert ids_of(started(scheduler)) == ["end"]
-    assert scheduler.requests.open == {}
+    assert scheduler.features.feedback.requests.open == {}
 
 
 def test_thousands_of_calls_that_wait_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,8 +366,8 @@ def test_more_than_can_be_a_limit_is_as_much_as_can_be() -> None:
 def test_run_that_has_the_budget_itself_takes_none_from_above() -> None:
     scheduler = run_of(call("a"), call("b"), budget=Budget({"calls": 1}))
     started(scheduler)
-    scheduler.take_given(["b"], finishing=None, at=1.0)
-    scheduler.take_given([], finishing="somebody says so", at=1.0)
+    scheduler.features.budget.take_grant(["b"], finishing=None, at=1.0)
+    scheduler.features.budget.take_grant([], finishing="somebody says so", at=1.0)
     assert states(scheduler) == {"a": "running", "b": "waiting"}
 
 
@@ -406,9 +407,9 @@ def test_request_for_more_has_an_id_that_no_node_has() -> None:
     names = ("budget", "budget#0", "budget#0#2")
     scheduler = run_of(*(call(name) for name in names), budget=Budget({"tokens": 5}))
     assert started(scheduler) == []
-    assert list(scheduler.requests.open) == ["budget#0#0"]
+    assert list(scheduler.features.feedback.requests.open) == ["budget#0#0"]
     assert answer(scheduler, {"tokens": 1}, "budget#0#0") is None
-    assert list(scheduler.requests.open) == ["budget#0#0#2"]
+    assert list(scheduler.features.feedback.requests.open) == ["budget#0#0#2"]
 
 
 def test_node_that_is_added_and_called_as_a_request_of_the_run_asks_under_another_id() -> None:
@@ -416,8 +417,8 @@ def test_node_that_is_added_and_called_as_a_request_of_the_run_asks_under_anothe
     started(scheduler)
     scheduler.complete("a", 1, at=1.0, attempt=used(20))
     asks = compiled(plan_of({"id": "budget", "human": {"type": "CLARIFICATION", "prompt": "Which?"}})).nodes
-    scheduler.grow_by_hand(Extension(2, asks), By("ann", None, "update"), at=2.0)
-    assert [(each.id, each.task) for each in scheduler.requests.open.values()] == [
+    add_nodes(scheduler, Extension(2, asks), By("ann", None, "update"), at=2.0)
+    assert [(each.id, each.task) for each in scheduler.features.feedback.requests.open.values()] == [
         ("budget", "~budget"),
         ("budget#2", "budget"),
     ]
@@ -446,8 +447,9 @@ def test_tool_that_asks_models_is_held_back_as_one_question_and_settled_by_what_
     asking = ToolDeclaration("asking", Effects.READ, asks_models=True)
     nodes = [node(name, tool="asking", arguments={"text": "x" * 300}) for name in ("a", "b")]
     plan = compiled(plan_of(*nodes, node("c")), tools={**TOOLS, asking.name: asking})
-    scheduler = Scheduler(plan_from_json(json.loads(json.dumps(plan_to_json(plan)))), {})
-    scheduler.changes.budget = budget = Budget({"tokens": 2_000})
+    scheduler = create_scheduler(plan_from_json(json.loads(json.dumps(plan_to_json(plan)))), {})
+    budget = Budget({"tokens": 2_000})
+    scheduler.features.budget.use(budget)
     scheduler.begin(0.0)
     assert ids_of(started(scheduler)) == ["a", "c"]
     assert budget.held["", "a"].tokens == 1_103
@@ -462,19 +464,19 @@ def test_time_stands_still_while_all_that_runs_are_sub_plans_that_wait_for_peopl
     budget = Budget({"time": Decimal(100)})
     scheduler = run_of(*subs, node("a", "s"), budget=budget)
     assert ids_of(started(scheduler)) == ["s", "t"]
-    scheduler.take_told("s", Up(rests=True), grown=0, at=10.0)
+    scheduler.features.budget.take_report("s", Up(rests=True), grown=0, at=10.0)
     assert started(scheduler, at=10.0) == []
     assert "before_s" not in budget.busy.to_json()
-    scheduler.take_told("t", Up(rests=True), grown=0, at=20.0)
+    scheduler.features.budget.take_report("t", Up(rests=True), grown=0, at=20.0)
     assert started(scheduler, at=20.0) == []
     assert (budget.busy.since, budget.busy.seconds) == (None, 20.0)
     following = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
-    following.take_told("s", Up(rests=False), grown=0, at=5_000.0)
+    following.features.budget.take_report("s", Up(rests=False), grown=0, at=5_000.0)
     assert started(following, at=5_000.0) == []
     following.complete("s", 1, at=5_010.0)
     assert ids_of(started(following, at=5_010.0)) == ["a"]
-    assert following.changes.budget is not None
-    assert following.changes.budget.busy.seconds == 30.0
+    assert following.features.budget.budget is not None
+    assert following.features.budget.budget.busy.seconds == 30.0
 
 
 def test_run_below_tells_when_it_rests_and_a_call_that_may_start_ends_that() -> None:
@@ -490,6 +492,6 @@ def test_run_below_tells_when_it_rests_and_a_call_that_may_start_ends_that() -> 
     above.set_limits({"calls": 1})
     above.free(used=NONE, grown=0)
     assert list(above.busy.resting) == []
-    scheduler.take_given(above.take_down()["sub"], finishing=None, at=1.0)
+    scheduler.features.budget.take_grant(above.take_down()["sub"], finishing=None, at=1.0)
     assert ids_of(started(scheduler)) == ["a"]
     assert budget.take_up() is None

@@ -12,11 +12,12 @@ from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import MAX_RULES, Policy, Rule, letting_run, policy_from_json
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.model_policy import intents_policy, model_policy, named_files
-from dagwright.entities.onboarding import onboarding_tools
 from dagwright.plans.preparation import check_plan
 from dagwright.tools import ToolRegistry
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
+from dagwright_onboarding.entity_types import UNDO
+from dagwright_onboarding.onboarding import onboarding_tools
 
 TOOLS = builtin_tools(ToolEnvironment(Path())).declarations()
 VERBS = ToolRegistry.of(*onboarding_tools("sqlite://")).declarations().values()
@@ -188,7 +189,7 @@ def test_the_policy_of_a_request_can_be_read_whatever_the_request_names() -> Non
 
 
 def test_intents_run_verbs_that_onboarding_undoes_and_ask_about_all_other_changes() -> None:
-    policy = policy_from_json(intents_policy("Create Apex.").to_json())
+    policy = policy_from_json(intents_policy("Create Apex.", UNDO).to_json())
     own = [
         ToolDeclaration("crm.add", Effects.IDEMPOTENT),
         ToolDeclaration("seat.take", Effects.IDEMPOTENT, undo="seat.free"),

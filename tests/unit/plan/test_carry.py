@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dagwright.core.boundary.decoding import UNPACKED_LIMIT_BYTES, pack_json, packed_text, unpack
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.states import Attempt
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.messages import MessageInvalid, RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.run_snapshot import CarryTooLarge, RunCarry, pieces_of, state_from_text, state_to_text
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
@@ -28,8 +28,8 @@ _PLAN = compiled(
 )
 
 
-def _interrupted() -> Scheduler:
-    scheduler = Scheduler(_PLAN, {}, max_in_flight=2)
+def _interrupted() -> RunScheduler:
+    scheduler = create_scheduler(_PLAN, {}, max_in_flight=2)
     scheduler.begin(1.0)
     scheduler.next_task(1.5)
     scheduler.next_task(1.5)
@@ -151,7 +151,7 @@ _GOOD = carry_of(_interrupted())
 )
 def test_state_of_another_plan_or_kind_is_refused(carry: Any) -> None:
     with pytest.raises(ValueError, match="the state that was handed on"):
-        restore(Scheduler(_PLAN, {}), carry)
+        restore(create_scheduler(_PLAN, {}), carry)
 
 
 _VALUES = st.recursive(

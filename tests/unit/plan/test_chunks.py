@@ -8,12 +8,13 @@ import pytest
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Chunk, NodeStatus
+from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler import item_book
 from dagwright.core.scheduler.map_batches import ChunkEnd, Width, chunks_of, counts_of_items, width_of
 from dagwright.core.scheduler.ready_queue import Gate, ReadyQueue, gates_of
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.map_batch_runs import chunk_end_from_json, chunk_end_to_json
 from dagwright.protocol.outcomes import next_call
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
@@ -22,13 +23,13 @@ from tests.unit.plan.building import compiled, node, plan_of, resumed, scheduler
 _PLAN = compiled(plan_of(node("m", for_each=list(range(1_200)), arguments={"x": "{{item}}"}), node("z", "m")))
 
 
-def _begun(**options: Any) -> Scheduler:
-    scheduler = Scheduler(_PLAN, {}, **options)
+def _begun(**options: Any) -> RunScheduler:
+    scheduler = create_scheduler(_PLAN, {}, **options)
     scheduler.begin(1.0)
     return scheduler
 
 
-def _complete(scheduler: Scheduler, task: Task, **end: Any) -> None:
+def _complete(scheduler: RunScheduler, task: Task, **end: Any) -> None:
     assert task.chunk is not None
     counts = {"completed": task.chunk.count}
     told = {"values": [value * 2 for value in task.chunk.items], "counts": counts, **end}
@@ -137,7 +138,7 @@ def test_stopped_run_joins_nothing_any_more() -> None:
 def test_large_map_is_handed_on_at_any_moment(ended: int) -> None:
     scheduler = _begun(max_in_flight=2)
 
-    def hand_on() -> Scheduler:
+    def hand_on() -> RunScheduler:
         following = resumed(scheduler, _PLAN, max_in_flight=2)
         assert following.in_flight == scheduler.in_flight
         return following
@@ -161,18 +162,18 @@ def test_large_map_is_handed_on_at_any_moment(ended: int) -> None:
 def test_small_map_is_a_run_of_its_own_where_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(item_book, "OWN_ITEMS", 500)
     maps = [node(f"m{number}", for_each=list(range(200)), arguments={"x": "{{item}}"}) for number in range(4)]
-    scheduler = Scheduler(compiled(plan_of(*maps)), {}, max_in_flight=500)
+    scheduler = create_scheduler(compiled(plan_of(*maps)), {}, max_in_flight=500)
     scheduler.begin(1.0)
     tasks = started(scheduler)
     assert [task.id for task in tasks if task.is_run] == ["m2[0-199]", "m3[0-199]"]
     assert [task.id for task in tasks if not task.is_run] == [f"m{at}[{key}]" for at in (0, 1) for key in range(200)]
-    assert scheduler.width_of(2) == Width(1, 500)
+    assert scheduler.state.width_of(2) == Width(1, 500)
 
 
 def test_run_of_too_many_items_fails_the_map_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(item_book, "RUN_ITEMS", 1_500)
     maps = [node(f"m{number}", for_each=list(range(600)), arguments={"x": "{{item}}"}) for number in range(3)]
-    scheduler = Scheduler(compiled(plan_of(*maps)), {})
+    scheduler = create_scheduler(compiled(plan_of(*maps)), {})
     scheduler.begin(1.0)
     assert states(scheduler) == {"m0": "running", "m1": "running", "m2": "failed"}
     assert scheduler.records[2].error == NodeError(
@@ -189,12 +190,12 @@ def test_items_of_all_nodes_are_counted_over_a_change_of_executions(
     monkeypatch.setattr(item_book, "RUN_ITEMS", 1_500)
     maps = [node("m", for_each=list(range(1_000))), node("a"), node("n", "a", for_each=list(range(600)))]
     plan = compiled(plan_of(*maps))
-    scheduler = Scheduler(plan, {})
+    scheduler = create_scheduler(plan, {})
     scheduler.begin(1.0)
     started(scheduler)
     if handed_on:
         carry = json.loads(json.dumps(carry_of(scheduler)))
-        scheduler = Scheduler(plan, {})
+        scheduler = create_scheduler(plan, {})
         restore(scheduler, carry)
     scheduler.complete("a", None, at=2.0)
     assert states(scheduler) == {"m": "running", "a": "completed", "n": "failed"}
@@ -234,14 +235,15 @@ def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
     tool = Gate(5, spans_runs=True)
     queue = ReadyQueue([[tool], [tool]], 500, bytes_of=[0, 0])
     queue.widen(0, at_once=2, width=2)
-    for entry in ((3, 0, 0), (3, 0, 1), (3, 0, 2), (4, 1, -1), (4, 1, 0)):
+    entries = [(3, TaskRef(0, 0)), (3, TaskRef(0, 1)), (3, TaskRef(0, 2)), (4, TaskRef(1, 0)), (4, TaskRef(1, 1))]
+    for entry in entries:
         queue.push(entry)
-    assert [queue.pop() for _ in range(4)] == [(3, 0, 0), (3, 0, 1), (4, 1, -1), None]
+    assert [queue.pop() for _ in range(4)] == [entries[0], entries[1], entries[3], None]
     queue.release(0)
-    assert [queue.pop() for _ in range(3)] == [(3, 0, 2), None, None]
+    assert [queue.pop() for _ in range(3)] == [entries[2], None, None]
     for number in (0, 0, 1):
         queue.release(number)
-    assert [queue.pop(), queue.pop()] == [(4, 1, 0), None]
+    assert [queue.pop(), queue.pop()] == [entries[4], None]
 
 
 def test_calls_that_wait_for_one_run_keep_no_slots_that_the_chunks_of_a_map_could_use() -> None:
@@ -250,21 +252,21 @@ def test_calls_that_wait_for_one_run_keep_no_slots_that_the_chunks_of_a_map_coul
     queue = ReadyQueue(gates_of(plan), 500, bytes_of=[0, 0])
     queue.widen(1, at_once=5, width=10)
     for item in range(450):
-        queue.push((3, 0, item))
+        queue.push((3, TaskRef(0, item)))
     for item in range(5):
-        queue.push((4, 1, item))
-    started_of = [entry[1] for entry in iter(queue.pop, None)]
+        queue.push((4, TaskRef(1, item)))
+    started_of = [entry[1].node for entry in iter(queue.pop, None)]
     assert started_of == [0] * 400 + [1] * 5
 
 
 @pytest.mark.parametrize(("of_run", "most"), [(10, 10), (3, 3), (1, 1), (500, 1_501)])
 def test_maps_share_what_whoever_started_the_run_allows_at_once(of_run: int, most: int) -> None:
     maps = [node(f"m{number}", for_each=list(range(1_200)), arguments={"x": "{{item}}"}) for number in range(3)]
-    scheduler = Scheduler(compiled(plan_of(*maps, node("a"))), {}, max_in_flight=of_run)
+    scheduler = create_scheduler(compiled(plan_of(*maps, node("a"))), {}, max_in_flight=of_run)
     scheduler.begin(1.0)
     running, at_once = started(scheduler), []
     while running:
-        at_once.append(sum(scheduler.width_of(task.number).each if task.is_run else 1 for task in running))
+        at_once.append(sum(scheduler.state.width_of(task.ref.node).each if task.is_run else 1 for task in running))
         task = running.pop(0)
         if task.is_run:
             _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
@@ -278,12 +280,12 @@ def test_maps_share_what_whoever_started_the_run_allows_at_once(of_run: int, mos
 def test_chunks_that_run_over_a_change_of_executions_keep_their_share() -> None:
     maps = [node(f"m{number}", for_each=list(range(1_200)), arguments={"x": "{{item}}"}) for number in range(2)]
     plan = compiled(plan_of(*maps))
-    scheduler = Scheduler(plan, {}, max_in_flight=10)
+    scheduler = create_scheduler(plan, {}, max_in_flight=10)
     scheduler.begin(1.0)
     ids = [task.id for task in started(scheduler)]
     assert ids == ["m0[0-299]", "m0[300-599]", "m0[600-899]", "m0[900-1199]", "m1[0-299]"]
     following = resumed(scheduler, plan, max_in_flight=10)
     assert started(following) == []
-    first = Task(ids[0], following.plan.nodes[0], 0, 0, {}, [], chunk=following.chunk_of(ids[0]))
+    first = Task(ids[0], following.plan.nodes[0], TaskRef(0, 0), {}, [], chunk=following.state.chunk_of(ids[0]))
     _complete(following, first)
     assert [task.id for task in started(following)] == ["m1[300-599]"]

@@ -19,7 +19,7 @@ from dagwright.core.expressions.conditions import (
 )
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler import item_book, map_batches
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from tests.unit.plan.building import begun, compiled, error_of, node, plan_of, started, started_run, states
 
 IDS = {"check", "sum", "odd id", "b.c", "map", "nodes", "_p0", "é"}
@@ -186,7 +186,7 @@ def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(item_book, "OWN_ITEMS", 10_000)
 
 
-def mapped(when: str, *, result: Any, items: list[Any]) -> Scheduler:
+def mapped(when: str, *, result: Any, items: list[Any]) -> RunScheduler:
     """Returns a scheduler in which `m` has just got its items and its condition has read the result of `facts`."""
     scheduler = started_run(
         node("facts"), node("m", "facts", for_each="{{PLACEHOLDER_items}}", when=when), inputs={"items": items}
@@ -195,9 +195,9 @@ def mapped(when: str, *, result: Any, items: list[Any]) -> Scheduler:
     return scheduler
 
 
-def work_in(scheduler: Scheduler) -> int:
+def work_in(scheduler: RunScheduler) -> int:
     """Returns the work of the conditions at the last moment."""
-    return MAX_WORK - scheduler._budget.left
+    return MAX_WORK - scheduler.state.compute_budget.left
 
 
 @pytest.mark.parametrize(

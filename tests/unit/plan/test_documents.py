@@ -17,10 +17,10 @@ from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.model.actor import By
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.times import format_time
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.features.regions.batches import end_from_json, end_to_json
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.plans.schema import SCHEMA_FILE, agents_schema, schema_texts
 from dagwright.protocol.command_messages import by_of_anything
 from dagwright.protocol.documents import (
@@ -57,7 +57,7 @@ def ended_run() -> dict[str, Any]:
     return result_document(ended_scheduler(), FACTS)
 
 
-def ended_scheduler() -> Scheduler:
+def ended_scheduler() -> RunScheduler:
     scheduler = scheduler_of(
         node("a", title="First", tool="typed", arguments={"name": "Jo"}), node("b", "a"), node("m", for_each=[1])
     )
@@ -481,7 +481,7 @@ def test_end_of_a_node_with_items_cannot_come_from_outside() -> None:
         "plan": 1,
         "nodes": [{"id": "each", "plan": SUB_PLAN, "for_each": [1, 2]}, {"id": "one", "plan": SUB_PLAN}],
     }
-    scheduler = Scheduler(compile_plan(check_document(to_document(plan), tools={}, any_tool=True)), {})
+    scheduler = create_scheduler(compile_plan(check_document(to_document(plan), tools={}, any_tool=True)), {})
     scheduler.begin(0)
     while next_call(scheduler, 0) is not None:
         pass

@@ -124,16 +124,16 @@ def test_conditions_of_sub_plans_are_checked_too() -> None:
 @pytest.mark.parametrize(
     ("using", "at", "words"),
     [
-        (uses("hello", name="{{a.result}}"), "arguments/name",
-         f"{_NUMBER}, and 'name' of 'hello' takes string"),
-        (uses("count", things="{{a.result}}"), "arguments/things",
-         f"{_NUMBER}, and 'things' of 'count' takes array"),
-        (uses("count", things=["{{a.result}}"]), "arguments/things/0",
-         f"{_NUMBER}, and 'things' of 'count' takes string"),
-        ({**uses("hello", name="x"), "for_each": "{{a.result}}"}, "for_each",
-         f"{_NUMBER}, and for_each takes a list"),
+        (uses("hello", name="{{a.result}}"), "arguments/name", f"{_NUMBER}, and 'name' of 'hello' takes string"),
+        (uses("count", things="{{a.result}}"), "arguments/things", f"{_NUMBER}, and 'things' of 'count' takes array"),
+        (
+            uses("count", things=["{{a.result}}"]),
+            "arguments/things/0",
+            f"{_NUMBER}, and 'things' of 'count' takes string",
+        ),
+        ({**uses("hello", name="x"), "for_each": "{{a.result}}"}, "for_each", f"{_NUMBER}, and for_each takes a list"),
     ],
-)  # fmt: skip
+)
 def test_result_of_a_type_that_an_argument_does_not_take_is_refused(using: Any, at: str, words: str) -> None:
     ((code, place, message, _),) = problems_of(A, using)
     assert (code in ("invalid_arguments", "invalid_field"), place, message) == (True, f"/nodes/1/{at}", words)
@@ -164,12 +164,14 @@ def test_parts_of_results_are_followed_through_models() -> None:
         ({"id": "a", "tool": "anything"}, uses("hello", name="{{a.result}}")),
         ({**A, "when": "false"}, {**uses("hello", name="{{a.result}}"), "join": "all_done"}),
         ({"id": "a", "tool": "add", "arguments": {"number": 1}}, uses("add", number="{{a.result}}")),
-        ({"id": "a", "tool": "on", "arguments": {"day": "2026-01-01"}},
-         {**uses("add", number="{{item.day}}"), "for_each": "{{a.result}}"}),
+        (
+            {"id": "a", "tool": "on", "arguments": {"day": "2026-01-01"}},
+            {**uses("add", number="{{item.day}}"), "for_each": "{{a.result}}"},
+        ),
         ({"id": "a", "tool": "on", "arguments": {"day": "2026-01-01"}}, uses("add", number="{{a.result[0].day}}")),
         ({"id": "a", "tool": "hello", "arguments": {"name": "x"}}, uses("loose", name="x", many="{{a.result}}")),
     ],
-)  # fmt: skip
+)
 def test_what_may_fit_is_valid(making: Any, using: Any) -> None:
     assert problems_of(making, using) == []
 

@@ -1,6 +1,7 @@
 """What a fork takes over: results whose content is the same, keys of what had not ended, and nothing unasked twice."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.map_batches import ChunkEnd
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.compensation.compensation import without_undoing
 from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, outlook, takeover
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.unit.plan.building import broken, compiled, node, plan_of, started, states
 
@@ -35,9 +36,9 @@ def send(node_id: str, *needs: str, tool: str = "send", **arguments: Any) -> dic
     return node(node_id, *needs, tool=tool, arguments=arguments)
 
 
-def ran(made: CompiledPlan, results: Mapping[str, Any], **inputs: Any) -> Scheduler:
+def ran(made: CompiledPlan, results: Mapping[str, Any], **inputs: Any) -> RunScheduler:
     """Returns the scheduler of a run in which tasks ended with these results; an error is a failure."""
-    scheduler = Scheduler(made, inputs)
+    scheduler = create_scheduler(made, inputs)
     scheduler.begin(1.0)
     while waiting := started(scheduler, at=1.0):
         for task in waiting:
@@ -50,22 +51,22 @@ def ran(made: CompiledPlan, results: Mapping[str, Any], **inputs: Any) -> Schedu
 
 
 def forked(
-    old: Scheduler, made: CompiledPlan, *, rerun: Sequence[str] = (), is_open: bool = False, **inputs: Any
-) -> tuple[Scheduler, Takeover, Outlook]:
+    old: RunScheduler, made: CompiledPlan, *, rerun: Sequence[str] = (), is_open: bool = False, **inputs: Any
+) -> tuple[RunScheduler, Takeover, Outlook]:
     """Returns the begun scheduler of a fork, as it is after its way through JSON, and what was said of it before."""
-    changed = {name for name in inputs if inputs[name] != old.inputs.get(name)}
+    changed = {name for name in inputs if inputs[name] != old.state.inputs.get(name)}
     change = Change(changed, rerun)
     taken = takeover(old, made, source=Source("old", "old-scope", is_open=is_open), change=change)
-    seen = outlook(Scheduler(made, inputs), old, taken, change=change)
-    fresh = Scheduler(made, inputs)
-    fresh.changes.kept = taken.book
-    begun = Scheduler(made, inputs)
+    seen = outlook(create_scheduler(made, inputs), old, taken, change=change)
+    fresh = create_scheduler(made, inputs)
+    fresh.features.reuse.use(taken.book)
+    begun = create_scheduler(made, inputs)
     restore(begun, carry_of(fresh))
-    begun.catch_up(10.0)
+    begun.reconcile(10.0)
     return begun, taken, seen
 
 
-def scopes(scheduler: Scheduler) -> dict[str, str | None]:
+def scopes(scheduler: RunScheduler) -> dict[str, str | None]:
     return {task.id: task.scope for task in started(scheduler, at=11.0)}
 
 
@@ -205,7 +206,7 @@ def test_failed_items_of_a_node_are_done_again_with_their_keys() -> None:
 
 def ran_in_chunks(
     made: CompiledPlan, *, size: int, failed: int | None = None, replaced: int | None = None, running: int | None = None
-) -> Scheduler:
+) -> RunScheduler:
     """Return the scheduler of a run with one large map.
 
     Args:
@@ -213,7 +214,7 @@ def ran_in_chunks(
         failed, replaced, running: first item of the chunk that fails, has items with the value of `on_error`, or has
             not ended; `None` if there is no such chunk.
     """
-    scheduler = Scheduler(made, {})
+    scheduler = create_scheduler(made, {})
     scheduler.begin(1.0)
     for task in started(scheduler, at=1.0):
         assert task.chunk is not None
@@ -273,11 +274,11 @@ UNDOABLE = {
 }
 
 
-def undone(results: Mapping[str, Any]) -> Scheduler:
+def undone(results: Mapping[str, Any]) -> RunScheduler:
     """Returns a run of all or nothing of two bookings and what fails behind them, taken back as far as is told."""
     made = plan(look("r"), send("a", tool="book"), send("b", "a", tool="book"), look("end", "b"), tools=UNDOABLE)
-    scheduler = Scheduler(made, {})
-    scheduler.changes.all_or_nothing = True
+    scheduler = create_scheduler(made, {})
+    scheduler.set_options(replace(scheduler.state.options, compensate=True))
     scheduler.begin(1.0)
     while waiting := [task for task in started(scheduler, at=1.0) if task.id in results]:
         for task in waiting:

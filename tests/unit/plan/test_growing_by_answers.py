@@ -12,10 +12,10 @@ from dagwright.core.model.answers import normal_answer
 from dagwright.core.model.compiled import plan_from_json, plan_to_json
 from dagwright.core.model.requests import Feedback
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.node_commands import RetryNode, SetResult
 from dagwright.features.commands.steering import take
 from dagwright.features.feedback.answer_reading import EARLY_ANSWERS, RUN_ANSWERS_BYTES
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.scheduler_snapshot import carry_of
 from dagwright.tools.builtin import builtin_tools
@@ -40,7 +40,7 @@ _ASKING = {"type": "GUIDANCE", "prompt": "What else?"}
 _MORE = [node("look", arguments={"hint": "{{ask.result.text}}"}), node("sum", "look", "a")]
 
 
-def _asking(*others: dict[str, Any]) -> Scheduler:
+def _asking(*others: dict[str, Any]) -> RunScheduler:
     return scheduler_of(node("a"), node("ask", human=_ASKING), node("on", arguments={"x": "{{ask.result}}"}), *others)
 
 
@@ -51,16 +51,21 @@ def _answer(request: str = "ask", nodes: Any = _MORE, **more: Any) -> Feedback:
 def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     scheduler = _asking()
     started(scheduler)
-    assert scheduler.refusal_of(_answer(), 1.0) is None
-    assert scheduler.answer(_answer(), 1.0) is None
+    assert scheduler.features.feedback.refusal_of(_answer(), 1.0) is None
+    assert scheduler.features.feedback.answer(_answer(), 1.0) is None
     result = {"text": "the north", "nodes": ["look", "sum"]}
     assert [(task.id, task.arguments) for task in started(scheduler)] == [
-        ("on", {"x": result}), ("look", {"hint": "the north"})
-    ]  # fmt: skip
+        ("on", {"x": result}),
+        ("look", {"hint": "the north"}),
+    ]
     assert states(scheduler) == {
-        "a": "running", "ask": "completed", "on": "running", "look": "running", "sum": "pending"
-    }  # fmt: skip
-    assert scheduler.by_hand["look"].steps == [
+        "a": "running",
+        "ask": "completed",
+        "on": "running",
+        "look": "running",
+        "sum": "pending",
+    }
+    assert scheduler.state.overrides["look"].steps == [
         {
             "what": "append_nodes",
             "by": "ann",
@@ -70,7 +75,7 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
             "request": "ask",
         }
     ]
-    assert scheduler.requests.closed["ask"].what == "answered"
+    assert scheduler.features.feedback.requests.closed["ask"].what == "answered"
 
 
 class _Giving:
@@ -91,27 +96,30 @@ class _Giving:
 
 def test_nodes_of_an_answer_cannot_have_the_ids_that_the_run_gives() -> None:
     scheduler = _asking()
-    scheduler.pursuit = _Giving()
+    scheduler.features.extension.use(_Giving())
     refusal = "'ask': the run itself gives ids such as 'look': choose another one"
     # An early answer is not kept either: it could never be taken.
-    assert scheduler.refusal_of(_answer(), 0.0) == refusal
+    assert scheduler.features.feedback.refusal_of(_answer(), 0.0) == refusal
     started(scheduler)
-    assert [scheduler.refusal_of(_answer(), 1.0), scheduler.answer(_answer(), 1.0)] == [refusal, refusal]
-    assert scheduler.answer(_answer(nodes=[node("more", "a")]), 1.0) is None
+    assert [
+        scheduler.features.feedback.refusal_of(_answer(), 1.0),
+        scheduler.features.feedback.answer(_answer(), 1.0),
+    ] == [refusal, refusal]
+    assert scheduler.features.feedback.answer(_answer(nodes=[node("more", "a")]), 1.0) is None
     assert states(scheduler)["more"] == "pending"
 
 
 def test_nodes_of_an_answer_are_there_in_the_next_execution() -> None:
     scheduler = _asking()
     started(scheduler)
-    scheduler.answer(_answer(), 1.0)
+    scheduler.features.feedback.answer(_answer(), 1.0)
     following = resumed(scheduler, compiled(plan_of(node("a"), node("ask", human=_ASKING), node("on", "ask"))))
     assert states(following) == states(scheduler)
 
 
 def test_answer_may_hold_nodes_alone() -> None:
     scheduler = _asking()
-    assert scheduler.answer(Feedback("ask", {"nodes": [node("look")]}), 1.0) is None
+    assert scheduler.features.feedback.answer(Feedback("ask", {"nodes": [node("look")]}), 1.0) is None
     assert record_of(scheduler, "ask").result == {"text": "", "nodes": ["look"]}
 
 
@@ -138,7 +146,7 @@ def test_answer_may_hold_nodes_alone() -> None:
 def test_nodes_that_do_not_fit_are_refused_and_the_request_stays_open(answer: Any, refusal: str) -> None:
     scheduler = _asking()
     before = json.dumps(carry_of(scheduler))
-    told = scheduler.answer(Feedback("ask", answer), 1.0)
+    told = scheduler.features.feedback.answer(Feedback("ask", answer), 1.0)
     assert told is not None
     assert told.startswith("'ask': ")
     assert refusal in told
@@ -146,7 +154,7 @@ def test_nodes_that_do_not_fit_are_refused_and_the_request_stays_open(answer: An
 
 
 def test_every_problem_of_the_nodes_is_told() -> None:
-    told = _asking().refusal_of(Feedback("ask", {"nodes": [node("a"), node("b", "nobody")]}), 1.0)
+    told = _asking().features.feedback.refusal_of(Feedback("ask", {"nodes": [node("a"), node("b", "nobody")]}), 1.0)
     assert told is not None
     assert ("duplicate_id" in told, "unknown_dependency" in told) == (True, True)
 
@@ -154,32 +162,32 @@ def test_every_problem_of_the_nodes_is_told() -> None:
 def test_tool_that_the_run_does_not_know_comes_with_the_nodes() -> None:
     scheduler = _asking()
     tools = {"mail": {"effects": "write", "task_queue": "post"}}
-    assert scheduler.answer(_answer(nodes=[node("send", tool="mail")], tools=tools), 1.0) is None
+    assert scheduler.features.feedback.answer(_answer(nodes=[node("send", tool="mail")], tools=tools), 1.0) is None
     assert scheduler.plan.tools["mail"].task_queue == "post"
 
 
 def test_nodes_count_among_all_that_people_send_to_a_run() -> None:
     scheduler = _asking()
-    scheduler.requests.kept_bytes = RUN_ANSWERS_BYTES
-    told = scheduler.answer(_answer(nodes=[node("look", arguments={"x": "y" * 2_000})]), 1.0)
+    scheduler.features.feedback.requests.kept_bytes = RUN_ANSWERS_BYTES
+    told = scheduler.features.feedback.answer(_answer(nodes=[node("look", arguments={"x": "y" * 2_000})]), 1.0)
     assert told is not None
     assert "bytes is too much" in told
-    assert scheduler.answer(_answer(nodes=[node("look")]), 1.0) is None
+    assert scheduler.features.feedback.answer(_answer(nodes=[node("look")]), 1.0) is None
 
 
 def test_other_types_take_no_nodes() -> None:
     scheduler = scheduler_of(node("ask", human={**_ASKING, "type": "CLARIFICATION"}))
-    told = scheduler.answer(_answer(), 1.0)
+    told = scheduler.features.feedback.answer(_answer(), 1.0)
     assert told == "'ask': unknown key 'nodes'; expected {\"text\": \"…\"}"
 
 
 def test_early_answer_with_nodes_counts_when_its_node_asks() -> None:
     scheduler = started_run(node("a"), node("ask", "a", human=_ASKING), node("beside", "a"), node("on", "ask"))
-    assert scheduler.answer(_answer(), 0.5) is None
+    assert scheduler.features.feedback.answer(_answer(), 0.5) is None
     assert states(scheduler)["ask"] == "pending"
     scheduler.complete("a", 1, at=1.0)
     assert ids_of(started(scheduler, at=1.0)) == ["beside", "on", "look"]
-    assert (scheduler.requests.open, scheduler.requests.early) == ({}, {})
+    assert (scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.early) == ({}, {})
     for task_id in ("beside", "on", "look"):
         scheduler.complete(task_id, 1, at=2.0)
     assert ids_of(started(scheduler, at=2.0)) == ["sum"]
@@ -188,12 +196,12 @@ def test_early_answer_with_nodes_counts_when_its_node_asks() -> None:
 def test_early_answer_whose_nodes_do_not_fit_any_more_leaves_the_request_open() -> None:
     scheduler = started_run(node("a"), node("ask", "a", human=_ASKING), node("other", human=_ASKING))
     for request in ("ask", "other"):
-        assert scheduler.answer(_answer(request, nodes=[node("look")]), 0.5) is None
+        assert scheduler.features.feedback.answer(_answer(request, nodes=[node("look")]), 0.5) is None
     scheduler.complete("a", 1, at=1.0)
-    assert [*scheduler.requests.open] == ["ask"]
-    [refusal] = scheduler.requests.take_refusals()
+    assert [*scheduler.features.feedback.requests.open] == ["ask"]
+    [refusal] = scheduler.features.feedback.requests.take_refusals()
     assert refusal.startswith("the early answer of ann does not fit: 'ask': duplicate_id")
-    assert scheduler.answer(_answer(nodes=[node("look2")]), 2.0) is None
+    assert scheduler.features.feedback.answer(_answer(nodes=[node("look2")]), 2.0) is None
 
 
 def test_thousand_early_answers_with_nodes_are_taken_as_far_as_the_work_of_one_moment_goes() -> None:
@@ -201,51 +209,54 @@ def test_thousand_early_answers_with_nodes_are_taken_as_far_as_the_work_of_one_m
     questions = (node(name, "a", human=_ASKING) for name in asking)
     scheduler = started_run(node("a"), *questions, node("on", "a", when="a.result == 1"))
     for name in asking:
-        number = scheduler.number_of(name)
+        number = scheduler.state.number_of(name)
         assert number is not None
-        scheduler.requests.keep_early(_answer(name, nodes=[node(f"of_{name}")]), number)
+        scheduler.features.feedback.requests.keep_early(_answer(name, nodes=[node(f"of_{name}")]), number)
     scheduler.complete("a", 1, at=1.0)
     taken, left = asking[:13], asking[13:]
     assert [name for name, state in states(scheduler).items() if state == "completed"] == ["a", *taken]
-    assert [*scheduler.requests.open] == left
-    assert scheduler.requests.take_refusals() == [
+    assert [*scheduler.features.feedback.requests.open] == left
+    assert scheduler.features.feedback.requests.take_refusals() == [
         f"the early answer of ann to {name!r} was not taken: too much was changed at this moment; try again in a moment"
         for name in left
     ]
-    assert (scheduler.requests.due, scheduler.requests.early) == ([], {})
+    assert (scheduler.features.feedback.requests.due, scheduler.features.feedback.requests.early) == ([], {})
     # Conditions have their part of the work of that moment.
     assert ids_of(started(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in taken)]
-    assert scheduler.answer(_answer(left[0], nodes=[node("again")]), 2.0) is None
+    assert scheduler.features.feedback.answer(_answer(left[0], nodes=[node("again")]), 2.0) is None
     assert ids_of(started(scheduler, at=2.0)) == ["again"]
 
 
 def test_answers_with_nodes_that_come_at_one_moment_leave_work_for_what_moves_on() -> None:
     asking = [f"q{number}" for number in range(200)]
     scheduler = started_run(node("a"), *(node(name, "a", human=_ASKING) for name in asking))
-    told = [scheduler.answer(_answer(name, nodes=[node(f"of_{name}")]), 0.5) for name in asking]
-    kept = len(scheduler.requests.early)
+    told = [scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}")]), 0.5) for name in asking]
+    kept = len(scheduler.features.feedback.requests.early)
     too_much = "too much was changed at this moment; try again in a moment"
     assert (kept, told) == (63, [None] * kept + [too_much] * (len(asking) - kept))
-    assert scheduler.answer(Feedback(asking[-1], {"text": "x"}), 0.5) is None
-    assert scheduler.answer(_answer(asking[kept], nodes=[node("later")]), 0.6) is None
+    assert scheduler.features.feedback.answer(Feedback(asking[-1], {"text": "x"}), 0.5) is None
+    assert scheduler.features.feedback.answer(_answer(asking[kept], nodes=[node("later")]), 0.6) is None
 
 
 def test_early_answers_of_one_moment_are_taken_one_after_the_other() -> None:
     asking = [f"q{number}" for number in range(30)]
     scheduler = started_run(node("a"), *(node(name, "a", human=_ASKING) for name in asking), node("on", *asking))
     for name in asking:
-        assert scheduler.answer(_answer(name, nodes=[node(f"of_{name}"), node(f"on_{name}", "on")]), 0.5) is None
+        assert (
+            scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}"), node(f"on_{name}", "on")]), 0.5)
+            is None
+        )
     depths: list[int] = []
-    remake = scheduler.remake
+    rebuild = scheduler.rebuild.rebuild
 
-    def seen(**arguments: Any) -> None:
+    def seen(at: float, **arguments: Any) -> None:
         depths.append(len(inspect.stack(0)))
-        remake(**arguments)
+        rebuild(at, **arguments)
 
-    scheduler.remake = seen  # type: ignore[method-assign]
+    scheduler.rebuild.rebuild = seen  # type: ignore[method-assign]
     scheduler.complete("a", 1, at=1.0)
     assert depths == [depths[0]] * len(asking)
-    assert (scheduler.requests.open, scheduler.requests.take_refusals()) == ({}, [])
+    assert (scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.take_refusals()) == ({}, [])
     assert ids_of(started(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in asking)]
     scheduler.complete("on", 1, at=2.0)
     assert ids_of(started(scheduler, at=2.0)) == [f"on_{name}" for name in asking]
@@ -253,11 +264,11 @@ def test_early_answers_of_one_moment_are_taken_one_after_the_other() -> None:
 
 def test_nodes_for_what_several_items_ask_are_added_for_one_item_alone() -> None:
     scheduler = scheduler_of(node("a"), node("q", for_each=[1, 2], human=_ASKING))
-    assert scheduler.answer(_answer("q", nodes=[node("look")]), 1.0) == (
+    assert scheduler.features.feedback.answer(_answer("q", nodes=[node("look")]), 1.0) == (
         "'q[0]': its nodes are added once, and 2 items ask; answer one alone, with its own id"
     )
-    assert scheduler.answer(_answer("q[0]", nodes=[node("look")]), 1.0) is None
-    assert scheduler.answer(_answer("q", nodes=[node("look2")]), 1.0) is None
+    assert scheduler.features.feedback.answer(_answer("q[0]", nodes=[node("look")]), 1.0) is None
+    assert scheduler.features.feedback.answer(_answer("q", nodes=[node("look2")]), 1.0) is None
     assert states(scheduler) == {"a": "ready", "q": "completed", "look": "ready", "look2": "ready"}
 
 
@@ -272,14 +283,14 @@ def test_nodes_are_no_default_of_the_plan() -> None:
 
 def test_answer_that_adds_nothing_is_as_it_was() -> None:
     scheduler = _asking()
-    [request] = scheduler.requests.open.values()
+    [request] = scheduler.features.feedback.requests.open.values()
     assert normal_answer(request, {"text": "x", "nodes": None}) == {"text": "x"}
 
 
 # Another try.
 
 
-def _failed(**fields: Any) -> Scheduler:
+def _failed(**fields: Any) -> RunScheduler:
     scheduler = started_run(node("a", arguments={"to": "bob"}, on_error="ask", **fields), node("b", "a"))
     scheduler.fail("a" if not fields else "a[0]", broken(), at=1.0)
     return scheduler
@@ -288,14 +299,14 @@ def _failed(**fields: Any) -> Scheduler:
 def test_failed_node_that_is_tried_again_with_other_arguments_is_a_new_node_as_by_retry() -> None:
     answered, retried = _failed(), _failed()
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
-    assert answered.answer(Feedback("a", answer, by="ann", through="update"), 2.0) is None
+    assert answered.features.feedback.answer(Feedback("a", answer, by="ann", through="update"), 2.0) is None
     assert take(RetryNode("a", {"to": "eve"}, By("ann", None, "update")), retried, at=2.0) is None
     assert states(answered) == states(retried) == {"a": "superseded", "a#2": "ready", "b": "pending"} | {}
     [task] = started(answered)
     assert (task.id, task.arguments, task.path) == ("a#2", {"to": "eve"}, [["node", "a#2"]])
-    [step] = answered.by_hand["a#2"].steps
-    assert step == retried.by_hand["a#2"].steps[0] | {"request": "a"}
-    assert answered.requests.closed["a"].what == "retry"
+    [step] = answered.state.overrides["a#2"].steps
+    assert step == retried.state.overrides["a#2"].steps[0] | {"request": "a"}
+    assert answered.features.feedback.requests.closed["a"].what == "retry"
     answered.complete("a#2", 1, at=3.0)
     assert ids_of(started(answered)) == ["b"]
 
@@ -303,27 +314,27 @@ def test_failed_node_that_is_tried_again_with_other_arguments_is_a_new_node_as_b
 def test_item_is_not_tried_again_with_other_arguments() -> None:
     scheduler = _failed(for_each=[1])
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
-    assert scheduler.answer(Feedback("a[0]", answer), 2.0) == (
+    assert scheduler.features.feedback.answer(Feedback("a[0]", answer), 2.0) == (
         "'a[0]': the items of 'a' take their arguments from the plan; try them again without others"
     )
-    assert scheduler.answer(Feedback("a[0]", {"selected": ["retry"]}), 2.0) is None
+    assert scheduler.features.feedback.answer(Feedback("a[0]", {"selected": ["retry"]}), 2.0) is None
     assert ids_of(started(scheduler)) == ["a[0]"]
 
 
 def test_early_choice_of_other_arguments_counts_when_the_node_fails() -> None:
     scheduler = scheduler_of(node("a", arguments={"to": "bob"}, on_error="ask"), node("b", "a"))
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
-    assert scheduler.answer(Feedback("a", answer), 0.5) is None
+    assert scheduler.features.feedback.answer(Feedback("a", answer), 0.5) is None
     started(scheduler)
     scheduler.fail("a", broken(), at=1.0)
     assert ids_of(started(scheduler)) == ["a#2"]
     scheduler.fail("a#2", broken(), at=2.0)
-    assert [*scheduler.requests.open] == ["a#2"]
+    assert [*scheduler.features.feedback.requests.open] == ["a#2"]
     assert take(SetResult("a#2", 5), scheduler, at=3.0) is None
     assert ids_of(started(scheduler)) == ["b"]
 
 
-def _run_of(*nodes: dict[str, Any]) -> Scheduler:
+def _run_of(*nodes: dict[str, Any]) -> RunScheduler:
     """Returns a run of a plan that was prepared with the built-in tools."""
     plan = prepare_plan(check_plan(plan_of(*nodes), builtin_tools(ToolEnvironment(Path())).declarations()), {})
     return begun(plan_from_json(json.loads(json.dumps(plan_to_json(plan)))))
@@ -335,7 +346,7 @@ _SUM = {"id": "sum", "tool": "calculator", "arguments": {"query": "1 + 1"}}
 def test_nodes_of_an_answer_may_use_every_tool_of_the_workers() -> None:
     scheduler = _run_of({"id": "ask", "human": _ASKING})
     started(scheduler)
-    assert scheduler.answer(Feedback("ask", {"nodes": [_SUM]}), 1.0) is None
+    assert scheduler.features.feedback.answer(Feedback("ask", {"nodes": [_SUM]}), 1.0) is None
     assert [task.id for task in started(scheduler)] == ["sum"]
 
 
@@ -356,7 +367,7 @@ def test_plan_without_guidance_declares_its_own_tools_alone() -> None:
 def test_unknown_tool_of_an_answer_is_refused_with_the_tools_that_there_are() -> None:
     scheduler = _run_of({"id": "ask", "human": _ASKING})
     started(scheduler)
-    refusal = scheduler.answer(Feedback("ask", {"nodes": [{"id": "x", "tool": "zzz"}]}), 1.0)
+    refusal = scheduler.features.feedback.answer(Feedback("ask", {"nodes": [{"id": "x", "tool": "zzz"}]}), 1.0)
     assert refusal is not None
     assert "there is no tool 'zzz' (the run knows " in refusal
     assert " calculator, " in refusal

@@ -11,6 +11,7 @@ from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.actor import NOBODY
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
+from dagwright.core.model.entity_arguments import KEYWORD
 from dagwright.core.model.errors import NodeError, PlanInvalid, Problem
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import Feedback, Request
@@ -18,26 +19,31 @@ from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
-from dagwright.entities.onboarding import onboarding_tools
+from dagwright.features.commands.node_additions import add_nodes
 from dagwright.features.explain.plan_text import plan_words
 from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import what_holds
-from dagwright.features.feedback.asking import Raised
+from dagwright.features.feedback.request_opening import Raised
+from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.lookups.lookups import (
     BIND_PARTIES,
     FIND_PARTY,
     KNOWN_BEFORE,
     MOST_LOOKUPS,
+    KnownEntities,
     bindings,
     found_before,
 )
-from dagwright.features.lookups.parties import KEYWORD
 from dagwright.features.lookups.places import lookup_errors
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.run_reader import RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright_onboarding.entity_types import RESOLVER
+from dagwright_onboarding.onboarding import onboarding_tools
 from tests.unit.plan.building import begun, resumed
 
 
@@ -50,22 +56,23 @@ def intent(refs: dict[str, str] | None = None, **lookups: Any) -> dict[str, Any]
 
 
 def plan_of(*intents: Any) -> CompiledPlan:
-    return prepare_plan(check_plan({"intents": list(intents)}, {}, any_tool=True), {})
+    return prepare_plan(check_plan({"intents": list(intents)}, RESOLVER.tools(), any_tool=True), {})
 
 
 def hidden(plan: CompiledPlan) -> list[str]:
     return [node.id for node in plan.nodes[plan.written_count :]]
 
 
-def started(plan: CompiledPlan, **changes: Any) -> tuple[Scheduler, list[Task]]:
-    scheduler = Scheduler(plan, {})
-    for name, value in changes.items():
-        setattr(scheduler.changes, name, value)
+def started(plan: CompiledPlan, **changes: Any) -> tuple[RunScheduler, list[Task]]:
+    resolver = EntityResolver(RESOLVER, changes.pop("bound", None))
+    names = {"asks": "interactive"}
+    options = {names.get(name, name): value for name, value in changes.items()}
+    scheduler = create_scheduler(plan, {}, options=RunOptions(resolver=resolver, **options))
     scheduler.begin(0.0)
     return scheduler, tasks_of(scheduler)
 
 
-def tasks_of(scheduler: Scheduler) -> list[Task]:
+def tasks_of(scheduler: RunScheduler) -> list[Task]:
     found = []
     while (task := scheduler.next_task(0.0)) is not None:
         found.append(task)
@@ -103,7 +110,7 @@ PARTY_TOOL = ToolDeclaration(
 def test_party_of_the_session_is_looked_at_with_the_lookups_and_not_searched_for() -> None:
     refs = {"cbu-id": "@cbu", "fund_id": "@cbu", "note": "@cbu"}
     raw = {"intents": [intent(refs), intent({"cbu_id": "@cbu"})]}
-    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "fund_1"}), {})
+    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
     assert hidden(plan)[:-1] == ["lookup:@cbu:company-or-fund:fund_1", "lookup:@cbu:fund:fund_1"]
     scheduler, [bind] = started(plan)
     assert bind.arguments == {
@@ -129,7 +136,7 @@ def test_party_whose_id_is_written_out_is_looked_at_as_that_of_the_session() -> 
             {"verb": "pay", "params": {}, "lookups": {"fund_id": looking("fund_1", "fund")}},
         ]
     }
-    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "fund_1"}), {})
+    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
     assert hidden(plan)[:-1] == [
         "lookup:id:company-or-fund:fund_1",
         "lookup:id:fund:fund_1",
@@ -154,7 +161,8 @@ def test_plan_is_shown_with_the_name_of_a_party_of_the_session_if_it_is_known() 
     raw = {"intents": [{"verb": "pay", "params": {"note": "n"}, "refs": {"cbu-id": "@cbu"}}]}
     told = {"id": "fund_1", "name": "Apex Fund Zwei", "kind": "fund"}
     plans = [
-        prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": value}), {}) for value in (told, "fund_1")
+        prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": value}), {})
+        for value in (told, "fund_1")
     ]
     assert [plan_words(plan).rpartition(" with ")[2] for plan in plans] == [
         '{"note":"n","cbu-id":"@cbu (Apex Fund Zwei, fund_1)"}',
@@ -167,7 +175,7 @@ def test_plan_is_shown_with_the_name_of_a_party_of_the_session_if_it_is_known() 
 
 def test_id_that_cannot_be_used_is_told_at_its_param() -> None:
     raw = {"intents": [{"verb": "pay", "params": {"note": "n"}}, {"verb": "pay", "params": {"cbu-id": "nonsense"}}]}
-    scheduler, [bind] = started(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}), {}))
+    scheduler, [bind] = started(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}), {}))
     problem = {"code": "invalid_arguments", "message": "No party has the id 'nonsense'.", "hint": "", "candidates": []}
     scheduler.complete(bind.id, [{"problem": problem}], at=1.0)
     assert tasks_of(scheduler) == []
@@ -190,7 +198,7 @@ def test_id_that_cannot_be_used_is_told_at_its_param() -> None:
     ids=["id_asked_for", "no_party", "no_lookup", "other_format"],
 )
 def test_plan_in_which_nothing_is_looked_up_gets_no_nodes(raw: dict[str, Any]) -> None:
-    checked = check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "{{x}}"})
+    checked = check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "{{x}}"})
     assert hidden(prepare_plan(checked, {"fund": "fund_3"} if "PLACEHOLDER" in str(raw) else {})) == []
 
 
@@ -202,7 +210,7 @@ def test_approval_of_a_call_names_its_parties() -> None:
             {"verb": "pay", "params": {"note": "n"}, "refs": {"cbu_id": "@result_1"}, "lookups": None},
         ]
     }
-    plan = prepare_plan(check_plan(raw, {"pay": tool}, context={"cbu": "fund_1"}), {})
+    plan = prepare_plan(check_plan(raw, {"pay": tool, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
     assert '{"cbu-id":"@cbu (fund_1)","fund_id":"Apex (fund)"}' in plan_words(plan)
     scheduler = begun(plan, policy=Policy((Rule("ask", tool="pay"),)))
     [find] = tasks_of(scheduler)
@@ -213,8 +221,8 @@ def test_approval_of_a_call_names_its_parties() -> None:
         for party in bind.arguments["found"]
     ]
     scheduler.complete(bind.id, bound, at=2.0)
-    [asked] = scheduler.requests.open.values()
-    assert asked.to_json("run")["parties"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
+    [asked] = scheduler.features.feedback.requests.open.values()
+    assert asked.to_json("run")["entities"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
 
 
 def test_why_a_step_has_the_party_that_it_has() -> None:
@@ -224,12 +232,12 @@ def test_why_a_step_has_the_party_that_it_has() -> None:
             {"verb": "pay", "params": {"note": "n"}, "refs": {}, "lookups": None},
         ]
     }
-    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "fund_1"}), {})
+    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
     scheduler = begun(plan)
     [find] = tasks_of(scheduler)
     which = {"type": "SELECTION", "prompt": "Which?", "options": ["fund_2", "fund_3"]}
-    assert scheduler.ask(find.id, Raised(which), at=1.0, attempt=Attempt(1)) is None
-    assert scheduler.answer(Feedback(find.id, {"selected": ["fund_3"]}, by="ann"), 2.0) is None
+    assert scheduler.features.feedback.ask(find.id, Raised(which), at=1.0, attempt=Attempt(1)) is None
+    assert scheduler.features.feedback.answer(Feedback(find.id, {"selected": ["fund_3"]}, by="ann"), 2.0) is None
     [find] = tasks_of(scheduler)
     scheduler.complete(find.id, {"party": {"id": "fund_3"}, "reason": "chosen by a person"}, at=3.0)
     [bind] = tasks_of(scheduler)
@@ -263,8 +271,8 @@ def test_question_says_what_the_party_is_for() -> None:
     )
     scheduler, finds = started(plan)
     for find in finds:
-        assert scheduler.ask(find.id, Raised("Which one?"), at=1.0, attempt=Attempt(1)) is None
-    asked = {each.id: each.prompt for each in scheduler.requests.open.values()}
+        assert scheduler.features.feedback.ask(find.id, Raised("Which one?"), at=1.0, attempt=Attempt(1)) is None
+    asked = {each.id: each.prompt for each in scheduler.features.feedback.requests.open.values()}
     assert asked["lookup:person:John"] == (
         "Which one? It is for entity-id of @result_2 (pay, role DIRECTOR, days 3, cbu-id @result_1 'Apex Fund'); "
         "by of @result_3 (pay, cbu-id @result_1 'Apex Fund', entity-id Ann (person))."
@@ -276,8 +284,8 @@ def test_question_says_what_the_party_is_for() -> None:
 
 def test_question_of_a_node_that_is_no_lookup_stays_as_it_is() -> None:
     scheduler, [task] = started(plan_of({"verb": "pay", "params": {}, "refs": {}, "lookups": None}))
-    assert scheduler.ask(task.id, Raised("How much?"), at=1.0, attempt=Attempt(1)) is None
-    [asked] = scheduler.requests.open.values()
+    assert scheduler.features.feedback.ask(task.id, Raised("How much?"), at=1.0, attempt=Attempt(1)) is None
+    [asked] = scheduler.features.feedback.requests.open.values()
     assert asked.prompt == "How much?"
 
 
@@ -285,16 +293,18 @@ def test_what_came_of_an_answer_is_known_as_soon_as_the_lookup_asks_again_or_has
     scheduler, [find] = started(plan_of(intent(who=looking("John"))))
     view = RunView("run", "r", "waiting", None, scheduler, {}, 0.0, None, is_closed=False)
     assert came_of(view, find.id) == "nothing"
-    assert scheduler.ask(find.id, Raised("Which?"), at=1.0, attempt=Attempt(1)) is None
+    assert scheduler.features.feedback.ask(find.id, Raised("Which?"), at=1.0, attempt=Attempt(1)) is None
     assert came_of(view, find.id) == "nothing"
-    assert scheduler.answer(Feedback(find.id, {"text": "Jon"}), 2.0) is None
+    assert scheduler.features.feedback.answer(Feedback(find.id, {"text": "Jon"}), 2.0) is None
     assert came_of(view, find.id) is None
     tasks_of(scheduler)
-    assert scheduler.ask(find.id, Raised("No party found. Which?"), at=3.0, attempt=Attempt(2)) is None
+    assert (
+        scheduler.features.feedback.ask(find.id, Raised("No party found. Which?"), at=3.0, attempt=Attempt(2)) is None
+    )
     again = came_of(view, find.id)
     assert isinstance(again, Request)
     assert (again.id, again.prompt.startswith("No party found.")) == (f"{find.id}#2", True)
-    assert scheduler.answer(Feedback(again.id, {"text": "John Smith"}), 4.0) is None
+    assert scheduler.features.feedback.answer(Feedback(again.id, {"text": "John Smith"}), 4.0) is None
     assert came_of(view, find.id) == "nothing"
     tasks_of(scheduler)
     scheduler.complete(find.id, {"party": {"id": "person_1"}, "reason": ""}, at=5.0)
@@ -316,20 +326,20 @@ def test_ids_keep_clear_of_those_of_the_plan() -> None:
             {"id": "b", "plan": {"intents": [intent(a=looking("Ann"))]}},
         ]
     }
-    plan = prepare_plan(check_plan({"plan": 1, **raw}, {}, any_tool=True), {})
+    plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), any_tool=True), {})
     assert hidden(plan)[0] == "_lookup:person:Ann"
 
 
 def test_too_many_lookups_are_refused_with_the_plan() -> None:
     raw = {"intents": [intent(a=looking(f"Ann {number}")) for number in range(MOST_LOOKUPS + 1)]}
-    with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 parties; at most 1,000"):
-        check_plan(raw, {}, any_tool=True)
+    with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 entities; at most 1,000"):
+        check_plan(raw, RESOLVER.tools(), any_tool=True)
 
 
 @pytest.mark.parametrize("tool", [FIND_PARTY, BIND_PARTIES])
 def test_plan_cannot_name_the_tools_behind_lookups(tool: str) -> None:
     with pytest.raises(PlanInvalid, match=f"there is no tool '{tool}'"):
-        check_plan({"nodes": [{"id": "a", "tool": tool}]}, {tool: ToolDeclaration(tool)})
+        check_plan({"nodes": [{"id": "a", "tool": tool}]}, RESOLVER.tools())
 
 
 def test_all_look_up_at_once_and_nothing_else_starts_before_all_is_bound() -> None:
@@ -354,7 +364,7 @@ def test_all_look_up_at_once_and_nothing_else_starts_before_all_is_bound() -> No
         ("@result_3", {}),
     ]
     assert [each["search_text"] for each in bindings(scheduler.plan, scheduler.records)] == ["Ann", "Bob"]
-    assert scheduler.counts() == {NodeStatus.RUNNING: 3}
+    assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.RUNNING: 3}
 
 
 def test_run_that_asks_nobody_says_so_to_its_lookups() -> None:
@@ -368,11 +378,11 @@ def test_what_cannot_be_bound_ends_the_run() -> None:
     [bind] = tasks_of(scheduler)
     scheduler.complete(bind.id, [{"problem": {"code": "lookup_not_found", "message": "No Ann."}}], at=1.0)
     assert scheduler.status() is RunStatus.FAILED
-    assert scheduler.error is not None
-    assert (scheduler.error.code, scheduler.error.message) == ("lookup_not_found", "No Ann.")
-    assert {record.status for _, record in scheduler.shown()} == {NodeStatus.CANCELLED}
+    assert scheduler.state.error is not None
+    assert (scheduler.state.error.code, scheduler.state.error.message) == ("lookup_not_found", "No Ann.")
+    assert {record.status for _, record in scheduler.state.shown()} == {NodeStatus.CANCELLED}
     # The error of the run tells it once.
-    assert {record.reason for _, record in scheduler.shown()} == {"not all that is looked up could be bound"}
+    assert {record.reason for _, record in scheduler.state.shown()} == {"not all that is looked up could be bound"}
     assert not what_holds(scheduler, calls={}).reasons
 
 
@@ -381,13 +391,13 @@ def test_lookup_that_no_other_attempt_can_help_ends_the_run_with_its_own_words()
     error = NodeError("tool_failed", "the database refuses: file is not a database")
     scheduler.fail(ann.id, error, at=1.0)
     assert scheduler.is_stopped
-    assert scheduler.error == error
+    assert scheduler.state.error == error
 
 
 def test_lookup_of_a_sub_plan_is_bound_above_and_handed_down() -> None:
     inner = {"intents": [intent(a=looking("Ann"))]}
     raw = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner}]}}]}
-    plan = prepare_plan(check_plan({"plan": 1, **raw}, {}, any_tool=True), {})
+    plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), any_tool=True), {})
     scheduler, [task] = started(plan)
     scheduler.complete(task.id, {"party": {"id": "p1"}, "reason": ""}, at=1.0)
     [bind] = tasks_of(scheduler)
@@ -397,7 +407,7 @@ def test_lookup_of_a_sub_plan_is_bound_above_and_handed_down() -> None:
         below = first.node.sub_plan
         assert below is not None
         assert hidden(below) == []
-        inside = Scheduler(below, first.arguments)
+        inside = create_scheduler(below, first.arguments)
         inside.begin(0.0)
         [first] = tasks_of(inside)
     assert first.arguments == {"a": "p1"}
@@ -409,11 +419,11 @@ ASKED = Raised({"type": "CLARIFICATION", "prompt": "Who?"}, checkpoint={"step": 
 def test_what_a_lookup_asks_goes_along_into_a_new_execution() -> None:
     plan = plan_of(intent(a=looking("Ann")))
     before, [task] = started(plan)
-    before.ask(task.id, ASKED, at=1.0, attempt=Attempt())
+    before.features.feedback.ask(task.id, ASKED, at=1.0, attempt=Attempt())
     assert before.status() is RunStatus.WAITING
     after = resumed(before, plan)
-    assert [*after.requests.open] == ["lookup:person:Ann"]
-    assert after.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 2.0) is None
+    assert [*after.features.feedback.requests.open] == ["lookup:person:Ann"]
+    assert after.features.feedback.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 2.0) is None
     [again] = tasks_of(after)
     assert (again.call_id, again.answers) == (
         "lookup:person:Ann#2",
@@ -423,25 +433,28 @@ def test_what_a_lookup_asks_goes_along_into_a_new_execution() -> None:
 
 def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
     scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
-    assert scheduler.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 1.0) is None
-    scheduler.grow_by_hand(Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), NOBODY, at=1.0)
-    assert [node.id for node, _ in scheduler.shown()] == ["@result_1", "more"]
+    assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 1.0) is None
+    add_nodes(scheduler, Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), NOBODY, at=1.0)
+    assert [node.id for node, _ in scheduler.state.shown()] == ["@result_1", "more"]
     assert scheduler.plan.nodes[0].dependencies == (3,)
-    scheduler.ask(task.id, ASKED, at=2.0, attempt=Attempt())
+    scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())
     [again] = tasks_of(scheduler)
     assert (again.id, [each["answer"] for each in again.answers]) == (task.id, [{"text": "Bob"}])
-    assert scheduler.requests.early_of == {2: ["lookup:person:Ann"]}
+    assert scheduler.features.feedback.requests.early_of == {2: ["lookup:person:Ann"]}
 
 
 def test_what_a_lookup_asks_next_takes_no_answer_before_it_is_asked() -> None:
     scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
     told = "'lookup:person:Ann#{}' is not asked: what a lookup asks depends on the answers before it"
-    assert scheduler.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == told.format(2)
-    scheduler.ask(task.id, ASKED, at=2.0, attempt=Attempt())
+    assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == told.format(2)
+    scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())
     open_one = "; 'lookup:person:Ann' is open"
-    assert scheduler.answer(Feedback("lookup:person:Ann#4", {"text": "Bob"}), 3.0) == told.format(4) + open_one
-    assert [*scheduler.requests.open] == ["lookup:person:Ann"]
-    assert scheduler.requests.early == {}
+    assert (
+        scheduler.features.feedback.answer(Feedback("lookup:person:Ann#4", {"text": "Bob"}), 3.0)
+        == told.format(4) + open_one
+    )
+    assert [*scheduler.features.feedback.requests.open] == ["lookup:person:Ann"]
+    assert scheduler.features.feedback.requests.early == {}
 
 
 _ANN = {"search_text": "Ann", "entity_type": "person"}
@@ -454,7 +467,7 @@ def _intent(**lookups: object) -> dict[str, object]:
 
 
 def _plan(raw: object) -> CompiledPlan:
-    return prepare_plan(check_plan(raw, {}, any_tool=True), {})
+    return prepare_plan(check_plan(raw, RESOLVER.tools(), any_tool=True), {})
 
 
 def _errors(plan: CompiledPlan, bound: list[Any]) -> list[dict[str, Any]]:
@@ -542,7 +555,7 @@ def test_lookup_that_no_party_can_be_is_refused() -> None:
         "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, and 'Meridian' is looked up"
         " for 'manco-id' of @result_1 too, which takes a company",
     )
-    assert problem.hint == "write at each lookup the entity_type that is taken there, if two parties are meant"
+    assert problem.hint == "write at each lookup the entity_type that is taken there, if two entities are meant"
 
 
 def test_lookup_where_no_party_is_taken_is_still_refused() -> None:
@@ -556,7 +569,8 @@ def test_party_that_was_bound_before_is_meant_where_no_fewer_kinds_were_searched
     company = {"id": "company_1", "name": "Meridian", "kind": "company"}
 
     def before(entity_type: str, kind: str = "company") -> dict[str, Any] | None:
-        return found_before(node, {Lookup("Meridian", entity_type): {**company, "kind": kind}})
+        known = {Lookup("Meridian", entity_type): {**company, "kind": kind}}
+        return found_before(node, KnownEntities(known, RESOLVER))
 
     known = {"party": company, "reason": KNOWN_BEFORE}
     assert (before("entity"), before("company or fund")) == (known, known)

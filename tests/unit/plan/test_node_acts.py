@@ -9,9 +9,10 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.task_creation import calls_of_task
 from dagwright.features.commands.node_commands import AppendNodes, AppendWritten, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import Act, take
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.run_snapshot import state_to_text
 from dagwright.protocol.scheduler_snapshot import carry_of
 from tests.unit.plan.building import (
@@ -36,7 +37,7 @@ BRANCHES = (node("a"), node("b", "a"), node("c", "b"), node("late", "b", "side")
 SIDE = (node("side"), node("after", "side"))
 
 
-def _going_on() -> Scheduler:
+def _going_on() -> RunScheduler:
     """Returns a run of which `a` has failed, its branch is blocked, and something else runs on."""
     scheduler = scheduler_of(node("a"), node("b", "a", arguments={"of": "{{a.result.n}}"}), node("c", "b"), node("on"))
     assert ids_of(started(scheduler)) == ["a", "on"]
@@ -44,8 +45,8 @@ def _going_on() -> Scheduler:
     return scheduler
 
 
-def _steps(scheduler: Scheduler, task_id: str) -> list[dict[str, Any]]:
-    return scheduler.by_hand[task_id].steps
+def _steps(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
+    return scheduler.state.overrides[task_id].steps
 
 
 # Cancelling.
@@ -55,9 +56,14 @@ def test_cancelled_node_blocks_what_needs_it_and_the_others_go_on() -> None:
     scheduler = scheduler_of(*BRANCHES, *SIDE)
     assert take(CancelNode("b", by=ANN), scheduler, at=1.0) is None
     assert states(scheduler) == {
-        "a": "ready", "b": "cancelled", "c": "blocked", "late": "pending", "any": "pending", "side": "ready",
+        "a": "ready",
+        "b": "cancelled",
+        "c": "blocked",
+        "late": "pending",
+        "any": "pending",
+        "side": "ready",
         "after": "pending",
-    }  # fmt: skip
+    }
     assert record_of(scheduler, "b").reason == "cancelled by ann: wrong file"
     assert _steps(scheduler, "b") == [
         {"what": "cancel_node", "by": "ann", "at": 1.0, "through": "update", "reason": "wrong file"}
@@ -77,27 +83,27 @@ def test_cancelled_branch_takes_those_with_it_that_cannot_run_without_it() -> No
 def test_running_node_is_told_and_waited_for() -> None:
     scheduler = started_run(node("a"), node("b", "a"), node("on"))
     assert take(CancelNode("a", branch=True, grace_s=30.0), scheduler, at=1.0) is None
-    assert (scheduler.cancelling, states(scheduler)["a"], states(scheduler)["b"]) == (
+    assert (scheduler.state.cancelling, states(scheduler)["a"], states(scheduler)["b"]) == (
         {"a": 31.0},
         "running",
         "cancelled",
     )
     assert take(CancelNode("a"), scheduler, at=2.0) == "'a' is being stopped already"
     scheduler.task_cancelled("a", at=3.0)
-    assert (scheduler.cancelling, states(scheduler)["a"]) == ({}, "cancelled")
+    assert (scheduler.state.cancelling, states(scheduler)["a"]) == ({}, "cancelled")
     assert take(CancelNode("a"), scheduler, at=4.0) == "'a' has ended: cancelled"
 
 
 def test_task_that_does_not_stop_in_time_is_given_up() -> None:
     scheduler = started_run(node("a"), node("on"))
     take(CancelNode("a", grace_s=30.0), scheduler, at=1.0)
-    assert scheduler.next_alarm == 31.0
+    assert scheduler.next_timer == 31.0
     scheduler.advance(30.0)
     assert states(scheduler)["a"] == "running"
     scheduler.advance(31.0)
     record = record_of(scheduler, "a")
     assert (record.status, record.reason) == (NodeStatus.CANCELLED, "still running outside")
-    assert scheduler.next_alarm is None
+    assert scheduler.next_timer is None
 
 
 def test_item_is_cancelled_alone_and_a_node_with_all_its_items() -> None:
@@ -110,7 +116,7 @@ def test_item_is_cancelled_alone_and_a_node_with_all_its_items() -> None:
     scheduler.complete("m[x]", 1, at=2.0)
     assert ids_of(started(scheduler)) == ["m[z]"]
     assert take(CancelNode("m"), scheduler, at=3.0) is None
-    assert scheduler.cancelling == {"m[z]": 33.0}
+    assert scheduler.state.cancelling == {"m[z]": 33.0}
     scheduler.task_cancelled("m[z]", at=4.0)
     assert (states(scheduler), scheduler.status()) == ({"m": "cancelled", "after": "blocked"}, RunStatus.FAILED)
 
@@ -194,9 +200,14 @@ def test_cancelled_branch_goes_on_when_its_node_is_tried_again() -> None:
     take(CancelNode("b", branch=True), scheduler, at=1.0)
     assert take(RetryNode("b"), scheduler, at=2.0) is None
     assert states(scheduler) == {
-        "a": "ready", "b": "pending", "c": "pending", "late": "pending", "any": "pending", "side": "ready",
+        "a": "ready",
+        "b": "pending",
+        "c": "pending",
+        "late": "pending",
+        "any": "pending",
+        "side": "ready",
         "after": "pending",
-    }  # fmt: skip
+    }
 
 
 def test_arguments_that_the_tool_does_not_take_are_refused() -> None:
@@ -292,7 +303,7 @@ def test_everything_done_by_hand_is_handed_on() -> None:
     take(CancelNode("on", by=ANN), scheduler, at=2.0)
     following = resumed(scheduler, _going_on().plan)
     assert carry_of(following) == carry_of(scheduler)
-    assert (ids_of(started(following)), following.cancelling) == (["a#2"], {"on": 32.0})
+    assert (ids_of(started(following)), following.state.cancelling) == (["a#2"], {"on": 32.0})
 
 
 def test_new_node_has_an_id_that_no_call_of_the_old_one_has_had() -> None:
@@ -301,6 +312,6 @@ def test_new_node_has_an_id_that_no_call_of_the_old_one_has_had() -> None:
         take(RetryNode("a"), scheduler, at=at)
         started(scheduler)
         scheduler.fail("a", broken(), at=at)
-    assert scheduler.calls_of_task("a") == ["a", "a#2", "a#3"]
+    assert calls_of_task(scheduler.state, "a") == ["a", "a#2", "a#3"]
     assert take(RetryNode("a", {"n": 1}), scheduler, at=4.0) is None
     assert ids_of(started(scheduler)) == ["a#4"]

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.model.entity_arguments import kinds_taken
 from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
-from dagwright.features.lookups.parties import kinds_taken
 
 
 def schema(**properties: Any) -> dict[str, Any]:
@@ -17,9 +18,24 @@ def schema(**properties: Any) -> dict[str, Any]:
 
 
 TEXT = {"type": "string"}
-FUND = {"type": "string", "x-dagwright-party": ["fund"]}
-ORGANISATION = {"anyOf": [{"type": "string", "x-dagwright-party": ["company", "fund"]}, {"type": "null"}]}
+FUND = {"type": "string", "x-dagwright-entity": ["fund"]}
+ORGANISATION = {"anyOf": [{"type": "string", "x-dagwright-entity": ["company", "fund"]}, {"type": "null"}]}
 
+RESOLVER = Resolver(
+    "find_entity",
+    "bind_entities",
+    types={
+        "entity": None,
+        "party": None,
+        "person": "person",
+        "company": "company",
+        "limited-company": "company",
+        "fund": "fund",
+        "cbu": "fund",
+        "product": "product",
+    },
+    terms=("product",),
+)
 TOOLS = {
     tool.name: tool
     for tool in (
@@ -34,7 +50,7 @@ TOOLS = {
         ToolDeclaration("any", input_schema=schema(cbu_id=TEXT)),
         ToolDeclaration("untold"),
     )
-}
+} | RESOLVER.tools()
 
 
 def intent(verb: str, **groups: Any) -> dict[str, Any]:
@@ -81,7 +97,7 @@ def test_lookup_for_what_is_no_party_is_refused(verb: str, key: str) -> None:
         (
             "invalid_arguments",
             f"/intents/0/lookups/{key}",
-            f"{verb}: {key!r} takes no party, so nothing is looked up for it",
+            f"{verb}: {key!r} takes no entity, so nothing is looked up for it",
             f"give {key!r} as it is",
         )
     ]
@@ -155,7 +171,7 @@ def test_party_that_cannot_be_the_other_one_is_refused(groups: dict[str, Any]) -
     ((code, _, message, _),) = told(intent("make-fund"), intent("join", **groups))
     assert (code, message) == (
         "invalid_arguments",
-        "join: 'two-id' is the same party as 'one-id', and has to be another one",
+        "join: 'two-id' is the same entity as 'one-id', and has to be another one",
     )
 
 
@@ -211,10 +227,11 @@ def test_result_of_many_items_is_not_judged() -> None:
 
 
 def test_keyword_names_kinds_of_parties() -> None:
-    tools = {"t": ToolDeclaration("t", input_schema=schema(x={"type": "string", "x-dagwright-party": ["funds"]}))}
+    tools = {"t": ToolDeclaration("t", input_schema=schema(x={"type": "string", "x-dagwright-entity": ["funds"]}))}
+    tools |= RESOLVER.tools()
     (problem,) = problems_of({"plan": 1, "nodes": [{"id": "a", "tool": "t"}]}, tools=tools)
     assert problem.code == "unknown_tool"
-    assert "x-dagwright-party is ['funds'], expected a list of some of person, company, fund" in problem.message
+    assert "x-dagwright-entity is ['funds'], expected a list of some of person, company, fund" in problem.message
 
 
 def test_kinds_of_an_argument() -> None:

@@ -11,8 +11,8 @@ from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.tasks import Task
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.dialects.reading import inline_files, read_plan_file
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.tools.testing import tool_context
@@ -29,9 +29,9 @@ def toolset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolset:
     return load_toolset(Settings())
 
 
-def run(plan: CompiledPlan, inputs: Mapping[str, Any], toolset: Toolset) -> Scheduler:
+def run(plan: CompiledPlan, inputs: Mapping[str, Any], toolset: Toolset) -> RunScheduler:
     """Runs a plan in this process, sub-plans included."""
-    scheduler = Scheduler(plan, inputs)
+    scheduler = create_scheduler(plan, inputs)
     scheduler.begin(0.0)
     while (task := scheduler.next_task(0.0)) is not None:
         try:
@@ -54,7 +54,7 @@ def call(task: Task, toolset: Toolset) -> Any:
         return asyncio.run(value) if spec.is_async else value
 
 
-def example(name: str, toolset: Toolset, inputs: Mapping[str, Any]) -> Scheduler:
+def example(name: str, toolset: Toolset, inputs: Mapping[str, Any]) -> RunScheduler:
     path = FOLDER / name
     raw = inline_files(read_plan_file(path), base=path.parent)
     checked = check_plan(raw, toolset.declarations())

@@ -16,15 +16,17 @@ from dagwright.protocol.plan_limits import PlanTooLarge
 
 _TOOLS = {"pure": ToolDeclaration("pure", Effects.PURE), "read": ToolDeclaration("read", Effects.READ)}
 
-_FEW_STEPS = 3_000
+_FEW_STEPS = 600
+_FEW_NODES = 500
 _FEW_EDGES = 20_000
 
 
 @pytest.fixture
 def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans of a few thousand nodes meet the limits: what counts is not a matter of how much it is."""
+    """Plans of a few hundred nodes meet the limits: what counts is not a matter of how much it is."""
     monkeypatch.setattr(plan_limits, "PLAN_STEPS", _FEW_STEPS)
     monkeypatch.setattr(plan_limits, "PLAN_EDGES", _FEW_EDGES)
+    monkeypatch.setattr(plan_limits, "PLAN_NODES", _FEW_NODES)
 
 
 low_limits = pytest.mark.usefixtures("_low_limits")
@@ -64,16 +66,17 @@ def test_calls_up_to_the_limit_are_held_and_one_more_is_not() -> None:
     assert _refusals(_nodes(_FEW_STEPS + 1, "read")) == [("too_large", "", _too_many(_FEW_STEPS))]
 
 
-def test_run_refuses_more_than_fifty_thousand_nodes_in_pages_that_nobody_has_checked() -> None:
-    plan = compiled_form(check_plan({"nodes": _nodes(PLAN_STEPS + 1, "read")}, _TOOLS))
+@low_limits
+def test_run_refuses_too_many_nodes_in_unchecked_pages() -> None:
+    plan = compiled_form(check_plan({"nodes": _nodes(_FEW_STEPS + 1, "read")}, _TOOLS))
     with pytest.raises(PlanTooLarge) as refused:
         checked_graph(plan)
-    assert (PLAN_STEPS, str(refused.value)) == (50_000, _too_many(50_000))
+    assert (PLAN_STEPS, str(refused.value)) == (50_000, _too_many(_FEW_STEPS))
 
 
 @low_limits
 def test_nodes_that_only_their_region_needs_do_not_count() -> None:
-    pure = _nodes(_FEW_STEPS + 5_000, "pure")
+    pure = _nodes(_FEW_STEPS + 1_000, "pure")
     call = {"id": "call", "tool": "read", "depends_on": ["pure0", "pure7"]}
     assert _refusals(pure) == []
     assert _refusals([*pure, call], output="{{call.result}}") == []
@@ -96,6 +99,7 @@ def test_edges_have_a_limit() -> None:
     assert "it has 20,100, and may have 20,000; let a node gather what many others wait for" in message
 
 
+@low_limits
 @pytest.mark.parametrize(
     ("node", "words"),
     [
@@ -108,8 +112,8 @@ def test_edges_have_a_limit() -> None:
             "the sub-plan 'large' is too large, in bytes of its compiled form: it has 1,000,",
         ),
         (
-            {"plan": {"nodes": _nodes(PLAN_NODES + 1, "read")}},
-            "the sub-plan 'large' is too large, in nodes, those of its own sub-plans with them: it has 20,001",
+            {"plan": {"nodes": _nodes(_FEW_NODES + 1, "read")}},
+            "the sub-plan 'large' is too large, in nodes, those of its own sub-plans with them: it has 501, and may",
         ),
     ],
     ids=["items", "bytes_below", "nodes_below"],
@@ -119,8 +123,9 @@ def test_node_that_cannot_travel_in_one_piece_is_told_with_its_place(node: dict[
     assert (code, at, message[: len(words)]) == ("too_large", "/nodes/2", words)
 
 
+@low_limits
 def test_large_region_of_a_sub_plan_does_not_count() -> None:
-    assert _refusals([{"id": "sub", "plan": {"nodes": _nodes(30_000, "pure", arguments={"text": "x" * 100})}}]) == []
+    assert _refusals([{"id": "sub", "plan": {"nodes": _nodes(2_000, "pure", arguments={"text": "x" * 1_000})}}]) == []
 
 
 def test_all_that_is_beside_the_nodes_travels_in_one_piece() -> None:

@@ -12,10 +12,10 @@ from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, letting_run, policy
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.node_commands import AppendNodes
 from dagwright.features.commands.steering import take
 from dagwright.features.explain.plan_text import plan_words, words_and_shown
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.nodes import with_agents
 from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.run_start import begin_run, handed_down, scheduler_of
@@ -33,7 +33,7 @@ _PLAN = plan_of(
 )
 
 
-def _scheduler(raw: dict[str, Any] = _PLAN, **terms: Any) -> tuple[Scheduler, RunInput]:
+def _scheduler(raw: dict[str, Any] = _PLAN, **terms: Any) -> tuple[RunScheduler, RunInput]:
     plan = compiled(raw, tools=_TOOLS)
     run_input = run_input_from_json(run_input_to_json(RunInput(compiled=plan, **terms)))
     return scheduler_of(plan, run_input, began_at=0.0, inputs={}), run_input
@@ -63,7 +63,7 @@ def test_policy_has_plans_approved_that_change_something() -> None:
     ):
         scheduler, run_input = _scheduler(raw, **terms)
         begin_run(scheduler, run_input, at=1.0)
-        assert [*scheduler.requests.open] == asks, terms
+        assert [*scheduler.features.feedback.requests.open] == asks, terms
 
 
 def test_approves_changes_is_true_or_false() -> None:
@@ -128,23 +128,26 @@ def test_sub_plan_is_shown_if_all_of_it_is() -> None:
 def test_plan_of_a_model_asks_before_its_first_node() -> None:
     scheduler, run_input = _scheduler(needs_approval=True)
     begin_run(scheduler, run_input, at=0.0)
-    [request] = scheduler.requests.open.values()
+    [request] = scheduler.features.feedback.requests.open.values()
 
     assert (request.id, request.type, request.purpose) == ("plan", "APPROVAL", "plan")
     assert request.prompt == plan_words(scheduler.plan) + "\nMay it run?"
     assert started(scheduler) == []
-    assert scheduler.answer(Feedback("plan", {"approved": True}, by="ann"), 1.0) is None
+    assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}, by="ann"), 1.0) is None
     assert ids_of(started(scheduler, at=1.0)) == ["sum", "each[0]", "each[1]", "below"]
 
 
 def test_rejected_plan_ends_with_who_said_so() -> None:
     scheduler, run_input = _scheduler(needs_approval=True)
     begin_run(scheduler, run_input, at=0.0)
-    assert scheduler.answer(Feedback("plan", {"approved": False, "reason": "too dear"}, by="ann"), 1.0) is None
+    assert (
+        scheduler.features.feedback.answer(Feedback("plan", {"approved": False, "reason": "too dear"}, by="ann"), 1.0)
+        is None
+    )
 
     assert scheduler.is_finished
-    assert scheduler.error is not None
-    assert (scheduler.error.code, scheduler.error.message) == ("rejected", "rejected by ann: too dear")
+    assert scheduler.state.error is not None
+    assert (scheduler.state.error.code, scheduler.state.error.message) == ("rejected", "rejected by ann: too dear")
     assert set(states(scheduler).values()) == {"cancelled"}
 
 
@@ -152,12 +155,15 @@ def test_approval_of_the_plan_covers_its_nodes_and_what_was_handed_on() -> None:
     plan = plan_of(node("free", tool="pay"), node("held", tool="pay", approval="required"))
     scheduler, run_input = _scheduler(plan, approved_by="ann")
     begin_run(scheduler, run_input, at=0.0)
-    following = Scheduler(scheduler.plan, {}, policy=scheduler.policy)
+    following = create_scheduler(scheduler.plan, {}, policy=scheduler.state.policy)
     restore(following, carry_of(scheduler))
 
-    assert scheduler.policy == WRITES_ASK
-    assert (list(scheduler.requests.open), ids_of(started(scheduler))) == (["held"], ["free"])
-    assert (following.changes.covered, following.changes.covered_by) == (2, "ann")
+    assert scheduler.state.policy == WRITES_ASK
+    assert (list(scheduler.features.feedback.requests.open), ids_of(started(scheduler))) == (["held"], ["free"])
+    assert (following.features.feedback.state.approved_nodes, following.features.feedback.state.approved_by) == (
+        2,
+        "ann",
+    )
     child = handed_down(RunInput(), following, number=0)
     assert (child.policy, child.approved_by, child.approved_tools) == (WRITES_ASK, "ann", {})
 
@@ -168,7 +174,7 @@ def test_approval_of_the_plan_covers_no_node_that_is_appended() -> None:
     more = Extension(1, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
     assert take(AppendNodes(more, by=By("ben")), scheduler, at=1.0) is None
 
-    assert list(scheduler.requests.open) == ["more"]
+    assert list(scheduler.features.feedback.requests.open) == ["more"]
 
 
 def test_policy_refuses_what_an_approval_of_the_plan_covers() -> None:
@@ -182,7 +188,9 @@ def test_policy_refuses_what_an_approval_of_the_plan_covers() -> None:
 def test_tool_that_is_not_asked_about_any_more_is_not_asked_about_in_sub_plans_either() -> None:
     scheduler, run_input = _scheduler(plan_of(node("a", tool="pay"), node("b", tool="pay")), policy=WRITES_ASK)
     begin_run(scheduler, run_input, at=0.0)
-    assert scheduler.answer(Feedback("a", {"approved": True, "remember": True}, by="ann"), 1.0) is None
+    assert (
+        scheduler.features.feedback.answer(Feedback("a", {"approved": True, "remember": True}, by="ann"), 1.0) is None
+    )
     child = handed_down(RunInput(), scheduler, number=0)
 
     assert ids_of(started(scheduler, at=1.0)) == ["a", "b"]
@@ -198,14 +206,14 @@ def test_plan_of_a_person_asks_nobody() -> None:
     scheduler, run_input = _scheduler()
     begin_run(scheduler, run_input, at=0.0)
 
-    assert scheduler.policy == ALL_RUN
-    assert scheduler.requests.open == {}
+    assert scheduler.state.policy == ALL_RUN
+    assert scheduler.features.feedback.requests.open == {}
     assert handed_down(RunInput(), scheduler, number=0) == RunInput()
 
 
 def test_request_of_a_plan_with_a_node_of_its_name_has_another() -> None:
     scheduler, run_input = _scheduler(plan_of(node("plan", human={"prompt": "?"})), needs_approval=True)
     begin_run(scheduler, run_input, at=0.0)
-    assert list(scheduler.requests.open) == ["plan#0"]
-    assert scheduler.answer(Feedback("plan#0", {"approved": True}), 1.0) is None
-    assert list(scheduler.requests.open) == ["plan"]
+    assert list(scheduler.features.feedback.requests.open) == ["plan#0"]
+    assert scheduler.features.feedback.answer(Feedback("plan#0", {"approved": True}), 1.0) is None
+    assert list(scheduler.features.feedback.requests.open) == ["plan"]

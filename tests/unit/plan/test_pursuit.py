@@ -11,8 +11,8 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.plan_extension.extender import MOST_STEPS, GivenUp
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.loop import AgentPursuit
 from dagwright.planning.agent_loop.spec import MOST_CALLS, AgentSpec, agent_plan
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
@@ -58,22 +58,22 @@ class Doing(_Free):
 
 def test_a_plan_grows_as_soon_as_a_node_has_ended_and_gives_out_what_came_last() -> None:
     scheduler = scheduler_of(node("n0"))
-    scheduler.pursuit = Counting(3)
+    scheduler.features.extension.use(Counting(3))
     for number in range(3):
         assert ids_of(started(scheduler)) == [f"n{number}"]
         assert not scheduler.is_finished
         scheduler.complete(f"n{number}", number, at=1.0)
     assert (scheduler.is_finished, scheduler.output()) == (True, (2, None))
-    assert scheduler.by_hand == {}
+    assert scheduler.state.overrides == {}
 
 
 def test_what_a_plan_has_grown_by_is_carried_on() -> None:
     scheduler = scheduler_of(node("n0"))
-    scheduler.pursuit = Counting(3)
+    scheduler.features.extension.use(Counting(3))
     started(scheduler)
     scheduler.complete("n0", 0, at=1.0)
-    following = Scheduler(compiled(plan_of(node("n0"))), {})
-    following.pursuit = Counting(3)
+    following = create_scheduler(compiled(plan_of(node("n0"))), {})
+    following.features.extension.use(Counting(3))
     restore(following, carry_of(scheduler))
     assert ids_of(started(following)) == ["n1"]
     following.complete("n1", 1, at=2.0)
@@ -109,16 +109,16 @@ def test_a_pursuit_that_cannot_go_on_ends_the_run_with_its_reason(
     follow: Callable[[RunState], Extension | None], error: NodeError
 ) -> None:
     scheduler = scheduler_of(node("n0"), node("other", "n0"))
-    scheduler.pursuit = Doing(follow)
+    scheduler.features.extension.use(Doing(follow))
     started(scheduler)
     scheduler.complete("n0", 0, at=1.0)
-    assert (scheduler.error, scheduler.is_finished) == (error, True)
+    assert (scheduler.state.error, scheduler.is_finished) == (error, True)
     assert states(scheduler) == {"n0": "completed", "other": "cancelled"}
 
 
 def test_a_run_that_was_stopped_grows_no_more() -> None:
     scheduler = scheduler_of(node("n0"))
-    scheduler.pursuit = Counting(3)
+    scheduler.features.extension.use(Counting(3))
     started(scheduler)
     scheduler.cancel(1.0)
     scheduler.task_cancelled("n0", at=1.0)
@@ -129,10 +129,10 @@ TOOLS = {name: ToolDeclaration(name, Effects.READ) for name in ("look", "find")}
 TOO_MANY = "It was not called: one turn calls at most 64 tools."
 
 
-def agent_of(spec: AgentSpec) -> Scheduler:
+def agent_of(spec: AgentSpec) -> RunScheduler:
     """Returns the run of an agent, whose first turn has started."""
-    scheduler = Scheduler(agent_plan(spec, prompt="", results={}), {"objective": "Look."})
-    scheduler.pursuit = AgentPursuit(spec)
+    scheduler = create_scheduler(agent_plan(spec, prompt="", results={}), {"objective": "Look."})
+    scheduler.features.extension.use(AgentPursuit(spec))
     scheduler.begin(0.0)
     assert ids_of(started(scheduler)) == ["turn1"]
     return scheduler
@@ -149,7 +149,7 @@ def calling(*tools: str) -> dict[str, Any]:
     }
 
 
-def told(scheduler: Scheduler) -> list[str]:
+def told(scheduler: RunScheduler) -> list[str]:
     """Returns what the turn that starts now is told of what was called."""
     [turn] = started(scheduler)
     return [message["content"] for message in turn.arguments["messages"] if message["role"] == "tool"]

@@ -20,7 +20,7 @@ from dagwright.core.expressions.references import (
 from dagwright.core.expressions.resolution import MissingData, Scope, resolve_holes, resolve_template
 from dagwright.core.expressions.stored_values import Path
 from dagwright.core.expressions.value_refs import holes_of, shown_in_arguments, with_shown
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from tests.unit.plan.building import node, record_of, started, started_run, states
 
 IDS = {"a", "a b", "a.result", "fetch/mail (x)", "café", "x}} y", '"q"', "@result_1"}
@@ -319,26 +319,34 @@ def test_query_that_many_items_ask_is_answered_once() -> None:
     scheduler.complete("rows", ROWS, at=1.0)
     tasks = started(scheduler, at=1.0)
     assert [task.arguments["of"] == list(range(1, 1_000, 2)) for task in tasks] == [True] * 200
-    assert MAX_WORK - scheduler._budget.left == 20_010 + 200 * 21
+    assert MAX_WORK - scheduler.state.compute_budget.left == 20_010 + 200 * 21
 
 
-def different_questions(count: int, **fields: Any) -> Scheduler:
+@pytest.fixture
+def _small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One moment has a tenth of the work that it may have."""
+    monkeypatch.setattr(WorkBudget.__init__, "__defaults__", (MAX_WORK // 10,))
+
+
+def different_questions(count: int, **fields: Any) -> RunScheduler:
     nodes = [node(f"n{number}", arguments={"x": f"{{{{a.result[?@.n > {number}]}}}}"}) for number in range(count)]
     scheduler = started_run(node("a"), *nodes, **fields)
-    scheduler.complete("a", ROWS * 10, at=1.0)
+    scheduler.complete("a", ROWS, at=1.0)
     return scheduler
 
 
+@pytest.mark.usefixtures("_small_budget")
 def test_node_fails_whose_query_is_one_too_many_for_a_moment() -> None:
     scheduler = different_questions(8)
     assert [task.id for task in started(scheduler, at=1.0)] == [f"n{number}" for number in range(7)]
     assert states(scheduler)["n7"] == "failed"
     record = record_of(scheduler, "n7")
     assert record.error is not None
-    start = "the query '$[?@.n > 7]' on a.result: it reads too much: about 200,010 units of work"
+    start = "the query '$[?@.n > 7]' on a.result: it reads too much: about 20,010 units of work"
     assert (record.error.code, record.error.message[: len(start)]) == ("too_large", start)
 
 
+@pytest.mark.usefixtures("_small_budget")
 def test_output_whose_query_costs_too_much_is_null_with_an_error() -> None:
     output = {f"x{number}": f"{{{{a.result[?@.n > {number}]}}}}" for number in range(8)}
     scheduler = different_questions(0, output=output)

@@ -7,10 +7,10 @@ import pytest
 from dagwright.client.feedback import Answer
 from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, Through
 from dagwright.core.model.states import Attempt
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import Chain, sentence
-from dagwright.features.feedback.asking import ANSWERS_BYTES, Raised
+from dagwright.features.feedback.request_opening import ANSWERS_BYTES, Raised
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.interfaces.cli.wording import closing_words
 from dagwright.protocol.command_messages import feedback_from_json, feedback_to_json, may_await
 from dagwright.protocol.documents import node_document
@@ -27,13 +27,13 @@ def _asking(**fields: Any) -> dict[str, Any]:
     return node("ask", human=human | fields)
 
 
-def _scheduler(**fields: Any) -> Scheduler:
+def _scheduler(**fields: Any) -> RunScheduler:
     scheduler = started_run(_asking(**fields))
     return scheduler
 
 
-def _answers(scheduler: Scheduler) -> list[dict[str, Any]]:
-    number = scheduler.number_of("ask")
+def _answers(scheduler: RunScheduler) -> list[dict[str, Any]]:
+    number = scheduler.state.number_of("ask")
     assert number is not None
     plan_node, record = scheduler.plan.nodes[number], scheduler.records[number]
     found: list[dict[str, Any]] = node_document(scheduler, "ask", node=plan_node, record=record)["lineage"]["answers"]
@@ -45,9 +45,9 @@ def test_chain_asks_one_after_the_other_and_ends_with_the_default() -> None:
     asked = []
     for at in (0.0, 10.0, 20.0):
         scheduler.advance(at)
-        asked.append(scheduler.requests.open["ask"].assignee)
+        asked.append(scheduler.features.feedback.requests.open["ask"].assignee)
     assert asked == ["ann", "boss", "ceo"]
-    assert scheduler.next_alarm == 30.0
+    assert scheduler.next_timer == 30.0
     scheduler.advance(30.0)
     assert states(scheduler) == {"ask": "completed"}
     [answer] = _answers(scheduler)
@@ -71,7 +71,7 @@ def test_chain_asks_one_after_the_other_and_ends_with_the_default() -> None:
 def test_escalation_is_in_the_request_the_reason_and_the_words_of_the_answer() -> None:
     scheduler = _scheduler()
     scheduler.advance(10.0)
-    request = scheduler.requests.open["ask"].to_json("run-1")
+    request = scheduler.features.feedback.requests.open["ask"].to_json("run-1")
     assert request["escalations"] == [{"from": "ann", "to": "boss", "at": "1970-01-01T00:00:10.000Z"}]
     reason = reason_of(scheduler, "ask")
     assert (reason.message, reason.since) == ("waits for boss", 10.0)
@@ -81,7 +81,7 @@ def test_escalation_is_in_the_request_the_reason_and_the_words_of_the_answer() -
     # The next execution of the run knows it too.
     moved = scheduler_of(_asking())
     restore(moved, carry_of(scheduler))
-    assert moved.answer(Feedback("ask", {"approved": True}, by="mallory"), 11.0) is None
+    assert moved.features.feedback.answer(Feedback("ask", {"approved": True}, by="mallory"), 11.0) is None
     [answer] = _answers(moved)
     assert (answer["by"], answer["requested_from"], answer["escalations"]) == ("mallory", "ann", request["escalations"])
     words = closing_words(answer)
@@ -101,7 +101,7 @@ def test_escalation_without_a_next_step_fails_as_before() -> None:
 
 def test_answer_to_a_request_that_names_nobody_has_no_more_fields_than_before() -> None:
     scheduler = _scheduler(assignee=None)
-    scheduler.answer(Feedback("ask", {"approved": True}, by="ann"), 1.0)
+    scheduler.features.feedback.answer(Feedback("ask", {"approved": True}, by="ann"), 1.0)
     assert {*_answers(scheduler)[0]} == {"request", "how", "what", "by", "at", "through", "note"}
 
 
@@ -130,29 +130,31 @@ def test_key_may_answer_only_what_is_assigned_to_its_owner_or_to_nobody() -> Non
     scheduler = _scheduler()
     mallory = Feedback("ask", _YES, by="mallory", may_answer="unassigned")
     boss = Feedback("ask", _YES, by="boss", may_answer="unassigned")
-    refusal = scheduler.answer(mallory, 1.0)
+    refusal = scheduler.features.feedback.answer(mallory, 1.0)
     assert refusal is not None
     assert refusal.startswith("'ask' waits for ann: only a key of the owner 'ann'")
-    assert scheduler.refusal_of(boss, 1.0) is not None
+    assert scheduler.features.feedback.refusal_of(boss, 1.0) is not None
     # After the escalation it is the other way round.
-    assert scheduler.answer(Feedback("ask", _YES, by="ann", may_answer="unassigned"), 10.0) is not None
-    assert scheduler.answer(boss, 10.0) is None
+    assert (
+        scheduler.features.feedback.answer(Feedback("ask", _YES, by="ann", may_answer="unassigned"), 10.0) is not None
+    )
+    assert scheduler.features.feedback.answer(boss, 10.0) is None
     assert states(scheduler) == {"ask": "completed"}
 
 
 def test_key_of_another_owner_may_not_answer_what_is_assigned_to_nobody() -> None:
     scheduler = _scheduler(assignee=None)
     other = Feedback("ask", _YES, by="boss", may_answer="assigned")
-    assert scheduler.answer(other, 1.0) == "'ask' is not assigned to boss"
-    assert scheduler.answer(Feedback("ask", _YES, by="eve", may_answer="unassigned"), 1.0) is None
+    assert scheduler.features.feedback.answer(other, 1.0) == "'ask' is not assigned to boss"
+    assert scheduler.features.feedback.answer(Feedback("ask", _YES, by="eve", may_answer="unassigned"), 1.0) is None
 
 
 def test_early_answer_of_a_key_is_rejected_when_the_request_names_another() -> None:
     scheduler = started_run(node("first"), {**_asking(), "depends_on": ["first"]})
-    assert scheduler.answer(Feedback("ask", _YES, by="eve", may_answer="unassigned"), 0.5) is None
+    assert scheduler.features.feedback.answer(Feedback("ask", _YES, by="eve", may_answer="unassigned"), 0.5) is None
     scheduler.complete("first", None, at=1.0)
-    assert [*scheduler.requests.open] == ["ask"]
-    [refusal] = scheduler.requests.take_refusals()
+    assert [*scheduler.features.feedback.requests.open] == ["ask"]
+    [refusal] = scheduler.features.feedback.requests.take_refusals()
     assert "'ask' waits for ann" in refusal
 
 
@@ -181,42 +183,44 @@ def _said(through: Through) -> Feedback:
 @pytest.mark.parametrize("through", CLIENT_CHANNELS)
 def test_plan_that_requires_the_inbox_rejects_what_a_model_client_relays(through: Through) -> None:
     scheduler = started_run(_ASKING)
-    assert scheduler.refusal_of(_said(through), 1.0) == _REJECTED
-    assert scheduler.answer(_said(through), 1.0) == _REJECTED
+    assert scheduler.features.feedback.refusal_of(_said(through), 1.0) == _REJECTED
+    assert scheduler.features.feedback.answer(_said(through), 1.0) == _REJECTED
     # The next execution of the run knows it too.
     moved = scheduler_of(_ASKING)
     restore(moved, carry_of(scheduler))
-    assert moved.answer(_said(through), 1.0) == _REJECTED
-    assert moved.answer(_said("update"), 2.0) is None
+    assert moved.features.feedback.answer(_said(through), 1.0) == _REJECTED
+    assert moved.features.feedback.answer(_said("update"), 2.0) is None
     assert states(moved) == {"ask": "completed"}
 
 
 @pytest.mark.parametrize("through", CLIENT_CHANNELS)
 def test_early_answer_that_a_model_client_relays_is_rejected_too(through: Through) -> None:
     scheduler = scheduler_of(node("first"), {**_ASKING, "depends_on": ["first"]})
-    assert scheduler.answer(_said(through), 0.5) == _REJECTED
-    assert scheduler.requests.early == {}
+    assert scheduler.features.feedback.answer(_said(through), 0.5) == _REJECTED
+    assert scheduler.features.feedback.requests.early == {}
 
 
 def test_early_answer_is_rejected_when_its_node_asks_if_the_plan_did_not_show_the_question_before() -> None:
     human = {"type": "SELECTION", "prompt": "Which?", "options": "{{first.result}}", "channel": "inbox"}
     scheduler = started_run(node("first"), node("ask", human=human))
     early = Feedback("ask", {"selected": ["a"]}, by="ann", through="tool_result")
-    assert scheduler.answer(early, 0.5) is None
+    assert scheduler.features.feedback.answer(early, 0.5) is None
     scheduler.complete("first", ["a", "b"], at=1.0)
-    assert [*scheduler.requests.open] == ["ask"]
-    assert scheduler.requests.take_refusals() == [f"the early answer of ann to 'ask' does not fit: {_REJECTED}"]
+    assert [*scheduler.features.feedback.requests.open] == ["ask"]
+    assert scheduler.features.feedback.requests.take_refusals() == [
+        f"the early answer of ann to 'ask' does not fit: {_REJECTED}"
+    ]
 
 
 def test_lineage_tells_that_an_answer_came_as_a_tool_result() -> None:
     scheduler = started_run(node("ask", human={"type": "CLARIFICATION", "prompt": "Which?"}))
-    assert scheduler.answer(_said("tool_result"), 1.0) is None
-    assert scheduler.requests.closed["ask"].to_json()["through"] == "tool_result"
+    assert scheduler.features.feedback.answer(_said("tool_result"), 1.0) is None
+    assert scheduler.features.feedback.requests.closed["ask"].to_json()["through"] == "tool_result"
 
 
 def test_document_of_a_request_names_its_channel_only_if_it_is_restricted() -> None:
     scheduler = started_run(_ASKING, node("free", human={"type": "CLARIFICATION", "prompt": "Which?"}))
-    told = [request.to_json("run-1").get("channel") for request in scheduler.requests.open.values()]
+    told = [request.to_json("run-1").get("channel") for request in scheduler.features.feedback.requests.open.values()]
     assert told == ["inbox", None]
 
 
@@ -243,14 +247,14 @@ def test_message_cannot_declare_another_channel() -> None:
 _ATTEMPT = Attempt(1)
 
 
-def _asked_and_answered(scheduler: Scheduler, text: str, *, checkpoint: Any = None) -> str | None:
+def _asked_and_answered(scheduler: RunScheduler, text: str, *, checkpoint: Any = None) -> str | None:
     """Starts the one node, which asks; answers it, and returns why it could not ask."""
     task = scheduler.next_task(0.0)
     assert task is not None
-    problem = scheduler.ask("n", Raised("Go on?", checkpoint), at=1.0, attempt=_ATTEMPT)
+    problem = scheduler.features.feedback.ask("n", Raised("Go on?", checkpoint), at=1.0, attempt=_ATTEMPT)
     if problem is None:
-        [request] = scheduler.requests.open
-        assert scheduler.answer(Feedback(request, {"text": text}, by="ann"), 2.0) is None
+        [request] = scheduler.features.feedback.requests.open
+        assert scheduler.features.feedback.answer(Feedback(request, {"text": text}, by="ann"), 2.0) is None
     return problem
 
 

@@ -10,8 +10,8 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.ready_queue import most_of_tool
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.explain.why import why
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.unit.plan.building import (
     begun,
     broken,
@@ -27,7 +27,7 @@ from tests.unit.plan.building import (
 )
 
 
-def finish(scheduler: Scheduler, **results: Any) -> list[str]:
+def finish(scheduler: RunScheduler, **results: Any) -> list[str]:
     """Runs everything there is, each task with the result given for its node or with its own id; returns the order."""
     order: list[str] = []
     while tasks := started(scheduler):
@@ -344,7 +344,7 @@ def test_fail_fast_cancels_what_has_not_started_and_fails_the_run() -> None:
     assert scheduler.is_stopped
     scheduler.complete("slow", 1, at=2.0)
     assert (scheduler.is_finished, scheduler.status()) == (True, "failed")
-    assert scheduler.error == NodeError("fail_fast", "'a' failed: no")
+    assert scheduler.state.error == NodeError("fail_fast", "'a' failed: no")
 
 
 def test_fail_fast_at_the_beginning_starts_nothing_else() -> None:
@@ -425,7 +425,7 @@ def test_output_that_cannot_be_resolved_is_null_with_an_error() -> None:
 def test_default_of_an_input_stands_in_for_what_is_missing() -> None:
     fields = {"inputs": {"n": {"type": "integer", "default": 4}, "m": {"type": "integer", "default": 5}}}
     only = node("a", arguments={"n": "{{PLACEHOLDER_n}}", "m": "{{PLACEHOLDER_m}}"})
-    scheduler = Scheduler(compiled(plan_of(only, **fields)), {"m": 6})
+    scheduler = create_scheduler(compiled(plan_of(only, **fields)), {"m": 6})
     scheduler.begin(0.0)
     (task,) = started(scheduler)
     assert task.arguments == {"n": 4, "m": 6}
@@ -471,7 +471,7 @@ def test_run_that_was_cancelled_stays_cancelled_when_its_deadline_passes() -> No
     scheduler.abort(NodeError("deadline_exceeded", "too late"), 2.0)
     scheduler.cancel(3.0, reason="again")
     scheduler.task_cancelled("a", at=4.0)
-    assert (scheduler.status(), scheduler.error, scheduler.records[1].reason) == ("cancelled", None, "enough")
+    assert (scheduler.status(), scheduler.state.error, scheduler.records[1].reason) == ("cancelled", None, "enough")
 
 
 def test_run_that_failed_stays_failed_when_somebody_cancels_it() -> None:
@@ -480,8 +480,8 @@ def test_run_that_failed_stays_failed_when_somebody_cancels_it() -> None:
     scheduler.abort(NodeError("too_large", "no room"), 2.0)
     scheduler.cancel(3.0, reason="enough")
     scheduler.task_cancelled("a", at=4.0)
-    assert (scheduler.status(), scheduler.error) == ("failed", NodeError("deadline_exceeded", "too late"))
-    assert (scheduler.cancelled, scheduler.records[1].reason) == (False, "too late")
+    assert (scheduler.status(), scheduler.state.error) == ("failed", NodeError("deadline_exceeded", "too late"))
+    assert (scheduler.state.cancelled, scheduler.records[1].reason) == (False, "too late")
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,8 @@ def test_what_agents_have_called_takes_room_in_a_run_too() -> None:
 def test_all_tries_of_a_node_count_and_are_carried_on() -> None:
     scheduler = started_run(node("a", on_error="ask"), node("b", "a"))
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(seen=seen_of_places(["a.txt"])))
-    scheduler.changes.seen.add("a", seen_of_places(["b.txt", "a.txt"]))
+    scheduler.state.totals.lineage.add("a", seen_of_places(["b.txt", "a.txt"]))
     following = scheduler_of(node("a", on_error="ask"), node("b", "a"))
     restore(following, json.loads(json.dumps(carry_of(scheduler))))
-    assert following.changes.seen.tasks["a"].told() == {"files": ["a.txt", "b.txt"]}
-    assert following.changes.seen.tasks.get("b", NOTHING) is NOTHING
+    assert following.state.totals.lineage.tasks["a"].told() == {"files": ["a.txt", "b.txt"]}
+    assert following.state.totals.lineage.tasks.get("b", NOTHING) is NOTHING

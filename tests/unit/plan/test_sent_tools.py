@@ -30,22 +30,27 @@ _TOOL = ToolDeclaration(
     effects_by={"argument": "mode", "default": "look", "effects": {"look": "read"}},
     undo="u",
     sets="cbu",
+    resolver={"find": "f", "bind": "b"},
     worker=WorkerCard(description="Finds.", requires=("a",), outputs=("b",), goal_type="support", takes_sub_goal=True),
 )
 
 
 def test_every_field_of_a_declaration_is_told_or_left_out_on_purpose() -> None:
     others = {
-        "name", "effects", "input_schema",  # each in a form of its own
+        "name",
+        "effects",
+        "input_schema",  # each in a form of its own
         "timeout_s",  # the nodes of a compiled plan have them
         "description",  # for people and models
-        "returns", "aliases",  # for the check before the run
+        "returns",
+        "aliases",  # for the check before the run
         "secrets",  # for the check before the run, and for the worker
         "sends_to_hosts",  # for the worker
         "agent",  # its node has what it needs of the card
         "worker",  # a card, told as its JSON
-        "output_schema", "plain_parameters",  # for the check before the run
-    }  # fmt: skip
+        "output_schema",
+        "plain_parameters",  # for the check before the run
+    }
     assert {field.name for field in fields(ToolDeclaration)} == others | set(TOLD_FIELDS)
     plain = ToolDeclaration("t", Effects.IDEMPOTENT)
     assert all(getattr(_TOOL, field) != getattr(plain, field) for field in TOLD_FIELDS)

@@ -13,10 +13,12 @@ from dagwright.core.model.requests import Through
 from dagwright.core.model.states import RunStatus
 from dagwright.core.scheduler.deadline import Deadline
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
+from dagwright.core.scheduler.rebuild import Rebuild
 from dagwright.core.scheduler.run_state import Paused
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.shown_arguments import shown_arguments
 from dagwright.features.commands.steering import Cancel, Pause, Resume, SetLimits, standing_notes, take
 from dagwright.features.feedback.answer_reading import EARLY_ANSWERS
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol import command_handler
 from dagwright.protocol.command_handler import ActTaker, is_awaited, refuse_unknown, report_of
 from dagwright.protocol.commands import Taken
@@ -41,7 +43,7 @@ def test_paused_run_starts_nothing_new_and_goes_on_when_it_is_resumed() -> None:
     ]
 
     assert take(Pause(), scheduler, at=3.0) == "the run is paused already, paused by ann: too early"
-    scheduler.paused = Paused(2.0, None, None)
+    scheduler.state.paused = Paused(2.0, None, None)
     assert take(Pause(), scheduler, at=3.0) == "the run is paused already"
     assert take(Resume(), scheduler, at=4.0) is None
     assert take(Resume(), scheduler, at=4.0) == "the run is not paused"
@@ -52,7 +54,7 @@ def test_paused_run_stays_paused_in_a_new_execution() -> None:
     scheduler = scheduler_of(node("a"))
     take(Pause(ANN), scheduler, at=1.0)
     following = resumed(scheduler)
-    assert (following.paused, ids_of(started(following))) == (scheduler.paused, [])
+    assert (following.state.paused, ids_of(started(following))) == (scheduler.state.paused, [])
 
 
 def test_paused_run_can_be_cancelled() -> None:
@@ -63,9 +65,9 @@ def test_paused_run_can_be_cancelled() -> None:
     assert take(Pause(ANN), scheduler, at=3.0) == "the run is being stopped"
 
 
-def _limited(count: int) -> Scheduler:
-    scheduler = Scheduler(compiled(plan_of(*(node(name) for name in "abcd"))), {}, max_in_flight=count)
-    scheduler.changes.deadline = Deadline(10.0, 60.0)
+def _limited(count: int) -> RunScheduler:
+    scheduler = create_scheduler(compiled(plan_of(*(node(name) for name in "abcd"))), {}, max_in_flight=count)
+    scheduler.features.deadline.deadline = Deadline(10.0, 60.0)
     scheduler.begin(10.0)
     return scheduler
 
@@ -89,17 +91,17 @@ def test_deadline_that_was_changed_counts_from_the_start_and_says_who_set_it() -
     past = "a deadline counts from the start of the run, which was 10 s ago: give more than that"
     assert take(SetLimits(deadline_s=10.0), scheduler, at=20.0) == past
     assert take(SetLimits(deadline_s=15.0, by=ANN), scheduler, at=20.0) is None
-    scheduler.expire(24.9)
+    scheduler.features.deadline.expire(24.9)
     assert not scheduler.is_stopped
-    following = Scheduler(scheduler.plan, {})
-    following.changes.deadline = Deadline(10.0, 60.0)
+    following = create_scheduler(scheduler.plan, {})
+    following.features.deadline.deadline = Deadline(10.0, 60.0)
     restore(following, carry_of(scheduler))
-    following.expire(25.0)
+    following.features.deadline.expire(25.0)
     told = NodeError("deadline_exceeded", "the run took over its deadline of 15 s, set by ann")
-    assert (following.error, following.max_in_flight) == (told, 1)
+    assert (following.state.error, following.state.max_in_flight) == (told, 1)
     assert take(SetLimits(deadline_s=math.inf), scheduler, at=21.0) is None
-    scheduler.expire(1e9)
-    assert (scheduler.is_stopped, scheduler.deadline.at) == (False, None)
+    scheduler.features.deadline.expire(1e9)
+    assert (scheduler.is_stopped, scheduler.features.deadline.deadline.at) == (False, None)
     scheduler.cancel(30.0)
     assert take(SetLimits(2), scheduler, at=31.0) == "the run is being stopped"
 
@@ -122,14 +124,14 @@ def test_arguments_of_what_has_begun_are_told_as_they_are_shown() -> None:
         node("each", for_each=[1, 2], arguments={"x": "{{item}}"}),
         inputs={"n": 1},
     )
-    before = scheduler.arguments_told("b")
+    before = shown_arguments(scheduler.state, "b")
     tasks = {task.id for task in started(scheduler)}
     scheduler.complete("a", {"y": 2}, at=1.0)
     assert tasks == {"a", "each[0]", "each[1]"}
     assert before is None
-    assert scheduler.arguments_told("a") == {"x": 1, "key": "{{secret.KEY}}"}
-    assert scheduler.arguments_told("b") == {"x": {"y": 2}}
-    assert [scheduler.arguments_told(name) for name in ("each", "each[1]", "none")] == [None, {"x": 2}, None]
+    assert shown_arguments(scheduler.state, "a") == {"x": 1, "key": "{{secret.KEY}}"}
+    assert shown_arguments(scheduler.state, "b") == {"x": {"y": 2}}
+    assert [shown_arguments(scheduler.state, name) for name in ("each", "each[1]", "none")] == [None, {"x": 2}, None]
 
 
 class _Run:
@@ -138,7 +140,7 @@ class _Run:
     def __init__(self) -> None:
         self.notes = Notes()
         self.acts = ActTaker(self.notes)
-        self.scheduler: Scheduler | None = None
+        self.scheduler: RunScheduler | None = None
 
     def send(self, name: str, message: Any = None, *, through: Through = "signal") -> Taken:
         return self.read(name, lambda: message, through=through)
@@ -146,7 +148,7 @@ class _Run:
     def read(self, name: str, read: Callable[[], Any], *, through: Through = "signal") -> Taken:
         return self.acts.take(name, read, through=through, scheduler=self.scheduler, at=2.0)
 
-    def begin(self, *nodes: dict[str, Any]) -> Scheduler:
+    def begin(self, *nodes: dict[str, Any]) -> RunScheduler:
         self.scheduler = scheduler_of(*(nodes or (node("a"), node("b"))))
         self.acts.begin(self.scheduler, at=1.0)
         return self.scheduler
@@ -235,9 +237,9 @@ def test_first_early_answer_that_fits_counts_and_the_others_are_told_why_not() -
     assert record_of(scheduler, "check").result == {"approved": True, "reason": None}
     assert run.told == [
         ("refused", 'feedback: \'check\': expected an object such as {"approved": true, "reason": "…"}, not 17'),
-        ("refused", f"feedback: {scheduler.requests.closed['check'].told('check')}"),
+        ("refused", f"feedback: {scheduler.features.feedback.requests.closed['check'].told('check')}"),
     ]
-    assert scheduler.requests.closed["check"].by == "ann"
+    assert scheduler.features.feedback.requests.closed["check"].by == "ann"
 
 
 def test_cancel_is_kept_in_a_flood_of_other_messages() -> None:
@@ -285,7 +287,7 @@ def test_defect_of_an_early_act_leaves_the_others(monkeypatch: pytest.MonkeyPatc
     run = _Run()
     run.send(wire.SET_LIMITS, {"max_parallel": 1})
     run.send(wire.PAUSE, {"by": "ann"})
-    monkeypatch.setattr(Scheduler, "set_max_in_flight", _defect)
+    monkeypatch.setattr(Rebuild, "set_max_in_flight", _defect)
     assert ids_of(started(run.begin())) == []
     assert run.told == [("refused", "set_limits: Bug: KeyError: 'x'"), ("pause", "paused by ann")]
 

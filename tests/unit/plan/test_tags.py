@@ -4,6 +4,7 @@ import pytest
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import Chunk
+from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tasks import Task
 from dagwright.protocol.run_attributes import (
     KEYWORD_CHARACTERS,
@@ -74,7 +75,7 @@ def _task(title: str | None, *, item: int | None = None, key: str = "17", chunk:
     plan = compiled(plan_of(node("order", **({"title": title} if title else {}))))
     task_id = f"order[{key}]" if item is not None else "order"
     path = [["node", "order"], *([["item", key]] if item is not None else [])]
-    return Task(task_id, plan.nodes[0], 0, item, {}, path, chunk=chunk)
+    return Task(task_id, plan.nodes[0], TaskRef(0, item), {}, path, chunk=chunk)
 
 
 @pytest.mark.parametrize(

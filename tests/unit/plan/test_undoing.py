@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,13 +17,15 @@ from dagwright.core.model.states import Attempt, NodeStatus, Phase, RunStatus
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.deadline import Deadline
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.commands.node_commands import AppendWritten, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import UNDOING, Act, Cancel, SetPolicy, Written, standing_notes, take
 from dagwright.features.compensation.compensation import notes_of_undoing, undo_counts
 from dagwright.features.lookups.lookups import with_lookups
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.outcomes import next_call, take_loading_failure
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
+from dagwright_onboarding.entity_types import RESOLVER
 from tests.unit.plan.building import broken, compiled, node, plan_of, scheduler_of, started
 
 TOOLS: Mapping[str, ToolDeclaration] = {
@@ -38,23 +41,25 @@ TOOLS: Mapping[str, ToolDeclaration] = {
 ANN = By("ann")
 
 
-def _saga(*nodes: Mapping[str, Any], **fields: Any) -> Scheduler:
-    scheduler = Scheduler(compiled(plan_of(*nodes, **fields), tools=TOOLS), {})
+def _saga(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
+    scheduler = create_scheduler(compiled(plan_of(*nodes, **fields), tools=TOOLS), {})
     _told(scheduler)
     scheduler.begin(0.0)
     return scheduler
 
 
-def _told(scheduler: Scheduler) -> None:
-    scheduler.changes.all_or_nothing = True
-    scheduler.changes.key_of = lambda scope, path: f"{scope or 'run'}:" + "/".join(name for _, name in path)
+def _told(scheduler: RunScheduler) -> None:
+    scheduler.set_options(replace(scheduler.state.options, compensate=True))
+    scheduler.state.options = replace(
+        scheduler.state.options, key_of=lambda scope, path: f"{scope or 'run'}:" + "/".join(name for _, name in path)
+    )
 
 
 def _make(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
     return node(node_id, *needs, tool="make", **fields)
 
 
-def _run(scheduler: Scheduler, *, fails: Mapping[str, NodeError] | None = None, second: float = 1.0) -> list[Task]:
+def _run(scheduler: RunScheduler, *, fails: Mapping[str, NodeError] | None = None, second: float = 1.0) -> list[Task]:
     """Runs everything, one task after the other at a time of its own, and returns the tasks in order."""
     done: list[Task] = []
     at = second + max((record.ended_at or 0.0 for record in scheduler.records), default=0.0)
@@ -69,7 +74,7 @@ def _run(scheduler: Scheduler, *, fails: Mapping[str, NodeError] | None = None, 
     return done
 
 
-def _advanced(*nodes: Mapping[str, Any], rounds: int = 1) -> Scheduler:
+def _advanced(*nodes: Mapping[str, Any], rounds: int = 1) -> RunScheduler:
     """Returns a run in which everything that started in so many rounds has completed at second 1."""
     scheduler = _saga(*nodes)
     for _ in range(rounds):
@@ -82,7 +87,7 @@ def _ids(tasks: list[Task]) -> list[str]:
     return [task.id for task in tasks]
 
 
-def _standing(scheduler: Scheduler) -> dict[str, str]:
+def _standing(scheduler: RunScheduler) -> dict[str, str]:
     return {note["node"]: note["message"] for note in standing_notes(scheduler) if note["code"] == "stands"}
 
 
@@ -99,7 +104,7 @@ def test_what_was_done_is_taken_back_last_first_with_key_arguments_and_result() 
     assert undo_a.arguments == {"key": "run:a", "arguments": {"name": "x"}, "result": {"id": "a"}}
     assert (undo_a.node.tool, undo_a.node.timeout_s, undo_a.node.retry.max_attempts) == ("unmake", 7.0, 9)
     assert scheduler.status() is RunStatus.FAILED
-    assert scheduler.error == NodeError("not_completed", "'c' failed: boom")
+    assert scheduler.state.error == NodeError("not_completed", "'c' failed: boom")
     assert scheduler.output() == (None, None)
     assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (2 in all)"]
 
@@ -168,8 +173,8 @@ def test_call_that_failed_is_taken_back_unless_it_cannot_have_begun(
 def test_call_that_did_not_complete_does_not_count_among_what_was_taken_back() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"))
     assert _ids(_run(scheduler, fails={"b": broken("boom")})) == ["a", "b", "undo b", "undo a"]
-    assert scheduler.counts() == {NodeStatus.COMPLETED: 3, NodeStatus.FAILED: 1}
-    assert undo_counts(scheduler) == {NodeStatus.COMPLETED: 2}
+    assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.COMPLETED: 3, NodeStatus.FAILED: 1}
+    assert undo_counts(scheduler.state) == {NodeStatus.COMPLETED: 2}
     assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
     alone = _saga(_make("a"))
     _run(alone, fails={"a": broken("boom")})
@@ -224,7 +229,7 @@ def test_cancelled_run_takes_back_what_it_did_and_what_was_stopped_in_the_middle
     assert take(Cancel(ANN), scheduler, at=2.0) is None
     assert scheduler.is_stopped
     scheduler.task_cancelled("b", at=3.0)
-    assert scheduler.phase is Phase.UNDOING
+    assert scheduler.state.phase is Phase.UNDOING
     done = _run(scheduler)
     assert [(task.id, task.arguments["result"]) for task in done] == [("undo b", None), ("undo a", {"id": 1})]
     assert scheduler.status() is RunStatus.CANCELLED
@@ -236,7 +241,7 @@ def test_cancel_with_nothing_in_flight_begins_to_take_back_at_once_also_in_a_pau
     )
     take(Cancel(), scheduler, at=2.0)
     assert _ids(started(scheduler, at=2.0)) == ["undo a"]
-    assert not scheduler.requests.open
+    assert not scheduler.features.feedback.requests.open
 
 
 def test_second_cancel_leaves_the_rest_as_it_is() -> None:
@@ -255,21 +260,24 @@ def test_first_cancel_of_a_failed_run_that_takes_back_does_not_stop_that() -> No
         scheduler.fail(task.id, broken("boom"), at=2.0)
     assert take(Cancel(), scheduler, at=3.0) is None
     assert _ids(_run(scheduler)) == ["undo a"]
-    assert (scheduler.status(), scheduler.error) == (RunStatus.FAILED, NodeError("not_completed", "'b' failed: boom"))
+    assert (scheduler.status(), scheduler.state.error) == (
+        RunStatus.FAILED,
+        NodeError("not_completed", "'b' failed: boom"),
+    )
 
 
 def test_deadline_ends_the_plan_and_not_what_takes_it_back() -> None:
     scheduler = _saga(_make("a"), node("b", "a", tool="look"))
-    scheduler.changes.deadline = Deadline(0.0, 10.0)
+    scheduler.features.deadline.deadline = Deadline(0.0, 10.0)
     for task in started(scheduler):
         scheduler.complete(task.id, None, at=1.0)
     started(scheduler, at=2.0)
-    scheduler.expire(10.0)
+    scheduler.features.deadline.expire(10.0)
     scheduler.task_cancelled("b", at=11.0)
-    assert (scheduler.deadline.at, scheduler.phase) == (None, Phase.UNDOING)
-    scheduler.expire(99.0)
+    assert (scheduler.features.deadline.deadline.at, scheduler.state.phase) == (None, Phase.UNDOING)
+    scheduler.features.deadline.expire(99.0)
     assert _ids(_run(scheduler)) == ["undo a"]
-    assert scheduler.error == NodeError("deadline_exceeded", "the run took over its deadline; still running: b")
+    assert scheduler.state.error == NodeError("deadline_exceeded", "the run took over its deadline; still running: b")
 
 
 def test_run_that_goes_on_in_a_new_execution_goes_on_taking_back() -> None:
@@ -282,13 +290,15 @@ def test_run_that_goes_on_in_a_new_execution_goes_on_taking_back() -> None:
     scheduler.fail("c", broken("boom"), at=3.0)
     (undo_b,) = started(scheduler, at=4.0)
     scheduler.complete(undo_b.id, None, at=5.0)
-    following = Scheduler(compiled(plan_of(_make("a"), _make("b", "a"), node("c", "b", tool="look")), tools=TOOLS), {})
+    following = create_scheduler(
+        compiled(plan_of(_make("a"), _make("b", "a"), node("c", "b", tool="look")), tools=TOOLS), {}
+    )
     _told(following)
     restore(following, json.loads(json.dumps(carry_of(scheduler))))
     (undo_a,) = started(following, at=6.0)
     assert (undo_a.id, undo_a.arguments) == ("undo a", {"key": "run:a", "arguments": {}, "result": {"id": "a"}})
     following.complete("undo a", None, at=7.0)
-    assert (following.status(), following.error) == (RunStatus.FAILED, scheduler.error)
+    assert (following.status(), following.state.error) == (RunStatus.FAILED, scheduler.state.error)
 
 
 def test_people_change_nothing_of_the_plan_while_it_is_taken_back_but_what_takes_it_back() -> None:
@@ -373,9 +383,9 @@ def test_what_cannot_be_taken_back_is_told_before_the_run() -> None:
 @pytest.mark.parametrize(("created", "undos"), [(True, ["undo a", "undo {bind}"]), (False, ["undo a"])])
 def test_parties_that_a_lookup_created_are_taken_back_last(*, created: bool, undos: list[str]) -> None:
     plan = with_lookups(
-        compiled(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), [Lookup("X", "person")]
+        compiled(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), [Lookup("X", "person")], RESOLVER
     )
-    scheduler = Scheduler(plan, {})
+    scheduler = create_scheduler(plan, {})
     _told(scheduler)
     scheduler.begin(0.0)
     done: list[str] = []

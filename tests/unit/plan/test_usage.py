@@ -14,10 +14,10 @@ from dagwright.core.model.lineage import seen_of_places
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.usage import Usage, UsageBook, usage_book_from_json
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.node_commands import RetryNode, SetResult
 from dagwright.features.commands.steering import take
 from dagwright.features.compensation.compensation import has_changed
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import RunFacts, result_document
 from dagwright.protocol.messages import sub_plan_end_from_json
 from dagwright.protocol.outcomes import (
@@ -103,7 +103,7 @@ def test_usage_that_cannot_be_read_is_none(told_as: bytes) -> None:
     scheduler = started_run(node("a"), node("b"))
     take_result(scheduler, "a", answered(1, told_as), at=1.0)
     take_failure(scheduler, "b", failure({"usage": told_as.decode()}), at=1.0)
-    assert (scheduler.records[0].result, scheduler.usage) == (1, UsageBook())
+    assert (scheduler.records[0].result, scheduler.state.totals.usage) == (1, UsageBook())
 
 
 def test_unknown_cost_is_told_as_unknown() -> None:
@@ -121,18 +121,18 @@ def test_every_try_of_a_node_counts() -> None:
     started(scheduler, at=2.0)
     scheduler.fail("a", broken(), at=3.0, attempt=Attempt(usage=USED))
     assert take(SetResult("a", 5), scheduler, at=4.0) is None
-    assert (scheduler.usage.total, scheduler.usage.tasks) == (USED + USED, {"a": USED + USED})
+    assert (scheduler.state.totals.usage.total, scheduler.state.totals.usage.tasks) == (USED + USED, {"a": USED + USED})
 
 
 def test_node_with_items_has_used_what_they_have() -> None:
     scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"))
     scheduler.complete("m[x]", 1, at=1.0, attempt=Attempt(usage=USED))
     scheduler.complete("m[y]", 1, at=1.0, attempt=Attempt(usage=USED))
-    assert scheduler.usage.tasks == {"m[x]": USED, "m": USED + USED, "m[y]": USED}
-    assert scheduler.usage.total == USED + USED
+    assert scheduler.state.totals.usage.tasks == {"m[x]": USED, "m": USED + USED, "m[y]": USED}
+    assert scheduler.state.totals.usage.total == USED + USED
 
 
-def agents_plan() -> Scheduler:
+def agents_plan() -> RunScheduler:
     agent = ToolDeclaration("agent.writer", Effects.READ)
     below = plan_of(node("in"))
     raw = plan_of(node("w", tool="agent.writer"), node("p", plan=below), node("q", plan=below))
@@ -150,7 +150,7 @@ def test_agents_are_told_by_name_those_of_sub_plans_too() -> None:
     take_sub_plan_end(scheduler, end, at=3.0)
     failed = {"task": "q", "status": "failed", "error": {"message": "no"}, "usage": USED.told()}
     take_sub_plan_end(scheduler, sub_plan_end_from_json(failed), at=2.0)
-    assert scheduler.usage == UsageBook(
+    assert scheduler.state.totals.usage == UsageBook(
         USED + USED + USED + USED, {"w": USED, "p": USED + USED, "q": USED}, {"writer": USED + USED, "critic": USED}
     )
     assert result_document(scheduler, FACTS)["usage"]["agents"] == {
@@ -163,7 +163,7 @@ def test_usage_goes_on_in_a_new_execution() -> None:
     scheduler = agents_plan()
     scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USED))
     following = resumed(scheduler)
-    assert following.usage == scheduler.usage
+    assert following.state.totals.usage == scheduler.state.totals.usage
     assert usage_book_from_json(None) == UsageBook()
 
 
@@ -178,7 +178,7 @@ STORE_TOOLS: Mapping[str, ToolDeclaration] = {
 }
 
 
-def _running(tool: str = "make") -> Scheduler:
+def _running(tool: str = "make") -> RunScheduler:
     scheduler = scheduler_of(node("a", tool=tool), tools=STORE_TOOLS)
     assert [task.id for task in started(scheduler)] == ["a"]
     return scheduler
@@ -204,17 +204,17 @@ def test_waits_of_a_call_that_succeeds_are_forgotten() -> None:
     scheduler = _running()
     wait_for_store(scheduler, "a", _away(0), at=1.0)
     take_result(scheduler, "a", answered(1, told(USED)), at=2.0)
-    assert (scheduler.changes.store_waits, scheduler.records[0].attempts) == ({}, 1)
+    assert (scheduler.state.store_waits, scheduler.records[0].attempts) == ({}, 1)
 
 
 def test_usage_and_lineage_of_a_call_count_although_it_is_repeated() -> None:
     scheduler = _running()
     lineage = seen_of_places(["file:///in.csv"]).told()
     wait_for_store(scheduler, "a", _away(9000, usage=USED.to_json(), lineage=lineage), at=1.0)
-    assert scheduler.usage.total == USED
-    assert scheduler.changes.seen.tasks["a"].told() == lineage
+    assert scheduler.state.totals.usage.total == USED
+    assert scheduler.state.totals.lineage.tasks["a"].told() == lineage
     take_result(scheduler, "a", answered(1, told(USED)), at=2.0)
-    assert scheduler.usage.total == USED + USED
+    assert scheduler.state.totals.usage.total == USED + USED
 
 
 @pytest.mark.parametrize(("size_bytes", "attempt", "changed"), [(9000, 1, True), (0, 1, False), (0, 2, True)])
@@ -225,14 +225,14 @@ def test_call_that_was_made_is_compensated_although_its_result_was_not_stored(
     assert wait_for_store(scheduler, "a", _away(size_bytes, attempt=attempt), at=1.0) is not None
     take_loading_failure(scheduler, "a", ApplicationError("the wait failed"), at=2.0)
     assert scheduler.records[0].status is NodeStatus.FAILED
-    assert has_changed(scheduler) is changed
+    assert has_changed(scheduler.state) is changed
 
 
 def test_repeated_call_that_fails_before_its_change_is_compensated_for_the_first_one() -> None:
     scheduler = _running()
     wait_for_store(scheduler, "a", _away(9000), at=1.0)
     take_failure(scheduler, "a", ApplicationError("refused", {"attempt": 1}, type="not_started"), at=2.0)
-    assert has_changed(scheduler)
+    assert has_changed(scheduler.state)
 
 
 @pytest.mark.parametrize(

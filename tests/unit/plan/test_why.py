@@ -9,10 +9,10 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.scheduler.deadline import Deadline
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.node_commands import SetResult
 from dagwright.features.commands.steering import Pause, take
 from dagwright.features.explain.why import Chain, sentence, what_holds, why
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.unit.plan.building import broken, check, node, plan_of, record_of, scheduler_of, started, started_run
 
 HUMAN = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "1h"}
@@ -28,9 +28,9 @@ class Backing:
     next_attempt_at: float | None = 90.0
 
 
-def asking(*nodes: dict[str, Any], **inputs: Any) -> Scheduler:
+def asking(*nodes: dict[str, Any], **inputs: Any) -> RunScheduler:
     """Returns a scheduler of nodes of which some ask people, begun at time 0."""
-    scheduler = Scheduler(compiled_form(check(plan_of(*nodes))), inputs)
+    scheduler = create_scheduler(compiled_form(check(plan_of(*nodes))), inputs)
     scheduler.begin(0.0)
     return scheduler
 
@@ -62,9 +62,12 @@ def test_pending_node_is_told_down_to_the_person_it_waits_for() -> None:
 
 def test_joins_say_how_many_they_wait_for() -> None:
     scheduler = started_run(
-        node("a"), node("b"), node("c"),
-        node("any", "a", "b", join="any"), node("two", "a", "b", "c", join={"at_least": 2}),
-    )  # fmt: skip
+        node("a"),
+        node("b"),
+        node("c"),
+        node("any", "a", "b", join="any"),
+        node("two", "a", "b", "c", join={"at_least": 2}),
+    )
     scheduler.fail("a", broken(), at=1.0)
 
     assert told(why(scheduler, "any", calls={}))["any"][1] == "waits for b|"
@@ -113,10 +116,14 @@ def test_map_is_told_by_the_items_that_are_open() -> None:
 
 def test_ends_are_told_with_the_node_and_the_reason_they_came_from() -> None:
     scheduler = started_run(
-        node("bad"), node("after", "bad"), node("last", "after"),
-        node("off", when="1 > 2"), node("gone", "off"),
-        node("sorry", on_error="skip"), node("passed", "sorry"),
-    )  # fmt: skip
+        node("bad"),
+        node("after", "bad"),
+        node("last", "after"),
+        node("off", when="1 > 2"),
+        node("gone", "off"),
+        node("sorry", on_error="skip"),
+        node("passed", "sorry"),
+    )
     scheduler.fail("bad", broken("no such file"), at=3.0)
     scheduler.fail("sorry", broken("no"), at=4.0)
 
@@ -137,7 +144,7 @@ def test_result_is_told_with_what_is_behind_it() -> None:
         node("use", arguments={"text": "{{ask.result.text}} of {{PLACEHOLDER_year}}"}),
         year=2026,
     )
-    scheduler.answer(Feedback("ask", {"text": "this"}, by="bob", note="sure"), 5.0)
+    scheduler.features.feedback.answer(Feedback("ask", {"text": "this"}, by="bob", note="sure"), 5.0)
     started(scheduler, at=6.0)
     scheduler.complete("use", {"ok": True}, at=7.0, attempt=Attempt(2, 6.5, "v1"))
 
@@ -203,10 +210,10 @@ def test_code_of_an_error_is_not_repeated() -> None:
     assert why(scheduler, "a", calls={}).reasons[0].detail == "outcome unknown: its worker died"
 
 
-def _at_its_deadline(scheduler: Scheduler) -> NodeError | None:
-    scheduler.changes.deadline = Deadline(0.0, 60.0)
-    scheduler.expire(60.0)
-    return scheduler.error
+def _at_its_deadline(scheduler: RunScheduler) -> NodeError | None:
+    scheduler.features.deadline.deadline = Deadline(0.0, 60.0)
+    scheduler.features.deadline.expire(60.0)
+    return scheduler.state.error
 
 
 def test_run_at_its_deadline_says_what_ran_and_what_waited() -> None:

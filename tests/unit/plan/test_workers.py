@@ -14,6 +14,7 @@ from dagwright.core.expressions.stored_values import stored_from_json
 from dagwright.core.model.compiled import CompiledNode, Hole
 from dagwright.core.model.errors import NodeError, PlanInvalid
 from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.worker_cards import WorkerCard, worker_card_from_json
@@ -24,7 +25,6 @@ from dagwright.core.model.worker_results import (
     unwrap_worker_result,
     worker_result_of,
 )
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.validation.validation import check_document
 from dagwright.core.validation.workers import (
     Worker,
@@ -35,6 +35,7 @@ from dagwright.core.validation.workers import (
     workers_among,
 )
 from dagwright.dialects import to_document
+from dagwright.features.run_scheduler import RunScheduler
 from tests.unit.plan.building import begun, compiled, node, plan_of, problems_of, resumed, started, states
 
 
@@ -61,7 +62,7 @@ SHOWN = node("b", tool="show", arguments={"found": "{{a.result.found}}"})
 FOUND = node("a", tool="find", title="Look for it")
 
 
-def scheduler_of(*nodes: Any) -> Scheduler:
+def scheduler_of(*nodes: Any) -> RunScheduler:
     return begun(compiled(plan_of(*nodes), tools=WORKERS))
 
 
@@ -251,7 +252,7 @@ def test_a_worker_is_told_which_slots_it_gets() -> None:
         (("words",), ("about ", refs[0])),
     ]
     asked = CompiledNode("sg5", tool="find", holes=tuple(holes))
-    told = prepared_call(Task("sg5", asked, 0, None, {}, []), WORKERS).arguments["sub_goal"]
+    told = prepared_call(Task("sg5", asked, TaskRef(0), {}, []), WORKERS).arguments["sub_goal"]
     assert told["inputs"] == {"list": [{"from_sub_goal": 1, "slot": "found"}, {"from_sub_goal": 4, "slot": "found"}]}
 
 
@@ -336,14 +337,18 @@ def test_a_failed_answer_keeps_its_words_and_they_are_cut() -> None:
 def test_words_beside_outputs_in_the_store_are_kept() -> None:
     told_of_large = stored_from_json(
         {
-            "ref": "r", "name": "a.result", "type": "object", "bytes": 99_999, "length": 3,
+            "ref": "r",
+            "name": "a.result",
+            "type": "object",
+            "bytes": 99_999,
+            "length": 3,
             "projections": [
                 [["status"], {"value": "success"}],
                 [["outputs"], {"type": "object", "bytes": 99_000, "length": 1, "preview": ""}],
                 [["message"], {"value": "many"}],
             ],
         }
-    )  # fmt: skip
+    )
     found = unwrap_worker_result(told_of_large, FIND)
     assert (found.error, found.message) == (None, "many")
 

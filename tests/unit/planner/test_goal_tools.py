@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planner import Asked, prepare_goal
 from dagwright.planning.plan_and_execute.goals import tools_read
 from dagwright.planning.plan_and_execute.loop import GoalPursuit
@@ -20,8 +20,8 @@ MANY = {
 def test_tools_of_a_goal_are_read_once_for_all_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, _ = prepare_goal("Look.", MANY, Asked())
     assert plan.pursuit is not None
-    scheduler = Scheduler(plan, {})
-    scheduler.pursuit = GoalPursuit.from_json(plan.pursuit)
+    scheduler = create_scheduler(plan, {})
+    scheduler.features.extension.use(GoalPursuit.from_json(plan.pursuit))
     read: list[int] = []
 
     def counted(told: Any) -> dict[str, ToolDeclaration]:

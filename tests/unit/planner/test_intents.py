@@ -12,8 +12,7 @@ from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.entities.onboarding import onboarding_tools
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.llm.strict_schema import StrictSchema
 from dagwright.planner import Asked, prepare_goal, repair_words
 from dagwright.planner.intents_prompts import INTENTS_PROMPT, intents_messages
@@ -33,6 +32,7 @@ from dagwright.tools import ToolRegistry
 from dagwright.tools.builtin import HELPERS, builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.toolset.toolset import load_toolset
+from dagwright_onboarding.onboarding import onboarding_tools
 from tests.support.intents import answer
 from tests.support.onboarding import intent
 
@@ -109,15 +109,15 @@ def test_approval_shows_all_of_a_plan_that_looks_something_up() -> None:
     manco = {"search_text": "B", "entity_type": "company"}
     found = read(answer({**FUND, "lookups": {"manco-id": manco}}, CUSTODY))
     plan = goal_of_document({"goal": "Do it.", "profile": "intents", "confidence": 0.95}, VERBS)
-    scheduler = Scheduler(plan, {})
+    scheduler = create_scheduler(plan, {})
     assert plan.pursuit is not None
-    scheduler.pursuit = GoalPursuit.from_json(plan.pursuit)
+    scheduler.features.extension.use(GoalPursuit.from_json(plan.pursuit))
     scheduler.begin(0.0)
     for result in ({"output": None, "message": {"content": ""}}, found.to_json()):
         task = scheduler.next_task(0.0)
         assert task is not None
         scheduler.complete(task.id, result, at=0.0)
-    [request] = scheduler.requests.open.values()
+    [request] = scheduler.features.feedback.requests.open.values()
     assert request.prompt.splitlines()[-2:] == [
         '! @result_1: cbu.ensure (idempotent) with {"name":"Apex","jurisdiction":"LU","client-type":"fund","manco-id":'
         '"B (company)"}',
@@ -223,7 +223,7 @@ def test_party_that_the_model_wrote_as_a_value_goes_back_once() -> None:
     )
     assert [problem.pointer for problem in (made_up, reference)] == ["/intents/1/params/cbu-id"] * 2
     assert (made_up.code, reference.code) == ("invalid_arguments", "invalid_reference")
-    assert made_up.message == "intent 2: 'cbu-id' is a party, which no plain value can stand for"
+    assert made_up.message == "intent 2: 'cbu-id' is an entity, which no plain value can stand for"
     assert reference.hint == "write it under refs"
     assert read(answer({**FUND, "params": {"name": "Apex", "manco-id": None}})).planned.nodes
 
@@ -339,7 +339,7 @@ def test_verb_is_told_with_what_of_it_is_a_party_and_what_it_makes() -> None:
     assert (ensure["effects"], ensure["makes"], ensure["required"]) == ("idempotent", "fund", ["name"])
     assert [*ensure["params"]] == ["name", "jurisdiction", "client_type"]
     assert ensure["params"]["client_type"] == {"type": "string", "description": "a short word such as fund."}
-    assert {name: party["kinds"] for name, party in ensure["parties"].items()} == {
+    assert {name: party["kinds"] for name, party in ensure["entities"].items()} == {
         "parent_entity_id": ["company", "fund"],
         "manco_id": ["company"],
         "related_to": ["company", "fund"],
@@ -485,7 +485,7 @@ def test_run_of_intents_asks_about_changes_that_onboarding_cannot_undo() -> None
 
     def verdicts(policy: Policy | None) -> list[str]:
         run = scheduler_of(plan, RunInput(compiled=plan, policy=policy), began_at=0.0, inputs={})
-        return [run.policy.verdict(tools[name], dict) for name in ("cbu.ensure", "crm.add")]
+        return [run.state.policy.verdict(tools[name], dict) for name in ("cbu.ensure", "crm.add")]
 
     assert verdicts(None) == ["run", "ask"]
     assert verdicts(Policy(otherwise="ask")) == ["ask", "ask"]

@@ -7,6 +7,7 @@ import pytest
 
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
+from dagwright.core.model.policy import ALL_RUN
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_state import RunState
@@ -15,13 +16,17 @@ from dagwright.planning.plan_and_execute.replan_context import SoFar, so_far_fro
 from dagwright.planning.plan_and_execute.replans import given_up, reasons_of, title_of
 
 C, F, B, S, X = (
-    NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED,
-)  # fmt: skip
+    NodeStatus.COMPLETED,
+    NodeStatus.FAILED,
+    NodeStatus.BLOCKED,
+    NodeStatus.SKIPPED,
+    NodeStatus.CANCELLED,
+)
 
 
 def state_of(*nodes: tuple[CompiledNode, NodeStatus]) -> RunState:
     """Returns a run whose nodes are in these states."""
-    state = RunState(CompiledPlan(tuple(node for node, _ in nodes)), {})
+    state = RunState(CompiledPlan(tuple(node for node, _ in nodes)), {}, policy=ALL_RUN)
     for record, (_, status) in zip(state.records, nodes, strict=True):
         record.status = status
     return state

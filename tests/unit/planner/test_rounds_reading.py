@@ -206,7 +206,7 @@ def test_what_is_clear_is_read_however_it_is_written(written: str) -> None:
         (done(), "empty_plan", "/synthesis_inputs"),
         (failed(" "), "invalid_field", "/reasoning"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_begun_goes_back_with_its_place(answer: str, code: str, place: str) -> None:
     assert (code, place) in problems_of(answer)
 

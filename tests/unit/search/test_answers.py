@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.search.answers import AnswerTooLarge, Gap, SearchAnswer, bucket_list, key_of, search_answer
-from dagwright.search.limits import QueryLimits
+from dagwright_maritime.search.answers import AnswerTooLarge, Gap, SearchAnswer, bucket_list, key_of, search_answer
+from dagwright_maritime.search.limits import QueryLimits
 
 
 def answered(
@@ -41,9 +41,8 @@ def test_figure_that_some_groups_lack_is_told_with_their_keys() -> None:
 
 
 def test_gap_in_groups_of_groups_has_the_keys_of_both() -> None:
-    months = {
-        "buckets": [{"key": 1, "key_as_string": "2026-01-01", "doc_count": 9, "by": {"buckets": [bucket("A", None)]}}]
-    }
+    month = {"key": 1, "key_as_string": "2026-01-01", "doc_count": 9, "by": {"buckets": [bucket("A", None)]}}
+    months = {"buckets": [month]}
     asked = {"months": {"date_histogram": {"field": "eta"}, "aggs": {"by": BY_SHIPPER}}}
     assert answered(groups={"months": months}, asked=asked).gaps == [Gap("by", "days", 1, ["2026-01-01 / A"])]
 
@@ -52,9 +51,8 @@ def test_figure_over_all_documents_that_no_document_has_is_told() -> None:
     asked = {"days": AVERAGE, "p": {"percentiles": {"field": "days"}}, "s": {"stats": {"field": "days"}}}
     groups = {"days": {"value": None}, "p": {"values": {"50.0": None}}, "s": {"count": 0, "sum": 0.0, "avg": None}}
     answer = answered(groups=groups, asked=asked)
-    assert [gap.words() for gap in answer.gaps] == [
-        f"{n} is not available: no document has a value." for n in ["days", "p", "s"]
-    ]
+    words = [f"{name} is not available: no document has a value." for name in asked]
+    assert [gap.words() for gap in answer.gaps] == words
 
 
 def test_filter_is_no_group_of_its_own_for_a_gap() -> None:
@@ -78,7 +76,7 @@ def test_what_the_server_could_not_do_is_told() -> None:
 
 
 def test_documents_that_are_too_much_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright.search.answers.ANSWER_LIMIT_BYTES", 30)
+    monkeypatch.setattr("dagwright_maritime.search.answers.ANSWER_LIMIT_BYTES", 30)
     answer = answered({"id": "a" * 10}, {"id": "b" * 5}, {"id": "c"})
     assert (answer.hits, answer.left_out) == ([{"id": "a" * 10}], 2)
     assert answer.problems == [
@@ -87,9 +85,8 @@ def test_documents_that_are_too_much_are_left_out_and_counted(monkeypatch: pytes
 
 
 def test_more_groups_than_an_answer_may_have_are_refused() -> None:
-    groups = {
-        "a": {"buckets": [{"key": n, "doc_count": 1, "b": {"buckets": [{"key": 1, "doc_count": 1}]}} for n in range(3)]}
-    }
+    inner = {"buckets": [{"key": 1, "doc_count": 1}]}
+    groups = {"a": {"buckets": [{"key": number, "doc_count": 1, "b": inner} for number in range(3)]}}
     asked: dict[str, Any] = {"a": {"histogram": {}, "aggs": {"b": {"histogram": {}}}}}
     with pytest.raises(
         AnswerTooLarge, match=r"^The query makes 6 groups, over the limit of 5; ask for a shorter range"
@@ -98,7 +95,7 @@ def test_more_groups_than_an_answer_may_have_are_refused() -> None:
 
 
 def test_figures_of_more_bytes_than_an_answer_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright.search.answers.ANSWER_LIMIT_BYTES", 300)
+    monkeypatch.setattr("dagwright_maritime.search.answers.ANSWER_LIMIT_BYTES", 300)
     groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", 2.0)]}}
     assert answered(groups=groups, asked={"by": BY_SHIPPER}).groups
     groups["by"]["buckets"] *= 5
@@ -107,11 +104,8 @@ def test_figures_of_more_bytes_than_an_answer_may_have_are_refused(monkeypatch: 
 
 
 def test_aggregations_come_in_the_order_in_which_they_were_asked_for() -> None:
-    groups = {
-        "z": {"value": 1},
-        "by": {"buckets": [bucket("A", 1.0)]},
-        "f": {"doc_count": 1, "y": {"value": 1}, "x": {"value": 2}},
-    }
+    inner = {"doc_count": 1, "y": {"value": 1}, "x": {"value": 2}}
+    groups = {"z": {"value": 1}, "by": {"buckets": [bucket("A", 1.0)]}, "f": inner}
     asked = {"by": BY_SHIPPER, "f": {"filter": {}, "aggs": {"x": {"max": {}}, "y": {"max": {}}}}, "z": {"sum": {}}}
     answer = answered(groups=groups, asked=asked)
     assert list(answer.groups) == ["by", "f", "z"]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.maritime.__main__ import main as maritime_main
-from dagwright.search.__main__ import main as search_main
-from dagwright.search.client import shown
-from dagwright.search.errors import InstallFailed, NoSearchServer, NotRunning, ProgramMissing, StartFailed
-from dagwright.search.program import get_program
-from dagwright.search.server import LocalSearch, find_address
-from dagwright.settings import Settings
+from dagwright_maritime.__main__ import main as maritime_main
+from dagwright_maritime.search.__main__ import main as search_main
+from dagwright_maritime.search.client import shown
+from dagwright_maritime.search.errors import InstallFailed, NoSearchServer, NotRunning, ProgramMissing, StartFailed
+from dagwright_maritime.search.program import get_program
+from dagwright_maritime.search.server import LocalSearch, find_address
+from dagwright_maritime.settings import MaritimeSettings
 from tests.support.eventually import eventually
 
 _BUILDS = """
@@ -91,7 +91,7 @@ async def test_server_that_ends_at_once_is_told_with_the_last_lines_of_its_log(p
 
 
 async def test_file_that_a_dead_server_left_leads_nowhere(tmp_path: Path) -> None:
-    settings = Settings(state_dir=tmp_path)
+    settings = MaritimeSettings(state_dir=tmp_path)
     (tmp_path / "search.json").write_text('{"address": "http://127.0.0.1:9", "pid": 1}', encoding="ascii")
     with pytest.raises(NotRunning, match=r"no search server runs in .*: start one with `make search-server`, or set"):
         find_address(settings)
@@ -99,7 +99,7 @@ async def test_file_that_a_dead_server_left_leads_nowhere(tmp_path: Path) -> Non
 
 
 def test_named_server_comes_first(tmp_path: Path) -> None:
-    settings = Settings(state_dir=tmp_path, opensearch_url="https://me:hidden@search.example.com")
+    settings = MaritimeSettings(state_dir=tmp_path, opensearch_url="https://me:hidden@search.example.com")
     assert find_address(settings) == "https://me:hidden@search.example.com"
     assert shown(find_address(settings)) == "https://search.example.com"
 
@@ -115,9 +115,7 @@ async def test_state_folder_that_is_a_file_is_told_in_a_sentence(tmp_path: Path,
     assert not await local.stop()
 
 
-def test_state_folder_that_may_not_be_read_is_told_in_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_state_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> bool:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
@@ -135,9 +133,13 @@ def test_state_folder_that_may_not_be_read_is_told_in_a_sentence(
     ],
 )
 def test_commands_say_in_a_sentence_that_the_state_folder_is_a_file(
-    arguments: list[str], code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: int,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     (tmp_path / "state").write_text("", encoding="ascii")
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.delenv("DAGWRIGHT_OPENSEARCH_URL", raising=False)
@@ -158,9 +160,7 @@ async def test_file_of_another_process_is_not_believed(tmp_path: Path) -> None:
         assert await local.stop()
 
 
-def test_day_that_is_none_is_told_with_one_that_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_day_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["maritime", "load", "--today", "foo"])
     with pytest.raises(SystemExit):
         maritime_main()

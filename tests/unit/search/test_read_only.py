@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.search.limits import Check, QueryLimits, QueryRefused
-from dagwright.search.read_only import read_query
+from dagwright_maritime.search.limits import Check, QueryLimits, QueryRefused
+from dagwright_maritime.search.read_only import read_query
 
 LIMITS = QueryLimits(
     rows=100, window=1_000, buckets=500, figures=599, clauses=10, depth=3, values=5, timeout_s=5.0, body_bytes=5_000
@@ -67,33 +67,18 @@ def test_histograms_have_no_empty_groups() -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (
-            {"script_fields": {}},
-            "/script_fields: this is not allowed here; allowed: query, aggs, aggregations, size, from, ",
-        ),
-        (
-            {"query": {"query_string": {"query": "*"}}},
-            "/query/query_string: there is no such condition here; allowed: ",
-        ),
+        ({"script_fields": {}}, "/script_fields: this is not allowed here; allowed: query, aggs, aggregations, size, "),
+        ({"query": {"query_string": {"query": "*"}}}, "/query/query_string: there is no such condition here; allowed"),
         ({"query": {}}, "/query: expected an object with one key, the kind of a condition, got an object of 0 keys"),
-        (
-            {"query": {"term": {"shiper_name": "x"}}},
-            "/query/term/shiper_name: there is no field 'shiper_name'; did you ",
-        ),
+        ({"query": {"term": {"shiper_name": "x"}}}, "/query/term/shiper_name: there is no field 'shiper_name'; did"),
         ({"query": {"term": {"ship*": "x"}}}, "/query/term/ship*: 'ship*' is no name of a field"),
         ({"query": {"term": {"teu": {"value": 1, "boost": 2}}}}, "/query/term/teu/boost: this is not allowed here; "),
         (
             {"query": {"terms": {"shipper_name": {"index": "secret", "id": "1", "path": "names"}}}},
             "/query/terms/shipper_name: expected a list of at most 5 values, got an object of 3 keys",
         ),
-        (
-            {"query": {"wildcard": {"shipper_name": "*corp"}}},
-            "/query/wildcard/shipper_name: a pattern that begins with ",
-        ),
-        (
-            {"query": {"wildcard": {"shipper_name": "a*b*c*d*"}}},
-            "/query/wildcard/shipper_name: a pattern has at most 3 ",
-        ),
+        ({"query": {"wildcard": {"shipper_name": "*corp"}}}, "/query/wildcard/shipper_name: a pattern that begins"),
+        ({"query": {"wildcard": {"shipper_name": "a*b*c*d*"}}}, "/query/wildcard/shipper_name: a pattern has at most"),
         ({"query": {"range": {"teu": {}}}}, "/query/range/teu: a range needs one of gt, gte, lt, lte"),
         ({"query": {"term": {"teu": float("inf")}}}, "/: the body of the query is no JSON: ValueError"),
         ({"query": {"term": {"teu": 2**70}}}, "/query/term/teu: expected a text of at most 500 characters, a number, "),
@@ -125,21 +110,12 @@ def test_each_problem_is_told_with_its_place(body: Any, problem: str) -> None:
 @pytest.mark.parametrize(
     ("groups", "problem"),
     [
-        (
-            {"a": {"scripted_metric": {}}},
-            "/aggs/a/scripted_metric: there is no such aggregation here; allowed: terms, ",
-        ),
+        ({"a": {"scripted_metric": {}}}, "/aggs/a/scripted_metric: there is no such aggregation here; allowed: te"),
         ({"a": {"terms": {"field": "teu", "size": 501}}}, "/aggs/a/terms/size: expected a whole number from 1 to 500"),
         ({"a": {"terms": {"field": "teu", "include": ".*"}}}, "/aggs/a/terms/include: expected a list of at most 5 "),
-        (
-            {"a": {"terms": {"script": {"source": "1"}}}},
-            "/aggs/a/terms/script: this is not allowed here; allowed: field",
-        ),
+        ({"a": {"terms": {"script": {"source": "1"}}}}, "/aggs/a/terms/script: this is not allowed here; allowed: f"),
         ({"a": {"avg": {"field": "teu"}, "aggs": {}}}, "/aggs/a: avg makes no groups, so nothing can be inside of it"),
-        (
-            {"a": {"histogram": {"field": "teu", "interval": 0.001}}},
-            "/aggs/a/histogram/interval: expected a number from 1",
-        ),
+        ({"a": {"histogram": {"field": "teu", "interval": 0.001}}}, "/aggs/a/histogram/interval: expected a number"),
         (
             {"a": {"date_histogram": {"field": "eta_date", "calendar_interval": "1m"}}},
             "/aggs/a/date_histogram/calendar_interval: expected day, week, month, quarter or year, got '1m'",
@@ -181,17 +157,7 @@ def test_each_problem_of_an_aggregation_is_told_with_its_place(groups: Any, prob
 
 @pytest.mark.parametrize(
     "index",
-    [
-        "maritime-*",
-        "maritime-a,other",
-        "other",
-        "maritime",
-        "far:maritime-a",
-        "_all",
-        "maritime-A",
-        None,
-        "maritime-a/_bulk",
-    ],
+    ["maritime-*", "maritime-a,other", "other", "maritime", "far:maritime-a", "_all", "maritime-A", None, "a/_bulk"],
 )
 def test_only_one_index_of_the_prefix_is_read(index: Any) -> None:
     [problem] = problems_of({}, index)

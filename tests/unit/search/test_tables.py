@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.search.cells import CELL_WIDTH, cell, table
-from dagwright.search.tables import MAX_COLUMNS, MAX_TABLES, document_table, group_tables
+from dagwright_maritime.search.cells import CELL_WIDTH, cell, table
+from dagwright_maritime.search.tables import MAX_COLUMNS, MAX_TABLES, document_table, group_tables
 from tests.support.example_counts import examples
 
 
@@ -107,11 +107,8 @@ def test_groups_and_their_figures_are_a_table() -> None:
 def test_groups_in_groups_and_figures_over_all_have_tables_of_their_own() -> None:
     inner = {"buckets": [{"key": "arrived", "doc_count": 2}]}
     months = [{"key": 1, "key_as_string": "2026-01-01", "doc_count": 2, "by_status": inner}]
-    groups = {
-        "total": {"value": 4.0},
-        "first": {"value": 1.0, "value_as_string": "2026-01-01"},
-        "months": {"buckets": months},
-    }
+    first = {"value": 1.0, "value_as_string": "2026-01-01"}
+    groups = {"total": {"value": 4.0}, "first": first, "months": {"buckets": months}}
     assert group_tables(groups, rows=20) == (
         "| figure | value |\n| --- | ---: |\n| total | 4 |\n| first | 2026-01-01 |\n\n"
         "**months**\n\n| months | count |\n| --- | ---: |\n| 2026-01-01 | 2 |\n\n"
@@ -120,10 +117,8 @@ def test_groups_in_groups_and_figures_over_all_have_tables_of_their_own() -> Non
 
 
 def test_filters_that_are_one_group_each_are_compared_in_one_table() -> None:
-    groups = {
-        "maersk": {"doc_count": 3, "volume": {"value": 5.0}},
-        "evergreen": {"doc_count": 2, "volume": {"value": 4.0}},
-    }
+    maersk, evergreen = ({"doc_count": n, "volume": {"value": n + 2.0}} for n in (3, 2))
+    groups = {"maersk": maersk, "evergreen": evergreen}
     assert group_tables(groups, rows=20) == (
         "| group | count | volume |\n| --- | ---: | ---: |\n| maersk | 3 | 5 |\n| evergreen | 2 | 4 |"
     )
@@ -133,8 +128,13 @@ def test_figures_of_several_parts_have_a_row_or_a_column_for_each() -> None:
     stats = {"count": 2, "min": 1.0, "max": 3.0, "avg": 2.0, "sum": 4.0}
     groups = {"s": stats, "p": {"values": {"50.0": 2.0}}}
     assert [line.split("|")[1].strip() for line in group_tables(groups, rows=20).splitlines()[2:]] == [
-        "s count", "s min", "s avg", "s max", "s sum", "p 50 %",
-    ]  # fmt: skip
+        "s count",
+        "s min",
+        "s avg",
+        "s max",
+        "s sum",
+        "p 50 %",
+    ]
 
 
 def test_figures_of_dates_are_shown_as_dates() -> None:

@@ -1,4 +1,4 @@
-"""The store in S3: what its service and boto3 do to it."""
+"""The store in S3: failures of its service and of boto3."""
 
 import asyncio
 import subprocess
@@ -27,7 +27,6 @@ def store(service: str, request: pytest.FixtureRequest) -> PayloadStore:
 
 
 async def _sentence(store: PayloadStore) -> str:
-    """Returns what putting and getting say, which must be the same."""
     sentences = set()
     for call in (store.put(b"content"), store.get(REF)):
         with pytest.raises(StoreUnavailable) as unavailable:
@@ -38,20 +37,15 @@ async def _sentence(store: PayloadStore) -> str:
 
 
 async def test_object_is_named_by_prefix_and_reference(store: PayloadStore, request: pytest.FixtureRequest) -> None:
+    client = boto3.Session().client("s3")
     await store.put(b"content")
-    found = boto3.Session().client("s3").get_object(Bucket=BUCKET, Key=f"{request.node.name}/{REF}")
+    found = client.get_object(Bucket=BUCKET, Key=f"{request.node.name}/{REF}")
     assert found["Body"].read() == b"content"
-
-
-async def test_store_at_the_top_of_a_bucket_works(service: str) -> None:
-    boto3.Session().client("s3").create_bucket(
-        Bucket="at-the-top", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
-    )
-    store = open_store("s3://at-the-top")
-    await store.put(b"content")
-    await store.claim("me")
-    assert await listed(store) == [(REF, 7)]
-    assert await store.owners() == {"me"}
+    client.create_bucket(Bucket="at-the-top", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    top = open_store("s3://at-the-top")
+    await top.put(b"content")
+    await top.claim("me")
+    assert (await listed(top), await top.owners()) == ([(REF, 7)], frozenset({"me"}))
 
 
 async def test_more_than_one_page_of_payloads_is_listed(store: PayloadStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,28 +54,23 @@ async def test_more_than_one_page_of_payloads_is_listed(store: PayloadStore, mon
     assert [ref for ref, _ in await listed(store)] == sorted(refs)
 
 
-async def test_bucket_that_is_not_there_is_told(service: str) -> None:
+@pytest.mark.usefixtures("service")
+async def test_unusable_service_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await _sentence(open_store("s3://no-such-bucket/x")) == (
         "the payload store s3://no-such-bucket/x is not there: the service has no such bucket; make it, or "
         "name another in DAGWRIGHT_PAYLOAD_STORE"
     )
-
-
-async def test_service_that_does_not_answer_is_told(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.delenv("AWS_ACCESS_KEY_ID")
+        patch.delenv("AWS_SECRET_ACCESS_KEY")
+        assert await _sentence(open_store("s3://payloads/x")) == (
+            "the payload store s3://payloads/x has no credentials: Unable to locate credentials; set AWS_ACCESS_KEY_ID "
+            "and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+        )
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     monkeypatch.setattr("dagwright.store.bucket._ATTEMPTS", 1)
-    store = open_store("s3://payloads/x")
     with pytest.raises(StoreUnavailable, match=r"does not answer: .*; check the network and AWS_ENDPOINT_URL_S3"):
-        await store.get(REF)
-
-
-async def test_missing_credentials_are_told(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    assert await _sentence(open_store("s3://payloads/x")) == (
-        "the payload store s3://payloads/x has no credentials: Unable to locate credentials; set AWS_ACCESS_KEY_ID and "
-        "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-    )
+        await open_store("s3://payloads/x").get(REF)
 
 
 def test_boto3_is_imported_by_the_first_use_alone(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""Clean-up: what is not known stops it, and what it removes."""
+"""Clean-up of the store: what is unknown stops it, and what it removes."""
 
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,83 +36,69 @@ def _bound(*runs: RetainedRun, retention: timedelta = RETENTION, owners: tuple[s
     return bound_of(Retained("default", "me", retention, runs), owners=owners, now=NOW)
 
 
-def test_without_runs_the_retention_decides() -> None:
-    assert _bound() == BY_AGE
-    assert _bound(RetainedRun("a", "1", "1", NOW - timedelta(days=5))) == BY_AGE
-    assert _bound(RetainedRun("a", "1", "1", NOW - RETENTION)) == BY_AGE
-
-
-def test_run_that_is_open_for_longer_keeps_everything_since_its_beginning() -> None:
-    reason = "the run 'a', which began then, is still kept, and a day is added"
-    assert _bound(RetainedRun("b", "2", "2", NOW), RetainedRun("a", "1", "1", LONG_AGO)) == Bound(
-        LONG_AGO - MARGIN, reason
-    )
-
-
-def test_run_that_goes_on_in_new_histories_began_when_the_first_did() -> None:
-    continued = RetainedRun("a", "2", "1", NOW, began_at=LONG_AGO)
-    assert _bound(continued).renewed_before == LONG_AGO - MARGIN
-    assert _bound(RetainedRun("a", "1", "1", LONG_AGO), RetainedRun("a", "2", "1", NOW)).renewed_before == (
-        LONG_AGO - MARGIN
-    )
-
-
-def test_sub_plan_is_known_as_long_as_its_root_is() -> None:
-    child = RetainedRun("a/b", "2", "2", NOW, root_id="a")
-    assert _bound(child, RetainedRun("a", "1", "1", LONG_AGO)).renewed_before == LONG_AGO - MARGIN
+OLD = RetainedRun("a", "1", "1", LONG_AGO)
+OF_OLD = Bound(LONG_AGO - MARGIN, "the run 'a', which began then, is still kept, and a day is added")
 
 
 @pytest.mark.parametrize(
-    ("runs", "reason"),
+    ("runs", "bound"),
+    [
+        ([], BY_AGE),
+        ([RetainedRun("a", "1", "1", NOW - timedelta(days=5))], BY_AGE),
+        ([RetainedRun("a", "1", "1", NOW - RETENTION)], BY_AGE),
+        ([RetainedRun("b", "2", "2", NOW), OLD], OF_OLD),
+        # A run that continued as new started with its first execution, and a sub-plan with its root.
+        ([RetainedRun("a", "2", "1", NOW, began_at=LONG_AGO)], OF_OLD),
+        ([OLD, RetainedRun("a", "2", "1", NOW)], OF_OLD),
+        ([RetainedRun("a/b", "2", "2", NOW, root_id="a"), OLD], OF_OLD),
+    ],
+)
+def test_bound_is_the_retention_or_the_start_of_the_oldest_run(runs: list[RetainedRun], bound: Bound) -> None:
+    assert _bound(*runs) == bound
+
+
+ENDED = "it has to end and leave the list first"
+CHILD_OF_UNKNOWN = (
+    f"the run 'a/b' is a sub-plan of 'a', which is not shown any more, so it is not known when that began; {ENDED}"
+)
+
+
+@pytest.mark.parametrize(
+    ("runs", "more", "reason"),
     [
         (
             [RetainedRun("a", "2", "1", NOW)],
-            "the run 'a' goes on with one that is not shown any more, and does not say when that began; it has to end "
-            "and leave the list first",
+            {},
+            f"the run 'a' goes on with one that is not shown any more, and does not say when that began; {ENDED}",
         ),
+        ([RetainedRun("a/b", "2", "2", NOW, root_id="a")], {}, CHILD_OF_UNKNOWN),
+        # Another run has taken the id of the root meanwhile.
+        ([RetainedRun("a/b", "2", "2", LONG_AGO, root_id="a"), RetainedRun("a", "3", "3", NOW)], {}, CHILD_OF_UNKNOWN),
         (
-            [RetainedRun("a/b", "2", "2", NOW, root_id="a")],
-            "the run 'a/b' is a sub-plan of 'a', which is not shown any more, so it is not known when that began; it "
-            "has to end and leave the list first",
-        ),
-        (
-            # Another run has taken the id of the root meanwhile.
-            [RetainedRun("a/b", "2", "2", LONG_AGO, root_id="a"), RetainedRun("a", "3", "3", NOW)],
-            "the run 'a/b' is a sub-plan of 'a', which is not shown any more, so it is not known when that began; it "
-            "has to end and leave the list first",
-        ),
-    ],
-)
-def test_run_whose_beginning_is_not_known_stops_the_clean_up(runs: list[RetainedRun], reason: str) -> None:
-    with pytest.raises(NeedUnknown) as unknown:
-        _bound(*runs)
-    assert str(unknown.value) == reason
-
-
-def test_retention_that_is_not_told_stops_the_clean_up() -> None:
-    with pytest.raises(NeedUnknown, match="the namespace default does not say how long it keeps closed runs"):
-        _bound(retention=timedelta(0))
-
-
-@pytest.mark.parametrize(
-    ("owners", "reason"),
-    [
-        (
-            ("me", "other"),
+            [],
+            {"owners": ("me", "other")},
             "workers of other namespaces use the store too (other; this one is me); give each a store of its own, or, "
             "if the others are gone for good, remove their notes in owners/ of the store",
         ),
         (
-            (),
+            [],
+            {"owners": ()},
             "no worker of the namespace default (me) has used the store; start one with this store, or check which "
             "server and which store the command was given",
         ),
     ],
 )
-def test_store_of_somebody_else_is_not_cleaned(owners: tuple[str, ...], reason: str) -> None:
+def test_unknown_start_of_a_run_or_other_owners_stop_the_clean_up(
+    runs: list[RetainedRun], more: Any, reason: str
+) -> None:
     with pytest.raises(NeedUnknown) as unknown:
-        _bound(owners=owners)
+        _bound(*runs, **more)
     assert str(unknown.value) == reason
+
+
+def test_unknown_retention_stops_the_clean_up() -> None:
+    with pytest.raises(NeedUnknown, match="the namespace default does not say how long it keeps closed runs"):
+        _bound(retention=timedelta(0))
 
 
 def test_every_workflow_of_ours_counts_as_a_user_of_payloads() -> None:
@@ -128,7 +115,6 @@ async def test_exactly_what_lies_before_the_bound_is_removed(tmp_path: Path) -> 
         (path,) = tmp_path.rglob(ref)
         os.utime(path, (0, LONG_AGO.timestamp() + number))
     bound = Bound(LONG_AGO + timedelta(seconds=80), "a test says so")
-
     assert await survey(store, bound) == Holdings(Amount(100, 4950), LONG_AGO, Amount(80, 3160))
     assert await survey(store, None) == Holdings(Amount(100, 4950), LONG_AGO, None)
     assert await remove(store, bound) == Amount(80, 3160)
@@ -143,7 +129,6 @@ async def test_exactly_what_has_expired_is_forgotten(tmp_path: Path) -> None:
     keys = [f"{number:064x}" for number in range(20)]
     for number, key in enumerate(keys):
         await store.remember(key, b"x" * number, expires_at=NOW + timedelta(seconds=number - 5))
-
     assert await survey_memories(store, now=NOW) == Memories(Amount(20, 190), Amount(5, 10))
     assert await forget_expired(store, now=NOW) == Amount(5, 10)
     assert sorted([one.key async for one in store.remembered()]) == keys[5:]

@@ -1,4 +1,4 @@
-"""A forked process of the tests behaves as one of a new interpreter does."""
+"""A forked process of the tests behaves as a new interpreter does."""
 
 import asyncio
 import json
@@ -37,29 +37,27 @@ raise SystemExit(3)
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    path = tmp_path / "report.py"
-    path.write_text(_REPORT, encoding="utf-8")
-    return path
+    return _script(tmp_path, _REPORT)
 
 
 async def _report(script: Path, *, is_fresh: bool) -> tuple[Any, str, int | None]:
     environment = {**os.environ, "PYTHONPATH": "/first:/second", "ONLY": "here"}
     process = await start_program(
-        (str(script),),
-        ("a", "b c"),
-        folder=script.parent,
-        environment=environment,
-        stdin=PIPE,
-        is_fresh=is_fresh,
+        (str(script),), ("a", "b c"), folder=script.parent, environment=environment, stdin=PIPE, is_fresh=is_fresh
     )
     stdout, stderr = await process.communicate(b"typed")
     return json.loads(stdout), stderr.decode(), process.returncode
 
 
+def _script(folder: Path, text: str) -> Path:
+    path = folder / "script.py"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 async def _started(program: str | Path, script: Path, **options: Any) -> Process:
-    return await asyncio.create_subprocess_exec(
-        program, script.name, "a", "b c", cwd=script.parent, stdin=PIPE, stdout=PIPE, stderr=PIPE, **options
-    )
+    pipes: Any = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
+    return await asyncio.create_subprocess_exec(program, script.name, "a", "b c", cwd=script.parent, **pipes, **options)
 
 
 async def test_command_of_a_shell_script_reports_what_a_fresh_process_does(script: Path) -> None:
@@ -78,19 +76,14 @@ async def test_command_of_a_shell_script_reports_what_a_fresh_process_does(scrip
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
 async def test_program_of_a_command_ends_with_it(tmp_path: Path, sign: signal.Signals) -> None:
-    script = tmp_path / "sleeping.py"
-    script.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n", encoding="utf-8")
+    script = _script(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
     process = await _started(forked_programs() / "python", script)
     assert process.stdout is not None
     pid = int(await process.stdout.readline())
     assert pid != process.pid
     process.send_signal(sign)
     assert await process.wait() == -sign
-
-    def has_ended() -> bool:
-        return not Path(f"/proc/{pid}").exists()
-
-    await eventually(has_ended)
+    await eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
 async def test_forked_process_reports_what_a_fresh_one_does(script: Path) -> None:
@@ -102,8 +95,7 @@ async def test_forked_process_reports_what_a_fresh_one_does(script: Path) -> Non
 
 
 async def test_killed_process_has_the_number_of_its_signal(tmp_path: Path) -> None:
-    script = tmp_path / "sleeping.py"
-    script.write_text("import time\nprint('here', flush=True)\ntime.sleep(600)\n", encoding="utf-8")
+    script = _script(tmp_path, "import time\nprint('here', flush=True)\ntime.sleep(600)\n")
     process = await start_program((str(script),), (), folder=tmp_path, environment=os.environ)
     assert process.stdout is not None
     assert await process.stdout.readline() == b"here\n"
@@ -114,8 +106,7 @@ async def test_killed_process_has_the_number_of_its_signal(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("is_fresh", [False, True])
 async def test_variables_of_the_interpreter_are_obeyed(tmp_path: Path, is_fresh: bool) -> None:
-    script = tmp_path / "encoding.py"
-    script.write_text("import sys\nprint(sys.stdout.encoding)\n", encoding="utf-8")
+    script = _script(tmp_path, "import sys\nprint(sys.stdout.encoding)\n")
     environment = {**os.environ, "PYTHONIOENCODING": "iso8859-1"}
     process = await start_program((str(script),), (), folder=tmp_path, environment=environment, is_fresh=is_fresh)
     assert (await process.communicate())[0] == b"iso8859-1\n"

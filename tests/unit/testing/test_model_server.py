@@ -1,4 +1,4 @@
-"""The scripted model server over real sockets, asked by a plain HTTP client."""
+"""The scripted model server over real sockets, called by a plain HTTP client."""
 
 import asyncio
 import json
@@ -55,11 +55,12 @@ def events_of(response: httpx.Response) -> list[Any]:
 
 
 async def test_answers_come_in_the_order_of_the_script() -> None:
-    async with ModelServer("one", "two") as server:
-        said = [message_of(await ask(server, "a"))["content"], message_of(await ask(server, "b"))["content"]]
+    steps = ("one", step("twice", times=2), step("ever", times=ANY_NUMBER), step("never", times=ANY_NUMBER))
+    async with ModelServer(*steps) as server:
+        said = [message_of(await ask(server, text))["content"] for text in "abcde"]
         received = [(call.model, call.text, call.step, call.api_key) for call in server.calls]
-    assert said == ["one", "two"]
-    assert received == [("small", "a", 0, "key"), ("small", "b", 1, "key")]
+    assert said == ["one", "twice", "twice", "ever", "ever"]
+    assert received == [("small", text, number, "key") for text, number in zip("abcde", (0, 1, 1, 2, 2), strict=True)]
 
 
 async def test_an_answer_may_be_made_of_the_call() -> None:
@@ -71,30 +72,16 @@ async def test_an_answer_may_be_made_of_the_call() -> None:
         assert (await ask(server)).status_code == 429
 
 
-async def test_a_whole_answer_looks_like_openais() -> None:
+async def test_whole_answer_has_the_form_of_openai() -> None:
     answer = Completion(text="Hi", tokens=Tokens(7, 3, cached=5, reasoning=1), reasoning="hm")
     async with ModelServer(answer) as server:
         body = (await ask(server)).json()
     assert (body.pop("id").startswith("chatcmpl-"), body.pop("created") > 0) == (True, True)
-    assert body == {
-        "object": "chat.completion",
-        "model": "small",
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": "Hi", "refusal": None, "reasoning_content": "hm"},
-                "logprobs": None,
-                "finish_reason": "stop",
-            }
-        ],
-        "usage": {
-            "prompt_tokens": 7,
-            "completion_tokens": 3,
-            "total_tokens": 10,
-            "prompt_tokens_details": {"cached_tokens": 5},
-            "completion_tokens_details": {"reasoning_tokens": 1},
-        },
-    }
+    message = {"role": "assistant", "content": "Hi", "refusal": None, "reasoning_content": "hm"}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    usage: dict[str, Any] = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+    usage |= {"prompt_tokens_details": {"cached_tokens": 5}, "completion_tokens_details": {"reasoning_tokens": 1}}
+    assert body == {"object": "chat.completion", "model": "small", "choices": [choice], "usage": usage}
 
 
 async def test_parallel_calls_get_the_answers_of_the_steps_that_fit_them() -> None:
@@ -118,38 +105,31 @@ async def test_parallel_calls_get_the_answers_of_the_steps_that_fit_them() -> No
             ask(server, metadata={"purpose": "planner", "node": "n"}),
         )
         streamed = await ask(server, stream=True)
-    assert [message_of(answer)["content"] for answer in answers] == [
-        "to long",
-        "to json",
-        "to tools",
-        "to Oslo",
-        "to large",
-        "to the planner",
-    ]
+    told = [message_of(answer)["content"].removeprefix("to ") for answer in answers]
+    assert told == ["long", "json", "tools", "Oslo", "large", "the planner"]
     deltas = [event["choices"][0]["delta"].get("content", "") for event in events_of(streamed)]
     assert "".join(deltas) == "to the stream"
 
 
-async def test_tool_calls_come_whole_and_in_pieces_alike() -> None:
+async def test_tool_calls_are_sent_whole_and_in_pieces() -> None:
     calls = tool_calls(("look", {"at": "Oslo"}), ("add", {"a": 1}))
     async with ModelServer(calls, calls) as server:
         whole = message_of(await ask(server))["tool_calls"]
         events = events_of(await ask(server, stream=True, stream_options={"include_usage": True}))
-    assert [(call["type"], call["function"]) for call in whole] == [
-        ("function", {"name": "look", "arguments": '{"at": "Oslo"}'}),
-        ("function", {"name": "add", "arguments": '{"a": 1}'}),
-    ]
+    named = [("look", '{"at": "Oslo"}'), ("add", '{"a": 1}')]
+    functions = [{"name": name, "arguments": arguments} for name, arguments in named]
+    assert [(call["type"], call["function"]) for call in whole] == [("function", each) for each in functions]
     pieces = [call for event in events for choice in event["choices"] for call in choice["delta"].get("tool_calls", [])]
-    joined = [
-        "".join(piece["function"]["arguments"] for piece in pieces if piece["index"] == place) for place in (0, 1)
-    ]
-    assert joined == ['{"at": "Oslo"}', '{"a": 1}']
-    assert [piece["function"]["name"] for piece in pieces if "id" in piece] == ["look", "add"]
+    texts = ["", ""]
+    for piece in pieces:
+        texts[piece["index"]] += piece["function"]["arguments"]
+    names = [piece["function"]["name"] for piece in pieces if "id" in piece]
+    assert [*zip(names, texts, strict=True)] == named
     assert events[-2]["choices"][0]["finish_reason"] == "tool_calls"
     assert (events[-1]["choices"], events[-1]["usage"]["completion_tokens"]) == ([], 4)
 
 
-async def test_a_stream_tells_its_usage_only_if_asked() -> None:
+async def test_stream_has_its_usage_only_on_request() -> None:
     async with ModelServer("one two", "one two") as server:
         silent = events_of(await ask(server, stream=True))
         told = events_of(await ask(server, "a b c", stream=True, stream_options={"include_usage": True}))
@@ -157,24 +137,17 @@ async def test_a_stream_tells_its_usage_only_if_asked() -> None:
     assert [event["usage"] for event in told if event["usage"]] == [Tokens(3, 2).to_json()]
 
 
-async def test_errors_carry_their_body_and_how_long_to_wait() -> None:
+async def test_errors_have_their_body_and_retry_after() -> None:
     limit = Refused(400, "too long", code="context_length_exceeded", param="messages")
     date = http_date(timedelta(seconds=90))
     async with ModelServer(limit, busy(retry_after=2), busy(retry_after=date), Refused(503)) as server:
         found = [await ask(server) for _ in range(4)]
     assert [response.status_code for response in found] == [400, 429, 429, 503]
-    assert found[0].json() == {
-        "error": {
-            "message": "too long",
-            "type": "invalid_request_error",
-            "param": "messages",
-            "code": "context_length_exceeded",
-        }
-    }
-    assert found[1].headers["retry-after"] == "2"
+    error = {"message": "too long", "type": "invalid_request_error", "param": "messages"}
+    assert found[0].json() == {"error": {**error, "code": "context_length_exceeded"}}
+    assert (found[1].headers["retry-after"], "retry-after" in found[3].headers) == ("2", False)
     delay = parsedate_to_datetime(found[2].headers["retry-after"]) - datetime.now(UTC)
     assert timedelta(seconds=60) < delay <= timedelta(seconds=90)
-    assert "retry-after" not in found[3].headers
 
 
 async def test_broken_answers_go_out_as_they_are() -> None:
@@ -188,61 +161,56 @@ async def test_broken_answers_go_out_as_they_are() -> None:
     ]
 
 
+THREE = Completion(text="one two three")
+
+
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
         (Reset(), httpx.ReadError),
-        (slow(Completion(text="one two three"), cut_after=1, cut=Cut.RESET), httpx.ReadError),
-        (slow(Completion(text="one two three"), cut_after=1, cut=Cut.CLOSE), httpx.RemoteProtocolError),
+        (slow(THREE, cut_after=1, cut=Cut.RESET), httpx.ReadError),
+        (slow(THREE, cut_after=1, cut=Cut.CLOSE), httpx.RemoteProtocolError),
     ],
 )
 async def test_connections_break_as_the_script_says(answer: Any, error: type[Exception]) -> None:
     async with ModelServer(answer, answer) as server:
-        with pytest.raises(error):
-            await ask(server, stream=True)
-        with pytest.raises(error):
-            await ask(server)
+        for stream in (True, False):
+            with pytest.raises(error):
+                await ask(server, stream=stream)
 
 
-async def test_a_stream_may_end_as_if_all_were_well() -> None:
-    async with ModelServer(slow(Completion(text="one two three"), cut_after=1, cut=Cut.END)) as server:
+async def test_stream_may_end_early_without_an_error() -> None:
+    async with ModelServer(slow(THREE, cut_after=1, cut=Cut.END)) as server:
         response = await ask(server, stream=True)
-    assert "one two " in response.text
-    assert "three" not in response.text
-    assert "[DONE]" not in response.text
+    assert [each in response.text for each in ("one two ", "three", "[DONE]")] == [True, False, False]
 
 
-async def test_silence_lasts_until_the_client_goes() -> None:
+async def _asked(server: ModelServer) -> asyncio.Future[httpx.Response]:
+    """A call that the server has received and not answered."""
+    asked = asyncio.ensure_future(ask(server))
+    while not server.calls:
+        await asyncio.wait({asked}, timeout=0.01)
+    assert not asked.done()
+    return asked
+
+
+async def test_silence_lasts_until_the_client_disconnects() -> None:
     async with ModelServer(Silence(), "later") as server:
-        asked = asyncio.ensure_future(ask(server, "anybody?"))
-        while not server.calls:
-            await asyncio.wait({asked}, timeout=0.01)
-        assert not asked.done()
-        asked.cancel()
+        (await _asked(server)).cancel()
         assert message_of(await ask(server))["content"] == "later"
 
 
-async def test_a_held_answer_comes_when_it_is_released() -> None:
+async def test_held_answer_is_sent_when_it_is_released() -> None:
     released = asyncio.Event()
     async with ModelServer(step("held", released=released), "free") as server:
-        held = asyncio.ensure_future(ask(server))
-        while not server.calls:
-            await asyncio.wait({held}, timeout=0.01)
+        held = await _asked(server)
         assert message_of(await ask(server))["content"] == "free"
         assert not held.done()
         released.set()
         assert message_of(await held)["content"] == "held"
 
 
-async def test_a_step_may_answer_several_calls() -> None:
-    async with ModelServer(
-        step("twice", times=2), step("ever", times=ANY_NUMBER), step("never", times=ANY_NUMBER)
-    ) as server:
-        said = [message_of(await ask(server))["content"] for _ in range(4)]
-    assert said == ["twice", "twice", "ever", "ever"]
-
-
-async def test_an_unexpected_call_is_refused_and_told() -> None:
+async def test_unexpected_call_is_refused_and_reported() -> None:
     with pytest.raises(ScriptNotFollowed) as caught:
         async with ModelServer(step("x", model="large")) as server:
             refused = await ask(server, "What now?", metadata={"node": "n1"})
@@ -254,22 +222,16 @@ async def test_an_unexpected_call_is_refused_and_told() -> None:
         "answers that nobody asked for:",
         "  - step 1 when model='large': text 'x'",
     ]
+    with pytest.raises(ScriptNotFollowed, match="POST /v1/embeddings"):
+        async with ModelServer() as server, httpx.AsyncClient() as client:
+            assert (await client.post(f"{server.base_url}/embeddings", json={})).status_code == 404
 
 
-async def asked_twice_of_three() -> None:
-    async with ModelServer("one", step("two", times=2)) as server:
-        await ask(server)
-        await ask(server)
-
-
-async def test_an_unused_answer_is_told() -> None:
-    with pytest.raises(
-        ScriptNotFollowed, match=r"answers that nobody asked for:\n  - step 2 \(1 of 2 used\): text 'two'"
-    ):
-        await asked_twice_of_three()
-
-
-async def test_what_failed_first_keeps_its_error_and_gets_the_report() -> None:
+async def test_unused_answer_is_reported_after_the_first_error() -> None:
+    words = r"answers that nobody asked for:\n  - step 2 \(1 of 2 used\): text 'two'"
+    with pytest.raises(ScriptNotFollowed, match=words):
+        async with ModelServer("one", step("two", times=2)) as server:
+            assert [(await ask(server)).status_code for _ in range(2)] == [200, 200]
     with pytest.raises(KeyError) as caught:
         async with ModelServer("unused"):
             raise KeyError("first")
@@ -296,11 +258,8 @@ def schema_format(schema: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
 
 
-CALLS = {
-    "role": "assistant",
-    "content": None,
-    "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}],
-}
+LOOK = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+CALLS = {"role": "assistant", "content": None, "tool_calls": [LOOK]}
 USER = {"role": "user", "content": "?"}
 
 
@@ -344,12 +303,6 @@ async def test_proper_requests_of_every_kind_are_taken() -> None:
         assert message_of(await ask(server, messages=answered))["content"] == "done"
 
 
-async def test_other_addresses_are_unexpected() -> None:
-    with pytest.raises(ScriptNotFollowed, match="POST /v1/embeddings"):
-        async with ModelServer() as server, httpx.AsyncClient() as client:
-            assert (await client.post(f"{server.base_url}/embeddings", json={})).status_code == 404
-
-
 async def test_a_connection_is_used_again() -> None:
     async with ModelServer("one", "two", "three") as server, httpx.AsyncClient() as client:
         body = {"model": "m", "messages": [USER]}
@@ -367,18 +320,15 @@ async def test_the_fixture_gives_servers_that_are_checked(model_server: StartMod
     assert message_of(await ask(first))["content"] == "one"
 
 
-def test_odd_steps_are_refused() -> None:
+def test_invalid_steps_are_refused_and_broken_arguments_kept() -> None:
     with pytest.raises(TypeError, match="7 is no answer"):
         step(7)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="times is 0"):
         step("x", times=0)
-
-
-def test_broken_arguments_go_out_as_they_are() -> None:
     assert ScriptedToolCall("look", '{"at": ').arguments_text == '{"at": '
 
 
-async def test_when_each_piece_of_a_stream_was_sent_is_kept_and_nothing_of_other_answers() -> None:
+async def test_times_of_streamed_pieces_are_recorded() -> None:
     released = asyncio.Event()
     held = slow(text("abcdefghij"), characters=4, held_after=2, released=released)
     async with ModelServer("whole", held) as server:

@@ -1,4 +1,4 @@
-"""Scripts in files: what they can say, what is refused, and the program that serves them."""
+"""Scripts in files: their steps, invalid scripts, and the program that serves them."""
 
 import asyncio
 import signal
@@ -73,20 +73,20 @@ def broken(call):
 """
 
 
-async def test_an_answer_is_made_of_the_call_by_a_function_beside_the_script(tmp_path: Path) -> None:
+@pytest.fixture
+def answers(tmp_path: Path) -> Path:
     (tmp_path / "answers.py").write_text(ANSWERS, encoding="utf-8")
+    return tmp_path
+
+
+async def test_function_beside_the_script_makes_the_answer(answers: Path) -> None:
     steps = "steps: [{function: answers.py:echo, usage: {prompt: 3, completion: 4}}, {function: answers.py:listed}]"
-    async with read_script(saved(tmp_path, steps)) as server:
+    async with read_script(saved(answers, steps)) as server:
         told = [(await ask(server.base_url)).json() for _ in range(2)]
     assert [each["choices"][0]["message"]["content"] for each in told] == ["You said ?", '{"model": "small"}']
     assert told[0]["usage"]["total_tokens"] == 7
-
-
-async def test_a_function_that_fails_is_told_to_the_call_and_at_the_end(tmp_path: Path) -> None:
-    (tmp_path / "answers.py").write_text(ANSWERS, encoding="utf-8")
-    server = read_script(saved(tmp_path, "steps: [{function: answers.py:broken}]"))
     with pytest.raises(ScriptNotFollowed) as caught:
-        async with server:
+        async with read_script(saved(answers, "steps: [{function: answers.py:broken}]")) as server:
             answer = await ask(server.base_url)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unexpected_call")
     _, title, call = str(caught.value).splitlines()
@@ -94,33 +94,32 @@ async def test_a_function_that_fails_is_told_to_the_call_and_at_the_end(tmp_path
     assert call.endswith("last message: '?': its answer cannot be made: KeyError: 'purpose'")
 
 
-async def test_the_pace_of_a_script_is_that_of_steps_without_one(tmp_path: Path) -> None:
-    (tmp_path / "answers.py").write_text(ANSWERS, encoding="utf-8")
+async def test_pace_of_a_script_is_that_of_steps_without_one(answers: Path) -> None:
     script = "pace: {first: 20ms}\nsteps: [{text: a}, {text: b, pace: {first: 40ms}}, {function: answers.py:listed}]"
-    took_s = []
-    async with read_script(saved(tmp_path, script)) as server:
-        for _ in range(3):
+    async with read_script(saved(answers, script)) as server:
+        for pace_s in (0.02, 0.04, 0.02):
             asked_at = time.monotonic()
             await ask(server.base_url)
-            took_s.append(time.monotonic() - asked_at)
-    assert [took >= pace for took, pace in zip(took_s, (0.02, 0.04, 0.02), strict=True)] == [True] * 3
+            assert time.monotonic() - asked_at >= pace_s
+
+
+NO_FILE = "beside the script; write FILE.py:NAME"
 
 
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        ("answers.py:nobody", "function: 'answers.py:nobody': there is no function 'nobody' in 'answers.py'"),
-        ("others.py:echo", "function: there is no Python file 'others.py' beside the script; write FILE.py:NAME"),
-        ("echo", "function: there is no Python file '' beside the script; write FILE.py:NAME"),
-        ("broken.py:echo", "function: broken.py: NameError: name 'unknown' is not defined"),
+        ("answers.py:nobody", "'answers.py:nobody': there is no function 'nobody' in 'answers.py'"),
+        ("others.py:echo", f"there is no Python file 'others.py' {NO_FILE}"),
+        ("echo", f"there is no Python file '' {NO_FILE}"),
+        ("broken.py:echo", "broken.py: NameError: name 'unknown' is not defined"),
     ],
 )
-def test_a_function_that_is_not_there_is_refused(function: str, words: str, tmp_path: Path) -> None:
-    (tmp_path / "answers.py").write_text(ANSWERS, encoding="utf-8")
-    (tmp_path / "broken.py").write_text("unknown", encoding="utf-8")
+def test_missing_function_is_refused(function: str, words: str, answers: Path) -> None:
+    (answers / "broken.py").write_text("unknown", encoding="utf-8")
     with pytest.raises(ScriptUnreadable) as caught:
-        read_script(saved(tmp_path, f"steps: [{{function: {function}}}]"))
-    assert str(caught.value) == f"{tmp_path / 'script.yaml'}: {words}"
+        read_script(saved(answers, f"steps: [{{function: {function}}}]"))
+    assert str(caught.value) == f"{answers / 'script.yaml'}: function: {words}"
 
 
 @pytest.mark.parametrize(
@@ -141,32 +140,29 @@ def test_a_file_that_is_no_script_is_refused_with_the_place(content: str, words:
     assert f"script.yaml: {words}" in str(caught.value).replace("\n", " ")
 
 
-async def started(*arguments: str) -> asyncio.subprocess.Process:
+async def started(path: Path) -> asyncio.subprocess.Process:
+    command = [sys.executable, "-m", "dagwright.testing", str(path)]
     return await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "dagwright.testing", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize(("asked", "code"), [(True, 0), (False, 1)])
-async def test_the_program_serves_a_file_and_says_at_its_end_what_was_left(
-    asked: bool, code: int, tmp_path: Path
-) -> None:
-    process = await started(str(saved(tmp_path, "steps: [{text: Hello}]")))
+async def test_program_serves_a_file_and_reports_unused_steps(asked: bool, code: int, tmp_path: Path) -> None:
+    process = await started(saved(tmp_path, "steps: [{text: Hello}]"))
     assert process.stdout is not None
     base_url = (await process.stdout.readline()).decode().strip()
     if asked:
         assert (await ask(base_url)).json()["choices"][0]["message"]["content"] == "Hello"
     process.send_signal(signal.SIGTERM)
     _, told = await process.communicate()
-    assert process.returncode == code
-    assert ("answers that nobody asked for" in told.decode()) is not asked
+    assert (process.returncode, "answers that nobody asked for" in told.decode()) == (code, not asked)
 
 
-async def test_the_program_refuses_what_is_no_script(tmp_path: Path) -> None:
-    process = await started(str(tmp_path / "none.yaml"))
+@pytest.mark.waits
+async def test_program_refuses_a_missing_file(tmp_path: Path) -> None:
+    process = await started(tmp_path / "none.yaml")
     out, told = await process.communicate()
-    assert (process.returncode, out) == (2, b"")
-    assert told.decode().strip() == f"{tmp_path / 'none.yaml'}: No such file or directory"
+    words = f"{tmp_path / 'none.yaml'}: No such file or directory"
+    assert (process.returncode, out, told.decode().strip()) == (2, b"", words)

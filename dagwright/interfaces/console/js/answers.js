@@ -180,13 +180,13 @@ function approval(request, id) {
   const wrong = el("p", { class: "wrong", role: "alert", id: `${id}-reason-wrong`, hidden: true });
   const isCall = request.purpose === "approval" && request.tool && request.tool !== READS_PLAN;
   const shown = moreOfPrompt(request);
-  const parties = Object.entries(request.parties ?? {}).map(([party, name]) => el("li", {}, el("code", {}, party), ` is ${name}`));
+  const entities = Object.entries(request.entities ?? {}).map(([entity, name]) => el("li", {}, el("code", {}, entity), ` is ${name}`));
   let given = null;
   let remember = null;
   const more = [];
   if (isCall) {
     shown.push(el("p", {}, "Calls ", el("code", {}, request.tool), " with"), json(request.arguments ?? {}, "Arguments"));
-    if (parties.length) shown.push(el("ul", { class: "parties" }, parties));
+    if (entities.length) shown.push(el("ul", { class: "entities" }, entities));
     given = jsonForm({ value: request.arguments ?? {}, label: "Arguments to approve instead" });
     remember = el("input", { type: "checkbox" });
     more.push(

@@ -1,0 +1,35 @@
+"""Questions about shipments, answered from a search server: the data, and the worker tools.
+
+`indices` has the names and mappings, `python -m dagwright_maritime load` fills them with generated shipments. `--tools
+dagwright_maritime` serves the workers. Other workers ask the index by `reach_search`, `checked` and `answer_of`.
+"""
+
+from dagwright_maritime.analyzing import analyze_results
+from dagwright_maritime.clarifying import clarify_question
+from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, reach_search
+from dagwright_maritime.explaining import explain_metadata
+from dagwright_maritime.generating import es_query_gen
+from dagwright_maritime.helpdesk import common_helpdesk
+from dagwright_maritime.metadata import metadata_lookup
+from dagwright_maritime.querying import answer_of, checked, es_query_exec, page_query
+from dagwright_maritime.showing import show_results
+from dagwright_maritime.slots import EsQuery, EsResults
+
+__all__ = [
+    "SERVER_ATTEMPTS",
+    "EsQuery",
+    "EsResults",
+    "Search",
+    "analyze_results",
+    "answer_of",
+    "checked",
+    "clarify_question",
+    "common_helpdesk",
+    "es_query_exec",
+    "es_query_gen",
+    "explain_metadata",
+    "metadata_lookup",
+    "page_query",
+    "reach_search",
+    "show_results",
+]

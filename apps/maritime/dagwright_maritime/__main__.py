@@ -1,0 +1,99 @@
+"""Loads made-up shipments into the search server: `python -m dagwright_maritime load`."""
+
+import argparse
+import asyncio
+import sys
+import time
+from datetime import UTC, date, datetime
+
+from opensearchpy.exceptions import OpenSearchException
+
+from dagwright.settings import SettingsError, load_settings, settings_as
+from dagwright_maritime.indices import Indices
+from dagwright_maritime.loading import LoadFailed, load
+from dagwright_maritime.search.client import client_of, shown
+from dagwright_maritime.search.errors import NoSearchServer
+from dagwright_maritime.search.server import find_address
+from dagwright_maritime.settings import MaritimeSettings
+from dagwright_maritime.shipments import DEFAULT_DOCUMENTS, DEFAULT_SEED, MOST_DOCUMENTS, DataSet
+
+_FAILED, _BAD_USAGE, _NO_SERVER = 1, 2, 4
+_TOLD_EACH = 100_000
+
+
+def main() -> int:
+    """Returns 0, 1 if the server refuses the data, 2 for bad settings, or 4 if there is no server."""
+    try:
+        settings = settings_as(MaritimeSettings, load_settings())
+    except SettingsError as error:
+        return _end(str(error), _BAD_USAGE)
+    asked = _parser(settings.opensearch_prefix).parse_args()
+    indices, wanted = asked.prefix, DataSet(asked.today, asked.documents, asked.seed)
+    try:
+        address = find_address(settings)
+        took_s = asyncio.run(_load(address, indices, wanted))
+    except NoSearchServer as error:
+        return _end(str(error), _NO_SERVER)
+    except LoadFailed as error:
+        return _end(str(error), _FAILED)
+    except OpenSearchException as error:
+        return _end(f"the search server at {shown(address)} does not take the data: {error}", _NO_SERVER)
+    sys.stdout.write(
+        f"loaded {wanted.documents:,} shipments of {wanted.today} (seed {wanted.seed}) into {indices.prefix}-* "
+        f"at {shown(address)} in {took_s:.1f} s\n"
+    )
+    return 0
+
+
+def _parser(prefix: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m dagwright_maritime", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    load_ = commands.add_parser("load", help="make the indices anew and fill them")
+    load_.add_argument("--documents", type=_number, default=DEFAULT_DOCUMENTS, help="how many shipments (%(default)s)")
+    load_.add_argument("--seed", type=int, default=DEFAULT_SEED, help="another one gives other shipments (%(default)s)")
+    load_.add_argument("--today", type=_day, default=datetime.now(UTC).date(), help="such as 2026-03-31")
+    begins = f"what names of indices begin with ({prefix})"
+    load_.add_argument("--prefix", type=_indices, default=Indices(prefix), help=begins)
+    return parser
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no day; write it like 2026-03-31") from None
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= MOST_DOCUMENTS:
+        raise argparse.ArgumentTypeError(f"must be 1 to {MOST_DOCUMENTS:,}")
+    return number
+
+
+def _indices(text: str) -> Indices:
+    try:
+        return Indices(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+async def _load(address: str, indices: Indices, wanted: DataSet) -> float:
+    started = time.monotonic()
+    async with client_of(address) as client:
+        await load(client, indices, wanted, tell=_tell)
+    return time.monotonic() - started
+
+
+def _tell(sent: int) -> None:
+    if sent % _TOLD_EACH == 0:
+        sys.stderr.write(f"{sent:,} sent\n")
+
+
+def _end(words: str, code: int) -> int:
+    sys.stderr.write(f"{words}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""The three indices that questions about shipments are answered from: their names, fields and mappings.
+
+What a field means, and what people call it, is in the `_meta` of the mapping itself: who explains or looks up fields
+reads it from the server and needs nothing of this module but the names. It must not import a client of the server.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright_maritime.settings import INDEX_PREFIX
+
+DEFAULT_PREFIX = "maritime"
+
+STATUSES = ("booked", "in_transit", "arrived")
+"""What `status` of a shipment may be, in the order of a voyage."""
+
+NAME_KINDS = ("shipper", "carrier", "port")
+"""What a document of the names may be the name of."""
+
+DATE_FORMAT = "strict_date"
+"""All dates are days, written 2026-03-31."""
+
+
+@dataclass(frozen=True, slots=True)
+class Indices:
+    """Names the indices of one prefix: several sets of data lie side by side on one server.
+
+    Raises:
+        ValueError: the prefix is not of the form that `INDEX_PREFIX` gives.
+    """
+
+    prefix: str = DEFAULT_PREFIX
+
+    def __post_init__(self) -> None:
+        if INDEX_PREFIX.fullmatch(self.prefix) is None:
+            raise ValueError(f"{self.prefix!r} can begin no name of an index: small letters, digits, - and _ can")
+
+    @property
+    def shipments(self) -> str:
+        """One document for each shipment."""
+        return f"{self.prefix}-shipments"
+
+    @property
+    def names(self) -> str:
+        """One document for each shipper, carrier and port that shipments name, with what else it is called."""
+        return f"{self.prefix}-names"
+
+    @property
+    def helpdesk(self) -> str:
+        """Articles that answer general questions."""
+        return f"{self.prefix}-helpdesk"
+
+    def bodies(self) -> dict[str, dict[str, Any]]:
+        """Returns what each index is created with: name of the index -> settings and mappings."""
+        return {
+            self.shipments: _body(_SHIPMENTS, fields=SHIPMENT_FIELDS),
+            self.names: _body(_NAMES),
+            self.helpdesk: _body(_HELPDESK),
+        }
+
+
+SHIPMENT_FIELDS: Mapping[str, Mapping[str, Any]] = {
+    "shipment_id": {"description": "Identifier of the shipment, such as SH-00000042.", "synonyms": ["number", "id"]},
+    "shipper_name": {
+        "description": "Company that sends the goods.",
+        "synonyms": ["shipper", "sender", "exporter", "customer", "company"],
+    },
+    "shipper_id": {"description": "Identifier of the shipper, such as SHP-001.", "synonyms": ["shipper number"]},
+    "carrier_name": {
+        "description": "Shipping line that carries the containers.",
+        "synonyms": ["carrier", "line", "shipping line", "ocean carrier"],
+    },
+    "carrier_code": {
+        "description": "Standard Carrier Alpha Code of the carrier, such as MAEU.",
+        "synonyms": ["SCAC", "carrier code"],
+    },
+    "origin_port": {
+        "description": "Port at which the containers are loaded.",
+        "synonyms": ["from", "origin", "port of loading", "POL"],
+    },
+    "origin_port_code": {"description": "UN/LOCODE of the origin port, such as CNSHA.", "synonyms": ["origin code"]},
+    "destination_port": {
+        "description": "Port at which the containers are unloaded.",
+        "synonyms": ["to", "destination", "port of discharge", "POD"],
+    },
+    "destination_port_code": {
+        "description": "UN/LOCODE of the destination port, such as USLAX.",
+        "synonyms": ["destination code"],
+    },
+    "commodity": {"description": "What is in the containers.", "synonyms": ["goods", "cargo", "product"]},
+    "status": {
+        "description": "How far the shipment is: booked, in_transit or arrived.",
+        "synonyms": ["state", "on the way", "under way"],
+    },
+    "teu": {
+        "description": "Volume in twenty-foot equivalent units; a forty-foot container counts 2.",
+        "synonyms": ["volume", "volumes", "containers", "size", "quantity"],
+    },
+    "departure_date": {
+        "description": "Day on which the ship leaves the origin port.",
+        "synonyms": ["departed", "shipped", "sailed", "left", "ETD"],
+    },
+    "arrival_date": {
+        "description": "Day on which the shipment did arrive; missing as long as it has not.",
+        "synonyms": ["arrived", "actual arrival", "delivered", "ATA"],
+    },
+    "eta_date": {
+        "description": "Day on which the shipment is expected to arrive, as estimated at departure; never missing.",
+        "synonyms": ["arrives", "arrived", "estimated arrival", "expected", "due", "ETA"],
+    },
+    "transit_days": {
+        "description": "Days from departure to arrival, with one decimal, as the carrier reported them. Missing for "
+        "shipments that have not arrived, for some shippers and carriers altogether, and for single shipments.",
+        "synonyms": ["transit time", "duration", "voyage time", "how long"],
+    },
+}
+"""Each field of the shipments: what it is, and what people call it."""
+
+_NAMED: Mapping[str, Any] = {"type": "keyword", "fields": {"text": {"type": "text"}}}
+_WORD: Mapping[str, Any] = {"type": "keyword"}
+_DAY: Mapping[str, Any] = {"type": "date", "format": DATE_FORMAT}
+_FOLDED: Mapping[str, Any] = {"type": "keyword", "normalizer": "folded"}
+_ENGLISH: Mapping[str, Any] = {"type": "text", "analyzer": "english"}
+
+_SHIPMENTS: Mapping[str, Mapping[str, Any]] = {
+    "shipment_id": _WORD,
+    "shipper_name": _NAMED,
+    "shipper_id": _WORD,
+    "carrier_name": _NAMED,
+    "carrier_code": _WORD,
+    "origin_port": _NAMED,
+    "origin_port_code": _WORD,
+    "destination_port": _NAMED,
+    "destination_port_code": _WORD,
+    "commodity": _WORD,
+    "status": _WORD,
+    "teu": {"type": "integer"},
+    "departure_date": _DAY,
+    "arrival_date": _DAY,
+    "eta_date": _DAY,
+    "transit_days": {"type": "float"},
+}
+
+_NAMES: Mapping[str, Mapping[str, Any]] = {
+    "kind": _WORD,
+    # `folded` is without upper case and accents: a term in it is the whole name however it is written.
+    "name": {"type": "keyword", "fields": {"text": {"type": "text"}, "folded": _FOLDED}},
+    "aliases": {"type": "keyword", "fields": {"text": {"type": "text"}, "folded": _FOLDED}},
+    "code": _WORD,
+}
+
+_HELPDESK: Mapping[str, Mapping[str, Any]] = {
+    "article_id": _WORD,
+    "title": _ENGLISH,
+    "body": _ENGLISH,
+    "tags": _WORD,
+}
+
+_SETTINGS: Mapping[str, Any] = {
+    "number_of_shards": 1,
+    # A copy on a server of one node could never be placed.
+    "number_of_replicas": 0,
+    "analysis": {"normalizer": {"folded": {"type": "custom", "filter": ["lowercase", "asciifolding"]}}},
+}
+
+
+def _body(properties: Mapping[str, Any], *, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    mappings: dict[str, Any] = {"dynamic": "strict", "properties": dict(properties)}
+    if fields is not None:
+        mappings["_meta"] = {"fields": dict(fields)}
+    return {"settings": dict(_SETTINGS), "mappings": mappings}

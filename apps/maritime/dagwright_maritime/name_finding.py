@@ -1,0 +1,172 @@
+"""Finds out what the names in a question stand for: one shipper, carrier or port, several, or none.
+
+The search server brings what may be meant; who is meant is judged here, so that it can be told why. A whole name, a
+whole alias or a code means one thing. Less means all whose name has each of its words, in any form of a company.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright_maritime.connection import Search
+from dagwright_maritime.fields import documents
+from dagwright_maritime.search.limits import TEXT_CHARACTERS
+
+_CANDIDATES = 30
+NEAR = 5
+"""Names that are told of a text that means none."""
+
+_EXACT, _WHOLE_WORDS, _NEAR_WORDS = 1.0, 0.8, 0.6
+_FAR = 0.3
+_WORDS = re.compile(r"[^\W_]+")
+_COMPANY_FORMS = frozenset(
+    {
+        "ag", "bv", "co", "company", "corp", "corporation", "fze", "gmbh", "group", "inc", "incorporated", "jsc", "kk",
+        "limited", "line", "lines", "llc", "llp", "lp", "ltd", "nv", "of", "ou", "plc", "port", "pte", "pty", "pvt",
+        "sa", "sl", "spa", "the",
+    }
+)  # fmt: skip
+"""Words that people add, leave out and mix up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Somebody or some place that shipments name.
+
+    Args:
+        score: 1 for a whole name, alias or code, less for a part of one, least for what is only near.
+    """
+
+    kind: str
+    name: str
+    code: str
+    score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NameMatch:
+    """What a text of a question may mean.
+
+    Args:
+        meant: all that it may mean, best first; one is clear, none is unknown.
+        near: if it means none, what is written much like it.
+    """
+
+    text: str
+    meant: Sequence[Name]
+    near: Sequence[Name] = ()
+
+    @property
+    def is_clear(self) -> bool:
+        """Tells whether it means one thing."""
+        return len(self.meant) == 1
+
+    def problem(self) -> str | None:
+        """Returns why it is not clear, for whoever asks; `None` if it is."""
+        if self.is_clear:
+            return None
+        if self.meant:
+            kinds = list(dict.fromkeys(name.kind for name in self.meant))
+            what = f"{kinds[0]}s" if len(kinds) == 1 else "names"
+            return f"{self.text!r} may be one of {len(self.meant)} {what}: {', '.join(_named(self.meant))}"
+        near = f"; near are: {', '.join(_named(self.near))}" if self.near else ""
+        return f"no shipper, carrier or port is called {self.text!r}{near}"
+
+
+def _named(names: Sequence[Name]) -> list[str]:
+    is_mixed = len({name.kind for name in names}) > 1
+    return [f"{name.name} ({name.kind})" if is_mixed else name.name for name in names]
+
+
+async def find_name(search: Search, text: str, *, kind: str = "") -> NameMatch:
+    """Returns what a text may mean.
+
+    Args:
+        kind: `shipper`, `carrier` or `port`, if somebody thinks so; others are found too.
+
+    Raises:
+        GiveUp: the index of names is not there.
+        RetryLater: the server cannot be asked now.
+    """
+    fields, text = ["name.text", "aliases.text"], text[:TEXT_CHARACTERS]
+    wanted = [
+        {"multi_match": {"query": text, "fields": ["name.folded^20"]}},
+        {"multi_match": {"query": text, "fields": ["aliases.folded^20"]}},
+        {"multi_match": {"query": text.upper(), "fields": ["code^20"]}},
+        {"multi_match": {"query": text, "fields": fields, "fuzziness": "AUTO"}},
+        {"multi_match": {"query": text, "fields": fields, "type": "bool_prefix"}},
+    ]
+    body = {"size": _CANDIDATES, "query": {"bool": {"should": wanted, "minimum_should_match": 1}}}
+    return judged(text, await documents(search, search.indices.names, body), kind=kind)
+
+
+def judged(text: str, candidates: Iterable[Mapping[str, Any]], *, kind: str = "") -> NameMatch:
+    """Returns what a text may mean.
+
+    Args:
+        candidates: documents of the index of names, best first.
+        kind: counts only where some of what is meant is of this kind.
+    """
+    scored = [(_score(text, each), each) for each in candidates]
+    names = [Name(each["kind"], each["name"], each["code"], score) for score, each in scored]
+    best = max((name.score for name in names), default=0.0)
+    if best == _EXACT:
+        meant = [name for name in names if name.score == _EXACT]
+    else:
+        meant = sorted((name for name in names if name.score > _FAR), key=lambda name: -name.score)
+    of_kind = [name for name in meant if name.kind == kind]
+    found = of_kind or meant
+    return NameMatch(text, found, () if found else names[:NEAR])
+
+
+def _score(text: str, document: Mapping[str, Any]) -> float:
+    names = [document["name"], *document.get("aliases", ())]
+    if text.strip().upper() == document["code"]:
+        return _EXACT
+    return max(_score_of(_words(text), _words(name)) for name in names)
+
+
+def _score_of(asked: Sequence[str], name: Sequence[str]) -> float:
+    if asked == name:
+        return _EXACT
+    meaning = [word for word in asked if word not in _COMPANY_FORMS]
+    if not meaning:
+        return _FAR
+    if all(any(_is_begun(word, other) for other in name) for word in meaning):
+        # Who writes "Corp" means one that is called so rather, and not for sure.
+        return _WHOLE_WORDS + 0.1 * sum(word in name for word in asked) / len(asked)
+    return _NEAR_WORDS if all(any(_is_near(word, other) for other in name) for word in meaning) else _FAR
+
+
+def _words(text: str) -> list[str]:
+    plain = "".join(sign for sign in unicodedata.normalize("NFKD", text) if not unicodedata.combining(sign))
+    # "L.A." is one word.
+    return _WORDS.findall(re.sub(r"(?<=\b\w)\.(?=\w\b|\s|$)", "", plain.casefold()))
+
+
+def _is_begun(word: str, other: str) -> bool:
+    return other == word or (len(word) > 2 and other.startswith(word))
+
+
+def _is_near(word: str, other: str) -> bool:
+    if _is_begun(word, other):
+        return True
+    allowed = 0 if len(word) < 4 else 1 if len(word) < 8 else 2
+    return allowed > 0 and abs(len(word) - len(other)) <= allowed and _distance(word, other) <= allowed
+
+
+def _distance(one: str, two: str) -> int:
+    """Returns how many signs have to be put in, left out, changed or swapped."""
+    before: list[int] = []
+    row = list(range(len(two) + 1))
+    for i, sign in enumerate(one, 1):
+        last, before_last, row = row, before, [i]
+        for j, other in enumerate(two, 1):
+            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (sign != other))
+            if i > 1 and j > 1 and sign == two[j - 2] and one[i - 2] == other:
+                cost = min(cost, before_last[j - 2] + 1)
+            row.append(cost)
+        before = last
+    return row[-1]

@@ -1,0 +1,9 @@
+"""What this application contributes to Dagwright. Every command imports this module, so it imports nothing else."""
+
+from dagwright.plugins import Plugin
+
+PLUGIN = Plugin(
+    worker_tools=("dagwright_maritime",),
+    settings="dagwright_maritime.settings:MaritimeSettings",
+    stop="dagwright_maritime.search.server:stop_search",
+)

@@ -1,0 +1,46 @@
+"""Starts and ends the search server of the state folder: `python -m dagwright_maritime.search up`, and `down`."""
+
+import argparse
+import asyncio
+import sys
+
+from dagwright.settings import SettingsError, load_settings, settings_as
+from dagwright_maritime.search.errors import NoSearchServer
+from dagwright_maritime.search.server import LocalSearch
+from dagwright_maritime.settings import MaritimeSettings
+
+_NO_SERVER = 4
+_BAD_USAGE = 2
+
+
+def main() -> int:
+    """Returns 0, 2 for settings that can not be used, or 4 with a sentence on stderr if no server can be had."""
+    parser = argparse.ArgumentParser(prog="python -m dagwright_maritime.search", description=__doc__)
+    parser.add_argument("command", choices=["up", "down"])
+    command = parser.parse_args().command
+    try:
+        settings = settings_as(MaritimeSettings, load_settings())
+        asyncio.run(_up(settings) if command == "up" else _down(settings))
+    except SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return _BAD_USAGE
+    except NoSearchServer as error:
+        sys.stderr.write(f"{error}\n")
+        return _NO_SERVER
+    return 0
+
+
+async def _up(settings: MaritimeSettings) -> None:
+    running = await LocalSearch.of(settings).start()
+    sys.stdout.write(f"{running.address}\n")
+    if settings.opensearch_url is not None:
+        sys.stderr.write("commands do not use it: DAGWRIGHT_OPENSEARCH_URL names another server\n")
+
+
+async def _down(settings: MaritimeSettings) -> None:
+    ended = await LocalSearch.of(settings).stop()
+    sys.stdout.write("the search server has ended\n" if ended else f"no search server runs in {settings.state_dir}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

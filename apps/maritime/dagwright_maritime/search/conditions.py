@@ -1,0 +1,241 @@
+"""Which conditions a query may have: each kind by name, with the parameters that it may have; all else is refused.
+
+What comes out is made anew of the parts that are known, so nothing that nobody looked at reaches the server. Left out
+on purpose: scripts in all their forms, `regexp`, `fuzzy`, `query_string` and `simple_query_string` (patterns in a
+text), `more_like_this`, `percolate` and `terms` of another document (they read other indices), and joins.
+
+Source: the query DSL of OpenSearch 2.19.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dagwright_maritime.search.limits import Check, Json, Path, members
+
+Condition = Callable[[Check, Any, Path, int], Json]
+
+_SHARE = re.compile(r"-?[0-9]{1,3}%?")
+_FORMAT = re.compile(r"[A-Za-z0-9_:./ |'-]{1,80}")
+_ZONE = re.compile(r"[A-Za-z0-9_+:/-]{1,40}")
+_WEIGHTED = re.compile(r"(?P<field>[^^]*)(?P<weight>\^[0-9]{1,3}(\.[0-9]{1,3})?)?")
+_WILDCARDS = re.compile(r"[*?]")
+_FUZZINESS = ("auto", "0", "1", "2")
+_PATTERN_CHARACTERS = 100
+_PATTERN_WILDCARDS = 3
+_OCCURS = ("must", "filter", "should", "must_not")
+_BOUNDS = ("gt", "gte", "lt", "lte")
+
+
+def checked_condition(check: Check, value: Any, path: Path, depth: int = 1) -> Json:
+    """Returns a query as the server gets it; what is wrong with it is noted in `check`.
+
+    Args:
+        path: where it stands.
+        depth: conditions around it, and itself.
+    """
+    if not check.clause(path, depth):
+        return {}
+    found = check.one(value, path, what="the kind of a condition")
+    if found is None:
+        return {}
+    kind, inner = found
+    condition = _CONDITIONS.get(kind)
+    if condition is None:
+        check.refuse((*path, kind), f"there is no such condition here; allowed: {', '.join(_CONDITIONS)}")
+        return {}
+    return {kind: condition(check, inner, (*path, kind), depth)}
+
+
+def date_words(check: Check, given: Mapping[str, Any], path: Path) -> Json:
+    """Returns the format and the time zone of dates."""
+    told: Json = {}
+    if "format" in given:
+        told["format"] = check.text(given["format"], (*path, "format"), form=_FORMAT, what="a format of dates")
+    if "time_zone" in given:
+        told["time_zone"] = check.text(given["time_zone"], (*path, "time_zone"), form=_ZONE, what="a time zone")
+    return members(told)
+
+
+def _nothing(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001 - as every condition
+    check.known(value, path, keys=())
+    return {}
+
+
+def _on_field(
+    check: Check, value: Any, path: Path, *, main: str, others: Sequence[str] = ()
+) -> tuple[str, Json, Path] | None:
+    """Returns a field and what is asked of it, which may be the value of `main` alone."""
+    found = check.one(value, path, what="a field")
+    if found is None:
+        return None
+    name = check.field_name(found[0], (*path, found[0]))
+    if name is None:
+        return None
+    here = (*path, name)
+    if isinstance(found[1], dict):
+        given = check.known(found[1], here, keys=(main, *others))
+        if main not in given:
+            check.refuse(here, f"{main!r} is missing")
+            return None
+        return name, given, here
+    return name, {main: found[1]}, here
+
+
+def _term(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+    found = _on_field(check, value, path, main="value", others=("case_insensitive",))
+    if found is None:
+        return {}
+    name, given, here = found
+    told: Json = {"value": check.scalar(given["value"], here)}
+    if "case_insensitive" in given:
+        told["case_insensitive"] = check.flag(given["case_insensitive"], (*here, "case_insensitive"))
+    return {name: members(told)}
+
+
+def _terms(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+    found = check.one(value, path, what="a field")
+    name = None if found is None else check.field_name(found[0], (*path, found[0]))
+    if found is None or name is None:
+        return {}
+    # An object here would read the values out of a document of any index.
+    return {name: check.scalars(found[1], (*path, name))}
+
+
+def _pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+    found = _on_field(check, value, path, main="value", others=("case_insensitive",))
+    if found is None:
+        return {}
+    name, given, here = found
+    pattern = given["value"]
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= _PATTERN_CHARACTERS:
+        check.refuse(here, f"expected a pattern of 1 to {_PATTERN_CHARACTERS} characters")
+        return {}
+    if path[-1] == "wildcard" and _WILDCARDS.match(pattern):
+        check.refuse(here, "a pattern that begins with a wildcard would read every value; use match on the text field")
+    if path[-1] == "wildcard" and len(_WILDCARDS.findall(pattern)) > _PATTERN_WILDCARDS:
+        check.refuse(here, f"a pattern has at most {_PATTERN_WILDCARDS} wildcards")
+    told: Json = {"value": check.scalar(pattern, here)}
+    if "case_insensitive" in given:
+        told["case_insensitive"] = check.flag(given["case_insensitive"], (*here, "case_insensitive"))
+    return {name: members(told)}
+
+
+def _match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+    found = _on_field(check, value, path, main="query", others=("operator", "fuzziness", "minimum_should_match"))
+    if found is None:
+        return {}
+    name, given, here = found
+    return {name: _full_text(check, given, here)}
+
+
+def _match_phrase(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+    found = _on_field(check, value, path, main="query", others=("slop",))
+    if found is None:
+        return {}
+    name, given, here = found
+    told: Json = {"query": check.scalar(given["query"], here)}
+    if "slop" in given:
+        told["slop"] = check.count(given["slop"], (*here, "slop"), most=10)
+    return {name: members(told)}
+
+
+def _multi_match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+    keys = ("query", "fields", "type", "operator", "fuzziness", "minimum_should_match")
+    given = check.known(value, path, keys=keys)
+    told = _full_text(check, given, path)
+    fields = given.get("fields")
+    if not isinstance(fields, list) or not 0 < len(fields) <= 20:
+        check.refuse((*path, "fields"), "expected a list of 1 to 20 fields")
+        return {}
+    told["fields"] = [_weighted(check, each, (*path, "fields", place)) for place, each in enumerate(fields)]
+    if "type" in given:
+        kinds = ("best_fields", "most_fields", "cross_fields", "phrase", "bool_prefix")
+        told["type"] = check.choice(given["type"], (*path, "type"), among=kinds)
+    return members(told)
+
+
+def _weighted(check: Check, value: Any, path: Path) -> str | None:
+    parts = _WEIGHTED.fullmatch(value) if isinstance(value, str) else None
+    name = check.field_name(parts["field"] if parts else value, path)
+    return None if name is None or parts is None else f"{name}{parts['weight'] or ''}"
+
+
+def _full_text(check: Check, given: Json, path: Path) -> Json:
+    told: Json = {"query": check.scalar(given.get("query"), (*path, "query"))}
+    if "operator" in given:
+        told["operator"] = check.choice(given["operator"], (*path, "operator"), among=("and", "or"))
+    if "fuzziness" in given:
+        fuzziness = given["fuzziness"]
+        written = str(fuzziness) if type(fuzziness) is int else fuzziness
+        told["fuzziness"] = check.choice(written, (*path, "fuzziness"), among=_FUZZINESS)
+    told |= _share(check, given, path)
+    return members(told)
+
+
+def _share(check: Check, given: Json, path: Path) -> Json:
+    """Returns how many of several must fit."""
+    if "minimum_should_match" not in given:
+        return {}
+    share = given["minimum_should_match"]
+    written = str(share) if type(share) is int and abs(share) < 1000 else share
+    here = (*path, "minimum_should_match")
+    return {"minimum_should_match": check.text(written, here, form=_SHARE, what="a number or a percentage")}
+
+
+def _range(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+    found = check.one(value, path, what="a field")
+    name = None if found is None else check.field_name(found[0], (*path, found[0]))
+    if found is None or name is None:
+        return {}
+    here = (*path, name)
+    given = check.known(found[1], here, keys=(*_BOUNDS, "format", "time_zone"))
+    bounds = {bound: check.scalar(given[bound], (*here, bound)) for bound in _BOUNDS if bound in given}
+    if not bounds:
+        check.refuse(here, f"a range needs one of {', '.join(_BOUNDS)}")
+    return {name: members({**bounds, **date_words(check, given, here)})}
+
+
+def _exists(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+    given = check.known(value, path, keys=("field",))
+    return members({"field": check.field_name(given.get("field"), (*path, "field"))})
+
+
+def _bool(check: Check, value: Any, path: Path, depth: int) -> Json:
+    given = check.known(value, path, keys=(*_OCCURS, "minimum_should_match"))
+    told: Json = {}
+    for occurs in _OCCURS:
+        if occurs not in given:
+            continue
+        here = (*path, occurs)
+        if isinstance(given[occurs], list):
+            told[occurs] = [
+                checked_condition(check, each, (*here, place), depth + 1)
+                for place, each in enumerate(given[occurs][: check.limits.clauses + 1])
+            ]
+        else:
+            told[occurs] = [checked_condition(check, given[occurs], here, depth + 1)]
+    return {**told, **_share(check, given, path)}
+
+
+def _constant_score(check: Check, value: Any, path: Path, depth: int) -> Json:
+    given = check.known(value, path, keys=("filter",))
+    return {"filter": checked_condition(check, given.get("filter"), (*path, "filter"), depth + 1)}
+
+
+_CONDITIONS: Mapping[str, Condition] = {
+    "match_all": _nothing,
+    "match_none": _nothing,
+    "term": _term,
+    "terms": _terms,
+    "match": _match,
+    "match_phrase": _match_phrase,
+    "multi_match": _multi_match,
+    "range": _range,
+    "exists": _exists,
+    "prefix": _pattern,
+    "wildcard": _pattern,
+    "bool": _bool,
+    "constant_score": _constant_score,
+}
+CONDITION_KINDS = tuple(_CONDITIONS)

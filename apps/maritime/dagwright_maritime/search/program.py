@@ -1,0 +1,133 @@
+"""Gets the program of the search server: fetched from Maven Central by Maven and compiled, once, in the user's cache.
+
+The folder `apps/maritime/search-server` of the checkout says what is fetched; the folder in the cache is named by its
+digest, so another version of it is another folder.
+"""
+
+import asyncio
+import hashlib
+import os
+import shutil
+import signal
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagwright.server.binary import tell
+from dagwright.server.locks import locked
+from dagwright_maritime.search.errors import InstallFailed, NoSearchServer, ProgramMissing
+
+SOURCES = Path(__file__).parents[2] / "search-server"
+"""In a checkout; an installed package has no such folder and needs a server of somebody else."""
+
+_FILES = ("SearchServer.java", "log4j2.properties", "opensearch.yml", "pom.xml")
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+_INSTALL_TIMEOUT_S = 900.0
+"""It takes half a minute on a free machine with an empty Maven repository, of which most is the line."""
+
+_LAST_LINES = 8
+_ELSE = "or set DAGWRIGHT_OPENSEARCH_URL to a server that runs"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchProgram:
+    """Holds what a server is started with.
+
+    Args:
+        java: the program that runs it.
+        folder: `jars/`, `classes/` and `config/`.
+    """
+
+    java: str
+    folder: Path
+
+    @property
+    def class_path(self) -> str:
+        return f"{self.folder}/classes:{self.folder}/jars/*"
+
+    @property
+    def configuration(self) -> Path:
+        return self.folder / "config"
+
+
+async def get_program(cache_home: Path, *, sources: Path = SOURCES) -> SearchProgram:
+    """Returns the program, made first if it is not in the cache.
+
+    Args:
+        cache_home: the user's cache folder.
+        sources: the folder that says what it is made of.
+
+    Raises:
+        ProgramMissing: there is no Java; or no Maven or compiler, and the program has to be made.
+        InstallFailed: it could not be made.
+        NoSearchServer: this is no checkout.
+    """
+    try:
+        digest = hashlib.sha256(b"\0".join((sources / name).read_bytes() for name in _FILES)).hexdigest()[:12]
+    except OSError as error:
+        raise NoSearchServer(f"the search server can only be made in a checkout ({error.filename}), {_ELSE}") from error
+    java = _program("java", "Java 17 or newer")
+    target = cache_home / "dagwright" / f"search-server-{digest}"
+    if not target.exists():
+        await _make(target, sources)
+    return SearchProgram(java, target)
+
+
+def _program(name: str, needed: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise ProgramMissing(name, f"{name} is not on the path: install {needed} to run a search server here, {_ELSE}")
+    return found
+
+
+async def _make(target: Path, sources: Path) -> None:
+    mvn = _program("mvn", "Maven")
+    javac = _program("javac", "a JDK, version 17 or newer,")
+    shelf = target.parent
+    try:
+        shelf.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InstallFailed(f"the cache folder {shelf} can not be written: {error.strerror}") from error
+    async with locked(shelf / "search-server.lock", timeout_s=_INSTALL_TIMEOUT_S, on_wait=_tell_of_other):
+        if target.exists():
+            return
+        for left_over in shelf.glob(".search-server-*"):
+            shutil.rmtree(left_over, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=shelf, prefix=".search-server-") as name:
+            made = Path(name) / "made"
+            (made / "config").mkdir(parents=True)
+            for file in ("log4j2.properties", "opensearch.yml"):
+                shutil.copy(sources / file, made / "config" / file)
+            tell("fetching the search server with Maven (once, about 75 MB)")
+            fetch = [mvn, "-B", "-q", "-f", f"{sources}/pom.xml", _COPY]
+            await _run([*fetch, f"-DoutputDirectory={made}/jars", "-DincludeScope=runtime"])
+            compile_ = [javac, "-proc:none", "-cp", f"{made}/jars/*", "-d", f"{made}/classes"]
+            await _run([*compile_, f"{sources}/SearchServer.java"])
+            made.rename(target)
+
+
+async def _run(command: list[str]) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), timeout=_INSTALL_TIMEOUT_S)
+    except BaseException as error:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        if isinstance(error, TimeoutError):
+            raise InstallFailed(f"{command[0]} did not end within {_INSTALL_TIMEOUT_S:g} s, {_ELSE}") from error
+        raise
+    if process.returncode != 0:
+        lines = output.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:]
+        words = "\n".join(f"  {line}" for line in lines)
+        raise InstallFailed(f"{command[0]} ended with {process.returncode}: mend what it says, {_ELSE}\n{words}")
+
+
+def _tell_of_other() -> None:
+    tell("waiting for another command that fetches the search server")

@@ -1,0 +1,117 @@
+"""What a search found as Markdown that people read: documents in a table, groups and figures in tables of their own."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright_maritime.search.answers import bucket_list, figures_of, others_of
+from dagwright_maritime.search.cells import cell, table
+
+MAX_COLUMNS = 12
+MAX_TABLES = 8
+_COUNT = "count"
+_ONE_GROUP = "group"
+"""Heads the names of groups that are one each, such as a filter."""
+
+Keyed = tuple[tuple[str, ...], Mapping[str, Any]]
+"""A group, and the keys that lead to it."""
+
+
+def document_table(
+    hits: Sequence[Mapping[str, Any]], *, total: int | None, rows: int, first: Sequence[str] = ()
+) -> str:
+    """Returns documents as Markdown, and says how many more there are.
+
+    Args:
+        total: how many match; `None` if nobody knows.
+        rows: how many are shown at most.
+        first: fields that come first, in this order, if a document has them.
+    """
+    if not hits:
+        return "Nothing matches." if not total else f"{total:,} match; none of them was asked for."
+    shown = list(hits[:rows])
+    named = dict.fromkeys(name for hit in shown for name in hit)
+    columns = [name for name in first if name in named] + [name for name in named if name not in first]
+    if not columns:
+        return f"{max(total or 0, len(hits)):,} match; none of their fields was asked for."
+    left_out = columns[MAX_COLUMNS:]
+    columns = columns[:MAX_COLUMNS]
+    said = [table(columns, [[hit.get(name) for name in columns] for hit in shown])]
+    more = max(total or 0, len(hits)) - len(shown)
+    if more > 0:
+        said.append(f"{len(shown):,} of {len(shown) + more:,} are shown; there are {more:,} more.")
+    if left_out:
+        said.append(f"Not shown: {', '.join(map(cell, left_out))}.")
+    return "\n\n".join(said)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTable:
+    """The groups of one aggregation.
+
+    Args:
+        names: of the aggregations around it and its own.
+        groups: in the order of the answer.
+        others: documents in groups that the server left out.
+    """
+
+    names: tuple[str, ...]
+    groups: list[Keyed]
+    others: int = 0
+
+    def markdown(self, rows: int) -> str:
+        """Returns the first `rows` groups, and how many more there are."""
+        shown = self.groups[:rows]
+        figures = list(dict.fromkeys(name for _, group in shown for name, _ in figures_of(group)))
+        told = [[*keys, group.get("doc_count"), *_values(group, figures)] for keys, group in shown]
+        said = [table([*self.names, _COUNT, *figures], told)] if shown else ["There are no groups."]
+        if len(self.groups) > len(shown):
+            said.append(f"{len(shown):,} of {len(self.groups):,} groups are shown.")
+        if self.others:
+            said.append(f"{self.others:,} more documents are in groups that were not asked for.")
+        return "\n\n".join(said)
+
+
+def group_tables(groups: Mapping[str, Any], *, rows: int) -> str:
+    """Returns the aggregations of an answer as Markdown: figures over all documents, then a table for each grouping.
+
+    Args:
+        rows: groups that each table shows at most.
+    """
+    figures = [*figures_of(groups)]
+    tables = [*_tables([((), groups)], ())]
+    has_many = len(tables) + bool(figures) > 1
+    said = [table(["figure", "value"], figures)] if figures else []
+    for each in tables[:MAX_TABLES]:
+        title = f"**{cell(' / '.join(each.names))}**\n\n" if has_many else ""
+        said.append(title + each.markdown(rows))
+    if len(tables) > MAX_TABLES:
+        said.append(f"{len(tables) - MAX_TABLES} more tables are not shown.")
+    return "\n\n".join(said)
+
+
+def _tables(around: Sequence[Keyed], names: tuple[str, ...]) -> Iterator[GroupTable]:
+    """Yields a table for each aggregation that makes groups inside of some groups, then those inside of it."""
+    for name in dict.fromkeys(name for _, group in around for name in group):
+        found = [(keys, group[name]) for keys, group in around if bucket_list(group.get(name)) is not None]
+        inside: list[Keyed] = [
+            ((*keys, below), bucket) for keys, grouping in found for below, bucket in bucket_list(grouping) or ()
+        ]
+        if not found or _is_one_group(found[0][1]):
+            continue
+        others = sum(others_of(grouping) for _, grouping in found)
+        yield GroupTable((*names, name), inside, others)
+        yield from _tables(inside, (*names, name))
+    ones = [((*keys, name), one) for keys, group in around for name, one in group.items() if _is_one_group(one)]
+    if ones:
+        yield GroupTable((*names, _ONE_GROUP), ones)
+        yield from _tables(ones, (*names, _ONE_GROUP))
+
+
+def _is_one_group(grouping: Any) -> bool:
+    return isinstance(grouping, Mapping) and "doc_count" in grouping and "buckets" not in grouping
+
+
+def _values(group: Mapping[str, Any], figures: Sequence[str]) -> list[Any]:
+    told = dict(figures_of(group))
+    return [told.get(name) for name in figures]

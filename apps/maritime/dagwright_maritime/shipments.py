@@ -1,0 +1,182 @@
+"""Makes up shipments: the same ones for the same seed and day, one after another, however many are taken.
+
+The first thousand of a million are the thousand of a thousand. Only `Random.random` is used: what it yields for a seed
+is the same in every version of Python.
+"""
+
+from bisect import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from itertools import accumulate, count, islice
+from math import log
+from random import Random
+from typing import Any
+
+from dagwright_maritime.names import CARRIERS, PORTS, SHIPPERS, shipper_id
+
+DEFAULT_DOCUMENTS = 10_000
+DEFAULT_SEED = 20260101
+MOST_DOCUMENTS = 10_000_000
+
+Shipment = dict[str, Any]
+
+_PAST_DAYS = 540
+"""Shipments leave since so many days: six whole quarters before any day."""
+
+_COMING_DAYS = 30
+_VOYAGE_DAYS = 90
+"""Longer than any voyage with its delay."""
+
+_REGIONS = {
+    "china": 0,
+    "japan": 1,
+    "straits": 2,
+    "india": 3,
+    "gulf_states": 4,
+    "europe": 5,
+    "east": 6,
+    "gulf": 7,
+    "south": 8,
+    "west": 9,
+}
+_BASE_DAYS = (
+    (4, 5, 7, 15, 18, 31, 32, 29, 36, 16),
+    (5, 4, 9, 17, 20, 33, 30, 28, 37, 13),
+    (7, 9, 4, 9, 12, 25, 31, 33, 30, 21),
+    (15, 17, 9, 4, 6, 19, 25, 29, 26, 29),
+    (18, 20, 12, 6, 4, 18, 24, 28, 25, 33),
+    (31, 33, 25, 19, 18, 5, 12, 16, 17, 27),
+    (32, 30, 31, 25, 24, 12, 4, 6, 16, 19),
+    (29, 28, 33, 29, 28, 16, 6, 4, 17, 17),
+    (36, 37, 30, 26, 25, 17, 16, 17, 5, 24),
+    (16, 13, 21, 29, 33, 27, 19, 17, 24, 4),
+)
+"""Usual days of a voyage: row and column are regions; the table is symmetric."""
+
+_COMMODITIES = (
+    ("consumer electronics", 14),
+    ("furniture", 12),
+    ("apparel", 12),
+    ("machinery", 9),
+    ("auto parts", 8),
+    ("toys", 6),
+    ("chemicals", 7),
+    ("plastics", 7),
+    ("food", 9),
+    ("beverages", 4),
+    ("paper", 4),
+    ("steel", 4),
+    ("pharmaceuticals", 3),
+    ("ceramics", 3),
+)
+
+_HOME_ORIGIN = 0.7
+"""Share of a shipper's goods that leave from its own port; the rest leaves from anywhere."""
+
+_HOME_DESTINATION = 0.45
+_SILENT = 0.06
+"""Share of the arrived shipments whose transit time is missing although shipper and carrier report it."""
+
+_DELAYS = ((-1, 14), (0, 38), (1, 18), (2, 11), (3, 7), (4, 5), (6, 4), (9, 3))
+"""Days by which a ship comes later than estimated, and how often."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """Says which shipments are meant.
+
+    Args:
+        documents: how many, 1 to 10,000,000.
+        seed: another one gives other shipments.
+        today: the day that decides what has left and arrived.
+    """
+
+    today: date
+    documents: int = DEFAULT_DOCUMENTS
+    seed: int = DEFAULT_SEED
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what is written beside loaded data."""
+        return {"documents": self.documents, "seed": self.seed, "today": self.today.isoformat()}
+
+    def shipments(self) -> Iterator[Shipment]:
+        """Yields the shipments in the order of their ids; a field that a shipment does not have is not in it."""
+        return islice(_Maker(self.seed, self.today).make(), self.documents)
+
+
+class _Choice:
+    """Draws a place of a list of weights."""
+
+    def __init__(self, weights: Sequence[int]) -> None:
+        self._sums = list(accumulate(weights))
+
+    def place(self, drawn: float) -> int:
+        """Returns the place that a number of 0 <= `drawn` < 1 falls on."""
+        return bisect(self._sums, drawn * self._sums[-1])
+
+
+class _Maker:
+    def __init__(self, seed: int, today: date) -> None:
+        self._random = Random(seed).random
+        days = range(-_PAST_DAYS, _COMING_DAYS + _VOYAGE_DAYS)
+        self._days = {day: (today + timedelta(days=day)).isoformat() for day in days}
+        self._shippers = _Choice([shipper.weight for shipper in SHIPPERS])
+        self._carriers = _Choice([carrier.weight for carrier in CARRIERS])
+        self._origins = _Choice([port.weight[0] for port in PORTS])
+        self._destinations = _Choice([port.weight[1] for port in PORTS])
+        self._commodities = _Choice([weight for _, weight in _COMMODITIES])
+        self._delays = _Choice([weight for _, weight in _DELAYS])
+        self._ports = {port.code: place for place, port in enumerate(PORTS)}
+
+    def make(self) -> Iterator[Shipment]:
+        for number in count(1):
+            yield self._shipment(number)
+
+    def _shipment(self, number: int) -> Shipment:
+        shipper_place = self._shippers.place(self._random())
+        shipper, carrier = SHIPPERS[shipper_place], CARRIERS[self._carriers.place(self._random())]
+        origin = self._port(shipper.origin, self._origins, home=_HOME_ORIGIN)
+        destination = self._port(shipper.destination, self._destinations, home=_HOME_DESTINATION)
+        if destination == origin:
+            destination = (destination + 1) % len(PORTS)
+        return {
+            "shipment_id": f"SH-{number:08d}",
+            "shipper_name": shipper.name,
+            "shipper_id": shipper_id(shipper_place),
+            "carrier_name": carrier.name,
+            "carrier_code": carrier.code,
+            "origin_port": PORTS[origin].name,
+            "origin_port_code": PORTS[origin].code,
+            "destination_port": PORTS[destination].name,
+            "destination_port_code": PORTS[destination].code,
+            "commodity": _COMMODITIES[self._commodities.place(self._random())][0],
+            "teu": min(60, 1 + int(-6 * log(1 - self._random()))),
+            **self._voyage(
+                base_days=_BASE_DAYS[_REGIONS[PORTS[origin].region]][_REGIONS[PORTS[destination].region]]
+                * carrier.slowness,
+                reports=shipper.reports and carrier.reports,
+            ),
+        }
+
+    def _port(self, own: str, others: _Choice, *, home: float) -> int:
+        """Returns the place of a port; two numbers are drawn whichever it is."""
+        at_home, drawn = self._random() < home, self._random()
+        return self._ports[own] if at_home else others.place(drawn)
+
+    def _voyage(self, *, base_days: float, reports: bool) -> Shipment:
+        """Returns status, dates and transit time; day 0 is today, and five numbers are drawn whatever comes of them."""
+        left = int(self._random() * (_PAST_DAYS + _COMING_DAYS + 1)) - _PAST_DAYS
+        expected = left + max(2, round(base_days * (0.9 + 0.2 * self._random())))
+        arrived = expected + _DELAYS[self._delays.place(self._random())][0]
+        hours, heard = self._random(), self._random()
+        made: Shipment = {
+            "status": "booked" if left > 0 else "arrived" if arrived <= 0 else "in_transit",
+            "departure_date": self._days[left],
+            "eta_date": self._days[expected],
+        }
+        if arrived <= 0:
+            made["arrival_date"] = self._days[arrived]
+            if reports and heard >= _SILENT:
+                made["transit_days"] = round(arrived - left + hours - 0.5, 1)
+        return made

@@ -1,0 +1,65 @@
+"""The worker that shows what was found as Markdown tables, without a model."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from dagwright.tools.worker_tools import worker_tool
+from dagwright_maritime.search.tables import document_table, group_tables
+from dagwright_maritime.slots import EsResults
+
+DEFAULT_ROWS = 20
+_FIRST = (
+    "shipment_id", "shipper_name", "carrier_name", "origin_port", "destination_port", "status", "teu", "departure_date",
+    "eta_date", "arrival_date", "transit_days", "commodity",
+)  # fmt: skip
+"""What people look for in a shipment, in their order."""
+
+
+@worker_tool(
+    preconditions=["has `es_results` to display", "the user wants to see the documents, groups or figures themselves"],
+    requires=["es_results"],
+    outputs=["formatted_results"],
+    goal_type="deliverable",
+)
+def show_results(
+    es_results: EsResults | list[EsResults], rows: Annotated[int, Field(ge=1, le=100)] = DEFAULT_ROWS
+) -> dict[str, str]:
+    """Shows results of a query as they are, in Markdown tables: documents, groups and figures, and how many more.
+
+    Args:
+        es_results: of es_query_exec, or the `page_results` of page_query; a list shows one after the other
+        rows: how many rows each table has at most
+    """
+    each = es_results if isinstance(es_results, list) else [es_results]
+    return {"formatted_results": "\n\n".join(_shown(results, rows) for results in each) or "Nothing matches."}
+
+
+def _shown(results: EsResults, rows: int) -> str:
+    if results.total == 0:
+        return "Nothing matches."
+    if results.is_page:
+        return _page_shown(results, rows)
+    said = []
+    if results.aggregations:
+        said.append(group_tables(results.aggregations, rows=rows))
+        said += [
+            f"{gap.metric} is available for {gap.with_value} of {gap.groups}."
+            if gap.group
+            else f"{gap.metric} is not available."
+            for gap in results.missing_values
+        ]
+    if results.hits or not results.aggregations:
+        said.append(document_table(results.hits, total=results.total, rows=rows, first=_FIRST))
+    return "\n\n".join(said)
+
+
+def _page_shown(results: EsResults, rows: int) -> str:
+    """Returns the documents of a page, and how many are on it; nobody knows how many are on those before."""
+    hits = results.hits[:rows]
+    count, shown = len(results.hits), len(hits) if any(hits) else 0
+    match = "" if results.total is None else f" {results.total:,} match in all."
+    more = "More follow on the next page." if results.has_more else "No more follow."
+    of_page = f"{shown:,} of the {count:,} documents of this page are shown." if count else "This page is empty."
+    told = f"{of_page}{match} {more}"
+    return "\n\n".join([document_table(hits, total=None, rows=rows, first=_FIRST), told] if shown else [told])

@@ -1,0 +1,228 @@
+"""The closed lists of onboarding: kinds of parties, roles, products, and the codes that identify them.
+
+Plans are checked against these lists before they run, because they stand as `enum` in the schemas of the
+verbs. This module must not import the database.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import WithJsonSchema
+
+from dagwright.core.model import entity_arguments, text_formats
+from dagwright_onboarding.entity_types import RESOLVER
+from dagwright_onboarding.text_formats import check_date_of_birth
+
+
+class PartyKind(StrEnum):
+    """What a party is; it never changes."""
+
+    PERSON = "person"
+    COMPANY = "company"
+    FUND = "fund"
+    """A fund, or whatever else is served as a client business unit (CBU)."""
+
+
+Product = Literal[
+    "CUSTODY",
+    "FUND_ACCOUNTING",
+    "FUND_ADMINISTRATION",
+    "TRANSFER_AGENCY",
+    "DEPOSITARY",
+    "MIDDLE_OFFICE",
+    "COLLATERAL_MANAGEMENT",
+    "SECURITIES_LENDING",
+    "FOREIGN_EXCHANGE",
+    "CASH_MANAGEMENT",
+    "PRIME_BROKERAGE",
+    "EXECUTION",
+    "PERFORMANCE_MEASUREMENT",
+    "RISK_REPORTING",
+    "REGULATORY_REPORTING",
+    "TAX_SERVICES",
+    "CORPORATE_SECRETARIAL",
+    "DOMICILIATION",
+]
+"""What a fund can subscribe to."""
+
+PRODUCTS: tuple[str, ...] = get_args(Product)
+
+PersonRole = Literal[
+    "COMPLIANCE_OFFICER",
+    "MONEY_LAUNDERING_REPORTING_OFFICER",
+    "CONDUCTING_OFFICER",
+    "CHIEF_EXECUTIVE_OFFICER",
+    "CHIEF_FINANCIAL_OFFICER",
+    "CHAIRPERSON",
+    "PORTFOLIO_MANAGER",
+    "RISK_MANAGER",
+    "AUTHORISED_SIGNATORY",
+    "AUTHORIZED_SIGNATORY",
+    "CONTACT_PERSON",
+    "ULTIMATE_BENEFICIAL_OWNER",
+]
+"""Roles that only a person can have."""
+
+OpenRole = Literal[
+    "DIRECTOR",
+    "COMPANY_SECRETARY",
+    "BENEFICIAL_OWNER",
+    "SHAREHOLDER",
+    "INVESTOR",
+    "GENERAL_PARTNER",
+    "LIMITED_PARTNER",
+    "TRUSTEE",
+    "SETTLOR",
+    "PROTECTOR",
+    "BENEFICIARY",
+    "SPONSOR",
+    "PROMOTER",
+    "MANAGEMENT_COMPANY",
+    "INVESTMENT_MANAGER",
+    "INVESTMENT_ADVISER",
+    "DISTRIBUTOR",
+    "ADMINISTRATOR",
+    "CUSTODIAN",
+    "DEPOSITARY",
+    "TRANSFER_AGENT",
+    "PAYING_AGENT",
+    "PRIME_BROKER",
+    "AUDITOR",
+    "LEGAL_COUNSEL",
+    "TAX_ADVISER",
+]
+"""Roles that a person or an organisation can have."""
+
+Role = Literal[OpenRole, PersonRole]
+
+PERSON_ROLES: tuple[str, ...] = get_args(PersonRole)
+ROLES: tuple[str, ...] = get_args(Role)
+
+Link = Literal["PARENT", "MANAGEMENT_COMPANY", "RELATED"]
+"""How a fund or company is linked to another party, which is its parent, its management company or related to it."""
+
+LINKS: tuple[str, ...] = get_args(Link)
+
+
+def _id_of(*kinds: PartyKind) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", entity_arguments.KEYWORD: [kind.value for kind in kinds]})
+
+
+AnyPartyId = Annotated[str, _id_of(*PartyKind)]
+OrganisationId = Annotated[str, _id_of(PartyKind.COMPANY, PartyKind.FUND)]
+CompanyId = Annotated[str, _id_of(PartyKind.COMPANY)]
+FundId = Annotated[str, _id_of(PartyKind.FUND)]
+
+
+def _other_than_cbu(*kinds: PartyKind) -> dict[str, Any]:
+    taken = [kind.value for kind in kinds]
+    return {"type": "string", entity_arguments.KEYWORD: taken, entity_arguments.OTHER_THAN: "cbu_id"}
+
+
+_OF_PERSONS = {entity_arguments.ONLY: {"role": {PartyKind.PERSON.value: [*PERSON_ROLES]}}}
+RoleHolderId = Annotated[str, WithJsonSchema({**_other_than_cbu(*PartyKind), **_OF_PERSONS})]
+"""Of a party that gets `role` at the fund or company `cbu_id`, which it cannot be itself."""
+OtherOrganisationId = Annotated[str, WithJsonSchema(_other_than_cbu(PartyKind.COMPANY, PartyKind.FUND))]
+
+
+def _text_of(text_format: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", text_formats.KEYWORD: text_format})
+
+
+Name = Annotated[str, _text_of("name")]
+Jurisdiction = Annotated[str, _text_of("jurisdiction")]
+DateOfBirth = Annotated[str, _text_of("date_of_birth")]
+
+_CLIENT_TYPE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_LEI = re.compile(r"[A-Z0-9]{18}[0-9]{2}")
+_CODE_LIMIT = 40
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Returns `; did you mean 'X'?` for the known word that is closest, or a full stop if none is close."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else "."
+
+
+def checked_role(role: str) -> str:
+    """Returns the role. Raises ValueError for one that is not in the catalogue."""
+    if role not in ROLES:
+        raise ValueError(f"Unknown role {role!r}{nearest(role.upper(), ROLES)} Known roles: {', '.join(ROLES)}")
+    return role
+
+
+def checked_product(product: str) -> str:
+    """Returns the product. Raises ValueError for one that is not in the catalogue."""
+    if product not in PRODUCTS:
+        hint = nearest(product.upper(), PRODUCTS)
+        raise ValueError(f"Unknown product {product!r}{hint} Known products: {', '.join(PRODUCTS)}")
+    return product
+
+
+def checked_link(link: str) -> str:
+    """Returns the link. Raises ValueError for one that is not in the catalogue."""
+    if link not in LINKS:
+        raise ValueError(f"Unknown link {link!r}{nearest(link.upper(), LINKS)} Known links: {', '.join(LINKS)}")
+    return link
+
+
+def checked_date_of_birth(text: str, what: str = "date-of-birth") -> str:
+    """Returns a date as `1970-12-31`. Raises ValueError for any other text, and for a day that is still to come."""
+    try:
+        born = date.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"{what} {text!r:.80} is no date such as 1970-12-31") from None
+    try:
+        check_date_of_birth(born.isoformat())
+    except ValueError as error:
+        raise ValueError(f"{what} {error}") from None
+    # Somewhere it is tomorrow already.
+    if born > datetime.now(UTC).date() + timedelta(days=1):
+        raise ValueError(f"{what} {born.isoformat()} is still to come")
+    return born.isoformat()
+
+
+def checked_client_type(text: str) -> str:
+    """Returns a client type as lower-case words joined by dashes. Raises ValueError for any other shape."""
+    slug = "-".join(text.lower().replace("_", " ").replace("-", " ").split())
+    if len(slug) > _CODE_LIMIT or not _CLIENT_TYPE.fullmatch(slug):
+        raise ValueError(f"client type {text!r} is not a short word such as 'fund' or 'pension-fund'")
+    return slug
+
+
+def checked_lei(text: str) -> str:
+    """Returns a Legal Entity Identifier in capitals.
+
+    Raises:
+        ValueError: not 20 letters and digits, or the check digits are wrong.
+
+    Source: ISO 17442-1, check digits after ISO 7064 MOD 97-10.
+    """
+    lei = text.strip().upper()
+    if not _LEI.fullmatch(lei):
+        raise ValueError(f"LEI {text!r} is not 18 letters or digits followed by two check digits")
+    if int("".join(str(int(character, 36)) for character in lei)) % 97 != 1:
+        raise ValueError(f"LEI {text!r} has wrong check digits")
+    return lei
+
+
+def kind_of_entity_type(entity_type: str) -> PartyKind | None:
+    """Returns the kind of parties that an entity type means, `None` for any. Raises ValueError if it means none."""
+    kind = RESOLVER.kind_of(entity_type)
+    return None if kind is None else _party_kind(kind)
+
+
+def kinds_of_entity_type(entity_type: str) -> tuple[PartyKind, ...]:
+    """Returns the kinds of parties that an entity type means: of `entity` all. Raises ValueError if it means none."""
+    kinds = RESOLVER.kinds_of(entity_type)
+    return tuple(PartyKind) if kinds is None else tuple(map(_party_kind, kinds))
+
+
+def _party_kind(kind: str) -> PartyKind:
+    if kind in RESOLVER.terms:
+        raise ValueError(f"kind: a {kind} is no party; products and roles are those of the catalogue, and always there")
+    return PartyKind(kind)

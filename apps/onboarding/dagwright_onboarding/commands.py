@@ -1,0 +1,49 @@
+"""The command group `entities …`; what its commands do is in `party_commands`, loaded when one is called."""
+
+from typing import Annotated
+
+import typer
+
+from dagwright.interfaces.cli.calling import call
+from dagwright.interfaces.cli.options import Json, NoColor, PlainHelp
+from dagwright.interfaces.cli.output import Output
+
+_ACTIONS = "dagwright_onboarding.party_commands"
+entities = typer.Typer(help="The parties that onboarding plans look up.", rich_markup_mode=None)
+
+
+@entities.command("load", cls=PlainHelp)
+def load_entities(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV file with a header line; - is standard input.")],
+    *,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """Bring parties in from a CSV file."""
+    return call(_ACTIONS, "load", file, Output(is_json=json, has_color=not no_color))
+
+
+@entities.command("find", cls=PlainHelp)
+def find_entities(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A name, a part of one, an identifier or an id.")],
+    *,
+    entity_type: Annotated[
+        str, typer.Option("--type", metavar="TYPE", help="Such as person, fund or entity.")
+    ] = "entity",
+    jurisdiction: Annotated[str | None, typer.Option("--jurisdiction", metavar="CODE", help="Such as LU.")] = None,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """Show what a lookup of a text finds, and why."""
+    return call(_ACTIONS, "find", (text, entity_type, jurisdiction), Output(is_json=json, has_color=not no_color))
+
+
+@entities.command("migrate", cls=PlainHelp)
+def migrate_entities(*, json: Json = False, no_color: NoColor = False) -> int:
+    """Bring the database to this version, and all names into the search index."""
+    return call(_ACTIONS, "migrate", None, Output(is_json=json, has_color=not no_color))
+
+
+@entities.callback()
+def _entities() -> None:
+    """The parties that onboarding plans look up."""

@@ -1,0 +1,147 @@
+"""The EntityGateway: what the rest of Dagwright knows of the entity store.
+
+Two questions: which parties can a text mean, and what has become of one that was found. Nothing here changes the
+store. This module must not import the verbs or Temporal; it imports SQLAlchemy, so a command that only knows tools
+must not import it.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from dagwright_onboarding.catalogue import PartyKind
+from dagwright_onboarding.database import EntityDatabase, as_database
+from dagwright_onboarding.lookup import ROLES_TOLD, Candidate, Findings, Identifier, PartyFinder
+from dagwright_onboarding.models import Party, PartyIdentifier, PartyStatus, RoleAssignment
+from dagwright_onboarding.parties import is_id
+from dagwright_onboarding.terms import term_of
+
+
+@dataclass(frozen=True, slots=True)
+class KnownParty:
+    """A party of the store as it is now.
+
+    Args:
+        jurisdiction: ISO 3166 code, None if not known.
+        is_active: whether it can be found and used.
+    """
+
+    id: str
+    name: str
+    kind: str
+    jurisdiction: str | None
+    is_active: bool
+
+
+class EntityGateway(Protocol):
+    """Finds the parties that people mean; each call sees one consistent view. Safe to share among threads."""
+
+    def find(self, search_text: str, entity_type: str, *, jurisdiction: str | None = None) -> Findings:
+        """Returns the parties of a type that a text can mean, best first, each with identifiers and roles.
+
+        `bound` of the result is the one that is meant for sure. Without it a person has to be asked: about the hits,
+        or, if there are none, what comes close.
+
+        Args:
+            search_text: an identifier, a name, an alias, a part of one, or the id of a party.
+            entity_type: see `Resolver.kinds_of`; `entity` means any.
+            jurisdiction: ISO 3166 code; only parties there are meant. `US` means those of `US-DE` too.
+
+        Raises:
+            ValueError: the text is empty or too long, the type unknown, or the jurisdiction no code.
+        """
+        ...
+
+    def get(self, party_id: str) -> KnownParty | None:
+        """Returns the party of an id, active or not, or the product or role of a code; None if there is none.
+
+        A code that is of both, such as `DEPOSITARY`, is told as the product.
+        """
+        ...
+
+
+class SqlEntityGateway:
+    """The gateway over a SQLite or PostgreSQL store, which is opened at the first call.
+
+    Args:
+        database: the store, or its URL.
+    """
+
+    def __init__(self, database: EntityDatabase | str) -> None:
+        self._database = as_database(database)
+
+    def find(self, search_text: str, entity_type: str, *, jurisdiction: str | None = None) -> Findings:
+        """See `EntityGateway.find`."""
+
+        def work(session: Session) -> Findings:
+            found = PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
+            return Findings(*(_told_apart(session, some) for some in (found.hits, found.near, found.inactive)))
+
+        return self._database.read(work)
+
+    def get(self, party_id: str) -> KnownParty | None:
+        """See `EntityGateway.get`."""
+        if (term := term_of(party_id)) is not None:
+            return KnownParty(term.id, term.name, term.kind, None, is_active=True)
+        party = self._database.read(lambda session: session.get(Party, party_id)) if is_id(party_id) else None
+        if party is None:
+            return None
+        is_active = party.status == PartyStatus.ACTIVE
+        return KnownParty(party.id, party.name, party.kind, party.jurisdiction or None, is_active)
+
+
+def _told_apart(session: Session, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Returns the candidates with what tells them apart."""
+    ids = [candidate.id for candidate in candidates]
+    if not ids:
+        return ()
+    identifiers, roles, born = _identifiers(session, ids), _roles(session, ids), _births(session, ids)
+    return tuple(
+        replace(
+            candidate,
+            identifiers=tuple(identifiers[candidate.id]),
+            roles=tuple(roles[candidate.id]),
+            born=born.get(candidate.id),
+        )
+        for candidate in candidates
+    )
+
+
+def _births(session: Session, ids: Sequence[str]) -> dict[str, str]:
+    query = select(Party.id, Party.distinguisher).where(
+        Party.id.in_(ids), Party.kind == PartyKind.PERSON, Party.distinguisher != ""
+    )
+    return {party_id: born for party_id, born in session.execute(query)}  # noqa: C416 - rows are no pairs to mypy
+
+
+def _identifiers(session: Session, ids: Sequence[str]) -> defaultdict[str, list[Identifier]]:
+    query = select(PartyIdentifier).where(PartyIdentifier.party_id.in_(ids))
+    found: defaultdict[str, list[Identifier]] = defaultdict(list)
+    for row in session.scalars(query.order_by(PartyIdentifier.scheme, PartyIdentifier.value)):
+        found[row.party_id].append(Identifier(row.scheme, row.value))
+    return found
+
+
+def _roles(session: Session, ids: Sequence[str]) -> defaultdict[str, list[str]]:
+    latest = func.row_number().over(
+        partition_by=RoleAssignment.entity_id, order_by=(RoleAssignment.created_at.desc(), RoleAssignment.id)
+    )
+    held = (
+        select(RoleAssignment.entity_id, RoleAssignment.cbu_id, RoleAssignment.role, latest.label("place"))
+        .where(RoleAssignment.entity_id.in_(ids))
+        .subquery()
+    )
+    query = (
+        select(held.c.entity_id, held.c.role, Party.name)
+        .join(Party, Party.id == held.c.cbu_id)
+        .where(held.c.place <= ROLES_TOLD)
+        .order_by(held.c.entity_id, held.c.place)
+    )
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for entity_id, role, cbu_name in session.execute(query):
+        found[entity_id].append(f"{role} at {cbu_name}")
+    return found

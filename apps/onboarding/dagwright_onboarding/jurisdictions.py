@@ -1,0 +1,44 @@
+"""Jurisdictions: ISO 3166 codes of countries, and of the divisions of some that register companies."""
+
+import re
+from typing import Final
+
+_JURISDICTION = re.compile(r"([A-Z]{2})(-[A-Z0-9]{1,3})?")
+_CODES = """
+AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW
+BY BZ CA CC CD CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ DK DM DO DZ EC EE EG EH ER ES ET FI
+FJ FK FM FO FR GA GB GD GE GF GG GH GI GL GM GN GP GQ GR GS GT GU GW GY HK HM HN HR HT HU ID IE IL IM IN
+IO IQ IR IS IT JE JM JO JP KE KG KH KI KM KN KP KR KW KY KZ LA LB LC LI LK LR LS LT LU LV LY MA MC MD ME
+MF MG MH MK ML MM MN MO MP MQ MR MS MT MU MV MW MX MY MZ NA NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF
+PG PH PK PL PM PN PR PS PT PW PY QA RE RO RS RU RW SA SB SC SD SE SG SH SI SJ SK SL SM SN SO SR SS ST SV
+SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI VN VU WF WS XK
+YE YT ZA ZM ZW
+"""
+"""ISO 3166-1 alpha-2, and `XK`, which the register of LEIs has for Kosovo."""
+_COUNTRIES = frozenset(_CODES.split())
+_DIVISIONS: Final = {
+    "AE": "AJ AZ DU FU RK SH UQ",
+    "AU": "ACT NSW NT QLD SA TAS VIC WA",
+    "CA": "AB BC MB NB NL NS NT NU ON PE QC SK YT",
+    "US": """
+    AK AL AR AS AZ CA CO CT DC DE FL GA GU HI IA ID IL IN KS KY LA MA MD ME MI MN MO MP MS MT NC ND NE NH NJ NM NV NY
+    OH OK OR PA PR RI SC SD TN TX UM UT VA VI VT WA WI WV WY
+    """,
+}
+"""ISO 3166-2 of the countries whose divisions register companies; of the others only the form is known."""
+_DIVISIONS_OF = {country: frozenset(codes.split()) for country, codes in _DIVISIONS.items()}
+
+
+def jurisdiction_of(text: str) -> str:
+    """Returns an ISO 3166 code in capitals (`LU`, `US-DE`). Raises ValueError for any other text."""
+    code = text.strip().upper()
+    found = _JURISDICTION.fullmatch(code)
+    if found is None:
+        raise ValueError(f"jurisdiction {text!r:.80} is no ISO 3166 code; expected two letters such as LU, or US-DE")
+    if found[1] not in _COUNTRIES:
+        meant = "; the United Kingdom is GB" if found[1] == "UK" else ""
+        raise ValueError(f"jurisdiction {text!r:.80} is no ISO 3166 code: there is no country {found[1]}{meant}")
+    known = _DIVISIONS_OF.get(found[1])
+    if found[2] is not None and known is not None and found[2][1:] not in known:
+        raise ValueError(f"jurisdiction {text!r:.80} is no ISO 3166 code: {found[1]} has no division {found[2][1:]}")
+    return code

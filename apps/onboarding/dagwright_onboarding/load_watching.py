@@ -1,0 +1,80 @@
+"""What a person sees of a long load: how far it is, on a terminal, and what is in when Ctrl-C or SIGTERM ends it."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.leaving import leave_at_once
+from dagwright.interfaces.cli.output import Output
+from dagwright_onboarding.loading import Watch, how_far
+
+SHOWN_EVERY_S = 0.5
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_CLEARED = "\r\x1b[K"
+"""Takes the line away on which a terminal's cursor stands."""
+
+
+@contextmanager
+def watched_load(output: Output) -> Iterator[Watch]:
+    """Yields what a load tells how far it is; it ends the load behind the transaction in which a signal came.
+
+    The second signal leaves at once. The handlers are those of the main thread, which the block must run in.
+
+    Raises:
+        CommandRefused: a signal came; the message says how many rows are in.
+    """
+    shown = _Line(output)
+    signals, in_parts = [0], [False]
+
+    def on_signal(number: int, _: object) -> None:
+        if signals[0]:
+            leave_at_once()
+        signals[0] = number
+        if not in_parts[0]:
+            raise KeyboardInterrupt
+
+    def watch(done: int, rows: int) -> None:
+        in_parts[0] = True
+        if signals[0] and done < rows:
+            raise _interrupted(done, rows)
+        shown.tell(done, rows)
+
+    before = {each: signal.signal(each, on_signal) for each in _SIGNALS}
+    try:
+        yield watch
+    except KeyboardInterrupt:
+        raise _interrupted(0, 0) from None
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        shown.clear()
+
+
+def _interrupted(done: int, rows: int) -> CommandRefused:
+    return CommandRefused(f"interrupted; {how_far(done, rows)}", status="interrupted", code=ExitCode.INTERRUPTED)
+
+
+class _Line:
+    """One line of a terminal that is written again and again; nothing elsewhere."""
+
+    def __init__(self, output: Output) -> None:
+        self._is_wanted = not output.is_json and sys.stderr.isatty()
+        self._began = self._next = time.monotonic()
+        self._is_there = False
+
+    def tell(self, done: int, rows: int) -> None:
+        now = time.monotonic()
+        if not self._is_wanted or now < self._next:
+            return
+        self._next, self._is_there = now + SHOWN_EVERY_S, True
+        a_second = round(done / max(now - self._began, 0.001))
+        sys.stderr.write(f"{_CLEARED}{done:,} of {rows:,} rows are in, {a_second:,} a second")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._is_there:
+            sys.stderr.write(_CLEARED)
+            sys.stderr.flush()

@@ -1,0 +1,1 @@
+"""One module for each revision of the store's tables, numbered; `database.PARTIES` lists them."""

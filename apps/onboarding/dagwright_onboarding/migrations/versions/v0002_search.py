@@ -1,0 +1,72 @@
+"""The search index: names word by word, and a list of all words.
+
+What an earlier version searched by is dropped; revision 0005 brings all names in.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.exc import DBAPIError
+
+from dagwright.database.migrating import StoreUnusable
+
+revision = "0002"
+down_revision = "0001"
+
+_SQLITE = (
+    # Words hold no sign that this tokenizer splits at; `#` begins what is no word but of what kind the party is.
+    "CREATE VIRTUAL TABLE party_words USING fts5(tokens, content='', detail=none, prefix='1 2',"
+    " tokenize=\"ascii tokenchars '&_#'\")",
+    "CREATE TRIGGER party_search_added AFTER INSERT ON party_search BEGIN"
+    " INSERT INTO party_words(rowid, tokens) VALUES (new.id, new.tokens); END",
+    "CREATE TRIGGER party_search_removed AFTER DELETE ON party_search BEGIN"
+    " INSERT INTO party_words(party_words, rowid, tokens) VALUES ('delete', old.id, old.tokens); END",
+    "CREATE VIRTUAL TABLE word_trigrams USING fts5(word, content='', detail=none, tokenize='trigram')",
+    "CREATE VIRTUAL TABLE word_trigram_counts USING fts5vocab('word_trigrams', 'row')",
+    "CREATE TRIGGER search_word_added AFTER INSERT ON search_word BEGIN"
+    " INSERT INTO word_trigrams(rowid, word) VALUES (new.id, '  ' || new.word || ' '); END",
+)
+_POSTGRESQL = (
+    "CREATE EXTENSION IF NOT EXISTS pg_trgm",
+    # Without fastupdate: what was written since the last vacuum would be read through by every search.
+    "CREATE INDEX party_search_by_words ON party_search USING gin (array_to_tsvector(string_to_array(tokens, ' ')))"
+    " WITH (fastupdate = off)",
+    # Of `lower(word)` and not of `word`, which is lower: else equal words are looked for by their trigrams too.
+    "CREATE INDEX search_word_by_trigram ON search_word USING gin (lower(word) gin_trgm_ops) WITH (fastupdate = off)",
+)
+_NEEDS = {
+    "sqlite": "SQLite 3.34 or later with FTS5",
+    "postgresql": "the extension pg_trgm; have an administrator run CREATE EXTENSION pg_trgm in this database",
+}
+
+
+def upgrade() -> None:
+    """Makes the tables and their indexes anew."""
+    connection = op.get_bind()
+    if connection.dialect.name == "sqlite":
+        op.execute("DROP TABLE IF EXISTS party_trigram_count")
+        op.execute("DROP TABLE IF EXISTS party_trigram")
+    op.execute("DROP TABLE IF EXISTS party_search")
+    op.create_table(
+        "party_search",
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("party_id", sa.String(64), sa.ForeignKey("party.id"), nullable=False),
+        sa.Column("name_id", sa.Integer, nullable=False),
+        sa.Column("use", sa.String(16), nullable=False),
+        sa.Column("core", sa.String(1200), nullable=False),
+        sa.Column("tokens", sa.String(2400), nullable=False),
+        sa.Column("word_count", sa.Integer, nullable=False),
+        sa.UniqueConstraint("party_id", "name_id", name="party_search_once"),
+    )
+    op.create_index("party_search_by_core", "party_search", ["core"])
+    op.create_table(
+        "search_word",
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("word", sa.String(1200), nullable=False),
+        sa.UniqueConstraint("word", name="search_word_once"),
+    )
+    try:
+        for statement in _SQLITE if connection.dialect.name == "sqlite" else _POSTGRESQL:
+            connection.exec_driver_sql(statement)
+    except DBAPIError as error:
+        needs = _NEEDS[connection.dialect.name]
+        raise StoreUnusable(f"the search for parties needs {needs} ({error.orig})") from None

@@ -1,0 +1,212 @@
+"""The tools that onboarding plans call: their arguments and results, without the store behind them.
+
+Every command that knows tools imports this module, so it must not import SQLAlchemy: that takes longer than a
+command may take to start. The store and the verbs are imported when the first of them is called.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dagwright.tools import ToolSpec, context, spec_of, tool
+from dagwright_onboarding.catalogue import (
+    AnyPartyId,
+    CompanyId,
+    DateOfBirth,
+    FundId,
+    Jurisdiction,
+    Link,
+    Name,
+    OrganisationId,
+    OtherOrganisationId,
+    Product,
+    Role,
+    RoleHolderId,
+)
+from dagwright_onboarding.entity_types import UNDO
+from dagwright_onboarding.lookup_tools import lookup_tools
+from dagwright_onboarding.opening import LazyDatabase
+from dagwright_onboarding.verb_results import (
+    CbuFound,
+    CbuRequest,
+    CbuResult,
+    CompanyResult,
+    LinkRemoval,
+    LinkResult,
+    PersonResult,
+    ProductRemoval,
+    ProductResult,
+    RoleRemoval,
+    RoleResult,
+    UndoResult,
+)
+
+if TYPE_CHECKING:
+    from dagwright_onboarding.database import EntityDatabase
+    from dagwright_onboarding.verbs import OnboardingVerbs
+
+Verbs = Callable[[], "OnboardingVerbs"]
+"""Opens the store at the first call."""
+
+
+def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
+    """Return the verbs, which `docs/verbs.yaml` lists, the tool that compensates for them, and those behind lookups.
+
+    Args:
+        database: the store, or its URL; nothing is opened before the first call of a tool.
+    """
+    store = LazyDatabase(database)
+
+    def verbs() -> "OnboardingVerbs":
+        from dagwright_onboarding.verbs import OnboardingVerbs  # noqa: PLC0415 - see the module
+
+        return OnboardingVerbs(store.opened)
+
+    made = [*_tools_of_parties(verbs), *_tools_of_cbus(verbs), *_tools_of_links(verbs), _undoing_tool(verbs)]
+    return [*(spec for function in made if (spec := spec_of(function)) is not None), *lookup_tools(store)]
+
+
+def _tools_of_parties(verbs: Verbs) -> list[Callable[..., Any]]:
+    @tool(name="entity.create-limited-company", effects="idempotent", undo=UNDO, returns="company")
+    def create_limited_company(*, name: Name, jurisdiction: Jurisdiction) -> CompanyResult:
+        """Create a limited company, or return the one of that name and jurisdiction.
+
+        Args:
+            name: registered name, legal form included.
+            jurisdiction: ISO 3166 code, for example LU.
+        """
+        return verbs().create_limited_company(context().idempotency_key, name=name, jurisdiction=jurisdiction)
+
+    @tool(name="entity.create-person", effects="idempotent", undo=UNDO, returns="person")
+    def create_person(
+        *, name: Name, jurisdiction: Jurisdiction | None = None, date_of_birth: DateOfBirth | None = None
+    ) -> PersonResult:
+        """Create a person, or return the one of that name, jurisdiction and date of birth.
+
+        Args:
+            name: full name.
+            jurisdiction: ISO 3166 code of the country, for example GB.
+            date_of_birth: such as 1970-12-31; tells apart persons of one name.
+        """
+        key = context().idempotency_key
+        return verbs().create_person(key, name=name, jurisdiction=jurisdiction, date_of_birth=date_of_birth)
+
+    return [create_limited_company, create_person]
+
+
+def _tools_of_cbus(verbs: Verbs) -> list[Callable[..., Any]]:
+    @tool(name="cbu.ensure", effects="idempotent", undo=UNDO, sets="cbu", returns="fund")
+    def ensure_cbu(
+        *,
+        name: Name,
+        jurisdiction: Jurisdiction | None = None,
+        client_type: str | None = None,
+        parent_entity_id: OrganisationId | None = None,
+        manco_id: CompanyId | None = None,
+        related_to: OrganisationId | None = None,
+    ) -> CbuResult:
+        """Create a client business unit (a fund), or return the one of that name, and link it.
+
+        Args:
+            name: name of the fund.
+            jurisdiction: ISO 3166 code, for example LU; left out, the only fund of that name is meant.
+            client_type: a short word such as fund.
+            parent_entity_id: id of the company or fund that stands above it.
+            manco_id: id of its management company.
+            related_to: id of a company or fund that it is related to.
+        """
+        request = CbuRequest(name, jurisdiction, client_type, parent_entity_id, manco_id, related_to)
+        return verbs().ensure_cbu(context().idempotency_key, request)
+
+    @tool(name="cbu.get", effects="read", sets="cbu", returns="party")
+    def get_cbu(*, cbu_id: OrganisationId) -> CbuFound:
+        """Look at a fund or company as it is now, with its links, roles and products.
+
+        Args:
+            cbu_id: id of the fund or company.
+        """
+        return verbs().get_cbu(cbu_id)
+
+    @tool(name="cbu.add-product", effects="idempotent", undo=UNDO, returns="product")
+    def add_product(*, cbu_id: FundId, product: Product) -> ProductResult:
+        """Subscribe a fund to a product.
+
+        Args:
+            cbu_id: id of the fund.
+            product: the product.
+        """
+        return verbs().add_product(context().idempotency_key, cbu_id=cbu_id, product=product)
+
+    @tool(name="cbu.remove-product", effects="idempotent", undo=UNDO, returns="product")
+    def remove_product(*, cbu_id: FundId, product: Product) -> ProductRemoval:
+        """End the subscription of a fund to a product.
+
+        Args:
+            cbu_id: id of the fund.
+            product: the product.
+        """
+        return verbs().remove_product(context().idempotency_key, cbu_id=cbu_id, product=product)
+
+    return [ensure_cbu, get_cbu, add_product, remove_product]
+
+
+def _tools_of_links(verbs: Verbs) -> list[Callable[..., Any]]:
+    @tool(name="cbu.assign-role", effects="idempotent", undo=UNDO, returns="role")
+    def assign_role(*, cbu_id: OrganisationId, entity_id: RoleHolderId, role: Role) -> RoleResult:
+        """Give a party a role at a fund or a company.
+
+        Args:
+            cbu_id: id of the fund or company at which the role is held.
+            entity_id: id of the person or organisation that gets the role.
+            role: the role.
+        """
+        return verbs().assign_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
+
+    @tool(name="cbu.remove-role", effects="idempotent", undo=UNDO, returns="role")
+    def remove_role(*, cbu_id: OrganisationId, entity_id: AnyPartyId, role: Role) -> RoleRemoval:
+        """Take a role at a fund or a company away from a party.
+
+        Args:
+            cbu_id: id of the fund or company at which the role is held.
+            entity_id: id of the person or organisation that has the role.
+            role: the role.
+        """
+        return verbs().remove_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
+
+    @tool(name="cbu.link", effects="idempotent", undo=UNDO, returns="link")
+    def link(*, cbu_id: OrganisationId, entity_id: OtherOrganisationId, link: Link) -> LinkResult:
+        """Link two parties that exist, such as two funds that are related to each other.
+
+        Args:
+            cbu_id: id of the fund or company that is linked.
+            entity_id: id of the party to which it is linked.
+            link: what that party is to the fund or company.
+        """
+        return verbs().link(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, link=link)
+
+    @tool(name="cbu.unlink", effects="idempotent", undo=UNDO, returns="link")
+    def unlink(*, cbu_id: OrganisationId, entity_id: OrganisationId, link: Link) -> LinkRemoval:
+        """Take away a link of two parties.
+
+        Args:
+            cbu_id: id of the fund or company that is linked.
+            entity_id: id of the party to which it is linked.
+            link: what that party is to the fund or company.
+        """
+        return verbs().unlink(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, link=link)
+
+    return [assign_role, remove_role, link, unlink]
+
+
+def _undoing_tool(verbs: Verbs) -> Callable[..., Any]:
+    @tool(name=UNDO, effects="idempotent")
+    def undo(*, key: str, arguments: dict[str, Any], result: Any = None) -> UndoResult:  # noqa: ARG001 - of every undo
+        """Take back what a call of a verb did, and keep any later attempt of that call from doing anything.
+
+        Args:
+            key: idempotency key of the call.
+            arguments: of the call; the store knows them already.
+            result: of the call; the store knows it already.
+        """
+        return verbs().undo(key)
+
+    return undo

@@ -1,0 +1,118 @@
+"""What is in the store, told for people: counts, rows, and what changed between two looks.
+
+Made for stores of a size that people read, such as the demo's. This module must not change the store.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, aliased
+
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.models import Party, ProductSubscription, Relation, RelationKind, RoleAssignment
+
+
+class RowSort(StrEnum):
+    """What a row of the overview is about; also the order of the counts."""
+
+    PERSON = "person"
+    COMPANY = "company"
+    FUND = "fund"
+    ROLE = "role"
+    PRODUCT = "product"
+    RELATION = "relation"
+
+
+class Change(StrEnum):
+    """What happened to a row between two looks."""
+
+    ADDED = "added"
+    CHANGED = "changed"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewRow:
+    """One fact in words: `role`, `Apex ManCo S.à r.l. (LU)`, `DIRECTOR: John Smith (GB)`."""
+
+    id: str
+    sort: RowSort
+    subject: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One look at the store; rows by sort, subject and detail."""
+
+    counts: Mapping[RowSort, int]
+    rows: tuple[OverviewRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRow:
+    """A row that differs between two looks, as it is in the later one (in the earlier one if removed)."""
+
+    change: Change
+    row: OverviewRow
+
+
+def read_overview(database: EntityDatabase) -> Overview:
+    """Returns all rows and counts from one view of the store."""
+    rows = database.read(lambda session: list(_rows(session)))
+    order = list(RowSort)
+    rows.sort(key=lambda row: (order.index(row.sort), row.subject, row.detail, row.id))
+    counts = {sort: sum(row.sort is sort for row in rows) for sort in RowSort}
+    return Overview(MappingProxyType(counts), tuple(rows))
+
+
+def changed_rows(before: Overview, after: Overview) -> list[ChangedRow]:
+    """Returns the rows that differ, in the order of the later look, the removed ones last."""
+    earlier = {row.id: row for row in before.rows}
+    later_ids = {row.id for row in after.rows}
+    changes = [
+        ChangedRow(Change.CHANGED if row.id in earlier else Change.ADDED, row)
+        for row in after.rows
+        if earlier.get(row.id) != row
+    ]
+    changes.extend(ChangedRow(Change.REMOVED, row) for row in before.rows if row.id not in later_ids)
+    return changes
+
+
+_RELATION_DETAIL = {
+    RelationKind.PARENT: "has the parent",
+    RelationKind.MANCO: "is managed by",
+    RelationKind.RELATED: "is related to",
+}
+
+
+def _rows(session: Session) -> Iterator[OverviewRow]:
+    cbu, other = aliased(Party), aliased(Party)
+    for party in session.scalars(select(Party)):
+        details = [party.jurisdiction or "jurisdiction not known", party.client_type, party.status]
+        detail = ", ".join(text for text in details if text)
+        yield OverviewRow(party.id, RowSort(party.kind), party.name, detail)
+    roles = (
+        select(RoleAssignment, cbu, other)
+        .join(cbu, RoleAssignment.cbu_id == cbu.id)
+        .join(other, RoleAssignment.entity_id == other.id)
+    )
+    for assignment, held_at, holder in session.execute(roles):
+        detail = f"{assignment.role}: {_named(holder)}"
+        yield OverviewRow(assignment.id, RowSort.ROLE, _named(held_at), detail)
+    products = select(ProductSubscription, cbu).join(cbu, ProductSubscription.cbu_id == cbu.id)
+    for subscription, fund in session.execute(products):
+        yield OverviewRow(subscription.id, RowSort.PRODUCT, _named(fund), subscription.product)
+    relations = (
+        select(Relation, cbu, other).join(cbu, Relation.from_id == cbu.id).join(other, Relation.to_id == other.id)
+    )
+    for relation, fund, target in session.execute(relations):
+        detail = f"{_RELATION_DETAIL[RelationKind(relation.kind)]} {_named(target)}"
+        yield OverviewRow(relation.id, RowSort.RELATION, _named(fund), detail)
+
+
+def _named(party: Party) -> str:
+    return f"{party.name} ({party.jurisdiction})" if party.jurisdiction else party.name

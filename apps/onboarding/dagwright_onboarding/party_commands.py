@@ -1,0 +1,111 @@
+"""`entities load`, `find` and `migrate`: the parties in the database. Needs no server and no Temporal."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from dagwright.interfaces.cli.databases import opened_database
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.plans import STANDARD_INPUT
+from dagwright_onboarding.database import PARTIES, EntityDatabase
+from dagwright_onboarding.gateway import SqlEntityGateway
+from dagwright_onboarding.load_watching import watched_load
+from dagwright_onboarding.loading import LoadReport, load_parties, load_read_parties
+from dagwright_onboarding.lookup import Candidate, Findings
+from dagwright_onboarding.party_file import read_parties
+from dagwright_onboarding.resolution import told_apart
+
+REFUSALS_SHOWN = TWINS_SHOWN = RENAMES_SHOWN = 50
+
+
+def load(file: str, output: Output) -> int:
+    """Loads the parties of a file, or of standard input (`-`), and says what came of them; 1 if rows were refused."""
+    name = "standard input" if file == STANDARD_INPUT else file
+    with opened_database(EntityDatabase) as database, watched_load(output) as watch:
+        if file == STANDARD_INPUT:
+            report = load_read_parties(database, read_parties(sys.stdin.buffer.read(), name=name), watch=watch)
+        else:
+            report = load_parties(database, Path(file), watch=watch)
+    if output.is_json:
+        output.document({"status": "loaded", "file": file, **asdict(report)})
+    else:
+        _tell(report, name, output)
+    return ExitCode.FAILED if report.refused else ExitCode.COMPLETED
+
+
+def find(asked: tuple[str, str, str | None], output: Output) -> int:
+    """Shows what a lookup finds; 1 if it would ask which party is meant.
+
+    Args:
+        asked: search text, entity type and jurisdiction.
+
+    Raises:
+        CommandRefused: there is no database yet, and looking makes none.
+    """
+    search_text, entity_type, jurisdiction = asked
+    with opened_database(EntityDatabase) as database:
+        if (missing := database.missing_file()) is not None:
+            told = f"there is no database {missing} (DAGWRIGHT_DATABASE_URL); `dagwright entities load FILE` makes it"
+            raise CommandRefused(one_line(told, limit=500), status="no_database", code=ExitCode.FAILED)
+        try:
+            findings = SqlEntityGateway(database).find(search_text, entity_type, jurisdiction=jurisdiction)
+        except ValueError as error:
+            raise CommandRefused(f"{error}") from None
+    if output.is_json:
+        output.document(asdict(findings))
+    else:
+        _tell_found(findings, output)
+    return ExitCode.COMPLETED if findings.bound is not None else ExitCode.FAILED
+
+
+def migrate(_: None, output: Output) -> int:
+    """Brings the database to this version and all names into the index, and says so."""
+    with opened_database(EntityDatabase) as database:
+        added = database.bring_in_names()
+    message = f"the database is of revision {PARTIES.newest}; {added:,} names were not in the search index and are now"
+    if output.is_json:
+        output.document({"status": "migrated", "revision": PARTIES.newest, "names_added": added})
+    else:
+        output.say(message)
+    return ExitCode.COMPLETED
+
+
+def _tell_found(findings: Findings, output: Output) -> None:
+    if not findings.hits:
+        output.say("nothing is found" + ("; near:" if findings.near else ""))
+    _show(findings.hits or findings.near, output)
+    if findings.inactive:
+        output.say("inactive, so that no lookup finds it:")
+        _show(findings.inactive, output)
+    if len(findings.hits) == 1 and findings.bound is None:
+        output.say("a lookup asks whether this one is meant")
+
+
+def _show(candidates: Sequence[Candidate], output: Output) -> None:
+    for found in candidates:
+        output.say(one_line(f"{told_apart(found)}: {found.reason}; id {found.id}", limit=1000))
+
+
+def _tell(report: LoadReport, file: str, output: Output) -> None:
+    refused = f", {len(report.refused):,} refused" if report.refused else ""
+    output.say(f"{file}: {report.added} added, {report.updated} updated, {report.unchanged} unchanged{refused}")
+    if report.left_inactive:
+        output.say(f"{report.left_inactive:,} of them are inactive and stay so: their rows have no status")
+    for row in report.renamed[:RENAMES_SHOWN]:
+        output.say(one_line(f"{file}, line {row.line}: {row.party} was called {row.before!r} before", limit=1000))
+    if len(report.renamed) > RENAMES_SHOWN:
+        output.say(f"{file}: and {len(report.renamed) - RENAMES_SHOWN:,} more parties have another name now")
+    lines_renamed = {row.line for row in report.renamed}
+    for twin in report.twins[:TWINS_SHOWN]:
+        what = "named like" if twin.line in lines_renamed else "added beside"
+        output.tell(f"{file}, line {twin.line}: {what} {one_line(twin.other)}, which may be the same: lookups ask")
+    if len(report.twins) > TWINS_SHOWN:
+        output.tell(f"{file}: and {len(report.twins) - TWINS_SHOWN} more rows of which another party may be the same")
+    if report.ignored_columns:
+        output.say(f"columns that mean nothing here: {', '.join(report.ignored_columns)}")
+    for left_out in report.refused[:REFUSALS_SHOWN]:
+        output.tell(f"{file}, line {left_out.line}: refused: {one_line(left_out.reason)}")
+    if len(report.refused) > REFUSALS_SHOWN:
+        output.tell(f"{file}: and {len(report.refused) - REFUSALS_SHOWN} more rows were refused")

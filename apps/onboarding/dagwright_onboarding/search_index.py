@@ -1,0 +1,227 @@
+"""The search index is kept here: it has every name of every active party, and every word of a name.
+
+Of who is inactive it has no words, so that no search finds them, but what their whole names come to: a lookup that
+means one of them is not to mean another. The rows are written in the transaction that writes the name,
+whoever does it through the models. `name_search` reads them. This module must not know how searches decide and must not
+import Temporal.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Row, delete, event, func, literal, select, text
+from sqlalchemy.orm import Mapper, Session, object_session
+
+from dagwright_onboarding.catalogue import PartyKind
+from dagwright_onboarding.models import Party, PartyName, PartySearch, PartyStatus
+from dagwright_onboarding.names import core_words, words_of
+
+Value = TypeVar("Value")
+
+OWN_NAME = "name"
+"""`PartySearch.use` of a party's own name."""
+OWN_NAME_ID = 0
+"""`PartySearch.name_id` of a party's own name."""
+
+NAMES_AT_ONCE = 5_000
+"""Names that are brought in by one transaction: about a second, which others can wait."""
+
+
+_IDS_AT_ONCE = 500
+"""Names that one statement asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class BroughtIn:
+    """How far the names of a store without an index are in it.
+
+    Args:
+        own_after: id of the last party whose own name was looked at, None when all were.
+        other_after: id of the last other name that was looked at.
+        done: names that this process has seen in the index.
+        total: names that there were when it began.
+    """
+
+    own_after: str | None
+    other_after: int
+    done: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"{self.done:,} of {self.total:,} names can be searched"
+
+
+def bring_in_part(connection: Connection, so_far: BroughtIn | None) -> BroughtIn | None:
+    """Adds the next names that are not in the index; returns how far it is now, None when all are in.
+
+    Args:
+        so_far: what the call before returned, None at first.
+    """
+    if so_far is None:
+        total = sum(connection.scalar(select(func.count()).select_from(each)) or 0 for each in (Party, PartyName))
+        so_far = BroughtIn("", 0, 0, total)
+    if so_far.own_after is not None:
+        rows = _own_names(connection, after=so_far.own_after)
+        next_after = rows[-1].id if rows else None
+        so_far = replace(so_far, own_after=next_after, done=so_far.done + len(rows))
+    else:
+        rows = _other_names(connection, after=so_far.other_after)
+        if not rows:
+            return None
+        so_far = replace(so_far, other_after=rows[-1].name_id, done=so_far.done + len(rows))
+    _write(connection, rows)
+    return so_far
+
+
+def core_of(words: Sequence[str]) -> str:
+    """Returns what `PartySearch.core` is of these words: equal for any order of them."""
+    return " ".join(sorted(words))
+
+
+def names_in_index(session: Session) -> int:
+    """Returns how many names can be searched."""
+    return session.scalar(select(func.count()).select_from(PartySearch)) or 0
+
+
+def party_tags(kind: str, jurisdiction: str) -> list[str]:
+    """Returns the tokens that say what a party is, beside the words of its names: `#fund #us #us_de`."""
+    tags = [kind]
+    if jurisdiction:
+        tags.append(jurisdiction.partition("-")[0].lower())
+    if "-" in jurisdiction:
+        tags.append(jurisdiction.replace("-", "_").lower())
+    return [f"#{tag}" for tag in tags]
+
+
+_ADD_NAME = text(
+    "INSERT INTO party_search (party_id, name_id, use, core, tokens, word_count)"
+    " VALUES (:party_id, :name_id, :use, :core, :tokens, :word_count) ON CONFLICT DO NOTHING"
+)
+_ADD_WORD = text("INSERT INTO search_word (word) VALUES (:word) ON CONFLICT DO NOTHING")
+_OF_PARTY = (Party.id, Party.kind, Party.jurisdiction, Party.status)
+_OWN_NAMES = select(*_OF_PARTY, literal(OWN_NAME_ID).label("name_id"), literal(OWN_NAME).label("use"), Party.name_key)
+_OTHER_NAMES = select(*_OF_PARTY, PartyName.id.label("name_id"), PartyName.use, PartyName.name_key).join(
+    PartyName, PartyName.party_id == Party.id
+)
+
+
+def _own_names(connection: Connection, *, after: str) -> Sequence[Row[*tuple[Any, ...]]]:
+    return connection.execute(_OWN_NAMES.where(Party.id > after).order_by(Party.id).limit(NAMES_AT_ONCE)).all()
+
+
+def _other_names(connection: Connection, *, after: int) -> Sequence[Row[*tuple[Any, ...]]]:
+    return connection.execute(
+        _OTHER_NAMES.where(PartyName.id > after).order_by(PartyName.id).limit(NAMES_AT_ONCE)
+    ).all()
+
+
+def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> None:
+    """Adds names to the index; each has the columns of `_own_names`."""
+    rows = []
+    words: dict[str, None] = {}
+    for party_id, kind, jurisdiction, status, name_id, use, key in names:
+        own = words_of(key)
+        searched = [*own, *party_tags(kind, jurisdiction)] if status == PartyStatus.ACTIVE else []
+        words.update(dict.fromkeys(own) if searched else {})
+        rows.append(
+            {
+                "party_id": party_id,
+                "name_id": name_id,
+                "use": use,
+                # Kim Se is no Kim with a legal form.
+                "core": core_of(own if kind == PartyKind.PERSON else core_words(key)),
+                "tokens": " ".join(searched),
+                "word_count": len(own),
+            }
+        )
+    if rows:
+        # Nobody asks before which of them are there: until it has counted them, PostgreSQL answers that very slowly.
+        connection.execute(_ADD_NAME, rows)
+    if words:
+        # In order, so that two transactions that add the same words do not wait for each other.
+        connection.execute(_ADD_WORD, [{"word": word} for word in sorted(words)])
+
+
+@dataclass(slots=True)
+class _Written:
+    """What a flush wrote: ids of parties and of other names, each once and in order, whose names are to be indexed."""
+
+    parties: dict[str, None] = field(default_factory=dict)
+    names: dict[int, None] = field(default_factory=dict)
+
+
+_WRITTEN = "names to be indexed"
+"""Key of `_Written` in the session of the flush."""
+
+
+def _written(instance: Party | PartyName) -> _Written:
+    session = object_session(instance)
+    # The mapper events come from the flush of a session alone.
+    assert session is not None
+    written: _Written = session.info.setdefault(_WRITTEN, _Written())
+    return written
+
+
+def _index_party(_mapper: Mapper[Any], _connection: Connection, party: Party) -> None:
+    # Its other names bring themselves in.
+    _written(party).parties[party.id] = None
+
+
+def _index_party_again(mapper: Mapper[Any], connection: Connection, party: Party) -> None:
+    _forget_party(mapper, connection, party)
+    written = _written(party)
+    written.parties[party.id] = None
+    of_party = select(PartyName.id).where(PartyName.party_id == party.id).order_by(PartyName.id)
+    written.names.update(dict.fromkeys(connection.scalars(of_party)))
+
+
+def _index_name(_mapper: Mapper[Any], _connection: Connection, name: PartyName) -> None:
+    _written(name).names[name.id] = None
+
+
+def _index_name_again(mapper: Mapper[Any], connection: Connection, name: PartyName) -> None:
+    _forget_name(mapper, connection, name)
+    _written(name).names[name.id] = None
+
+
+def _begin(session: Session, _context: object, _instances: object) -> None:
+    """Forgets what a flush that failed had written."""
+    session.info.pop(_WRITTEN, None)
+
+
+def _index_written(session: Session, _context: object) -> None:
+    """Adds all names that a flush wrote at once: with statements for each, a file takes several times as long."""
+    written: _Written | None = session.info.pop(_WRITTEN, None)
+    if written is None:
+        return
+    connection = session.connection()
+    for of_parties in _in_parts([*written.parties]):
+        _write(connection, connection.execute(_OWN_NAMES.where(Party.id.in_(of_parties))).all())
+    for of_names in _in_parts([*written.names]):
+        _write(connection, connection.execute(_OTHER_NAMES.where(PartyName.id.in_(of_names))).all())
+
+
+def _in_parts(ids: Sequence[Value]) -> Iterator[Sequence[Value]]:
+    for at in range(0, len(ids), _IDS_AT_ONCE):
+        yield ids[at : at + _IDS_AT_ONCE]
+
+
+def _forget_name(_mapper: Mapper[Any], connection: Connection, name: PartyName) -> None:
+    rows = delete(PartySearch).where(PartySearch.party_id == name.party_id, PartySearch.name_id == name.id)
+    connection.execute(rows)
+
+
+def _forget_party(_mapper: Mapper[Any], connection: Connection, party: Party) -> None:
+    connection.execute(delete(PartySearch).where(PartySearch.party_id == party.id))
+
+
+# Bound to the tables and not called by who writes: a name that nobody finds is a mistake that nobody sees.
+event.listen(Party, "after_insert", _index_party)
+event.listen(Party, "after_update", _index_party_again)
+event.listen(Party, "before_delete", _forget_party)
+event.listen(PartyName, "after_insert", _index_name)
+event.listen(PartyName, "after_update", _index_name_again)
+event.listen(PartyName, "after_delete", _forget_name)
+event.listen(Session, "before_flush", _begin)
+event.listen(Session, "after_flush", _index_written)

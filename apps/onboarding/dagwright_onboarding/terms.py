@@ -1,0 +1,117 @@
+"""Products and roles as lookups find them: the codes of the catalogue, under the names that people use for them.
+
+They are no rows of the store: verbs take the codes that their schemas list, so a store could only lack one of them or
+have one that nothing takes. The rules of `lookup` search them as they search parties. This module must not import
+the database.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+
+from dagwright_onboarding.catalogue import PRODUCTS, ROLES
+from dagwright_onboarding.models import NameUse
+from dagwright_onboarding.name_search import KnownName
+from dagwright_onboarding.names import core_words, name_key, words_of
+from dagwright_onboarding.search_index import OWN_NAME, core_of
+
+_PRODUCT_ALIASES: Mapping[str, Sequence[str]] = {
+    "CUSTODY": ("Safekeeping", "Custodian services", "Global custody"),
+    "FUND_ACCOUNTING": ("NAV calculation", "Fund accounts", "FA"),
+    "FUND_ADMINISTRATION": ("Fund admin", "Administration"),
+    "TRANSFER_AGENCY": ("Transfer agent services", "Registrar and transfer agency", "TA"),
+    "DEPOSITARY": ("Depositary bank services", "Depository"),
+    "MIDDLE_OFFICE": ("Middle office outsourcing",),
+    "COLLATERAL_MANAGEMENT": ("Collateral",),
+    "SECURITIES_LENDING": ("Stock lending", "Sec lending"),
+    "FOREIGN_EXCHANGE": ("FX", "Forex", "Currency"),
+    "CASH_MANAGEMENT": ("Cash", "Treasury"),
+    "PRIME_BROKERAGE": ("Prime broker services", "Prime broking"),
+    "EXECUTION": ("Trade execution", "Brokerage execution"),
+    "PERFORMANCE_MEASUREMENT": ("Performance reporting", "Performance attribution"),
+    "RISK_REPORTING": ("Risk reports",),
+    "REGULATORY_REPORTING": ("Reg reporting", "Regulatory reports"),
+    "TAX_SERVICES": ("Tax", "Tax reporting"),
+    "CORPORATE_SECRETARIAL": ("Company secretarial", "Cosec"),
+    "DOMICILIATION": ("Registered office", "Domicile"),
+}
+_ROLE_ALIASES: Mapping[str, Sequence[str]] = {
+    "MONEY_LAUNDERING_REPORTING_OFFICER": ("MLRO", "AML officer", "Anti-money laundering officer"),
+    "COMPLIANCE_OFFICER": ("Head of compliance", "CCO", "Chief compliance officer"),
+    "CHIEF_EXECUTIVE_OFFICER": ("CEO", "Managing director"),
+    "CHIEF_FINANCIAL_OFFICER": ("CFO", "Finance director"),
+    "CHAIRPERSON": ("Chair", "Chairman", "Chairwoman"),
+    "PORTFOLIO_MANAGER": ("PM", "Fund manager"),
+    "RISK_MANAGER": ("Risk officer", "CRO"),
+    "AUTHORISED_SIGNATORY": ("Authorized signatory", "Signatory", "Signing authority"),
+    "CONTACT_PERSON": ("Contact",),
+    "ULTIMATE_BENEFICIAL_OWNER": ("UBO",),
+    "DIRECTOR": ("Board member", "Member of the board"),
+    "BENEFICIAL_OWNER": ("BO",),
+    "SHAREHOLDER": ("Stockholder",),
+    "GENERAL_PARTNER": ("GP",),
+    "LIMITED_PARTNER": ("LP",),
+    "MANAGEMENT_COMPANY": ("ManCo", "AIFM"),
+    "INVESTMENT_MANAGER": ("IM", "Asset manager"),
+    "INVESTMENT_ADVISER": ("Investment advisor",),
+    "ADMINISTRATOR": ("Fund administrator", "Admin"),
+    "CUSTODIAN": ("Custodian bank",),
+    "DEPOSITARY": ("Depositary bank", "Depository"),
+    "TRANSFER_AGENT": ("TA", "Registrar"),
+    "AUDITOR": ("Statutory auditor", "Réviseur"),
+    "LEGAL_COUNSEL": ("Lawyer", "Legal adviser", "Legal advisor"),
+    "TAX_ADVISER": ("Tax advisor",),
+}
+_SAME_AS = frozenset({"AUTHORIZED_SIGNATORY"})
+"""Codes that only spell another one: both found, every such lookup would ask which."""
+
+
+class TermNames:
+    """The names of all terms of a kind, for the rules of `lookup`.
+
+    Args:
+        kind: `product` or `role`.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._names = _names(kind)
+
+    def exact(self, key: str, code: str) -> list[KnownName]:
+        """Returns the terms with this code, or whose name has this key."""
+        return [name for name in self._names if name.id == code or " ".join(name.words) == " ".join(words_of(key))]
+
+    def whole(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]:
+        """Returns the names of these words in any order, or of the core."""
+        return [name for name in self._names if core_of(name.core) in (core_of(words), core_of(core))]
+
+    def all_words(self, words: Sequence[str]) -> list[KnownName]:
+        """Returns the names that have all these words."""
+        return [name for name in self._names if set(words) <= set(name.words)]
+
+    def beginnings(self, beginnings: Sequence[str]) -> list[KnownName]:
+        """Returns all names; the rule keeps those whose words begin so."""
+        return list(self._names) if beginnings else []
+
+    def near(self, words: Sequence[str], *, likeness: float) -> Iterator[list[KnownName]]:
+        """Yields all names; the rule keeps those that are spelt alike."""
+        if words and likeness <= 100:
+            yield list(self._names)
+
+
+def term_of(code: str) -> KnownName | None:
+    """Returns the product of a code, or else the role, under its own name; None if there is none."""
+    names = (*_names("product"), *_names("role"))
+    return next((name for name in names if name.id == code and name.use == OWN_NAME), None)
+
+
+@cache
+def _names(kind: str) -> tuple[KnownName, ...]:
+    codes, aliases = (PRODUCTS, _PRODUCT_ALIASES) if kind == "product" else (ROLES, _ROLE_ALIASES)
+    found = []
+    for code in codes:
+        if code in _SAME_AS:
+            continue
+        own = code.replace("_", " ").capitalize()
+        for name, use in ((own, OWN_NAME), *((alias, NameUse.ALIAS) for alias in aliases.get(code, ()))):
+            key = name_key(name)
+            found.append(KnownName(code, own, kind, "", use, words=words_of(key), core=core_words(key)))
+    return tuple(found)

@@ -1,0 +1,101 @@
+"""The verbs as a file to read: what each takes, by value, by lookup or by reference, what it does and what it returns.
+
+It is made of the declarations of the tools, which plans are checked by and models are told of, so it cannot say
+anything else. This module must not import the database.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+from pydantic import TypeAdapter
+
+from dagwright.core.model import text_formats
+from dagwright.core.model.entity_arguments import is_made, kinds_taken, only_kinds
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.tools import ToolSpec
+from dagwright_onboarding.entity_types import RESOLVER
+from dagwright_onboarding.onboarding import onboarding_tools
+
+CATALOGUE_FILE = Path(__file__).parent.parent / "docs" / "verbs.yaml"
+
+_HEAD = """\
+# The verbs of onboarding, made from dagwright_onboarding/onboarding.py by `make docs-schema`; see onboarding.md.
+# A parameter with `lookups` takes what is found by a lookup of one of these entity types. One with `refs` takes a
+# party: what one of these verbs made, a name of the session, or an id. All others take a value in `params`. `only`
+# says which values of another parameter leave one kind of party.
+"""
+_TYPES = {"string": "text", "boolean": "true or false", "array": "list", "object": "object", "integer": "number"}
+_NULL = {"type": "null"}
+
+
+def catalogue_text() -> str:
+    """Returns the text of the file."""
+    specs = onboarding_tools("sqlite:///never-opened.db")
+    declared = [spec.declaration for spec in specs]
+    hidden = {RESOLVER.find, RESOLVER.bind, *(declaration.undo for declaration in declared)}
+    verbs = {spec.name: _verb(spec, declared) for spec in specs if spec.name not in hidden}
+    return _HEAD + yaml.safe_dump(
+        {"verbs": verbs}, sort_keys=False, allow_unicode=True, width=150, default_flow_style=None
+    )
+
+
+def _verb(spec: ToolSpec, declared: Sequence[ToolDeclaration]) -> dict[str, Any]:
+    declaration = spec.declaration
+    schema: Mapping[str, Any] = declaration.input_schema or {}
+    parameters = {
+        name.replace("_", "-"): _parameter(declaration, name, part, declared)
+        | ({"required": True} if name in schema["required"] else {})
+        for name, part in schema["properties"].items()
+    }
+    named = {"sets": f"@{declaration.sets}" if declaration.sets else None, "undo": declaration.undo}
+    return {
+        "description": declaration.description,
+        "effects": declaration.effects.value,
+        "parameters": parameters,
+        "returns": {"id": f"of a {declaration.returns}", **_fields(spec)},
+        **{name: said for name, said in named.items() if said is not None},
+    }
+
+
+def _parameter(
+    verb: ToolDeclaration, name: str, schema: Mapping[str, Any], declared: Sequence[ToolDeclaration]
+) -> dict[str, Any]:
+    told: dict[str, Any] = {"description": schema["description"]}
+    kinds = kinds_taken(verb, name)
+    if not kinds:
+        return {**told, **_type_of(schema), **({"lookups": [name]} if name in RESOLVER.terms else {})}
+    return {
+        **told,
+        "lookups": [name for name, kind in RESOLVER.types.items() if kind is None or kind in kinds],
+        "refs": [maker.name for maker in declared if is_made(maker, kinds, RESOLVER)],
+        **(
+            {"only": {name: dict(by_kind) for name, by_kind in only.items()}}
+            if (only := only_kinds(verb, name))
+            else {}
+        ),
+    }
+
+
+def _type_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+    some = [choice for choice in schema.get("anyOf", [schema]) if choice != _NULL]
+    if "enum" in some[0]:
+        return {"one_of": list(some[0]["enum"])}
+    text_format = some[0].get(text_formats.KEYWORD)
+    return {"type": _TYPES[some[0]["type"]], **({"format": text_format} if text_format is not None else {})}
+
+
+def _fields(spec: ToolSpec) -> dict[str, str]:
+    """Returns the other fields of a result, each with its type in words."""
+    made = TypeAdapter(get_type_hints(spec.function)["return"]).json_schema()
+    return {name: _words(part) for name, part in made["properties"].items() if name != "id"}
+
+
+def _words(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join("null" if choice == _NULL else _words(choice) for choice in schema["anyOf"])
+    if schema.get("type") == "array":
+        items = schema["items"]
+        return "list of objects" if "$ref" in items else f"list of {_TYPES[items['type']]}s"
+    return _TYPES[schema["type"]]

@@ -1,0 +1,330 @@
+"""The verbs of onboarding: one idempotent transaction each.
+
+A verb is idempotent twice. By key: the effect is recorded under the idempotency key in the transaction that
+makes it, so a second attempt gets the recorded result. By natural key: what is already there is found and
+left as it is. `OnboardingVerbs` takes the key as an argument; the tools of
+`onboarding` take it from their context.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from dagwright_onboarding.catalogue import (
+    PartyKind,
+    checked_client_type,
+    checked_date_of_birth,
+    checked_link,
+    checked_product,
+    checked_role,
+)
+from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.effects import Call, EffectLog, Row
+from dagwright_onboarding.jurisdictions import jurisdiction_of
+from dagwright_onboarding.models import Party, ProductSubscription, RelationKind, RoleAssignment
+from dagwright_onboarding.names import clean_name
+from dagwright_onboarding.parties import (
+    TAKEN,
+    NaturalKey,
+    described,
+    ensure_exactly,
+    ensure_party,
+    ensure_person,
+    ensure_product,
+    ensure_relation,
+    ensure_role,
+    find_product,
+    find_relation,
+    find_role,
+    held_party,
+    relations_of,
+    required_party,
+)
+from dagwright_onboarding.undoing import undo_call
+from dagwright_onboarding.verb_results import (
+    CbuFound,
+    CbuRequest,
+    CbuResult,
+    CompanyResult,
+    LinkRemoval,
+    LinkResult,
+    PartyResult,
+    PersonResult,
+    ProductRemoval,
+    ProductResult,
+    RoleHolder,
+    RoleRemoval,
+    RoleResult,
+    UndoResult,
+)
+
+DEFAULT_CLIENT_TYPE = "fund"
+
+_KIND_OF_LINK = {
+    "PARENT": RelationKind.PARENT,
+    "MANAGEMENT_COMPANY": RelationKind.MANCO,
+    "RELATED": RelationKind.RELATED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NewParty:
+    """A party that somebody wants to have; texts as they came.
+
+    Args:
+        jurisdiction: needed for a company.
+        date_of_birth: of a person, to tell them apart from others of the name.
+    """
+
+    kind: PartyKind
+    name: str
+    jurisdiction: str | None = None
+    date_of_birth: str | None = None
+
+    def natural_key(self) -> NaturalKey:
+        """Returns what makes it the same party. Raises ValueError for what cannot be."""
+        if self.kind is PartyKind.COMPANY and not self.jurisdiction:
+            raise ValueError(f"jurisdiction: a company such as {self.name!r:.80} needs one")
+        if self.kind is not PartyKind.PERSON and self.date_of_birth:
+            raise ValueError(f"date-of-birth: only a person has one, not a {self.kind}")
+        jurisdiction = jurisdiction_of(self.jurisdiction) if self.jurisdiction else ""
+        born = checked_date_of_birth(self.date_of_birth) if self.date_of_birth else ""
+        return NaturalKey(self.kind, clean_name(self.name), jurisdiction, born)
+
+
+class OnboardingVerbs:
+    """Runs the verbs against one store; raises ValueError for what only another plan can mend."""
+
+    def __init__(self, database: EntityDatabase) -> None:
+        self._database = database
+        self._log = EffectLog(database)
+
+    def create_limited_company(self, key: str, *, name: str, jurisdiction: str) -> CompanyResult:
+        """Returns the company of this name and jurisdiction, added if it was not there."""
+        natural_key = NaturalKey(PartyKind.COMPANY, clean_name(name), jurisdiction_of(jurisdiction))
+
+        def work(call: Call) -> CompanyResult:
+            company, created = ensure_party(call.session, natural_key)
+            call.relies_on(company)
+            return CompanyResult(company.id, company.kind, company.name, company.jurisdiction, created)
+
+        return self._log.once(key, "entity.create-limited-company", CompanyResult, work)
+
+    def create_person(
+        self, key: str, *, name: str, jurisdiction: str | None = None, date_of_birth: str | None = None
+    ) -> PersonResult:
+        """Returns the person of this name, jurisdiction and date of birth, added if they were not there."""
+        natural_key = NewParty(PartyKind.PERSON, name, jurisdiction, date_of_birth).natural_key()
+
+        def work(call: Call) -> PersonResult:
+            person, created = ensure_person(call.session, natural_key)
+            call.relies_on(person)
+            where, born = person.jurisdiction or None, person.distinguisher or None
+            return PersonResult(person.id, person.kind, person.name, where, born, created)
+
+        return self._log.once(key, "entity.create-person", PersonResult, work)
+
+    def ensure_cbu(self, key: str, request: CbuRequest) -> CbuResult:
+        """Returns the fund of this name and jurisdiction, added if it was not there, linked as asked."""
+        jurisdiction = jurisdiction_of(request.jurisdiction) if request.jurisdiction else ""
+        natural_key = NaturalKey(PartyKind.FUND, clean_name(request.name), jurisdiction)
+        client_type = checked_client_type(request.client_type) if request.client_type else None
+
+        def work(call: Call) -> CbuResult:
+            default = client_type or DEFAULT_CLIENT_TYPE
+            fund, created = ensure_party(call.session, natural_key, client_type=default)
+            call.relies_on(fund)
+            _settle_client_type(call, fund, client_type)
+            linked = _link(call, fund, request)
+            return _cbu_result(call.session, fund, created=created, linked=linked)
+
+        return self._log.once(key, "cbu.ensure", CbuResult, work)
+
+    def get_cbu(self, cbu_id: str) -> CbuFound:
+        """Returns a fund or company as it is now, with its links, roles and products."""
+
+        def look(session: Session) -> CbuFound:
+            cbu = required_party(session, cbu_id, argument="cbu-id")
+            if cbu.kind == PartyKind.PERSON:
+                raise ValueError(f"cbu-id: expected a fund or a company, not {described(cbu)}")
+            return _cbu_found(session, cbu)
+
+        return self._database.read(look)
+
+    def assign_role(self, key: str, *, cbu_id: str, entity_id: str, role: str) -> RoleResult:
+        """Returns the assignment of a role at a fund or company, added if it was not there."""
+
+        def work(call: Call) -> RoleResult:
+            cbu, entity = _both(call, cbu_id, entity_id)
+            assignment, created = ensure_role(call.session, cbu, entity, role=role)
+            call.relies_on(assignment)
+            return RoleResult(assignment.id, cbu.id, cbu.name, entity.id, entity.name, role, created)
+
+        return self._log.once(key, "cbu.assign-role", RoleResult, work)
+
+    def remove_role(self, key: str, *, cbu_id: str, entity_id: str, role: str) -> RoleRemoval:
+        """Takes a role at a fund or company away from a party that has it."""
+        checked_role(role)
+
+        def work(call: Call) -> RoleRemoval:
+            cbu, entity = _both(call, cbu_id, entity_id)
+            assignment_id = _remove(call, find_role(call.session, cbu, entity, role=role, lock=TAKEN))
+            removed = assignment_id is not None
+            return RoleRemoval(assignment_id, cbu.id, cbu.name, entity.id, entity.name, role, removed)
+
+        return self._log.once(key, "cbu.remove-role", RoleRemoval, work)
+
+    def add_product(self, key: str, *, cbu_id: str, product: str) -> ProductResult:
+        """Returns the subscription of a fund to a product, added if it was not there."""
+
+        def work(call: Call) -> ProductResult:
+            cbu = _held(call, cbu_id, argument="cbu-id")
+            subscription, created = ensure_product(call.session, cbu, product=product)
+            call.relies_on(subscription)
+            return ProductResult(subscription.id, cbu.id, cbu.name, product, created)
+
+        return self._log.once(key, "cbu.add-product", ProductResult, work)
+
+    def remove_product(self, key: str, *, cbu_id: str, product: str) -> ProductRemoval:
+        """Ends the subscription of a fund to a product."""
+        checked_product(product)
+
+        def work(call: Call) -> ProductRemoval:
+            cbu = _held(call, cbu_id, argument="cbu-id")
+            subscription_id = _remove(call, find_product(call.session, cbu, product=product, lock=TAKEN))
+            return ProductRemoval(subscription_id, cbu.id, cbu.name, product, subscription_id is not None)
+
+        return self._log.once(key, "cbu.remove-product", ProductRemoval, work)
+
+    def link(self, key: str, *, cbu_id: str, entity_id: str, link: str) -> LinkResult:
+        """Returns the link of two parties that are there, added if they were not linked in this way."""
+        kind = _KIND_OF_LINK[checked_link(link)]
+
+        def work(call: Call) -> LinkResult:
+            cbu, entity = _both(call, cbu_id, entity_id)
+            relation, created = ensure_relation(call.session, cbu, entity, kind=kind)
+            call.relies_on(relation)
+            return LinkResult(relation.id, cbu.id, cbu.name, entity.id, entity.name, link, created)
+
+        return self._log.once(key, "cbu.link", LinkResult, work)
+
+    def unlink(self, key: str, *, cbu_id: str, entity_id: str, link: str) -> LinkRemoval:
+        """Takes a link of two parties away."""
+        kind = _KIND_OF_LINK[checked_link(link)]
+
+        def work(call: Call) -> LinkRemoval:
+            cbu, entity = _both(call, cbu_id, entity_id)
+            relation_id = _remove(call, find_relation(call.session, cbu, entity, kind=kind, lock=TAKEN))
+            removed = relation_id is not None
+            return LinkRemoval(relation_id, cbu.id, cbu.name, entity.id, entity.name, link, removed)
+
+        return self._log.once(key, "cbu.unlink", LinkRemoval, work)
+
+    def undo(self, key: str) -> UndoResult:
+        """Takes back what the call of a key did, and keeps it from doing anything later; see `undoing.undo_call`."""
+        return self._database.write(lambda session: undo_call(session, key))
+
+
+def create_parties(call: Call, wanted: Sequence[NewParty]) -> list[PartyResult]:
+    """Returns parties in the order in which they are wanted; those that are not there are added, to be undone as one.
+
+    They are the same only where their natural keys are: what is left open is not known, and means no other party.
+
+    Args:
+        call: of `EffectLog.once`, whose transaction may do more.
+
+    Raises:
+        ValueError: one of them cannot be; nothing of the transaction is kept then.
+    """
+    return [_created(call, party.natural_key()) for party in wanted]
+
+
+def _created(call: Call, natural_key: NaturalKey) -> PartyResult:
+    client_type = DEFAULT_CLIENT_TYPE if natural_key.kind is PartyKind.FUND else ""
+    party, created = ensure_exactly(call.session, natural_key, client_type=client_type)
+    call.relies_on(party)
+    return PartyResult(party.id, party.kind, party.name, party.jurisdiction or None, created)
+
+
+def _held(call: Call, party_id: str, *, argument: str) -> Party:
+    party = held_party(call.session, party_id, argument=argument)
+    call.relies_on(party)
+    return party
+
+
+def _both(call: Call, cbu_id: str, entity_id: str) -> tuple[Party, Party]:
+    return _held(call, cbu_id, argument="cbu-id"), _held(call, entity_id, argument="entity-id")
+
+
+def _remove(call: Call, row: Row | None) -> str | None:
+    """Removes a row, if there is one, and returns its id."""
+    if row is None:
+        return None
+    call.session.delete(row)
+    return row.id
+
+
+def _settle_client_type(call: Call, fund: Party, client_type: str | None) -> None:
+    if client_type is None:
+        return
+    if fund.client_type not in ("", client_type):
+        raise ValueError(f"client-type: {described(fund)} is a {fund.client_type!r}, not a {client_type!r}")
+    fund.client_type = client_type
+    call.relies_on_value(fund, "client_type")
+
+
+def _link(call: Call, fund: Party, request: CbuRequest) -> bool:
+    wanted = (
+        (RelationKind.PARENT, "parent-entity-id", request.parent_entity_id),
+        (RelationKind.MANCO, "manco-id", request.manco_id),
+        (RelationKind.RELATED, "related-to", request.related_to),
+    )
+    linked = False
+    for kind, argument, party_id in wanted:
+        if party_id is not None:
+            target = _held(call, party_id, argument=argument)
+            relation, created = ensure_relation(call.session, fund, target, kind=kind)
+            call.relies_on(relation)
+            linked = linked or created
+    return linked
+
+
+def _cbu_result(session: Session, fund: Party, *, created: bool, linked: bool) -> CbuResult:
+    relations = relations_of(session, fund)
+    return CbuResult(
+        id=fund.id,
+        kind=fund.kind,
+        name=fund.name,
+        jurisdiction=fund.jurisdiction or None,
+        client_type=fund.client_type,
+        parent_entity_ids=relations[RelationKind.PARENT],
+        manco_id=next(iter(relations[RelationKind.MANCO]), None),
+        related_to=relations[RelationKind.RELATED],
+        created=created,
+        linked=linked,
+    )
+
+
+def _cbu_found(session: Session, cbu: Party) -> CbuFound:
+    relations = relations_of(session, cbu)
+    roles = (
+        select(RoleAssignment.role, Party.id, Party.name)
+        .join(Party, RoleAssignment.entity_id == Party.id)
+        .where(RoleAssignment.cbu_id == cbu.id)
+        .order_by(RoleAssignment.role, Party.name, Party.id)
+    )
+    products = select(ProductSubscription.product).where(ProductSubscription.cbu_id == cbu.id)
+    return CbuFound(
+        id=cbu.id,
+        kind=cbu.kind,
+        name=cbu.name,
+        jurisdiction=cbu.jurisdiction or None,
+        client_type=cbu.client_type or None,
+        parent_entity_ids=relations[RelationKind.PARENT],
+        manco_id=next(iter(relations[RelationKind.MANCO]), None),
+        related_to=relations[RelationKind.RELATED],
+        roles=[RoleHolder(role, party_id, name) for role, party_id, name in session.execute(roles)],
+        products=list(session.scalars(products.order_by(ProductSubscription.product))),
+    )

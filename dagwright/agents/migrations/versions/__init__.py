@@ -1,0 +1,1 @@
+"""One module for each revision of the table of agents; `stored.AGENTS` lists them."""

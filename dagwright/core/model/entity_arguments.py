@@ -1,0 +1,243 @@
+"""Which arguments of a tool are entities, and of which kinds: what may be looked up there, and referred to.
+
+The keyword `x-dagwright-entity` in the schema of a parameter lists the kinds of entities whose ids it takes, such as
+`["company", "fund"]`; `x-dagwright-other-than` beside it names the parameter whose entity it cannot be, and
+`x-dagwright-entity-only` the values of other parameters that leave one kind: `{"role": {"person": ["SECRETARY"]}}`. A
+tool that has such a parameter, or that says what it `returns`, has said it of all its parameters: the others take no
+entity. Of any other tool nothing is known, and nothing is refused.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from dagwright.core.expressions.references import Lookup, Placeholder, Reference, ResultOf
+from dagwright.core.model.compiled import Hole, HolePath
+from dagwright.core.model.resolvers import Resolver, either
+from dagwright.core.model.tools import ToolDeclaration, parameter_name
+
+KEYWORD: Final = "x-dagwright-entity"
+OTHER_THAN: Final = "x-dagwright-other-than"
+ONLY: Final = "x-dagwright-entity-only"
+
+EntityProblem = tuple[HolePath, str, str | None]
+"""Where in the arguments, what is wrong, and a hint."""
+
+_NO_ENTITY = ""
+_UNIONS = ("anyOf", "oneOf")
+_NODES_LOOKED_AT = 200
+_NODES_TOLD = 3
+
+
+class EntityIds:
+    """The keyword, as the library for schemas wants it."""
+
+    def __init__(self, parent_schema: Any, value: Any, schema_path: Any) -> None:  # noqa: ARG002 - the library's shape
+        if not isinstance(value, list) or not value or not all(isinstance(kind, str) for kind in value):
+            raise ValueError(f"{KEYWORD} is {value!r}, expected a list of kinds of entities")
+
+    def validate(self, instance: Any) -> None:
+        """Takes any value: whether a text is the id of an entity is known when the tool is called."""
+
+
+def problem_of_kinds(tool: ToolDeclaration, resolver: Resolver) -> str | None:
+    """Return what is wrong with the kinds that a schema names, if the resolver is known."""
+    properties = (tool.input_schema or {}).get("properties")
+    for schema in properties.values() if isinstance(properties, Mapping) and resolver.kinds else ():
+        kinds = _kinds_of(schema)
+        if not all(kind in resolver.kinds for kind in kinds):
+            return f"{KEYWORD} is {[*kinds]!r}, expected a list of some of {', '.join(resolver.kinds)}"
+    return None
+
+
+def kinds_taken(tool: ToolDeclaration, key: str) -> tuple[str, ...] | None:
+    """Returns the kinds of entities that an argument takes, none of them if it takes no entity; `None` if nobody knows.
+
+    Args:
+        key: as written, so `order-id` or `order_id`.
+    """
+    schema = tool.input_schema
+    properties = schema.get("properties") if schema is not None else None
+    if not isinstance(properties, Mapping):
+        return None
+    kinds = _kinds_of(properties.get(parameter_name(key, properties)))
+    if kinds or tool.returns is not None or any(map(_kinds_of, properties.values())):
+        return kinds
+    return None
+
+
+def kinds_given(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Returns the kinds of entities that an argument of one call takes; see `kinds_taken`.
+
+    Args:
+        arguments: of the call, as written; a value among them may leave one kind alone.
+    """
+    return taken_by_call(tool, key, arguments).kinds
+
+
+def only_kinds(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str, Sequence[str]]]:
+    """Returns what leaves one kind of entity for an argument: name of another argument -> kind -> its values."""
+    properties = (tool.input_schema or {}).get("properties")
+    schema = properties.get(parameter_name(key, properties)) if isinstance(properties, Mapping) else None
+    found = schema.get(ONLY) if isinstance(schema, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one argument of a call takes.
+
+    Args:
+        kinds: as `kinds_taken` has them.
+        where: what leaves no other kind, in words that follow it.
+    """
+
+    kinds: tuple[str, ...] | None
+    where: str = ""
+
+    @property
+    def words(self) -> str:
+        """The kinds, and what leaves no other, as a message names them."""
+        return either(self.kinds or ()) + self.where
+
+
+def taken_by_call(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> Taken:
+    """Returns what an argument of one call takes, and what leaves no other kind; see `kinds_given`."""
+    if narrowing := only_kinds(tool, key):
+        properties = (tool.input_schema or {})["properties"]
+        for written, value in arguments.items():
+            for kind, values in narrowing.get(parameter_name(written, properties), {}).items():
+                if value in values:
+                    return Taken((kind,), f" where {written!r} is {value}")
+    return Taken(kinds_taken(tool, key))
+
+
+@dataclass(frozen=True, slots=True)
+class EntityChecks:
+    """Checks what is looked up, and what is referred to, against what the tools of a plan take.
+
+    Args:
+        resolver: knows the entity types.
+        made_by: id of a node -> the tool that makes its result.
+    """
+
+    resolver: Resolver
+    made_by: Mapping[str, ToolDeclaration]
+
+    def misplaced(
+        self,
+        tool: ToolDeclaration,
+        holes: Sequence[Hole],
+        lookups: Collection[Lookup],
+        *,
+        node: str,
+        arguments: Mapping[str, Any],
+    ) -> Iterator[EntityProblem]:
+        """Yield each lookup and each reference to an entity that the tool does not take there, or takes only once.
+
+        Args:
+            holes: the references in the arguments of one call; what is looked up stands there as its input.
+            lookups: those of the call.
+            node: id of its node.
+            arguments: of the call, null where a reference stands.
+        """
+        by_input: Mapping[Reference, Lookup] = {
+            Placeholder(each.input): each for each in lookups if each.known_as is None
+        }
+        for path, template in holes:
+            if len(path) != 1 or len(template) != 1:
+                continue
+            key, part = str(path[0]), template[0]
+            # What the dialect could not read, and has reported, stands as a lookup of nothing.
+            if not isinstance(part, str) and (lookup := by_input.get(part)) is not None:
+                taken = taken_by_call(tool, key, arguments)
+                yield from self._wrong_lookup(tool, key, lookup, taken) if lookup.search_text else ()
+            elif isinstance(part, ResultOf) and (
+                part.field == "identity" or (part.field, part.path) == ("result", ("id",))
+            ):
+                maker = self.made_by.get(part.node)
+                if maker is not None and maker.returns is not None and part.node != node:
+                    taken = taken_by_call(tool, key, arguments)
+                    yield from self._wrong_reference(tool, key, part, taken, node=node)
+        yield from _same_entities(tool, holes, lookups)
+
+    def _wrong_lookup(self, tool: ToolDeclaration, key: str, lookup: Lookup, taken: Taken) -> Iterator[EntityProblem]:
+        kinds = taken.kinds
+        if kinds is None:
+            return
+        looked_up = self.resolver.kinds_of(lookup.entity_type)
+        if not kinds:
+            if looked_up is None or key not in self.resolver.terms or key not in looked_up:
+                hint = f"give {key!r} as it is"
+                yield (key,), f"{tool.name}: {key!r} takes no entity, so nothing is looked up for it", hint
+            return
+        if looked_up is not None and not any(kind in kinds for kind in looked_up):
+            what = f"{lookup.search_text!r:.80} is looked up as a {either(looked_up)}"
+            message = f"{tool.name}: {key!r} takes a {taken.words}, and {what}"
+            yield (key, "entity_type"), message, f"write the entity_type {either(kinds)} if it is one"
+
+    def _wrong_reference(
+        self, tool: ToolDeclaration, key: str, reference: ResultOf, taken: Taken, *, node: str
+    ) -> Iterator[EntityProblem]:
+        kinds, maker = taken.kinds, self.made_by[reference.node]
+        if kinds is None or is_made(maker, kinds, self.resolver):
+            return
+        what = f"{reference} is what {maker.name} makes, a {maker.returns}"
+        if not kinds:
+            message = f"{tool.name}: {key!r} takes no id of what another call makes, and {what}"
+            yield (key,), message, f"give {key!r} as it is"
+            return
+        fitting = (
+            f"{other} makes a {made.returns}"
+            for other, made in islice(self.made_by.items(), _NODES_LOOKED_AT)
+            if other != node and is_made(made, kinds, self.resolver)
+        )
+        hint = "; ".join(islice(fitting, _NODES_TOLD))
+        yield (key,), f"{tool.name}: {key!r} takes a {taken.words}, and {what}", hint or None
+
+
+def is_made(maker: ToolDeclaration, kinds: Sequence[str], resolver: Resolver) -> bool:
+    """Tell whether what a tool makes can be an entity of one of these kinds."""
+    returns = maker.returns or ""
+    kind = resolver.types.get(returns, _NO_ENTITY) if resolver.types else returns
+    return kind in kinds if kind is not None else bool(kinds)
+
+
+def _same_entities(
+    tool: ToolDeclaration, holes: Sequence[Hole], lookups: Collection[Lookup]
+) -> Iterator[EntityProblem]:
+    properties = tool.input_schema.get("properties") if tool.input_schema is not None else None
+    if not isinstance(properties, Mapping) or len(holes) < 2:
+        return
+    others = {
+        name: schema[OTHER_THAN]
+        for name, schema in properties.items()
+        if isinstance(schema, Mapping) and OTHER_THAN in schema
+    }
+    if not others:
+        return
+    # The same id may be looked at twice, for parameters that take other kinds; what was not read means nothing.
+    meant: Mapping[Any, Any] = {
+        Placeholder(each.input): each if each.known_as is None else each.search_text
+        for each in lookups
+        if each.search_text
+    }
+    given = {
+        parameter_name(str(path[0]), properties): (str(path[0]), meant.get(template[0], template[0]))
+        for path, template in holes
+        if len(path) == 1 and len(template) == 1 and (template[0] in meant or isinstance(template[0], ResultOf))
+    }
+    for name, other in others.items():
+        if name in given and other in given and given[name][1] == given[other][1]:
+            key, other_key = given[name][0], given[other][0]
+            yield (key,), f"{tool.name}: {key!r} is the same entity as {other_key!r}, and has to be another one", None
+
+
+def _kinds_of(schema: Any) -> tuple[str, ...]:
+    if not isinstance(schema, Mapping):
+        return ()
+    if isinstance(found := schema.get(KEYWORD), list):
+        return tuple(found)
+    parts = (part for union in _UNIONS for part in schema.get(union, ()))
+    return next((kinds for part in parts if (kinds := _kinds_of(part))), ())

@@ -1,0 +1,127 @@
+"""Resolvers: tools of applications that find the entities which plans name in words, before anything else runs.
+
+A plan names an entity by a lookup: a text, an entity type, and filters that narrow the search. The tool `find` of the
+resolver is called for each distinct lookup and may ask a person; `bind` is called once with what was found, and may
+create what people wanted created. `find` declares the resolver (`ToolDeclaration.resolver`), as JSON, so that it
+travels with a compiled plan. Plans cannot name these tools.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.tools import Effects, ToolDeclaration
+
+_EITHER: Final = " or "
+
+
+class UnknownEntityType(ValueError):
+    """Unknown type of entity; `hint` names the nearest known one, if one is near, and `message` is without it."""
+
+    def __init__(self, entity_type: str, known: Mapping[str, Any]) -> None:
+        self.hint = suggestion(slug_of(entity_type), known)
+        unknown, types = f"Unknown entity type {entity_type!r:.80}", f"Known types: {', '.join(known)}"
+        self.message = f"{unknown}. {types}"
+        super().__init__(f"{unknown}; {self.hint} {types}" if self.hint else self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """What an application resolves, and by which tools.
+
+    Args:
+        find: name of the tool that finds the entity of one lookup.
+        bind: name of the tool that binds what was found.
+        undo: name of the tool that compensates for `bind`; calls that it compensates for need no approval in a plan
+            that a model wrote for the profile `intents`.
+        types: entity type as plans write it, in lower case with dashes -> its kind; `None` is any kind of entities.
+        terms: kinds that are words of a closed list rather than entities: arguments that are called like one of them
+            take its code.
+        filters: name of a filter -> its text format, empty for any text.
+    """
+
+    find: str
+    bind: str
+    undo: str | None = None
+    types: Mapping[str, str | None] = field(default_factory=dict)
+    terms: Sequence[str] = ()
+    filters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of entities, in the order of the types."""
+        return tuple(dict.fromkeys(each for each in self.types.values() if each is not None and each not in self.terms))
+
+    def kind_of(self, entity_type: str) -> str | None:
+        """Return the kind of an entity type in any spelling (`Limited Company`); `None` is any kind of entities.
+
+        Raises:
+            UnknownEntityType: there is no such type.
+        """
+        slug = slug_of(entity_type)
+        if not self.types:
+            # Nothing is known of the types; each is a kind of its own.
+            return slug
+        if slug not in self.types:
+            raise UnknownEntityType(entity_type, self.types)
+        return self.types[slug]
+
+    def kinds_of(self, entity_type: str) -> tuple[str, ...] | None:
+        """Return the kinds of an entity type, or of several (`company or fund`); `None` is any kind of entities.
+
+        Raises:
+            UnknownEntityType: there is no such type.
+        """
+        kinds = [self.kind_of(each) for each in entity_type.split(_EITHER)]
+        return None if None in kinds else tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
+
+    def tools(self) -> dict[str, ToolDeclaration]:
+        """Return what a compiled plan declares of the tools."""
+        undo = {} if self.undo is None else {self.undo: ToolDeclaration(self.undo, Effects.IDEMPOTENT)}
+        return undo | {
+            self.find: ToolDeclaration(self.find, Effects.READ, resolver=self.to_json()),
+            self.bind: ToolDeclaration(self.bind, Effects.IDEMPOTENT, undo=self.undo),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the resolver as its tool declares it."""
+        plain = {"find": self.find, "bind": self.bind, "types": dict(self.types)}
+        more = {"undo": self.undo, "terms": [*self.terms], "filters": dict(self.filters)}
+        return plain | {name: value for name, value in more.items() if value}
+
+
+UNKNOWN_RESOLVER: Final = Resolver("", "")
+"""Where none is declared: runs of earlier versions, and processes without an application that has one."""
+
+
+def resolver_of(tools: Mapping[str, ToolDeclaration]) -> Resolver:
+    """Return the resolver that one of the tools declares, else `UNKNOWN_RESOLVER`."""
+    encoded = next((tool.resolver for tool in tools.values() if tool.resolver is not None), None)
+    if encoded is None:
+        return UNKNOWN_RESOLVER
+    undo = encoded.get("undo")
+    return Resolver(
+        str(encoded.get("find")),
+        str(encoded.get("bind")),
+        undo if isinstance(undo, str) else None,
+        dict(encoded.get("types", {})),
+        tuple(encoded.get("terms", ())),
+        dict(encoded.get("filters", {})),
+    )
+
+
+def callable_tools(tools: Mapping[str, ToolDeclaration]) -> dict[str, ToolDeclaration]:
+    """Return the tools that plans and models can name: all but those of the resolver."""
+    resolver = resolver_of(tools)
+    return {name: tool for name, tool in tools.items() if name not in (resolver.find, resolver.bind)}
+
+
+def either(kinds: Sequence[str]) -> str:
+    """Return kinds as the entity type that means them all: `company or fund`."""
+    return _EITHER.join(kinds)
+
+
+def slug_of(entity_type: str) -> str:
+    """Return the one spelling that stands for all of an entity type."""
+    return "-".join(entity_type.lower().replace("_", " ").replace("-", " ").split())

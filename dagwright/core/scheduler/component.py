@@ -1,0 +1,186 @@
+"""The protocol between the scheduler and its components.
+
+A component is one feature of a run, such as its budget or its requests to people. It owns the state of that feature,
+and the scheduler calls it at fixed points. `Hooks` holds, for each point, the components that override it and need it
+now, in the order in which they were attached; a feature that a run does not use costs nothing.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import Attempt, RunStatus
+from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import Task
+
+HOOKS = (
+    "on_node_ready",
+    "keeps_items",
+    "before_dispatch",
+    "before_start",
+    "on_attempt",
+    "on_result",
+    "on_node_failed",
+    "on_node_ended",
+    "on_node_reset",
+    "on_rebuild",
+    "before_propagation",
+    "after_update",
+    "on_quiescent",
+    "on_idle",
+    "on_stop",
+)
+"""Hooks that are called often, and only where a component needs them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """Result of a task after a component has read it.
+
+    Args:
+        error: why it counts as failed; the value is not used then, unless the component stored it itself.
+        message: text beside the value.
+    """
+
+    value: Any
+    error: NodeError | None = None
+    is_partial: bool = False
+    message: str | None = None
+
+
+class SchedulerComponent:
+    """One feature of a run. Every hook does nothing unless a component overrides it.
+
+    Times (`at`) are seconds since the epoch, as the driver passes them. A hook that ends a node calls the scheduler for
+    that and never changes counters itself.
+    """
+
+    hooks: ClassVar[frozenset[str]] = frozenset()
+    """Names of the hooks that the class overrides."""
+
+    def __init_subclass__(cls) -> None:
+        cls.hooks = frozenset(name for name in HOOKS if getattr(cls, name) is not getattr(SchedulerComponent, name))
+
+    def needed_hooks(self) -> Collection[str]:
+        """Return which of `hooks` have to be called now; call `Scheduler.update_hooks` when the answer changes."""
+        return self.hooks
+
+    # A node on its way.
+
+    def on_node_ready(self, ref: TaskRef, at: float) -> bool:  # noqa: ARG002 - a hook
+        """Handle a node or item whose join and condition let it start.
+
+        Returns:
+            Whether the component has ended it, or made it wait; otherwise it is queued.
+        """
+        return False
+
+    def keeps_items(self, number: int) -> bool:  # noqa: ARG002 - a hook
+        """Tell whether the items of a node must be tasks of this run, and never of a child run."""
+        return False
+
+    def before_dispatch(self, ref: TaskRef, at: float) -> bool:  # noqa: ARG002 - a hook
+        """Check a queued task again before its arguments are resolved; returns whether it has been ended or waits."""
+        return False
+
+    def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
+        """Complete a task, or keep it from starting.
+
+        Returns:
+            Whether the component has given back its slots, and ended it or made it wait.
+
+        Raises:
+            MissingData, TooMuchWork: the task cannot start; its node fails.
+        """
+        return False
+
+    def on_attempt(self, task_id: str, ref: TaskRef, attempt: Attempt) -> None:
+        """Record what a running task reports of its attempts, before it ends."""
+
+    def on_result(self, ref: TaskRef, value: Any) -> TaskResult | None:  # noqa: ARG002 - a hook
+        """Read the result of a call; returns `None` if it needs no reading."""
+        return None
+
+    def on_node_failed(self, ref: TaskRef, error: NodeError, at: float) -> bool:  # noqa: ARG002 - a hook
+        """Handle a failure before the node ends; returns whether the node waits instead."""
+        return False
+
+    def on_node_ended(self, ref: TaskRef, at: float) -> None:
+        """Handle the end of a node or item; its record is final, and its dependents do not know yet."""
+
+    def on_node_reset(self, ref: TaskRef, at: float) -> None:
+        """Handle a record that is about to be replaced."""
+
+    # The run as a whole.
+
+    def on_rebuild(self, base: int, added: int) -> None:
+        """Update what depends on node numbers or records after a rebuild; nodes from `base` on moved by `added`."""
+
+    def before_propagation(self, at: float) -> None:
+        """Handle the passing of time at the end of an event."""
+
+    def after_update(self, at: float) -> bool:  # noqa: ARG002 - a hook
+        """Do one thing that had to wait until all dependents were updated; returns whether it did anything."""
+        return False
+
+    def on_quiescent(self, at: float) -> None:
+        """Act when no node moves any more: extend the plan, compensate, admit what waited."""
+
+    def on_idle(self, at: float) -> None:
+        """Handle that no further task can start now."""
+
+    def on_stop(self, at: float) -> None:
+        """Handle that the run was cancelled or aborted; all nodes that had not started have ended."""
+
+    @property
+    def next_timer(self) -> float | None:
+        """When `on_timer` is needed next."""
+        return None
+
+    def on_timer(self, at: float) -> None:
+        """Handle every deadline that is due."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the component waits for people."""
+        return False
+
+    def run_status(self, status: RunStatus) -> RunStatus:
+        """Return the status of the run, given the one that its nodes have."""
+        return status
+
+
+Components = tuple[SchedulerComponent, ...]
+
+
+class Hooks:
+    """The components to call at each hook, in the order in which they were attached."""
+
+    on_node_ready: Components = ()
+    keeps_items: Components = ()
+    before_dispatch: Components = ()
+    before_start: Components = ()
+    on_attempt: Components = ()
+    on_result: Components = ()
+    on_node_failed: Components = ()
+    on_node_ended: Components = ()
+    on_node_reset: Components = ()
+    on_rebuild: Components = ()
+    before_propagation: Components = ()
+    after_update: Components = ()
+    on_quiescent: Components = ()
+    on_idle: Components = ()
+    on_stop: Components = ()
+
+    def __init__(self) -> None:
+        self.components: Sequence[SchedulerComponent] = ()
+
+    def update(self) -> None:
+        """Ask the components again which hooks they need."""
+        needed: dict[str, list[SchedulerComponent]] = {name: [] for name in HOOKS}
+        for component in self.components:
+            for name in component.needed_hooks():
+                needed[name].append(component)
+        for name, components in needed.items():
+            setattr(self, name, tuple(components))

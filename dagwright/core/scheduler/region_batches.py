@@ -1,0 +1,67 @@
+"""Regions of pure nodes: each call of a region runs a batch of its nodes elsewhere and reports how they ended."""
+
+from typing import Any
+
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import Attempt, NodeStatus, Record
+from dagwright.core.scheduler.component import SchedulerComponent
+from dagwright.core.scheduler.region_members import InnerState
+from dagwright.core.scheduler.scheduler import Scheduler
+
+
+class RegionBatches(SchedulerComponent):
+    """Handles the reports of the calls of regions."""
+
+    def __init__(self, scheduler: Scheduler[Any]) -> None:
+        self._scheduler = scheduler
+        self._state = scheduler.state
+
+    def report(self, node_id: str, end: Record, *, at: float) -> bool:
+        """Handle the end of a node that ran elsewhere; returns whether it was awaited.
+
+        Args:
+            end: its record, in a final state.
+        """
+        state, number = self._state, self._state.numbers.get(node_id)
+        if number is None or not state.regions.is_told(number, state.records):
+            return False
+        record = state.records[number]
+        if record.status.is_final:
+            return False
+        record.result, record.partial, record.blocked_by = end.result, end.partial, end.blocked_by
+        record.cached, record.message = end.cached, end.message
+        record.attempts, record.started_at, record.tool_version = end.attempts, end.started_at, end.tool_version
+        ended_at = at if end.ended_at is None else end.ended_at
+        self._scheduler.propagation.end(state.items.node(number), end.status, ended_at, error=end.error)
+        self._scheduler.propagate(at)
+        return True
+
+    def end_batch(self, task_id: str, *, at: float, goes_on: bool, error: NodeError | None = None) -> None:
+        """Handle the end of one call of a region, after the reports of its nodes.
+
+        The region is ready again if some of its nodes are open.
+
+        Args:
+            goes_on: another call is of use; otherwise the open nodes run one by one, without a region.
+            error: why the nodes fail of a region that is of no use and whose nodes are not in the plan.
+        """
+        state, propagation = self._state, self._scheduler.propagation
+        calls = state.records[state.numbers[task_id]].attempts + 1
+        ref = self._scheduler.take_attempt(task_id, Attempt(calls))
+        if ref is None:
+            return
+        if state.is_stopped:
+            propagation.end(ref, NodeStatus.CANCELLED, at)
+        elif not state.regions.is_open(ref.node, state.records):
+            propagation.end(ref, NodeStatus.COMPLETED, at)
+        elif goes_on:
+            propagation.enqueue(ref)
+        elif state.plan.nodes[ref.node].inner is None:
+            propagation.end(ref, NodeStatus.SUPERSEDED, at)
+        else:
+            propagation.end(ref, NodeStatus.FAILED, at, error=error)
+        self._scheduler.propagate(at)
+
+    def set_inner_state(self, task_id: str, inner: InnerState) -> None:
+        """Store what a batch reported of a region whose nodes are not in the plan."""
+        self._state.records[self._state.numbers[task_id]].result = inner

@@ -1,0 +1,42 @@
+"""Worker tools in a run: a call needs its slots, and its result is read from a WorkerResult."""
+
+from collections.abc import Collection
+from typing import Any
+
+from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.worker_results import unwrap_worker_result
+from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.validation.workers import prepared_call
+
+
+class WorkerTools(SchedulerComponent):
+    """Calls worker tools as their cards say."""
+
+    def __init__(self, scheduler: Scheduler[Any]) -> None:
+        self._state = scheduler.state
+
+    def needed_hooks(self) -> Collection[str]:
+        """Return no hook if the plan has no worker tools."""
+        plan = self._state.plan
+        has_workers = any(tool.worker is not None for tool in plan.tools.values())
+        return self.hooks if has_workers or any(node.is_worker for node in plan.nodes) else ()
+
+    def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
+        """Check that every required slot has a value, and pass the sub-goal.
+
+        Raises:
+            PreconditionMissing: a required slot is missing.
+        """
+        task.arguments = prepared_call(task, self._state.plan.tools).arguments
+        return False
+
+    def on_result(self, ref: TaskRef, value: Any) -> TaskResult | None:
+        """Read a WorkerResult: its outputs are the result of the node."""
+        node = self._state.plan.nodes[ref.node]
+        if not node.is_worker or self._state.chunk(ref) is not None:
+            return None
+        declared = self._state.plan.tools.get(node.tool)
+        read = unwrap_worker_result(value, declared.worker if declared is not None else None)
+        return TaskResult(read.outputs, read.error, read.is_partial, read.message)

@@ -1,0 +1,236 @@
+"""The connection to a database: engine, schema, transactions that survive others doing the same.
+
+SQLite by default, PostgreSQL by URL. On both a write transaction runs to its end or not at all, and is run
+again when another transaction took its unique key or its lock first.
+"""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.orm import Session
+
+from dagwright.database.migrating import GAP_S, READ_ONLY, Schema, StoreUnusable, migrate
+from dagwright.database.refusing import SQLITE_BUSY_TIMEOUT_S, in_words
+from dagwright.store.private_files import FOLDER_MODE, UMASK, private_opener
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+WRITE_ATTEMPTS = 8
+"""Runs of one transaction; each loss means that another transaction won, so a few suffice."""
+PART_S = 0.3
+"""Seconds after which a long piece of work ends its transaction, so that others can write."""
+
+_WAL_PAUSE_S = 0.01
+_RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "23505", "23503"})
+"""PostgreSQL: serialization failure, deadlock, unique violation, foreign key violation."""
+
+
+class Database:
+    """Open a database; safe to share among threads.
+
+    The engine is made on first use, and the tables brought to those of this version. `dispose` closes the
+    connections; the next use opens new ones.
+
+    Args:
+        url: a SQLAlchemy URL of a SQLite file or of PostgreSQL.
+        schema: the tables that are used.
+
+    Raises:
+        ValueError: the URL is none, or names another kind of database or an in-memory one.
+        StoreUnusable: a newer version has had the store, the database lacks what a search needs, or cannot be used.
+        StoreRefuses: the database refuses something for now, or does not answer; trying again at once does not help.
+    """
+
+    def __init__(self, url: str, schema: Schema) -> None:
+        self._url = _checked_url(url)
+        self._schema = schema
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+        self._is_sqlite = self._url.get_backend_name() == "sqlite"
+        # SQLite's own waiting is unfair, so the threads of one process queue up here first.
+        self._write_lock = threading.Lock()
+
+    def read(self, work: Callable[[Session], Value]) -> Value:
+        """Returns what `work` makes of one consistent view; nothing it changes is kept."""
+        with in_words():
+            engine = self._ready_engine().execution_options(**self._read_options())
+            with Session(engine, expire_on_commit=False) as session:
+                return work(session)
+
+    def write(self, work: Callable[[Session], Value]) -> Value:
+        """Runs `work` in one transaction and returns its result, again if another transaction was first.
+
+        Args:
+            work: makes all its changes through the session; may run several times, each on a fresh view.
+        """
+        with in_words():
+            engine = self._ready_engine()
+            for attempt in range(1, WRITE_ATTEMPTS + 1):
+                try:
+                    return self._write_once(engine, work)
+                except DBAPIError as error:
+                    if attempt == WRITE_ATTEMPTS or not _lost_a_race(error):
+                        raise
+        raise AssertionError("unreachable")
+
+    def write_in_parts(
+        self, items: Sequence[Item], work: Callable[[Session, Item], Value]
+    ) -> Iterator[Sequence[Value]]:
+        """Runs `work` for each item and yields what it returned, transaction by transaction.
+
+        A transaction takes as many items as a part of a second lets it, and between two of them others can write.
+
+        Args:
+            work: as that of `write`; each item is its own.
+        """
+        done = 0
+        while done < len(items):
+            if done:
+                self.let_others_write()
+            part = self.write(partial(_part, items=items, work=work, start=done))
+            done += len(part)
+            yield part
+
+    def missing_file(self) -> Path | None:
+        """Returns the SQLite file that is not there yet, which the first use makes; `None` if there is one."""
+        file = Path(self._url.database or "")
+        is_path = self._is_sqlite and not str(file).startswith("file:")
+        return file if is_path and not file.exists() else None
+
+    def dispose(self) -> None:
+        """Closes all connections that are not in use."""
+        with self._lock:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.dispose()
+
+    def let_others_write(self) -> None:
+        """Leaves the lock alone for as long as somebody who waits for it needs to find it free."""
+        if self._is_sqlite:
+            time.sleep(GAP_S)
+
+    def _read_options(self) -> dict[str, Any]:
+        if self._is_sqlite:
+            return {READ_ONLY: True}
+        return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+
+    def _write_once(self, engine: Engine, work: Callable[[Session], Value]) -> Value:
+        if not self._is_sqlite:
+            with Session(engine, expire_on_commit=False) as session, session.begin():
+                return work(session)
+        with self._write_lock, Session(engine, expire_on_commit=False) as session, session.begin():
+            return work(session)
+
+    def _ready_engine(self) -> Engine:
+        with self._lock:
+            if self._engine is None:
+                engine = _sqlite_engine(self._url) if self._is_sqlite else _postgres_engine(self._url)
+                try:
+                    migrate(engine, self._schema)
+                except BaseException:
+                    engine.dispose()
+                    raise
+                self._engine = engine
+            return self._engine
+
+
+def _part(
+    session: Session, *, items: Sequence[Item], work: Callable[[Session, Item], Value], start: int
+) -> list[Value]:
+    """Returns what `work` returned for the items from `start` on, as many as there is time for, and one at least."""
+    found: list[Value] = []
+    ends_at = time.monotonic() + PART_S
+    for at in range(start, len(items)):
+        found.append(work(session, items[at]))
+        if time.monotonic() >= ends_at:
+            break
+    return found
+
+
+def _checked_url(text_url: str) -> URL:
+    try:
+        url = make_url(text_url)
+    except (ArgumentError, ValueError) as error:
+        raise ValueError("the database URL cannot be read; expected for example sqlite:///dagwright.db") from error
+    backend = url.get_backend_name()
+    if backend == "sqlite":
+        if not url.database or url.database == ":memory:" or "mode=memory" in url.database:
+            raise ValueError("an in-memory SQLite database cannot be shared by workers; name a file")
+        return url.set(drivername="sqlite")
+    if backend in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    raise ValueError(f"a database is SQLite or PostgreSQL, not {backend!r}")
+
+
+def _postgres_engine(url: URL) -> Engine:
+    return create_engine(url, pool_pre_ping=True, hide_parameters=True)
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    if url.database and not url.database.startswith("file:"):
+        file = Path(url.database)
+        try:
+            _make_private(file)
+        except (FileExistsError, NotADirectoryError, PermissionError) as error:
+            said = f"the folder of the database cannot be made: {error.filename}: {error.strerror}"
+            raise StoreUnusable(said) from None
+    engine = create_engine(url, connect_args={"timeout": SQLITE_BUSY_TIMEOUT_S}, hide_parameters=True)
+    event.listen(engine, "connect", _configure_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _make_private(file: Path) -> None:
+    """Create the folder of a database file for its owner only; in such a folder, so is the file (and its journal)."""
+    file.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    if not file.exists() and not file.parent.stat().st_mode & UMASK:
+        # SQLite itself says why it cannot be created.
+        with suppress(OSError), open(file, "ab", opener=private_opener):
+            pass
+
+
+def _configure_sqlite(connection: Any, _record: Any) -> None:
+    assert isinstance(connection, sqlite3.Connection)
+    # The driver would begin a transaction at the first change only, after the reads it depends on.
+    connection.isolation_level = None
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA synchronous = FULL")
+    _use_wal(connection)
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Makes the write-ahead log the file's journal; processes that start together all try.
+
+    The change needs the file alone, and SQLite answers `locked` at once instead of waiting, since two that wait for
+    each other here would do so for ever.
+    """
+    give_up_at = time.monotonic() + SQLITE_BUSY_TIMEOUT_S
+    while True:
+        try:
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > give_up_at:
+                raise
+            time.sleep(_WAL_PAUSE_S)
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    is_read = connection.get_execution_options().get(READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if is_read else "BEGIN IMMEDIATE")
+
+
+def _lost_a_race(error: DBAPIError) -> bool:
+    if isinstance(error, IntegrityError):
+        return True
+    return getattr(error.orig, "sqlstate", None) in _RETRYABLE_SQLSTATES

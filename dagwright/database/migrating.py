@@ -1,0 +1,150 @@
+"""Bringing a database to the tables that this version works with.
+
+The revisions are Alembic's, in the folder of a `Schema`. They run by themselves when a database is opened first, one
+process at a time, each in a transaction of its own. A revision whose module has a function `part` has work that may
+take minutes: the function does a few thousand rows of it in a transaction, and is called again with what it returned
+until that is None, so that nobody waits long for a lock, and a process that is killed loses little. Alembic is imported
+only when there is work.
+
+This module must not import Temporal.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from dagwright.tools.errors import GiveUp
+
+if TYPE_CHECKING:
+    from alembic.script import Script, ScriptDirectory
+
+READ_ONLY = "dagwright_read_only"
+"""Execution option of connections whose transactions change nothing."""
+
+_LOCK = 0x6461677772
+"""Key of the PostgreSQL advisory lock around each step: `dagwr` in ASCII."""
+GAP_S = 0.12
+"""Seconds that long work leaves the lock of SQLite alone between two parts: whoever waits tries again each 0.1 s."""
+_TOLD_EVERY_S = 5.0
+_NOTHING_TO_DO: Final = object()
+
+# Not structlog, which writes to stdout in a command that has configured no log.
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of one owner in a database: the engine's agents, or those of an application.
+
+    Args:
+        folder: of the Alembic revisions, with an `env.py`.
+        revisions: in their order; the last is what this version works with.
+        version_table: where Alembic keeps the revision; each owner has its own.
+    """
+
+    folder: Path
+    revisions: tuple[str, ...]
+    version_table: str
+
+    @property
+    def newest(self) -> str:
+        return self.revisions[-1]
+
+
+class StoreUnusable(GiveUp):
+    """This version cannot work with the store; the message is one sentence that says why and what to do."""
+
+
+def revision_of(engine: Engine, schema: Schema) -> str | None:
+    """Returns the revision of a store, None for one without migrations, which may be empty."""
+    with engine.execution_options(**{READ_ONLY: True}).begin() as connection:
+        return _revision(connection, schema)
+
+
+def migrate(engine: Engine, schema: Schema) -> None:
+    """Brings a store to the last revision; does next to nothing if it is there.
+
+    Raises:
+        StoreUnusable: a newer version of Dagwright has had the store.
+    """
+    if revision_of(engine, schema) == schema.newest:
+        return
+    told_at = time.monotonic()
+    so_far: Any = None
+    while (step := _step(engine, schema, so_far)) is not _NOTHING_TO_DO:
+        if step is not None and time.monotonic() - told_at > _TOLD_EVERY_S:
+            _LOG.warning("the database is brought to this version: %s", step)
+            told_at = time.monotonic()
+        if step is not None and engine.dialect.name == "sqlite":
+            time.sleep(GAP_S)
+        so_far = step
+
+
+def _step(engine: Engine, schema: Schema, so_far: Any) -> Any:
+    """Does one revision, or a part of one.
+
+    Args:
+        so_far: what the part before returned, None if there was none.
+
+    Returns:
+        How far the revision is, which can be told; None when it is done; `_NOTHING_TO_DO` if there was none.
+    """
+    with _alone(engine) as connection:
+        revision = _revision(connection, schema)
+        if revision == schema.newest:
+            return _NOTHING_TO_DO
+        if revision is not None and revision not in schema.revisions:
+            raise StoreUnusable(
+                f"the database is of a newer version of Dagwright: its tables are of revision {revision}, and this"
+                f" version knows those up to {schema.newest}; use the newer version, or another database"
+            )
+        script = _next_of(revision, schema)
+        part: Callable[[Connection, Any], Any] | None = getattr(script.module, "part", None)
+        so_far = part(connection, so_far) if part is not None else None
+        if so_far is None:
+            _run(connection, script, schema)
+        return so_far
+
+
+@contextmanager
+def _alone(engine: Engine) -> Iterator[Connection]:
+    """Opens a transaction that no other process migrates in."""
+    with engine.begin() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        yield connection
+
+
+def _revision(connection: Connection, schema: Schema) -> str | None:
+    if not inspect(connection).has_table(schema.version_table):
+        return None
+    revision: str | None = connection.scalar(text(f"SELECT version_num FROM {schema.version_table}"))
+    return revision
+
+
+def _next_of(revision: str | None, schema: Schema) -> "Script":
+    number = 0 if revision is None else schema.revisions.index(revision) + 1
+    script = _scripts(schema).get_revision(schema.revisions[number])
+    assert script is not None
+    return script
+
+
+def _scripts(schema: Schema) -> "ScriptDirectory":
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 - see the module's docstring
+
+    return ScriptDirectory(str(schema.folder))
+
+
+def _run(connection: Connection, script: "Script", schema: Schema) -> None:
+    from alembic import command  # noqa: PLC0415 - see the module's docstring
+    from alembic.config import Config  # noqa: PLC0415 - see the module's docstring
+
+    config = Config(attributes={"connection": connection, "version_table": schema.version_table})
+    config.set_main_option("script_location", str(schema.folder).replace("%", "%%"))
+    command.upgrade(config, script.revision)

@@ -1,1 +1,0 @@
-"""One module for each revision of the store's tables, numbered; `migrating.REVISIONS` lists them."""

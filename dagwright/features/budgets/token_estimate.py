@@ -1,0 +1,58 @@
+"""Estimate of the tokens that a call will use, on the safe side. It changes nothing."""
+
+from collections.abc import Mapping
+
+from dagwright.core.expressions.compute_budget import TooMuchWork
+from dagwright.core.expressions.paths import MissingValue, get_value
+from dagwright.core.expressions.stored_values import StoredValue, WorkerText, unfilled_places
+from dagwright.core.expressions.value_refs import encode, shown_in_arguments
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import MODEL_TOOL
+from dagwright.core.model.usage import NONE, usage_from_json
+from dagwright.core.scheduler.run_state import RunState
+
+BYTES_OF_A_TOKEN = 3
+"""Of a message, on the safe side: it is about four in English, and two or three elsewhere."""
+ANSWER_TOKENS = 1_000
+"""Assumed for an answer without `max_tokens`, however long earlier answers were."""
+
+
+def estimated_tokens(state: RunState, task: Task) -> int:
+    """Return about how many tokens a call will use; a tool or an agent is taken to call a model once."""
+    arguments = task.arguments
+    try:
+        size = len(encode(arguments, shown_in_arguments)[0])
+    except ValueError:
+        # It is not JSON, and is refused as soon as it is to be sent.
+        return 1
+    for _, part in unfilled_places(arguments):
+        for each in part.parts if isinstance(part, WorkerText) else (part,):
+            if isinstance(each, StoredValue) and each.shape is not None:
+                size += each.shape.size_bytes
+    if task.node.tool != MODEL_TOOL:
+        return size // BYTES_OF_A_TOKEN + ANSWER_TOKENS
+    conversation = _conversation_tokens(state, task.node) if arguments.get("before") is not None else 0
+    config = arguments.get("config")
+    most = config.get("max_tokens") if isinstance(config, Mapping) else None
+    return size // BYTES_OF_A_TOKEN + conversation + (most if isinstance(most, int) else ANSWER_TOKENS)
+
+
+def _conversation_tokens(state: RunState, node: CompiledNode) -> int:
+    """Return how many tokens the conversation has that a call continues: those of its last answer.
+
+    That is the answer of a call that it waits for, or of one that such a node was called by.
+    """
+    nodes = state.plan.nodes
+    near = [number for needed in node.dependencies for number in (needed, *nodes[needed].dependencies)]
+    calls = [number for number in dict.fromkeys(near) if nodes[number].tool == MODEL_TOOL]
+    return max((_answer_tokens(state, number) for number in calls), default=0)
+
+
+def _answer_tokens(state: RunState, number: int) -> int:
+    """Return what the call that brought an answer has used; without a report, what all tries have used."""
+    try:
+        used = get_value(state.records[number].result, ("usage",), start="the answer")
+        return usage_from_json(used).tokens
+    except (MissingValue, TooMuchWork, ValueError):
+        return state.totals.usage.tasks.get(state.plan.nodes[number].id, NONE).tokens

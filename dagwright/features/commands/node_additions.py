@@ -1,0 +1,49 @@
+"""Adding nodes to a running plan: those that a person sends, and those of a plan that is still being written."""
+
+from typing import Any
+
+from dagwright.core.model.actor import By
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.rebuild import Rebuild, RecordEdits
+from dagwright.core.scheduler.run_state import ADDED
+from dagwright.core.scheduler.scheduler import Scheduler
+
+
+def add_nodes(scheduler: Scheduler[Any], extension: Extension, by: By, *, at: float) -> None:
+    """Add nodes that a person gives.
+
+    Raises:
+        TooMuchWork: nothing was changed.
+    """
+    scheduler.rebuild.spend(at)
+    apply_addition(scheduler.rebuild, extension, by, at=at)
+    scheduler.propagate(at)
+
+
+def add_early_nodes(scheduler: Scheduler[Any], extension: Extension, *, at: float) -> None:
+    """Add nodes of a plan that is still being written.
+
+    Raises:
+        TooMuchWork: nothing was changed.
+    """
+    scheduler.rebuild.spend(at)
+    RecordEdits(scheduler.rebuild, at).extend(extension)
+    scheduler.propagate(at)
+
+
+def apply_addition(rebuild: Rebuild, extension: Extension, by: By, *, at: float, request: str | None = None) -> None:
+    """Add nodes whose cost has been charged; `Scheduler.propagate` has to follow.
+
+    Args:
+        request: whose answer brought them.
+    """
+    state = rebuild.state
+    for node in extension.nodes:
+        if node.supersedes is not None:
+            # Giving a node other arguments approves its call.
+            state.override_of(node.id).approved = True
+    RecordEdits(rebuild, at).extend(extension)
+    for node in extension.nodes:
+        step: dict[str, Any] = {} if node.supersedes is None else {"arguments": True, "supersedes": node.supersedes}
+        what = ADDED if node.supersedes is None else "retry_node"
+        state.override_of(node.id).steps.append(by.step(what, at, request=request, **step))

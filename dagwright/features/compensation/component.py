@@ -1,0 +1,102 @@
+"""Compensation: a run that does not complete grows by the nodes that undo its calls, the last call first."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import Phase, RunStatus
+from dagwright.core.model.tasks import Task
+from dagwright.core.scheduler.component import SchedulerComponent
+from dagwright.core.scheduler.extension_checks import refusal_of_extension
+from dagwright.core.scheduler.rebuild import RecordEdits
+from dagwright.core.scheduler.run_end import status_of
+from dagwright.core.scheduler.run_state import RunTotals
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.task_creation import make_task
+from dagwright.features.compensation.compensation import (
+    TAKEN_BACK,
+    is_result_of_call,
+    left_standing,
+    undoing_of,
+    why_not_completed,
+)
+
+
+class Compensation(SchedulerComponent):
+    """Compensates for the calls of a run that does not complete.
+
+    Args:
+        lift_deadline: removes the deadline of the run, which compensation has none of.
+    """
+
+    def __init__(self, scheduler: Scheduler[Any], *, lift_deadline: Callable[[], None] = lambda: None) -> None:
+        self._scheduler = scheduler
+        self._state = scheduler.state
+        self._lift_deadline = lift_deadline
+
+    def needed_hooks(self) -> Collection[str]:
+        """Return no hook if the run itself never compensates."""
+        return self.hooks if self._state.compensates else ()
+
+    def on_quiescent(self, at: float) -> None:
+        """Start to compensate when the run has ended and not completed."""
+        state = self._state
+        if not state.is_finished or state.phase.is_given_up:
+            return
+        if state.phase is Phase.GOING:
+            if status_of(state.plan, state.records) is RunStatus.COMPLETED:
+                return
+            state.error = why_not_completed(state)
+        self._compensate(at)
+
+    def start(self, at: float) -> None:
+        """Compensate for the calls of the run whose final state this run continues; its usage does not count here."""
+        if self._state.phase.is_given_up:
+            return
+        self._state.error = self._state.error or NodeError(TAKEN_BACK, "the run above takes back what this one did")
+        self._state.totals = RunTotals()
+        self._compensate(at)
+
+    def _compensate(self, at: float) -> None:
+        """Add the nodes that compensate; all nodes of the run have ended."""
+        if self._state.is_stopped:
+            # A stopped run is to end, paused or not.
+            self._state.paused = None
+        self._state.phase = Phase.UNDOING
+        extension = undoing_of(self._state)
+        if extension is None or refusal_of_extension(self._state, extension) is not None:
+            return
+        self._lift_deadline()
+        self._scheduler.rebuild.charge(at)
+        RecordEdits(self._scheduler.rebuild, at).extend(extension)
+        self._scheduler.propagation.update(at)
+
+    def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
+        """Give a task that compensates for a call the key, arguments and result of that call.
+
+        Raises:
+            MissingData, TooMuchWork: the arguments of the call cannot be resolved any more.
+        """
+        state, undone_id = self._state, task.node.undoes
+        if undone_id is None:
+            return False
+        ref = state.items.ref(undone_id)
+        undone, record = make_task(state, ref), state.record(ref)
+        task.undoes = undone if task.node.kind == "plan" else None
+        if task.node.kind == "plan":
+            undone.scope = record.scope
+            task.arguments, task.below = undone.arguments, record.below
+            return False
+        is_known = is_result_of_call(record, state.overrides.get(undone_id))
+        task.arguments = {
+            "key": state.options.key_of(record.scope, undone.path),
+            "arguments": undone.arguments,
+            "result": record.result if is_known else None,
+        }
+        return False
+
+    def run_status(self, status: RunStatus) -> RunStatus:
+        """Return the status of a run that only compensates: failed if something is left."""
+        if not self._state.options.only_compensates or not self._state.is_finished:
+            return status
+        return RunStatus.FAILED if left_standing(self._state) else RunStatus.COMPLETED

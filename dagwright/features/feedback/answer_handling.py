@@ -1,0 +1,277 @@
+"""What accepted answers do: they end the node that asked, start it again, or add nodes; and what deadlines do.
+
+Replay: what an answer starts is part of the order of commands in history.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork
+from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.model.answers import BadAnswer, default_answer, grows, normal_answer, told_arguments
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.requests import Closing, Feedback, Notice, Purpose, Request, RequestBook, Through
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.propagation import Propagation
+from dagwright.core.scheduler.rebuild import Rebuild
+from dagwright.features.commands.node_additions import apply_addition
+from dagwright.features.feedback.answer_reading import AnswerReader, Taken, without_number
+from dagwright.features.feedback.approval_gate import ApprovalGate
+from dagwright.features.feedback.state import FeedbackState
+
+RunAnswer = Callable[[Any, Feedback, float], None]
+"""Applies the answer to a request of the run itself."""
+Restart = Callable[[TaskRef, float], None]
+"""Starts a waiting task again, which may have to ask once more."""
+
+
+class AnswerHandler:
+    """Applies the answers to the requests of one run.
+
+    Args:
+        restart: starts a waiting task again.
+    """
+
+    def __init__(
+        self,
+        rebuild: Rebuild,
+        feedback: FeedbackState,
+        *,
+        reader: AnswerReader,
+        gate: ApprovalGate,
+        restart: Restart,
+    ) -> None:
+        self._rebuild = rebuild
+        self._propagation: Propagation = rebuild.propagation
+        self._state = rebuild.state
+        self._feedback = feedback
+        self._reader = reader
+        self._gate = gate
+        self._restart = restart
+        self.run_answers: dict[Purpose, RunAnswer] = {}
+        """Purpose of a request of the run itself -> what applies its answer."""
+
+    @property
+    def _requests(self) -> RequestBook:
+        return self._feedback.requests
+
+    # Early answers.
+
+    def keep_early(self, feedback: Feedback) -> None:
+        """Keep an answer until its request is opened."""
+        ref = self._reader.find_requester(feedback.request)
+        # The inputs of the run belong to no node.
+        self._requests.keep_early(feedback, None if ref is None else ref.node)
+
+    def drop_early(self, ref: TaskRef) -> None:
+        """Drop the answers that were kept for a node or item, which has ended; after the last node, all."""
+        book = self._requests
+        names = book.early_of.get(ref.node, ())
+        if ref.item is not None:
+            task_id = self._state.id_of(ref)
+            names = [name for name in names if task_id in (name, without_number(name))]
+        elif not self._state.unfinished:
+            names = [*book.early]
+        for name in names:
+            book.drop_early(name)
+        if ref.item is None:
+            book.early_of.pop(ref.node, None)
+
+    def apply_early(self, request: Request, feedback: Feedback, at: float) -> None:
+        """Apply an answer that came before its request, or note why it does not fit."""
+        try:
+            if (rejection := request.rejects(feedback)) is not None:
+                raise BadAnswer(rejection)
+            answer = normal_answer(request, feedback.answer)
+            self._reader.check_arguments(request, answer)
+        except BadAnswer as error:
+            by = feedback.by or "somebody"
+            self._requests.refusals.append(f"the early answer of {by} to {request.id!r} does not fit: {error}")
+            return
+        if grows(request, answer):
+            # Nodes are moving on right now, in a plan that would become another one.
+            self._requests.due.append(replace(feedback, request=request.id))
+        else:
+            self.apply(request, answer, feedback, at)
+
+    def apply_due(self, feedback: Feedback, at: float) -> None:
+        """Apply an early answer that adds nodes, or note why not; its request stays open then."""
+        if (request := self._requests.open.get(feedback.request)) is None:
+            return
+        by = feedback.by or "somebody"
+        try:
+            read = self._reader.read_all([request], feedback, at)
+            if not isinstance(read, str):
+                self.apply_all(read, feedback, at)
+                return
+            refusal = f"does not fit: {read}"
+        except TooMuchWork:
+            refusal = f"to {request.id!r} was not taken: {TOO_MUCH_AT_ONCE}"
+        self._requests.refusals.append(f"the early answer of {by} {refusal}")
+
+    # Answers.
+
+    def apply_all(self, read: Sequence[Taken], feedback: Feedback, at: float) -> None:
+        """Apply an answer to one or more requests.
+
+        Raises:
+            TooMuchWork: too much is done at this moment; nothing has changed.
+        """
+        for taken in read:
+            if taken.growth is not None:
+                self._rebuild.spend(at)
+            if taken.request.id in self._requests.open:
+                self.apply(taken.request, taken.answer, feedback, at, growth=taken.growth)
+
+    def apply(
+        self, request: Request, answer: Any, feedback: Feedback, at: float, *, growth: Extension | None = None
+    ) -> None:
+        """Apply an answer that fits its request."""
+        what = _word_of(request, answer)
+        given = told_arguments(answer["arguments"]) if "arguments" in answer else None
+        closing = Closing("answered", at, feedback.by, feedback.through, what, feedback.note, given)
+        self._requests.close(request, closing)
+        if growth is not None:
+            apply_addition(self._rebuild, growth, feedback.author, at=at, request=request.id)
+        if (run_answer := self.run_answers.get(request.purpose)) is not None:
+            run_answer(answer, feedback, at)
+            return
+        ref = self._state.items.ref(request.task)
+        record = self._state.record(ref)
+        record.reason = None
+        self._state.compute_budget.start(at)
+        match request.purpose:
+            case "answer":
+                record.result = answer
+                self._propagation.end(ref, NodeStatus.COMPLETED, at)
+            case "approval":
+                self._apply_approval(ref, request, answer, feedback, at)
+            case "error":
+                self._apply_choice(ref, request, answer, at)
+            case "raised":
+                self._apply_raised(ref, request, answer, at)
+
+    def _apply_raised(self, ref: TaskRef, request: Request, answer: Any, at: float) -> None:
+        """Start the call again that asked, with the answer."""
+        override = self._state.override_of(request.task)
+        kept = {} if request.checkpoint is None else {"checkpoint": request.checkpoint}
+        if kept:
+            # A call reads the last one alone, and all answers go out with every later call.
+            override.answers = [{"request": told["request"], "answer": told["answer"]} for told in override.answers]
+        override.answers.append({"request": request.id, "answer": answer, **kept})
+        self._try_again(ref, request, at)
+
+    def _apply_approval(
+        self, ref: TaskRef, request: Request, answer: Mapping[str, Any], feedback: Feedback, at: float
+    ) -> None:
+        if not answer["approved"]:
+            self._propagation.end_failed(ref, rejection(answer, feedback), at)
+            return
+        override = self._state.override_of(request.task)
+        override.approved = True
+        if (given := answer.get("arguments")) is not None:
+            # Of what the run adds by itself people give a part: the rest is what it knows of the request.
+            node = self._state.plan.nodes[ref.node]
+            override.arguments = {**node.arguments, **given} if self._state.is_generated_id(node.id) else given
+        self._restart(ref, at)
+        if answer.get("remember") and request.tool not in self._requests.remembered:
+            self._requests.remembered[request.tool] = feedback.by
+            self.release_approvals(at, by=feedback.by, what="approved")
+
+    def _apply_choice(self, ref: TaskRef, request: Request, answer: Mapping[str, Any], at: float) -> None:
+        record = self._state.record(ref)
+        match answer["action"]:
+            case "value":
+                record.result = answer["value"]
+                self._propagation.end(ref, NodeStatus.COMPLETED, at)
+            case "skip":
+                self._propagation.end(ref, NodeStatus.SKIPPED, at)
+            case "stop":
+                self._propagation.end(ref, NodeStatus.FAILED, at)
+            case _ if "arguments" in answer:
+                # Another node has superseded it.
+                pass
+            case _:
+                record.error = None
+                self._try_again(ref, request, at)
+
+    def _try_again(self, ref: TaskRef, request: Request, at: float) -> None:
+        override = self._state.override_of(request.task)
+        override.tries, override.attempts = override.tries + 1, self._state.record(ref).attempts
+        self._restart(ref, at)
+
+    def release_approvals(self, at: float, *, by: str, what: str) -> None:
+        """Start what waits for an approval that the policy does not require any more."""
+        for request in [*self._requests.open.values()]:
+            if request.purpose != "approval" or request.id not in self._requests.open:
+                continue
+            ref = self._state.items.ref(request.task)
+            if self._state.plan.nodes[ref.node].approval != "policy":
+                continue
+            self._state.compute_budget.start(at)
+            try:
+                verdict = self._gate.verdict(ref)
+            except (MissingData, TooMuchWork):
+                continue
+            if verdict != "ask":
+                self._requests.close(request, Closing("answered", at, by, "policy", what=what))
+                self._state.record(ref).reason = None
+                self._restart(ref, at)
+
+    # Time.
+
+    def apply_deadlines(self, at: float) -> None:
+        """Handle every deadline and reminder that is due."""
+        while (request := self._requests.take_due(at)) is not None:
+            if request.deadline_at is not None and request.deadline_at <= at:
+                self._expire(request, at)
+            else:
+                self._remind(request, at)
+
+    def _expire(self, request: Request, at: float) -> None:
+        if (assignee := request.escalates_to) is not None and request.deadline_s is not None:
+            request.escalate(assignee, at)
+            if request.task:
+                self._state.record(self._state.items.ref(request.task)).reason = request.waits_for
+            self._requests.watch(request)
+            self._requests.notices.append(Notice("escalated", request, at))
+            return
+        if isinstance(request.on_timeout, Mapping):
+            through: Through = "deadline"
+            feedback = Feedback(request.id, request.on_timeout["default"], through=through)
+            self.apply(request, default_answer(request), feedback, at)
+            return
+        self._requests.close(request, Closing("expired", at, through="deadline"))
+        ref = self._state.items.ref(request.task)
+        self._state.record(ref).reason = None
+        message = f"nobody answered {request.id!r} in time: {request.prompt}"
+        self._propagation.end_failed(ref, NodeError("no_answer", message), at)
+
+    def _remind(self, request: Request, at: float) -> None:
+        assert request.next_reminder_at is not None
+        assert request.reminder_s is not None
+        missed = int((at - request.next_reminder_at) // request.reminder_s)
+        request.next_reminder_at += (missed + 1) * request.reminder_s
+        self._requests.watch(request)
+        self._requests.notices.append(Notice("reminded", request, at))
+
+
+def rejection(answer: Mapping[str, Any], feedback: Feedback) -> NodeError:
+    """Return the error of what a person, or a default, did not approve."""
+    reason = f": {answer['reason']}" if answer["reason"] else ""
+    if feedback.through == "deadline":
+        return NodeError("rejected", f"nobody answered in time, and the plan rejects it then{reason}")
+    return NodeError("rejected", f"rejected by {feedback.by or 'somebody'}{reason}")
+
+
+def _word_of(request: Request, answer: Any) -> str:
+    if request.purpose == "budget":
+        return "finish" if "finish" in answer else "more"
+    if request.purpose == "error":
+        return str(answer["action"])
+    if request.type == "APPROVAL":
+        return "approved" if answer["approved"] else "rejected"
+    return "answered"

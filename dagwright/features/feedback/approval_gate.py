@@ -1,0 +1,117 @@
+"""Which node has to ask a person before it starts, and what. It changes nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.core.expressions.resolution import resolve_holes
+from dagwright.core.expressions.stored_values import unfilled_places
+from dagwright.core.model.argument_checks import problem_of_call
+from dagwright.core.model.compiled import inline_tools, tool_of
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.policy import INLINE_AGENT, LETTING_INLINE, REFUSED_INLINE
+from dagwright.core.model.requests import Purpose
+from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.features.feedback.state import FeedbackState
+
+
+def refused_words(tool: str) -> str:
+    """Return why a call is refused, whoever asks for it."""
+    return f"the policy of the run does not let {tool!r} be called so"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a node asks before it starts."""
+
+    purpose: Purpose
+    fields: Mapping[str, Any]
+
+
+class ApprovalGate:
+    """Decides what the nodes of one run ask before they start."""
+
+    def __init__(self, state: RunState, feedback: FeedbackState) -> None:
+        self._state = state
+        self._feedback = feedback
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether some node of the plan may ask before it starts."""
+        nodes = self._state.plan.nodes
+        return not self._state.policy.lets_all_run or any(
+            node.kind == "human" or node.approval != "policy" for node in nodes
+        )
+
+    def before(self, ref: TaskRef) -> Question | NodeError | None:
+        """Return what a task has to ask before it starts, or why it must not start; `None` if it may.
+
+        Raises:
+            MissingData, TooMuchWork: the question or the arguments cannot be resolved.
+        """
+        state = self._state
+        node = state.plan.nodes[ref.node]
+        if node.kind == "human":
+            return Question("answer", resolve_holes(node.arguments, node.holes, scope=state.scope_of(ref)))
+        override = state.overrides.get(state.id_of(ref))
+        is_asked = node.kind in ("tool", "plan") and state.chunk(ref) is None
+        # A call that was allowed may be compensated too; refused, half of it would stand.
+        if not is_asked or node.undoes is not None:
+            return None
+        verdict = self.verdict(ref)
+        # The author of the plan says what is asked; what the policy of the run refuses stays refused.
+        if verdict == "refuse":
+            words = refused_words(node.tool) if node.kind == "tool" else f"{REFUSED_INLINE}; {LETTING_INLINE}"
+            return NodeError("refused", words)
+        if node.approval == "never" or (node.approval == "policy" and verdict == "run"):
+            return None
+        if override is not None and override.approved:
+            return None
+        if (problem := self._problem_of_arguments(ref)) is not None:
+            # People are not asked about what the tool would refuse.
+            return NodeError("invalid_arguments", problem)
+        question: Mapping[str, Any] = {}
+        if isinstance(node.approval, Mapping):
+            question = resolve_holes(node.approval, node.approval_holes, scope=state.scope_of(ref))
+        return Question("approval", question)
+
+    def _problem_of_arguments(self, ref: TaskRef) -> str | None:
+        """Return why the tool of a node would not accept its arguments, as far as the run knows.
+
+        Raises:
+            MissingData, TooMuchWork: they cannot be resolved.
+        """
+        node = self._state.plan.nodes[ref.node]
+        tool = self._state.plan.tools.get(node.tool)
+        if node.kind != "tool" or tool is None or tool.input_schema is None:
+            return None
+        arguments = self._state.arguments_of(ref)
+        return problem_of_call(tool, arguments, unknown=[path for path, _ in unfilled_places(arguments)])
+
+    def verdict(self, ref: TaskRef) -> str:
+        """Return what the policy says of a call: `run`, `ask` or `refuse`.
+
+        Raises:
+            MissingData, TooMuchWork: a rule depends on arguments that cannot be resolved.
+        """
+        state = self._state
+        node = state.plan.nodes[ref.node]
+        if node.kind == "tool":
+            tool = tool_of(node, state.plan.tools)
+            verdict: str = state.policy.verdict(tool, lambda: state.arguments_of(ref))
+        else:
+            # The nodes of a sub-plan are asked about one by one.
+            inside = inline_tools(node)
+            verdict = "run" if inside is None else state.policy.verdict_on_inline(inside)
+        is_approved = ref.node < self._feedback.approved_nodes or node.tool in self._feedback.requests.remembered
+        return "run" if verdict == "ask" and is_approved else verdict
+
+    def keeps_items(self, number: int) -> bool:
+        """Tell whether the items of a node may ask people, which only the run itself can."""
+        node = self._state.plan.nodes[number]
+        if node.kind == "human" or node.on_error == "ask" or node.approval not in ("policy", "never"):
+            return True
+        if inline_tools(node) is not None:
+            return self._state.policy.can_hold(INLINE_AGENT)
+        return node.kind == "tool" and self._state.policy.can_hold(tool_of(node, self._state.plan.tools))

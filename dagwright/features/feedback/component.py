@@ -1,0 +1,246 @@
+"""Human feedback of one run: approvals, questions of nodes and tools, requests of the run itself, and their answers.
+
+Every command of a person is one pure function of the scheduler, which returns why it is refused or applies it. The
+driver passes the time with `advance` before each batch of events, so that a deadline is met at the same moment in the
+workflow and in the feed.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork
+from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.model.answers import size_of
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.policy import Policy, letting_run
+from dagwright.core.model.requests import Feedback, Request, RequestBook, book_from_json
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.scheduler.component import SchedulerComponent
+from dagwright.core.scheduler.run_end import unreadable
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.feedback.answer_handling import AnswerHandler
+from dagwright.features.feedback.answer_reading import AnswerReader
+from dagwright.features.feedback.approval_gate import ApprovalGate, Question
+from dagwright.features.feedback.request_opening import Raised, RequestOpener
+from dagwright.features.feedback.run_requests import RunRequests
+from dagwright.features.feedback.state import FeedbackState
+
+_REQUEST_HOOKS = frozenset({"on_node_ended", "on_node_reset", "after_update"})
+"""Needed once there are requests, or answers kept for them."""
+
+
+class HumanFeedback(SchedulerComponent):
+    """Asks people, and applies their answers."""
+
+    def __init__(self, scheduler: Scheduler[Any]) -> None:
+        self._scheduler = scheduler
+        self._state = scheduler.state
+        self.state = FeedbackState()
+        self._has_requests = False
+        """A request was opened, or an answer kept for one."""
+        self.gate = ApprovalGate(self._state, self.state)
+        self._has_gate = self.gate.is_needed
+        self._reader = AnswerReader(self._state, self.state)
+        self.opener = RequestOpener(self._state, self.state, on_early=self._apply_early, on_open=self._use_requests)
+        self._handler = AnswerHandler(
+            scheduler.rebuild, self.state, reader=self._reader, gate=self.gate, restart=self._restart
+        )
+        self.run = RunRequests(scheduler, self.state, self.opener, run_answers=self._handler.run_answers)
+        self._state.is_request_id = self._is_request_id
+
+    @property
+    def requests(self) -> RequestBook:
+        """The requests of the run."""
+        return self.state.requests
+
+    @property
+    def child_policy(self) -> Policy:
+        """The policy of child runs: what a person approved for the whole run is not asked about there."""
+        return letting_run(self._state.policy, self.requests.remembered)
+
+    def _is_request_id(self, name: str) -> bool:
+        return name in self.requests.open or name in self.requests.closed
+
+    # Hooks.
+
+    def needed_hooks(self) -> Collection[str]:
+        """Return the hooks that are needed: most only once there are requests."""
+        unneeded = set() if self._has_requests else set(_REQUEST_HOOKS)
+        if not self._has_gate:
+            unneeded.add("on_node_ready")
+        if not self.state.policy_changed:
+            unneeded.add("before_dispatch")
+        return self.hooks - unneeded
+
+    def _use_requests(self) -> None:
+        if not self._has_requests:
+            self._has_requests = True
+            self._scheduler.update_hooks()
+
+    def on_node_ready(self, ref: TaskRef, at: float) -> bool:
+        """Ask first, if the node has to; a node with `for_each` asks for each of its items."""
+        if ref.item is None and self._state.plan.nodes[ref.node].for_each is not None:
+            return False
+        return self._asks_first(ref, at)
+
+    def before_dispatch(self, ref: TaskRef, at: float) -> bool:
+        """Ask again about what was queued under another policy."""
+        return self._asks_first(ref, at)
+
+    def keeps_items(self, number: int) -> bool:
+        """Tell whether the items of a node may ask people, which only the run itself can."""
+        return self.gate.keeps_items(number)
+
+    def on_node_failed(self, ref: TaskRef, error: NodeError, at: float) -> bool:
+        """Ask what to do about a failure, if the node says so."""
+        if self._state.plan.nodes[ref.node].on_error != "ask":
+            return False
+        return not self._has_to_stop(ref) and self.opener.open_for_error(ref, error, at)
+
+    def on_node_ended(self, ref: TaskRef, at: float) -> None:
+        """Close the request of a node or item, and drop answers kept for it."""
+        if self.requests.open:
+            self.opener.close(self._state.id_of(ref), at)
+        if self.requests.early_of:
+            self._handler.drop_early(ref)
+
+    def on_node_reset(self, ref: TaskRef, at: float) -> None:
+        """Close the request of a node or item that starts again."""
+        if self._state.record(ref).status is NodeStatus.WAITING:
+            self.opener.close(self._state.id_of(ref), at)
+
+    def on_rebuild(self, base: int, added: int) -> None:
+        """Update what depends on the nodes of the plan."""
+        self._has_gate = self.gate.is_needed
+        if added:
+            self.requests.move_early(base, added)
+
+    def after_update(self, at: float) -> bool:
+        """Apply one early answer that adds nodes."""
+        if not self.requests.due:
+            return False
+        self._handler.apply_due(self.requests.due.pop(0), at)
+        return True
+
+    def on_stop(self, at: float) -> None:
+        """Close the request of the run itself that came before its first node."""
+        self.opener.close("", at)
+
+    @property
+    def next_timer(self) -> float | None:
+        """When the next deadline or reminder is due."""
+        return self.requests.next_alarm
+
+    def on_timer(self, at: float) -> None:
+        """Handle every deadline and reminder that is due."""
+        self._handler.apply_deadlines(at)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request is open."""
+        return bool(self.requests.open)
+
+    # Asking.
+
+    def ask(self, task_id: str, raised: Raised, *, at: float, attempt: Attempt) -> str | None:
+        """Open the request of a running tool, which is called again with the answer in `Task.answers`.
+
+        Returns:
+            Why it cannot be asked, or `None`. An event for a task that is not running is ignored; a task that was told
+            to stop asks nothing, and is cancelled.
+        """
+        ref = self._scheduler.take_attempt(task_id, attempt)
+        if ref is None:
+            return None
+        problem: NodeError | None = None
+        if self._has_to_stop(ref):
+            self._scheduler.propagation.end(ref, NodeStatus.CANCELLED, at)
+        elif (problem := self.opener.open_raised(ref, raised, at=at)) is not None:
+            self._scheduler.propagation.end_failed(ref, problem, at)
+        self._scheduler.propagate(at)
+        return problem.message if problem else None
+
+    def _has_to_stop(self, ref: TaskRef) -> bool:
+        """Tell whether a task was to end for good: with the run, or by itself."""
+        return self._state.is_stopped or self._state.id_of(ref) in self._state.cancelling
+
+    def _asks_first(self, ref: TaskRef, at: float) -> bool:
+        """Tell whether a task that could start asks a person instead, or may not run at all."""
+        try:
+            asked = self.gate.before(ref)
+            if isinstance(asked, Question):
+                asked = self.opener.open(ref, asked.fields, purpose=asked.purpose, at=at)
+            elif asked is None:
+                return False
+        except (MissingData, TooMuchWork) as error:
+            asked = unreadable(error)
+        if asked is not None:
+            self._scheduler.propagation.end_failed(ref, asked, at)
+        return True
+
+    def _restart(self, ref: TaskRef, at: float) -> None:
+        self._state.record(ref).status = NodeStatus.READY
+        if not self._asks_first(ref, at):
+            self._scheduler.propagation.enqueue(ref)
+
+    # Commands.
+
+    def answer(self, feedback: Feedback, at: float) -> str | None:
+        """Apply an answer; returns why it is refused, or `None`."""
+        self._scheduler.advance(at)
+        requests = self.requests
+        requests.hints.start(at)
+        try:
+            read = self._reader.read(feedback, at)
+            if isinstance(read, list):
+                self._handler.apply_all(read, feedback, at)
+        except TooMuchWork:
+            return TOO_MUCH_AT_ONCE
+        if isinstance(read, str):
+            requests.hints.left -= 1
+            return read
+        if read is None:
+            self._use_requests()
+            self._handler.keep_early(feedback)
+        requests.kept_bytes += size_of(feedback.answer) * (1 if read is None else len(read))
+        self._scheduler.propagate(at)
+        return None
+
+    def refusal_of(self, feedback: Feedback, at: float) -> str | None:
+        """Return why an answer would be refused now, or `None`; changes nothing."""
+        return self._reader.refusal_of(feedback, at)
+
+    def meant_by(self, name: str) -> int:
+        """Return how many open requests an id stands for: that of a node with `for_each` for all of its items."""
+        return self._reader.meant_by(name)
+
+    def set_policy(self, policy: Policy, at: float, *, by: str = "") -> None:
+        """Change which calls need an approval: what waits for one that is not needed any more starts, or fails."""
+        self.restore_policy(policy)
+        self._handler.release_approvals(at, by=by, what="policy changed")
+        self._scheduler.propagate(at)
+
+    def restore_policy(self, policy: Policy) -> None:
+        """Use a policy that was changed before this scheduler was restored."""
+        self._state.policy, self.state.policy_changed = policy, True
+        self._has_gate = self._has_gate or not policy.lets_all_run
+        self._scheduler.update_hooks()
+
+    def restore(self, requests: Mapping[str, Any], inputs: Mapping[str, Any], approved: tuple[int, str]) -> None:
+        """Restore what an earlier execution knew.
+
+        Args:
+            requests: JSON of the requests.
+            inputs: those that a person gave after the start.
+            approved: how many nodes were approved with the plan, and by whom.
+        """
+        self.state.requests = book_from_json(requests)
+        self.state.given_inputs.update(inputs)
+        self._state.inputs.update(self.state.given_inputs)
+        self.state.approved_nodes, self.state.approved_by = approved
+        self._has_requests = bool(self.requests.open or self.requests.early)
+        self._scheduler.update_hooks()
+
+    def _apply_early(self, request: Request, feedback: Feedback, at: float) -> None:
+        self._handler.apply_early(request, feedback, at)

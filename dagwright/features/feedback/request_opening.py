@@ -1,0 +1,155 @@
+"""How requests to people are opened: by a node, by a tool while it runs, after a failure, or by the run itself.
+
+Replay: a request opens in the event that made its node ready; ids, deadlines and order follow from that.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.core.expressions.questions import BadQuestion, request_of
+from dagwright.core.model.answers import ERROR_CHOICES, size_problem
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.requests import Closing, Feedback, Purpose, Request
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.validation.human_fields import question_raised
+from dagwright.features.feedback.answer_reading import EARLY_BYTES
+from dagwright.features.feedback.state import FeedbackState
+
+QUESTIONS_OF_A_CALL = 100
+"""What one call may ask, one thing after the other: a tool that always asks, and a default that answers, never end."""
+ANSWERS_BYTES = 512 * 1024
+"""What one call may have been answered before it asks again: all of it goes out with the call."""
+_FINAL_ERRORS = frozenset({"rejected", "refused", "no_answer", "invalid_condition", "deadline_exceeded"})
+"""Failures about which people are not asked: people or the plan have decided already."""
+
+_NOBODY = "nobody is asked while a question is answered in rounds"
+_BY_POLICY = f"the policy of the run wants an approval, and {_NOBODY}; a rule that lets the tool run lets it run"
+_NOT_INTERACTIVE: Mapping[str, str] = {
+    "approval": _BY_POLICY, "raised": f"it asks a person, and {_NOBODY}", "answer": f"it asks a person, and {_NOBODY}",
+    "error": _NOBODY,
+}  # fmt: skip
+"""Purpose of a request -> why it is not opened."""
+
+OnEarly = Callable[[Request, Feedback, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What a tool asked while it ran.
+
+    Args:
+        request: a text, or an object with the fields of `human` in a plan.
+        checkpoint: JSON for its next call.
+    """
+
+    request: Any
+    checkpoint: Any = None
+
+
+class RequestOpener:
+    """Opens and closes the requests of one run.
+
+    Args:
+        on_early: handles an answer that came before its request.
+        on_open: called before a request is added.
+    """
+
+    def __init__(
+        self, state: RunState, feedback: FeedbackState, *, on_early: OnEarly, on_open: Callable[[], None]
+    ) -> None:
+        self._state = state
+        self._feedback = feedback
+        self._on_early = on_early
+        self._on_open = on_open
+
+    def open(
+        self, ref: TaskRef, question: Mapping[str, Any], *, purpose: Purpose, at: float, checkpoint: Any = None
+    ) -> NodeError | None:
+        """Open a request, and apply the answer if it is there already; return why it cannot be asked."""
+        state = self._state
+        if state.plan.asks_nobody:
+            return NodeError("refused", _NOT_INTERACTIVE[purpose])
+        node, record, task_id = state.plan.nodes[ref.node], state.record(ref), state.id_of(ref)
+        tool = (node.tool or node.title or node.id) if purpose == "approval" else ""
+        try:
+            request_id = self.free_id(task_id, task_id)
+            request = request_of(question, request_id, task=task_id, purpose=purpose, tool=tool, at=at)
+        except BadQuestion as error:
+            return error.error
+        if purpose == "approval":
+            request.arguments = state.arguments_of(ref)
+            names = state.options.resolver.names_in_call(node, request.arguments, state.record_of)
+            request.parties = names or None
+        request.checkpoint = checkpoint
+        record.status, record.reason = NodeStatus.WAITING, request.waits_for
+        if purpose == "answer":
+            record.started_at = at
+            if state.records[ref.node].started_at is None:
+                state.records[ref.node].started_at = at
+        self.add(request)
+        self.apply_early(request, at)
+        return None
+
+    def add(self, request: Request) -> None:
+        """Add a request."""
+        self._on_open()
+        self._feedback.requests.add(request)
+
+    def apply_early(self, request: Request, at: float) -> None:
+        """Apply the answer to a request if it is there already."""
+        if (early := self._feedback.requests.early.pop(request.id, None)) is not None:
+            self._on_early(request, early, at)
+
+    def open_raised(self, ref: TaskRef, raised: Raised, *, at: float) -> NodeError | None:
+        """Open the request of a tool that asks while it runs; return why it cannot be asked."""
+        state, task_id = self._state, self._state.id_of(ref)
+        override = state.overrides.get(task_id)
+        answers = override.answers if override is not None else []
+        if len(answers) >= QUESTIONS_OF_A_CALL:
+            return NodeError("asks_too_often", f"it asked {QUESTIONS_OF_A_CALL} times, and asks again")
+        if size_problem(answers, ANSWERS_BYTES) is not None:
+            return NodeError("asks_too_much", f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again")
+        if (problem := size_problem(raised.checkpoint, EARLY_BYTES)) is not None:
+            return NodeError("invalid_question", f"its checkpoint cannot be kept: {problem}")
+        try:
+            question = question_raised(raised.request)
+        except BadQuestion as error:
+            return error.error
+        if state.plan.nodes[ref.node].kind == "lookup":
+            context = state.options.resolver.request_context(state.plan, task_id)
+            question["prompt"] = f"{question['prompt']} {context}" if context else question["prompt"]
+        return self.open(ref, question, purpose="raised", at=at, checkpoint=raised.checkpoint)
+
+    def open_for_error(self, ref: TaskRef, error: NodeError, at: float) -> bool:
+        """Ask what to do about a failure, if that can be asked; returns whether it was."""
+        state = self._state
+        is_whole_map = ref.item is None and state.plan.nodes[ref.node].for_each is not None
+        if is_whole_map or error.code in _FINAL_ERRORS or state.chunk(ref) is not None:
+            return False
+        prompt = f"{state.id_of(ref)!r} failed: {error.message}. What is to be done?"
+        question = {"type": "SELECTION", "prompt": prompt, "options": [*ERROR_CHOICES]}
+        state.record(ref).error = error
+        return self.open(ref, question, purpose="error", at=at) is None
+
+    def free_id(self, task_id: str, name: str) -> str:
+        """Return the id of the next request of a task; another node, or a request of the run, may have that name.
+
+        Args:
+            name: base of the ids of its requests, which is its own id except for requests of the run.
+        """
+        book = self._feedback.requests
+        count = book.counts.get(task_id, 0)
+        request_id = name if not count else f"{name}#{count + 1}"
+        while request_id in book.open or request_id in book.closed or (count and self._state.items.find(request_id)):
+            count += 1
+            request_id = f"{name}#{count + 1}"
+        book.counts[task_id] = count
+        return request_id
+
+    def close(self, task_id: str, at: float) -> None:
+        """Close the request of a task that has ended in another way."""
+        if (request := self._feedback.requests.of_task(task_id)) is not None:
+            self._feedback.requests.close(request, Closing("closed", at))

@@ -1,0 +1,65 @@
+"""The resolver nodes of one run: the find tool of the plan's resolver finds each entity, the bind tool binds them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dagwright.core.expressions.references import Lookup
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver
+from dagwright.core.model.states import Record
+from dagwright.features.lookups.lookups import (
+    KnownEntities,
+    found_before,
+    has_created,
+    is_bind,
+    is_find,
+    is_settled,
+    parties_of_call,
+    why_unbound,
+)
+from dagwright.features.lookups.uses import for_what
+
+
+class EntityResolver:
+    """Resolves the entities that the plan of one run names.
+
+    Args:
+        resolver: the one that the tools of the plan declare.
+        bound: lookups that are known before the run -> their entity, as the find tool returns it.
+    """
+
+    def __init__(
+        self, resolver: Resolver = UNKNOWN_RESOLVER, bound: Mapping[Lookup, Mapping[str, Any]] | None = None
+    ) -> None:
+        self._known = KnownEntities(bound or {}, resolver)
+
+    def known_result(self, node: CompiledNode) -> Any | None:
+        """Return the entity that the plan names by ID, or that was bound before the run."""
+        return found_before(node, self._known) if is_find(node) else None
+
+    def arguments_without_people(self, node: CompiledNode, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a search that fails where it would ask a person."""
+        return {**arguments, "asks": False} if is_find(node) else arguments
+
+    def error_in(self, node: CompiledNode, result: Any) -> NodeError | None:
+        """Return why not every entity could be bound."""
+        return why_unbound(result) if is_bind(node) else None
+
+    def is_reusable(self, node: CompiledNode, result: Any) -> bool:
+        """Tell whether a search came to an entity, or to one that is to be created."""
+        return not is_find(node) or is_settled(result)
+
+    def has_changed(self, result: Any) -> bool:
+        """Tell whether the call that bound what was found created an entity."""
+        return has_created(result)
+
+    def request_context(self, plan: CompiledPlan, task_id: str) -> str:
+        """Return which calls need the entity."""
+        return for_what(plan, task_id) or ""
+
+    def names_in_call(
+        self, node: CompiledNode, arguments: Any, record_of: Callable[[str], Record | None]
+    ) -> Mapping[str, str]:
+        """Return the entities in the arguments of a call: ID -> name and kind."""
+        return parties_of_call(node, arguments, record_of=record_of)

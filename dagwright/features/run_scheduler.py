@@ -1,0 +1,93 @@
+"""The scheduler of a run with every feature: the one place where components are composed.
+
+The scheduler itself imports none of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.policy import ALL_RUN, Policy
+from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
+from dagwright.core.scheduler.region_batches import RegionBatches
+from dagwright.core.scheduler.run_deadline import RunDeadline
+from dagwright.core.scheduler.run_options import RunOptions
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.core.scheduler.worker_tools import WorkerTools
+from dagwright.features.budgets.admission import BudgetAdmission
+from dagwright.features.commands.node_cancellation import NodeCancellation
+from dagwright.features.compensation.component import Compensation
+from dagwright.features.feedback.component import HumanFeedback
+from dagwright.features.forks.component import ForkReuse
+from dagwright.features.lookups.component import ResolverNodes
+from dagwright.features.lookups.entity_resolver import EntityResolver
+from dagwright.features.plan_extension.component import PlanExtension
+
+
+@dataclass(frozen=True, slots=True)
+class RunFeatures:
+    """The components of a run."""
+
+    workers: WorkerTools
+    extension: PlanExtension
+    compensation: Compensation
+    budget: BudgetAdmission
+    reuse: ForkReuse
+    feedback: HumanFeedback
+    resolvers: ResolverNodes
+    cancellation: NodeCancellation
+    deadline: RunDeadline
+    regions: RegionBatches
+
+
+RunScheduler = Scheduler[RunFeatures]
+"""A scheduler with every feature; one that a run does not use costs it nothing."""
+
+
+def create_scheduler(
+    plan: CompiledPlan,
+    inputs: Mapping[str, Any],
+    *,
+    max_in_flight: int = MAX_IN_FLIGHT,
+    policy: Policy = ALL_RUN,
+    options: RunOptions | None = None,
+) -> RunScheduler:
+    """Return the scheduler of a run that has not started.
+
+    Args:
+        inputs: values of the inputs; defaults replace missing ones.
+        max_in_flight: tasks at once, 1 to `MAX_IN_FLIGHT`.
+        policy: which calls need an approval.
+    """
+    options = options or RunOptions(resolver=EntityResolver())
+    state = RunState(plan, inputs, max_in_flight=max_in_flight, policy=policy, options=options)
+    scheduler = RunScheduler(state)
+    feedback, deadline = HumanFeedback(scheduler), RunDeadline(scheduler)
+    features = RunFeatures(
+        workers=WorkerTools(scheduler),
+        extension=PlanExtension(scheduler),
+        compensation=Compensation(scheduler, lift_deadline=deadline.lift),
+        budget=BudgetAdmission(scheduler, feedback.run),
+        reuse=ForkReuse(scheduler),
+        feedback=feedback,
+        resolvers=ResolverNodes(scheduler),
+        cancellation=NodeCancellation(scheduler),
+        deadline=deadline,
+        regions=RegionBatches(scheduler),
+    )
+    # A call is prepared before it is counted against the budget, and gets its key once it may start; the plan is
+    # extended and compensated before calls are admitted that waited; a result is reused before people are asked.
+    order = (
+        features.workers,
+        features.extension,
+        features.compensation,
+        features.budget,
+        features.reuse,
+        features.feedback,
+        features.resolvers,
+        features.cancellation,
+    )
+    scheduler.attach(features, order)
+    return scheduler

@@ -1,0 +1,29 @@
+"""Command groups of plugins: a plugin is loaded only for its own command, for the list of commands, and for a typo."""
+
+from typing import Any
+
+import typer.main
+from typer.core import TyperGroup
+
+from dagwright.plugins import InstalledPlugin, contributions
+
+
+class PluginGroup(TyperGroup):
+    """The commands of the engine, and after them those of the installed plugins."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        own = super().list_commands(ctx)
+        return [*own, *(name for name in _groups() if name not in own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is not None or (owner := _groups().get(cmd_name)) is None:
+            return found
+        group = owner.load(owner.plugin.commands[cmd_name])
+        command = typer.main.get_command(group)
+        command.name = cmd_name
+        return command
+
+
+def _groups() -> dict[str, InstalledPlugin]:
+    return contributions("command group", lambda plugin: plugin.commands)

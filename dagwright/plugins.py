@@ -1,0 +1,153 @@
+"""Plugins: what applications add to Dagwright, found through entry points of the group `dagwright.plugins`.
+
+An application is a distribution of its own, and the engine never imports one by name. Its entry point is a `Plugin`.
+Every command that knows tools loads the module of that object, so it should import nothing but this module: all
+else is referenced as `module:attribute` and imported when it is needed. This module must not import the engine.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pkgutil import resolve_name
+from typing import Any
+
+GROUP = "dagwright.plugins"
+
+
+class PluginError(Exception):
+    """A plugin cannot be used; the text is one sentence that names the plugin and its distribution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """Contributions of an application; each text is a reference `module:attribute`.
+
+    Args:
+        tools: a function of the settings that returns a list of `ToolSpec`; they are built in for every process.
+            A tool that resolves values (`ToolDeclaration.resolver`) is one of them.
+        worker_tools: modules that `--tools` can name; no worker tool of a user may have the name of one in them.
+        settings: a subclass of `dagwright.settings.Settings` with fields of its own. Tools get it by
+            `context().environment.settings_of(...)`.
+        text_formats: name of a format in the schemas of tools (`x-dagwright-text`) -> a function that returns the
+            normal form of a text, or raises ValueError.
+        commands: name of a command group -> a `typer.Typer`.
+        stop: an async function of the settings that ends the application's servers of a state folder and returns
+            their names; `dagwright down` calls it.
+    """
+
+    tools: str | None = None
+    worker_tools: tuple[str, ...] = ()
+    settings: str | None = None
+    text_formats: Mapping[str, str] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
+    stop: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledPlugin:
+    """A plugin with its origin.
+
+    Args:
+        name: of the entry point.
+        distribution: the installed distribution that declares it.
+    """
+
+    name: str
+    distribution: str
+    plugin: Plugin
+
+    def __str__(self) -> str:
+        return f"plugin {self.name!r} of the distribution {self.distribution}"
+
+    def load(self, reference: str) -> Any:
+        """Import the object of a reference.
+
+        Raises:
+            PluginError: the import fails.
+        """
+        return _loaded(f"the {self}", reference, lambda: resolve_name(reference))
+
+
+@cache
+def installed_plugins() -> tuple[InstalledPlugin, ...]:
+    """Return the plugins of all installed distributions, by name.
+
+    Raises:
+        PluginError: one of them cannot be loaded, or two have the same name.
+    """
+    found: dict[str, InstalledPlugin] = {}
+    # A checkout that is installed in place may be found twice, with its metadata in two folders.
+    for point in dict.fromkeys(sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value))):
+        plugin = _plugin_of(point)
+        refuse_duplicate("plugin", point.name, plugin, found.get(point.name))
+        found[point.name] = plugin
+    return tuple(found.values())
+
+
+def contributions(what: str, names_of: Callable[[Plugin], Iterable[str]]) -> dict[str, InstalledPlugin]:
+    """Return who contributes each name of one kind: name -> plugin.
+
+    Args:
+        what: the kind, for messages.
+
+    Raises:
+        PluginError: two plugins contribute the same name.
+    """
+    found: dict[str, InstalledPlugin] = {}
+    for each in installed_plugins():
+        for name in names_of(each.plugin):
+            refuse_duplicate(what, name, each, found.get(name))
+            found[name] = each
+    return found
+
+
+def refuse_duplicate(what: str, name: str, plugin: InstalledPlugin, other: InstalledPlugin | None) -> None:
+    """Refuse a name that another plugin contributes.
+
+    Raises:
+        PluginError: it does.
+    """
+    if other is not None:
+        raise PluginError(f"two plugins contribute the {what} {name!r}: the {other} and the {plugin}; remove one")
+
+
+@cache
+def text_format(name: str) -> Callable[[str], Any] | None:
+    """Return the function of a text format; `None` if no plugin contributes it."""
+    owner = contributions("text format", lambda plugin: plugin.text_formats).get(name)
+    found: Callable[[str], Any] | None = None if owner is None else owner.load(owner.plugin.text_formats[name])
+    return found
+
+
+def text_format_names() -> tuple[str, ...]:
+    """Return the names of the text formats of all plugins."""
+    return tuple(contributions("text format", lambda plugin: plugin.text_formats))
+
+
+def plugin_packages() -> tuple[str, ...]:
+    """Return the top-level packages of all plugins: workflows share them with the process, as the engine's."""
+    names = (each for plugin in installed_plugins() for each in _references(plugin.plugin))
+    return tuple(dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in names))
+
+
+def _references(plugin: Plugin) -> Iterable[str]:
+    single = (plugin.tools, plugin.settings, plugin.stop)
+    return (*filter(None, single), *plugin.worker_tools, *plugin.text_formats.values(), *plugin.commands.values())
+
+
+def _plugin_of(point: EntryPoint) -> InstalledPlugin:
+    distribution = point.dist.name if point.dist is not None else "unknown"
+    who = f"the plugin {point.name!r} of the distribution {distribution}"
+    plugin = _loaded(who, point.value, point.load)
+    if not isinstance(plugin, Plugin):
+        raise PluginError(f"{who} cannot be used: {point.value} is a {type(plugin).__name__}, expected a Plugin")
+    return InstalledPlugin(point.name, distribution, plugin)
+
+
+def _loaded(who: str, reference: str, load: Callable[[], Any]) -> Any:
+    try:
+        return load()
+    except Exception as error:
+        reason = " ".join(str(error).split())[:500] or type(error).__name__
+        raise PluginError(f"{who} cannot be loaded: importing {reference}: {reason}") from error

@@ -1,0 +1,92 @@
+"""Fixtures of all tests: an environment without the machine's settings, and the real server if a test asks for it.
+
+`tests/conftest.py` registers this module in the processes that run tests: importing it takes seconds of CPU time, for
+which the process that distributes the tests would keep them waiting.
+"""
+
+import functools
+import os
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from hypothesis import settings
+from temporalio.client import Client
+
+from dagwright.server import open_connection
+from dagwright.testing.fixtures import model_server
+from tests.support.example_counts import examples
+from tests.support.search import LiveSearch, Maritime, live_search, load_maritime
+from tests.support.server import LiveServer, live_server
+
+__all__ = ["model_server"]
+
+_FOREIGN_PREFIXES = ("DAGWRIGHT_", "TEMPORAL_", "OPENAI_", "LITELLM_", "SERPER_", "NO_COLOR")
+
+
+def pytest_configure() -> None:
+    """Set the number of examples of property tests that do not say it."""
+    settings.register_profile("repository", max_examples=examples(100), deadline=None)
+    settings.load_profile("repository")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Takes away variables and config profiles that would send a test to somebody's real server."""
+    empty = tmp_path_factory.mktemp("environment") / "temporal.toml"
+    empty.write_text("", encoding="ascii")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(_FOREIGN_PREFIXES)]:
+            patch.delenv(name)
+        patch.setenv("TEMPORAL_CONFIG_FILE", str(empty))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_tracebacks() -> None:
+    """Before the logging is configured structlog formats tracebacks with rich: seconds of CPU time for each error."""
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_tls_context() -> Iterator[None]:
+    """Each HTTP client would load the certificates of all authorities again: 25 ms of CPU time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))
+        yield
+
+
+@pytest.fixture(scope="session")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
+    """The server that all tests of a session share; a test that kills one starts its own by `live_server`."""
+    async with live_server(tmp_path_factory.mktemp("server")) as live:
+        yield live
+
+
+@pytest.fixture(scope="session")
+async def client(server: LiveServer) -> AsyncIterator[Client]:
+    """A client of the shared server; use workflow ids and task queues that no other test has."""
+    async with open_connection(server.settings) as connection:
+        yield connection.client
+
+
+@pytest.fixture(scope="session")
+async def search(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveSearch]:
+    """The search server that the tests of one process share; each process has its own."""
+    async with live_search(tmp_path_factory.mktemp("search")) as live:
+        yield live
+
+
+@pytest.fixture(scope="session")
+async def maritime(search: LiveSearch) -> Maritime:
+    """10,000 shipments on it, which tests only read; a test that changes some loads its own by `load_maritime`."""
+    return await load_maritime(search, "maritime")
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Path:
+    """A state folder that does not exist yet."""
+    return tmp_path / ".dagwright"

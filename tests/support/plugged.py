@@ -1,0 +1,53 @@
+"""Plugins for tests: the installed ones are replaced inside a block."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import Distribution, EntryPoint, distributions
+from pathlib import Path
+
+import pytest
+
+from dagwright import plugins
+
+TOY_APP = Path(__file__).parent / "toy_app"
+
+
+def entry_points_below(folder: Path) -> list[EntryPoint]:
+    """Return the plugins of the distributions whose metadata lie in a folder."""
+    found: list[Distribution] = [*distributions(path=[str(folder)])]
+    return [point for each in found for point in each.entry_points if point.group == plugins.GROUP]
+
+
+@contextmanager
+def plugged(points: Sequence[EntryPoint], *folders: Path) -> Iterator[None]:
+    """Have these be the only plugins inside the block.
+
+    Args:
+        folders: modules of the plugins lie there.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for folder in folders:
+            patch.syspath_prepend(str(folder))
+        patch.setattr(plugins, "entry_points", lambda *, group: [each for each in points if each.group == group])
+        _forget_plugins()
+        try:
+            yield
+        finally:
+            _forget_plugins()
+
+
+@contextmanager
+def toy_app() -> Iterator[None]:
+    """Have the toy application be the only plugin inside the block."""
+    with plugged(entry_points_below(TOY_APP), TOY_APP):
+        try:
+            yield
+        finally:
+            for name in [name for name in sys.modules if name.partition(".")[0] == "toy_app"]:
+                del sys.modules[name]
+
+
+def _forget_plugins() -> None:
+    for function in (plugins.installed_plugins, plugins.text_format):
+        function.cache_clear()

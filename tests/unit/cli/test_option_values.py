@@ -1,0 +1,166 @@
+"""Values of options on the command line: answers, typed inputs, budgets."""
+
+import io
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from dagwright.core.model.usage import Usage
+from dagwright.interfaces.cli.answering import answer_of
+from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.plans import read_pairs, read_plan, typed_value
+from dagwright.interfaces.cli.request_words import answer_words
+from dagwright.interfaces.cli.requests import AnswerRequest
+from dagwright.interfaces.cli.terms import read_budget, read_new_limits
+from dagwright.interfaces.cli.wording import usage_lines
+
+ONE_KIND = "do not go together: one answer is of one kind"
+
+
+def _request(**fields: Any) -> AnswerRequest:
+    return AnswerRequest("run-1", "check", **fields)
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        ({}, None),
+        ({"is_approved": True}, {"approved": True}),
+        ({"is_approved": True, "reason": "ok", "arguments": "{}"}, {"approved": True, "reason": "ok", "arguments": {}}),
+        ({"is_rejected": True, "reason": "no"}, {"approved": False, "reason": "no"}),
+        ({"is_approved": True, "is_remembered": True}, {"approved": True, "remember": True}),
+        ({"selected": ["north", "2"]}, {"selected": ["north", "2"]}),
+        ({"selected": ["value"], "data": "[1]"}, {"selected": ["value"], "value": [1]}),
+        ({"selected": ["retry"], "arguments": '{"n": 1}'}, {"selected": ["retry"], "arguments": {"n": 1}}),
+        ({"text": ""}, {"text": ""}),
+        ({"data": '{"age": 7}'}, {"data": {"age": 7}}),
+    ],
+)
+def test_options_become_the_answer(options: dict[str, Any], answer: Any) -> None:
+    assert answer_of(_request(**options)) == answer
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"is_approved": True, "is_rejected": True}, f"--approve and --reject {ONE_KIND}"),
+        ({"text": "a", "data": "1"}, f"--text and --data {ONE_KIND}"),
+        ({"is_rejected": True, "arguments": "{}"}, "--arguments goes with --approve, or with --select retry"),
+        ({"text": "a", "reason": "b"}, "--reason goes with --approve or --reject; --note goes with any answer"),
+        ({"is_rejected": True, "is_remembered": True}, "--remember goes with --approve"),
+        ({"is_approved": True, "arguments": "[]"}, "--arguments takes a JSON object, not '[]'"),
+        ({"data": "{a"}, "--data takes JSON, and '{a' is none: key must be a string at line 1 column 2"),
+        ({"data": "1e999"}, "--data takes JSON, and '1e999' is none: "),
+        ({"data": '"\\ud800"'}, "--data takes JSON, and '\"\\\\ud800\"' is none: "),
+        ({"data": "[" * 9_000 + "]" * 9_000}, "--data takes JSON, and '[[["),
+    ],
+)
+def test_options_that_make_no_answer_are_refused(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(CommandRefused) as refused:
+        answer_of(_request(**options))
+    assert str(refused.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({}, "7", "7"),
+        ({"type": "string"}, "7", "7"),
+        ({"type": "integer"}, "7", 7),
+        ({"type": "integer"}, "7.0", 7),
+        ({"type": "number"}, "7.5", 7.5),
+        ({"type": "boolean"}, "yes", True),
+        ({"type": "boolean"}, "False", False),
+        ({"type": "array"}, "[1, 2]", [1, 2]),
+        ({"type": "object"}, '{"a": 1}', {"a": 1}),
+        ({"type": ["integer", "null"]}, "null", None),
+        ({"type": ["integer", "string"]}, "seven", "seven"),
+        ({"enum": [1, 2]}, "2", 2),
+        ({"enum": ["a", "b"]}, "c", "c"),
+    ],
+)
+def test_text_becomes_the_declared_type(schema: dict[str, Any], text: str, value: Any) -> None:
+    typed = typed_value(schema, text)
+    assert (type(typed), typed) == (type(value), value)
+
+
+def test_text_of_another_type_is_refused() -> None:
+    wrong = (("integer", "7.5"), ("integer", "true"), ("number", "NaN"), ("boolean", "1"), ("array", "{}"))
+    for kind, text in (*wrong, ("object", "x"), ("array", "[" * 100_000)):
+        with pytest.raises(ValueError, match=f"is no {kind}"):
+            typed_value({"type": kind}, text)
+
+
+def test_pairs_split_at_the_first_sign() -> None:
+    assert read_pairs(["a=b=c", "empty="], option="--input") == {"a": "b=c", "empty": ""}
+    with pytest.raises(CommandRefused, match="--input takes KEY=VALUE, not '=x'"):
+        read_pairs(["=x"], option="--input")
+
+
+def test_plan_of_standard_input_can_be_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    for plan in ({"nodes": [1]}, {"nodes": [2]}):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(plan).encode())))
+        assert [read_plan("-"), read_plan("-")] == [plan, plan]
+
+
+def test_budget_is_read_as_the_options_of_a_run_have_it() -> None:
+    written = "tokens=50000, money=1.50,calls=40,nodes=200,time=1.5h"
+    limits = {"tokens": 50000, "money": "1.50", "calls": 40, "nodes": 200, "time": "5400.0s"}
+    assert read_budget(written, is_asking=True) == limits
+    assert read_budget(written, is_asking=False) == {**limits, "on_limit": "finish"}
+    assert read_budget(None, is_asking=True) is None
+    assert read_new_limits("tokens=none,calls=9") == {"tokens": None, "calls": 9}
+
+
+NO_LIMIT = "is no limit; write NAME=NUMBER"
+WHOLE = "must be a whole number from 1 to 1,000,000,000,000,000, not"
+MONEY = "money must be an amount of money over 0 and at most 1,000,000,000,000,000, such as 1.50, not"
+TIME = "time must be a duration:"
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        *((text, f"'{text}' {NO_LIMIT}") for text in ("", "tokens", "tokens=")),
+        *((f"tokens={text}", f"tokens {WHOLE} '{text}'") for text in ("-5", "1.5", "NaN", "1e400", "50k")),
+        ("tokens=0", f"tokens {WHOLE} 0"),
+        ("tokens=1000000000000001", f"tokens {WHOLE} 10000"),
+        (f"calls={'9' * 5_000}", f"calls {WHOLE} '99999"),
+        ("tokens=50,000", f"'000' {NO_LIMIT}, and numbers without commas"),
+        *((f"money={text}", f"{MONEY} {text!r}") for text in ("much", "-1.50", "NaN", "inf", "1e400", "$5", "0")),
+        ("time=30", f"{TIME} '30' is no duration; write a number and a unit, such as"),
+        ("time=-5m", f"{TIME} '-5m' is no duration"),
+        ("time=0s", f"{TIME} '0s' is out of range; a duration is over 0"),
+        ("time=1e400h", f"{TIME} '1e400h' is no duration"),
+        ("cals=5", "there is no limit 'cals'; did you mean 'calls'?"),
+        ("calls=5,calls=6", "calls is given twice"),
+        ("on_limit=finish", "expected an object with some of tokens, money, calls, nodes, time"),
+    ],
+)
+def test_invalid_budget_is_refused_with_its_part(written: str, problem: str) -> None:
+    with pytest.raises(CommandRefused) as refused:
+        read_budget(written, is_asking=True)
+    assert f": {problem}" in str(refused.value)
+    assert str(refused.value).startswith(f"--budget {written[:100]}")
+
+
+def test_budget_request_shows_both_commands() -> None:
+    schema = {"type": "object", "properties": {"calls": {"type": "integer"}, "finish": {"type": "boolean"}}}
+    request = {"workflow_id": "run-1", "id": "budget", "type": "INFORMATION", "purpose": "budget", "schema": schema}
+    command = """dagwright feedback run-1 budget --data '{"calls": 10}'  (or --data '{"finish": true}')"""
+    assert answer_words({**request, "options": None}) == command
+
+
+def test_cost_that_is_not_known_is_told_once_with_what_mends_it() -> None:
+    used = Usage(calls=3, prompt_tokens=30, unpriced_calls=1, uncounted_calls=1, money=Decimal("0.5"))
+    agents = {"writer": used.told(), "reader": Usage(calls=1, prompt_tokens=9, unpriced_calls=1).told()}
+    assert usage_lines({"usage": {**used.told(), "agents": agents}}) == [
+        "used: 30 tokens in 3 model calls, cost at least 0.5",
+        "  agent writer: 30 tokens in 3 model calls, cost at least 0.5",
+        "  agent reader: 9 tokens in 1 model call",
+        "  not in the cost: 1 of the calls, as no price table has its model; give it a price in the file that "
+        "DAGWRIGHT_PRICES names",
+        "  not in the cost: 1 of the calls, as the service did not tell its tokens",
+    ]

@@ -1,0 +1,168 @@
+"""Tools of MCP servers: their declarations, results and failures."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.mcp_client.answers import failure_text, places_of, result_of, tool_error_of
+from dagwright.mcp_client.config import Program, ServerConfig, ServerRules, ToolRules
+from dagwright.mcp_client.listing import listed_tools, versions_of
+from dagwright.tools.errors import (
+    GiveUp,
+    InvalidArguments,
+    NotStarted,
+    RemoteFailed,
+    RetryLater,
+    ToolError,
+    ToolsUnreadable,
+)
+
+
+def _texts(*texts: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text} for text in texts]}
+
+
+_IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        ({"structuredContent": {"n": 1}, **_texts('{"n": 1}')}, {"n": 1}),
+        ({"structuredContent": {}, "content": []}, {}),
+        ({"content": []}, None),
+        ({}, None),
+        (_texts("hello"), "hello"),
+        (_texts("one", "two"), "one\ntwo"),
+        (_texts(' {"a": [1, 2.5, null]}\n'), {"a": [1, 2.5, None]}),
+        (_texts('[{"a": 1}]'), [{"a": 1}]),
+        (_texts('{"a": 1}', '{"b": 2}'), '{"a": 1}\n{"b": 2}'),
+        (_texts("42"), "42"),
+        (_texts("true"), "true"),
+        (_texts('"quoted"'), '"quoted"'),
+        (_texts("[not json]"), "[not json]"),
+        (_texts('{"a": NaN}'), '{"a": NaN}'),
+        (_texts("[" * 100_000), "[" * 100_000),
+        ({"content": [{"type": "text", "text": "see"}, _IMAGE]}, [{"type": "text", "text": "see"}, _IMAGE]),
+        ({"content": [_IMAGE]}, [_IMAGE]),
+    ],
+)
+def test_result(answer: dict[str, Any], result: Any) -> None:
+    assert result_of(answer, reads_json=True) == result
+
+
+def test_a_text_stays_one_where_the_file_says_so() -> None:
+    assert result_of(_texts('{"a": 1}'), reads_json=False) == '{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (_texts("fine"), None),
+        ({"isError": False, **_texts("fine")}, None),
+        ({"isError": True, **_texts("no", "never")}, "no\nnever"),
+        ({"isError": True, "content": [_IMAGE]}, "the server says that the call failed, and not why"),
+    ],
+)
+def test_failure_that_the_tool_tells(answer: dict[str, Any], text: str | None) -> None:
+    assert failure_text(answer) == text
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "status", "expected"),
+    [
+        (-32602, "Unknown tool: x", None, InvalidArguments("Invalid arguments: Unknown tool: x")),
+        (-32602, "wrong", 400, InvalidArguments("Invalid arguments: wrong")),
+        (-32601, "Method not found", None, GiveUp("Method not found")),
+        (-32600, "Elicitation not supported", None, GiveUp("Elicitation not supported")),
+        (-32603, "it broke", None, RemoteFailed("it broke")),
+        (-32603, "it broke", 503, RemoteFailed("it broke (HTTP 503)")),
+        (-32000, "SSE stream ended without a response", None, RemoteFailed("SSE stream ended without a response")),
+        (-32603, "no", 401, GiveUp("no (HTTP 401); look at the headers of the server in the file of MCP servers")),
+        (-32603, "busy", 429, RetryLater("busy (HTTP 429)", after=timedelta(seconds=7))),
+        (-32600, "Session terminated", 404, NotStarted("the server has forgotten the session; it is begun anew")),
+    ],
+)
+def test_error_of_the_protocol(code: int, message: str, status: int | None, expected: ToolError) -> None:
+    found = tool_error_of(code, message, status=status, retry_after=timedelta(seconds=7))
+    assert (type(found), str(found)) == (type(expected), str(expected))
+    if isinstance(found, RetryLater):
+        assert found.after == timedelta(seconds=7)
+
+
+def test_places_are_in_the_arguments_and_in_the_resources_of_the_answer() -> None:
+    arguments = {"path": "a.txt", "Paths": ["b.txt", 5], "url": "https://x.example", "query": "c.txt", "file": None}
+    content = [
+        {"type": "text", "text": "d.txt"},
+        {"type": "resource_link", "uri": "file:///e.txt", "name": "e"},
+        {"type": "resource", "resource": {"uri": "https://x.example/f", "text": "f"}},
+        {"type": "resource"},
+    ]
+    places = ["a.txt", "b.txt", "https://x.example", "file:///e.txt", "https://x.example/f"]
+    assert (places_of(arguments, {"content": content}), places_of({}, {})) == (places, [])
+
+
+_SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+def _server(**rules: Any) -> ServerConfig:
+    return ServerConfig("srv", Program("x", (), {}, cwd=None), ServerRules(**rules))  # type: ignore[arg-type] # not started
+
+
+def _tool(name: str = "get", **more: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": _SCHEMA, **more}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "rules", "effects"),
+    [
+        (None, {}, Effects.WRITE),
+        ({"readOnlyHint": True}, {}, Effects.READ),
+        ({"readOnlyHint": True, "idempotentHint": True}, {}, Effects.READ),
+        ({"idempotentHint": True, "destructiveHint": True}, {}, Effects.IDEMPOTENT),
+        ({"readOnlyHint": False, "destructiveHint": False}, {}, Effects.WRITE),
+        ({"readOnlyHint": "yes"}, {}, Effects.WRITE),
+        # The file takes precedence.
+        ({"readOnlyHint": True}, {"effects": "write"}, Effects.WRITE),
+        (None, {"effects": "write", "tools": {"get": ToolRules(effects="read")}}, Effects.READ),
+    ],
+)
+def test_effects_come_from_the_file_or_the_annotations(annotations: Any, rules: Any, effects: Effects) -> None:
+    [listed] = listed_tools(_server(**rules), [_tool(annotations=annotations)])
+    assert listed.declaration.effects is effects
+
+
+def test_tool_is_declared_with_its_schema_description_and_rules() -> None:
+    server = _server(timeout="5s", max_parallel=3, result="text")
+    [listed] = listed_tools(server, [_tool(description="Gets.", title="Get")])
+    assert (listed.name, listed.reads_json) == ("get", False)
+    limits = {"timeout_s": 5.0, "max_parallel": 3, "max_attempts": 3}
+    more: Any = {"version": listed.declaration.version, "is_pinned": True, "description": "Gets.", **limits}
+    assert listed.declaration == ToolDeclaration("srv.get", Effects.WRITE, _SCHEMA, **more)
+    # An invalid schema accepts any arguments.
+    remote = {"$ref": "https://example.com/schema.json"}
+    tools = [_tool(inputSchema=remote), _tool("b", inputSchema={"type": 7})]
+    assert [listed.declaration.input_schema for listed in listed_tools(_server(), tools)] == [None, None]
+
+
+def test_the_version_changes_with_all_that_a_plan_is_checked_against_and_with_nothing_else() -> None:
+    tools = {
+        "first": _tool(),
+        "other words": _tool(description="other", title="x", annotations={"openWorldHint": True}),
+        "other arguments": _tool(inputSchema={**_SCHEMA, "required": []}),
+        "other result": _tool(outputSchema={"type": "object"}),
+        "other effects": _tool(annotations={"readOnlyHint": True}),
+    }
+    versions = {name: versions_of(_server(), [tool])["get"] for name, tool in tools.items()}
+    assert versions["first"] == versions["other words"]
+    assert len(set(versions.values())) == 4
+
+
+def test_rules_of_unknown_tools_and_too_long_names_are_refused() -> None:
+    with pytest.raises(ToolsUnreadable) as refused:
+        listed_tools(_server(tools={"gett": ToolRules()}), [_tool()])
+    assert str(refused.value) == "/mcpServers/srv/dagwright/tools: the server has no tool 'gett'; did you mean 'get'?"
+    with pytest.raises(ToolsUnreadable, match="a name has 1 to 200 bytes, this one 204"):
+        listed_tools(_server(), [_tool("x" * 200)])

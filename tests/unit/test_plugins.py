@@ -1,0 +1,168 @@
+"""Plugins: what applications add, how they are found, and what is said of those that cannot be used."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.resolvers import resolver_of
+from dagwright.interfaces.cli.app import run_command_line
+from dagwright.planner.starting import goal_of_document
+from dagwright.planner.verbs import verbs_among
+from dagwright.plans.preparation import check_plan
+from dagwright.plugins import GROUP, PluginError, contributions, installed_plugins, plugin_packages
+from dagwright.settings import Settings
+from dagwright.toolset.toolset import environment_of, load_toolset
+from tests.support.plugged import TOY_APP, entry_points_below, plugged, toy_app
+
+
+@pytest.fixture
+def toy() -> Iterator[None]:
+    with toy_app():
+        yield
+
+
+def write_plugin(folder: Path, name: str, source: str) -> EntryPoint:
+    """Write a distribution with one plugin, whose module has this source."""
+    metadata = folder / f"{name}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-dist\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {name}_plugin:PLUGIN\n")
+    (folder / f"{name}_plugin.py").write_text(source)
+    return next(point for point in entry_points_below(folder) if point.name == name)
+
+
+PLUGIN = "from dagwright.plugins import Plugin\nPLUGIN = Plugin({})\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import no_such_module_at_all", "importing broken_plugin:PLUGIN: No module named 'no_such_module_at_all'"),
+        ("PLUGIN = 3", "cannot be used: broken_plugin:PLUGIN is a int, expected a Plugin"),
+    ],
+)
+def test_plugin_that_cannot_be_used_is_named_with_its_distribution(tmp_path: Path, source: str, reason: str) -> None:
+    point = write_plugin(tmp_path, "broken", source)
+    with plugged([point], tmp_path), pytest.raises(PluginError) as error:
+        installed_plugins()
+    sys.modules.pop("broken_plugin", None)
+    assert str(error.value).startswith("the plugin 'broken' of the distribution broken-dist cannot be ")
+    assert str(error.value).endswith(reason)
+
+
+def test_name_that_two_plugins_contribute_is_refused_with_both(tmp_path: Path) -> None:
+    points = [write_plugin(tmp_path, name, PLUGIN.format("commands={'go': 'x:y'}")) for name in ("first", "second")]
+    with plugged(points, tmp_path), pytest.raises(PluginError) as error:
+        contributions("command group", lambda plugin: plugin.commands)
+    assert str(error.value) == (
+        "two plugins contribute the command group 'go': the plugin 'first' of the distribution first-dist and the "
+        "plugin 'second' of the distribution second-dist; remove one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("tools", "message"),
+    [
+        ("['toy.put']", "two plugins contribute the tool 'toy.put'"),
+        ("['read_file']", "contributes the tool 'read_file', which is built in"),
+        ("['shop.find']", "two plugins contribute the resolver 'toy.find_shelf'"),
+    ],
+)
+def test_tool_of_a_plugin_has_a_name_of_its_own(tmp_path: Path, tools: str, message: str) -> None:
+    source = (
+        "from dagwright.core.model.resolvers import Resolver\nfrom dagwright.tools import spec_of, tool\n"
+        + PLUGIN.format("tools='shop_plugin:tools'")
+        + "def tools(settings):\n"
+        f"    made = [tool(name=name, resolver=Resolver(name, 'b') if 'find' in name else None) for name in {tools}]\n"
+        "    return [spec_of(each(lambda: None)) for each in made]\n"
+    )
+    with toy_app():
+        points = [*entry_points_below(TOY_APP), write_plugin(tmp_path, "shop", source)]
+        with plugged(points, tmp_path), pytest.raises(PluginError, match=message):
+            load_toolset(Settings(state_dir=tmp_path))
+    sys.modules.pop("shop_plugin", None)
+
+
+@pytest.mark.usefixtures("toy")
+def test_toy_application_adds_tools_settings_verbs_and_a_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGWRIGHT_TOY_WAREHOUSE", "south")
+    settings = Settings()
+    declared = load_toolset(settings).declarations()
+    assert [name for name in declared if name.startswith("toy.")] == [
+        "toy.put",
+        "toy.take",
+        "toy.find_shelf",
+        "toy.bind_shelves",
+    ]
+    assert resolver_of(declared).kinds == ("shelf",)
+    assert [name for name in verbs_among(declared) if name.startswith("toy.")] == ["toy.put"]
+    [own] = environment_of(settings).app_settings.values()
+    assert getattr(own, "toy_warehouse", None) == "south"
+    assert plugin_packages() == ("toy_app",)
+    goal = goal_of_document({"goal": "Put the lamp on the long shelf.", "profile": "intents"}, declared).pursuit
+    assert goal is not None
+    lookup = goal["schema"]["$defs"]["Lookup"]["properties"]
+    assert lookup["entity_type"]["description"] == "One of place, shelf, rack."
+    assert [*lookup] == ["search_text", "entity_type", "aisle"]
+
+
+def looking(**more: str) -> dict[str, object]:
+    lookup = {"search_text": "Long shelf", "entity_type": "shelf", **more}
+    return {"intents": [{"verb": "toy.put", "params": {"item": "lamp"}, "lookups": {"shelf-id": lookup}}]}
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"entity_type": "shelve"}, "Unknown entity type 'shelve'. Known types: place, shelf, rack"),
+        ({"aisle": "AB"}, "'AB' is not an aisle; expected one letter"),
+        ({"jurisdiction": "LU"}, "unknown key 'jurisdiction'"),
+    ],
+)
+def test_lookups_are_checked_by_the_resolver_of_the_application(more: dict[str, str], message: str) -> None:
+    declared = load_toolset(Settings()).declarations()
+    assert [each.filters for each in check_plan(looking(aisle="b"), declared).lookups] == [(("aisle", "B"),)]
+    with pytest.raises(PlanInvalid, match=message):
+        check_plan(looking(**more), declared)
+
+
+def test_without_an_application_nothing_is_looked_up(tmp_path: Path) -> None:
+    plan = {"intents": [{"verb": "http_request", "lookups": {"url": {"search_text": "a", "entity_type": "b"}}}]}
+    with plugged([]):
+        declared = load_toolset(Settings(state_dir=tmp_path)).declarations()
+        assert [name for name in declared if "." in name] == []
+        with pytest.raises(PlanInvalid, match="no installed application does that"):
+            check_plan(plan, declared)
+
+
+@pytest.mark.usefixtures("toy")
+def test_command_group_of_a_plugin_is_listed_and_run(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["toy", "shelves"]) == 0
+    assert capfd.readouterr().out.split() == ["s1", "s2", "s3"]
+    assert run_command_line(["--help"]) == 0
+    assert "toy         The shelves of the toy warehouse." in capfd.readouterr().out
+
+
+@pytest.mark.usefixtures("toy")
+def test_down_ends_what_a_plugin_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
+    assert run_command_line(["down", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["ended"] == ["toy of state"]
+
+
+def test_commands_that_need_no_tools_import_no_application() -> None:
+    program = (
+        "import sys\nfrom dagwright.interfaces.cli.app import run_command_line\nrun_command_line(['store', '--help'])\n"
+        "print([name for name in sys.modules if name.startswith(('dagwright_maritime', 'dagwright_onboarding'))])"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "[]"

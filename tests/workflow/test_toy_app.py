@@ -1,0 +1,45 @@
+"""The toy application in runs: its tool, and its resolver, which asks a person."""
+
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.settings import Settings
+from dagwright.tools import ToolRegistry
+from tests.support.eventually import eventually
+from tests.support.people import answer, view_of
+from tests.support.plugged import toy_app
+from tests.support.runs import document_of, serving_runs
+
+pytestmark = pytest.mark.server
+
+
+def put(item: str, **lookup: str) -> dict[str, object]:
+    wanted = {"search_text": "Long shelf", "entity_type": "rack", **lookup}
+    return {"verb": "toy.put", "params": {"item": item}, "lookups": {"shelf-id": wanted}}
+
+
+async def test_resolver_of_an_application_asks_and_its_values_reach_the_calls(client: Client, tmp_path: Path) -> None:
+    with toy_app():
+        settings = Settings(state_dir=tmp_path)
+        async with serving_runs(client, ToolRegistry(), settings=settings) as runs:
+            handle = await runs.start({"intents": [put("lamp"), put("cup", aisle="a")]})
+
+            async def is_asked() -> bool:
+                waiting = (await view_of(runs, handle)).document()["waiting_for"]
+                return [each["options"] for each in waiting] == [["s1", "s2"]]
+
+            await eventually(is_asked)
+            await answer(handle, "lookup:rack:Long shelf", {"selected": ["s2"]})
+            document = await document_of(handle)
+            await runs.check_ended()
+    assert document["status"] == "completed"
+    assert [node["result"]["text"] for node in document["nodes"].values()] == [
+        "lamp is on s2 in north",
+        "cup is on s1 in north",
+    ]
+    assert [(each["search_text"], each.get("aisle"), each["party"]["id"]) for each in document["lookups"]] == [
+        ("Long shelf", None, "s2"),
+        ("Long shelf", "A", "s1"),
+    ]
