@@ -12,6 +12,7 @@ from benchmarks.figures import Figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import Bench, recovery_worker, runs_on
 from benchmarks.rows import Row
+from dagwright.client.starts import StartRequest
 from dagwright.plans.preparation import check_plan, prepare_plan
 
 PURE_NODES = 1_000_000
@@ -88,7 +89,7 @@ async def _run(bench: Bench, plan: shapes.Plan) -> tuple[float, float]:
     queue = f"large-{uuid4().hex[:8]}"
     async with recovery_worker(bench, queue) as worker:
         before = time.perf_counter()
-        started = await runs_on(bench.connection, bench.settings, queue=queue).start(compiled, {})
+        started = await runs_on(bench.connection, bench.settings, queue=queue).start(StartRequest(compiled))
         handle = bench.client.get_workflow_handle(started.workflow_id)
         document = await asyncio.wait_for(handle.result(), _TIMEOUT_S)
         seconds = time.perf_counter() - before

@@ -17,6 +17,7 @@ from benchmarks.figures import Figure, median_figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import Bench, recovery_worker, runs_on
 from benchmarks.rows import RUN_TIMEOUT_S, Row, Sample, event_time, in_turns, run_prepared, seconds_of
+from dagwright.client.starts import StartRequest
 from dagwright.core.boundary import wire
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.plans.preparation import check_plan, prepare_plan
@@ -81,7 +82,7 @@ async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
         queue = f"recovery-{uuid4().hex[:8]}"
         runs = runs_on(bench.connection, bench.settings, queue=queue)
         async with recovery_worker(bench, queue) as worker:
-            started = await runs.start(prepare_plan(check_plan(shapes.slow_chains(), tools), {}), {})
+            started = await runs.start(StartRequest(prepare_plan(check_plan(shapes.slow_chains(), tools), {})))
             handle = bench.client.get_workflow_handle(started.workflow_id)
             await _steps_ended(handle, shapes.SLOW_CHAINS * 3)
             killed_at = time.time()
@@ -141,7 +142,7 @@ async def _slow_makespan_s(handle: WorkflowHandle[Any, Any]) -> float:
 async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
     """Returns the time from sending `cancel` amid pure steps to the first answer of the workflow to it."""
     compiled = prepare_plan(check_plan(shapes.slow_and_pure(shapes.MIXED_PURE), tools), {})
-    started = await bench.one_queue.start(compiled, {})
+    started = await bench.one_queue.start(StartRequest(compiled))
     handle = bench.client.get_workflow_handle(started.workflow_id)
     await _steps_ended(handle, 1)
     sent_at = time.time()
@@ -201,7 +202,7 @@ async def _watched(bench: Bench, tools: Tools, count: int) -> Sample:
     """Runs layers of steps that so many watchers follow from start to end."""
     compiled = prepare_plan(check_plan(shapes.layers(), tools), {})
     before = time.perf_counter()
-    started = await bench.one_queue.start(compiled, {})
+    started = await bench.one_queue.start(StartRequest(compiled))
     handle = bench.client.get_workflow_handle(started.workflow_id)
     watching = [asyncio.create_task(watch(bench, started.workflow_id)) for _ in range(count)]
     await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)

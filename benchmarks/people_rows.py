@@ -15,6 +15,7 @@ from benchmarks.limit_rows import WATCHERS, watch
 from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import Bench
 from benchmarks.rows import RUN_TIMEOUT_S, Row, event_time
+from dagwright.client.starts import StartRequest
 from dagwright.core.boundary import wire
 from dagwright.plans.preparation import check_plan, prepare_plan
 
@@ -50,7 +51,7 @@ async def answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a
 async def _answered(bench: Bench, *, watchers: int) -> _Answered:
     """Answers the requests of a run one after the other."""
     tools = one_queue_toolset(bench.settings).declarations()
-    started = await bench.one_queue.start(prepare_plan(check_plan(shapes.asking(_ANSWERS), tools), {}), {})
+    started = await bench.one_queue.start(StartRequest(prepare_plan(check_plan(shapes.asking(_ANSWERS), tools), {})))
     handle = bench.client.get_workflow_handle(started.workflow_id)
     watching = [asyncio.create_task(watch(bench, started.workflow_id)) for _ in range(watchers)]
     sent_at: dict[str, float] = {}

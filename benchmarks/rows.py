@@ -24,6 +24,7 @@ from benchmarks.figures import Figure, median_figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import BY_HAND_QUEUE, TOOLS_FILE, Bench, cpu_s, python
 from dagwright.client.runs import Runs
+from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.plans.preparation import check_plan, prepare_plan
@@ -308,7 +309,7 @@ async def dagwright(runs: Runs, plan: shapes.Plan, *, tools: Mapping[str, ToolDe
 async def run_prepared(runs: Runs, compiled: CompiledPlan, *, client: Client, before: float | None = None) -> Sample:
     """Runs a compiled plan; measures from `before`, a reading of the performance counter, or from now."""
     before = time.perf_counter() if before is None else before
-    started = await runs.start(compiled, {})
+    started = await runs.start(StartRequest(compiled))
     handle = client.get_workflow_handle(started.workflow_id)
     document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     seconds = time.perf_counter() - before

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.client.feedback import requests_in
-from dagwright.client.runs import Origin, Runs, open_runs
-from dagwright.client.turns import PreparedRun
+from dagwright.client.runs import Runs, open_runs
+from dagwright.client.starts import StartRequest
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.connecting import command_settings
 from dagwright.interfaces.cli.edge import guarded, leave
@@ -47,13 +47,14 @@ def demo(output: Output) -> int:
     return code
 
 
-async def _run(prepared: PreparedRun, settings: Settings, toolset: Toolset, output: Output, farewell: Farewell) -> int:
+async def _run(prepared: StartRequest, settings: Settings, toolset: Toolset, output: Output, farewell: Farewell) -> int:
     async with open_connection(settings) as connection:
         runs = open_runs(connection, settings)
         workflow_id = await choose_id(runs, ID_PREFIX)
         farewell.text = f"the run {workflow_id} stays where it is; the next start of the demo goes on with it"
-        origin = Origin(name="Onboard a fund with one of two directors")
-        started = await runs.start(prepared.plan, prepared.inputs, workflow_id=workflow_id, origin=origin)
+        title = "Onboard a fund with one of two directors"
+        start = StartRequest(prepared.plan, None, prepared.inputs, workflow_id=workflow_id, title=title)
+        started = await runs.start(start)
         words = "" if started.is_new else " was interrupted and goes on from where it was"
         meanwhile = None if output.can_ask else _answer_elsewhere
         showing = Showing(tell_run, output, meanwhile, farewell.way_out)

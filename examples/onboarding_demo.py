@@ -15,8 +15,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from dagwright.client.runs import Origin, Runs, open_runs
-from dagwright.client.turns import PreparedRun
+from dagwright.client.runs import Runs, open_runs
+from dagwright.client.starts import StartRequest
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.connecting import command_settings
 from dagwright.interfaces.cli.edge import guarded, leave
@@ -57,7 +57,7 @@ def demo(output: Output, *, pace_s: float) -> int:
 
 
 async def _run(
-    prepared: PreparedRun, settings: Settings, toolset: Toolset, *, output: Output, farewell: Farewell
+    prepared: StartRequest, settings: Settings, toolset: Toolset, *, output: Output, farewell: Farewell
 ) -> int:
     async with open_connection(settings) as connection:
         # The server stays, so that the link to its UI leads somewhere afterwards.
@@ -65,9 +65,8 @@ async def _run(
         runs = open_runs(connection, settings)
         workflow_id = await choose_id(runs, ID_PREFIX)
         farewell.text = f"the run {workflow_id} stays where it is; the next start of the demo goes on with it"
-        started = await runs.start(
-            prepared.plan, prepared.inputs, workflow_id=workflow_id, origin=Origin(name="Onboard a fund")
-        )
+        start = StartRequest(prepared.plan, None, prepared.inputs, workflow_id=workflow_id, title="Onboard a fund")
+        started = await runs.start(start)
         words = "" if started.is_new else " was interrupted and goes on from where it was"
         showing = Showing(tell_run, output, way_out=farewell.way_out)
         followed = Followed(workflow_id, words, started.is_new)

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dagwright.client.runs import open_runs
+from dagwright.client.starts import StartRequest
 from dagwright.core.model.states import NodeStatus
 from dagwright.dialects.reading import read_plan_file
 from dagwright.history.run_reader import RunView
@@ -58,7 +59,7 @@ async def picture_in_the_middle(state_dir: Path) -> str:
         serving(connection.client, toolset, task_queue=settings.task_queue),
     ):
         runs = open_runs(connection, settings)
-        started = await runs.start(plan, {}, workflow_id="close-the-quarter")
+        started = await runs.start(StartRequest(plan, workflow_id="close-the-quarter"))
         async for view in runs.feed(started.workflow_id).follow():
             if view.is_closed or _is_in_the_middle(view):
                 return draw(view, connection.server.run_url(started.workflow_id, run_id=started.run_id))

@@ -1,13 +1,9 @@
-"""Answer requests of runs, and read the pending requests of a run and its sub-plans."""
+"""Answer requests of runs: which requests an answer is for, and what became of it."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-from temporalio.service import RPCError
+from typing import Any, Self
 
 from dagwright.client.feedback import (
     Answer,
@@ -17,168 +13,185 @@ from dagwright.client.feedback import (
     People,
     Place,
     by_run,
-    has_sub_plans,
     of_node,
-    requests_in,
 )
-from dagwright.history.run_reader import RunClosed, RunView
+from dagwright.history.run_reader import RunClosed
 
 _AT_ONCE = 8
 """Runs that are answered at the same time."""
-_NAMES_TOLD = 20
+_NAMES_LISTED = 20
 
-More = Callable[[Place], Awaitable[Mapping[str, Any]]]
-"""Returns what an answer holds beside its text, for the run that asks: nodes for its plan."""
+Extras = Callable[[Place], Awaitable[Mapping[str, Any]]]
+"""Returns further parts of the answer for the run that asks, such as nodes for its plan."""
 
 
 class NothingAsked(Exception):
-    """A run asks nothing of anyone now."""
+    """The run has no open request."""
 
 
 class AnswerUnclear(Exception):
-    """A run asks several things, and which one is answered was not said; the text has their names."""
+    """The run has several open requests, and none of them was named; the text has their names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class AnswerTarget:
     """What an answer is for.
 
     Args:
-        run: the run that a person knows.
-        name: what the person calls all that is answered.
-        places: where it goes; none if nobody has looked: then the name is that of the request.
+        run: the run that the user knows.
+        name: request or node, as the user names it.
+        requests: the open requests that are meant; none if no open request has that name.
     """
 
     run: str
     name: str
-    places: Sequence[Place] = ()
+    requests: Sequence[OpenRequest] = ()
+
+    @classmethod
+    def of(cls, run: str, requests: Sequence[OpenRequest]) -> Self:
+        """Return the target of an answer to open requests: one, or all of one node."""
+        return cls(run, requests[0].id if len(requests) == 1 else requests[0].full_node, requests)
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class AnswerResult:
     """What became of an answer in one run.
 
     Args:
-        is_taken: whether it counts.
-        message: what the run says.
-        is_unclear: it is one of several, and which was not said.
+        is_accepted: whether it counts.
+        message: what the run reports.
+        is_ambiguous: it is for one of several requests, and none of them was named.
         place: where it went; `None` if that is not known.
     """
 
-    is_taken: bool
+    is_accepted: bool
     message: str
-    is_unclear: bool = False
+    is_ambiguous: bool = False
     place: Place | None = field(default=None, compare=False)
 
 
-def meant_by(run: str, requests: Sequence[OpenRequest]) -> Meant:
-    """Returns that an answer is for these requests, one or all of one node."""
-    name = requests[0].id if len(requests) == 1 else requests[0].full_node
-    return Meant(run, name, by_run(requests))
+@dataclass(frozen=True, slots=True)
+class AnswerOutcome:
+    """What became of an answer in all runs that it was for."""
+
+    target: AnswerTarget
+    results: Sequence[AnswerResult]
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether it counts in every run."""
+        return all(each.is_accepted for each in self.results)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it counts in no run."""
+        return not any(each.is_accepted for each in self.results)
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether a run has several requests that the answer may be for."""
+        return any(each.is_ambiguous for each in self.results)
+
+    @property
+    def message(self) -> str:
+        """A sentence or some for the user."""
+        refused = [*dict.fromkeys(each.message for each in self.results if not each.is_accepted)]
+        words = "; ".join([*dict.fromkeys(each.message for each in self.results if each.is_accepted), *refused])
+        if len(self.results) > 1:
+            accepted = sum(each.is_accepted for each in self.results)
+            words = f"answered in {accepted:,} of {len(self.results):,} sub-plans: {words}"
+        return words
 
 
-def named_in(requests: Sequence[OpenRequest], request: str, *, of_all: bool) -> Sequence[OpenRequest]:
-    """Returns the open requests that a name means: one, or with its node or `of_all` all of that node."""
+def requests_named(requests: Sequence[OpenRequest], request: str, *, of_all: bool) -> Sequence[OpenRequest]:
+    """Return the open requests with a name: one, or all of its node if a node is named or `of_all` is set."""
     named = [one for one in requests if one.id == request]
     of_one_node = of_node(requests, named[0].full_node if named else request)
     return of_one_node if of_all or not named else named
 
 
-def chosen_of(asked: Sequence[OpenRequest], request: str | None, *, of_all: bool) -> Sequence[OpenRequest]:
-    """Returns the open requests that an answer is for; none if the one that is named is not open.
+def choose_requests(asked: Sequence[OpenRequest], request: str | None, *, of_all: bool) -> Sequence[OpenRequest]:
+    """Return the open requests that an answer is for; none if the named one is not open.
 
     Args:
-        asked: what the run asks now.
-        request: what the answer names; `None` for what it asks, if that is one thing.
+        asked: the open requests of the run.
+        request: the name; `None` if the run has a single open request.
         of_all: the answer is for all requests of the same node.
 
     Raises:
-        NothingAsked: none is named, and the run asks nothing.
-        AnswerUnclear: none is named, and the run asks several.
+        NothingAsked: none is named, and the run has no open request.
+        AnswerUnclear: none is named, and the run has several.
     """
     if request is not None:
-        return named_in(asked, request, of_all=of_all)
+        return requests_named(asked, request, of_all=of_all)
     if not asked:
         raise NothingAsked
     if len(asked) > 1 and not (of_all and len({one.full_node for one in asked}) == 1):
-        raise AnswerUnclear(", ".join(one.id for one in asked[:_NAMES_TOLD]))
+        raise AnswerUnclear(", ".join(one.id for one in asked[:_NAMES_LISTED]))
     return asked
 
 
-async def give(people: People, meant: Meant, answer: Answer, *, more: More) -> list[Given]:
-    """Gives an answer to each place, or to the request as it was named if nobody has looked for places."""
+def find_target(run: str, asked: Sequence[OpenRequest], request: str | None, *, of_all: bool) -> AnswerTarget:
+    """Return what an answer is for; arguments and errors as `choose_requests`.
+
+    A request that is not open has no requests in its target: it may have been answered, or be opened later.
+    """
+    chosen = choose_requests(asked, request, of_all=of_all)
+    return AnswerTarget.of(run, chosen) if chosen else AnswerTarget(run, str(request))
+
+
+async def no_extras(_: Place) -> Mapping[str, Any]:
+    """Return nothing beside the answer."""
+    return {}
+
+
+async def send_answer(
+    people: People, target: AnswerTarget, answer: Answer, *, extras: Extras = no_extras
+) -> AnswerOutcome:
+    """Send an answer to each run that it is for, or to the request with that name if none is open."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def send(place: Place | None) -> Given:
+    async def send(place: Place | None) -> AnswerResult:
         async with turns:
             there = place
             try:
-                there = there or await people.place_of(meant.run, meant.name)
-                given = replace(answer, content={**answer.content, **await more(there)})
-                return Given(True, _with_path(await people.answer(there, given), there, meant.name), place=there)
+                there = there or await people.place_of(target.run, target.name)
+                full = replace(answer, content={**answer.content, **await extras(there)})
+                told = await people.answer(there, full)
+                return AnswerResult(True, _with_path(told, there, target.name), place=there)
             except ItemNotNamed as error:
-                return Given(False, str(error), is_unclear=True)
+                return AnswerResult(False, str(error), is_ambiguous=True)
             except (AnswerRefused, RunClosed) as error:
-                return Given(False, _with_path(str(error), there, meant.name))
+                return AnswerResult(False, _with_path(str(error), there, target.name))
 
-    places: Sequence[Place | None] = meant.places or [None]
-    return list(await asyncio.gather(*map(send, places)))
+    places: Sequence[Place | None] = by_run(target.requests) or [None]
+    return AnswerOutcome(target, await asyncio.gather(*map(send, places)))
 
 
-async def asked_again(people: People, given: Sequence[Given], meant: Meant) -> Mapping[str, Any] | None:
-    """Returns what a lookup asks next that got the one answer, as people know it; `None` if it asks nothing.
+async def answer_request(people: People, run: str, request: str, answer: Answer) -> str:
+    """Answer one request of a run or its sub-plans; return what the run reports.
 
-    Where it finds nobody by the answer, "is answered" would hide that the same is asked once more.
+    Raises:
+        AnswerRefused, RunNotFound, RunClosed: as `People.answer`.
     """
-    if len(given) != 1 or not given[0].is_taken or given[0].place is None:
+    return await people.answer(await people.place_of(run, request), answer)
+
+
+async def next_request(people: People, outcome: AnswerOutcome) -> Mapping[str, Any] | None:
+    """Return the request that a lookup opens after the answer; `None` if there is none.
+
+    A lookup that finds no match asks again, which "is answered" would hide.
+    """
+    target, results = outcome.target, outcome.results
+    if len(results) != 1 or not results[0].is_accepted or results[0].place is None:
         return None
-    again = await people.asked_after(given[0].place)
+    again = await people.asked_after(results[0].place)
     if again is None:
         return None
-    path = "".join(meant.name.rpartition("/")[:2])
-    return {**again, "id": f"{path}{again['id']}", "workflow_id": meant.run}
+    path = "".join(target.name.rpartition("/")[:2])
+    return {**again, "id": f"{path}{again['id']}", "workflow_id": target.run}
 
 
-def told_of(given: Sequence[Given]) -> str:
-    """Returns what became of an answer, in a sentence or some."""
-    refused = [*dict.fromkeys(each.message for each in given if not each.is_taken)]
-    told = "; ".join([*dict.fromkeys(each.message for each in given if each.is_taken), *refused])
-    if len(given) > 1:
-        taken = sum(each.is_taken for each in given)
-        told = f"answered in {taken:,} of {len(given):,} sub-plans: {told}"
-    return told
-
-
-def _with_path(told: str, place: Place | None, name: str) -> str:
-    """Returns what a run says of a request, which it calls by the last part of its name, with the whole name."""
-    return told if place is None else told.replace(repr(place.request), repr(name), 1)
-
-
-_PAUSE_S = 2.0
-"""Between two looks at the sub-plans: each reads the histories of those that wait."""
-
-
-class Asked:
-    """The open requests of one run and its sub-plans.
-
-    Args:
-        people: the requests of its namespace.
-        workflow_id: id of the run.
-    """
-
-    def __init__(self, people: People, workflow_id: str) -> None:
-        self._people = people
-        self._workflow_id = workflow_id
-        self._below: Sequence[Mapping[str, Any]] = ()
-        self._look_at = 0.0
-
-    async def in_view(self, view: RunView) -> list[Mapping[str, Any]]:
-        """Returns what is asked now."""
-        if not has_sub_plans(view):
-            self._below = ()
-        elif time.monotonic() >= self._look_at:
-            # The picture goes on while the server is away.
-            with suppress(RPCError):
-                self._below = [one.document for one in await self._people.requests_below(self._workflow_id)]
-            self._look_at = time.monotonic() + _PAUSE_S
-        return [*requests_in(view), *self._below]
+def _with_path(message: str, place: Place | None, name: str) -> str:
+    """Return a message of a run with the full name of the request: the run knows only the last part of it."""
+    return message if place is None else message.replace(repr(place.request), repr(name), 1)

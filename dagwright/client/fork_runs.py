@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.client.forks import Draft, ForkRefused, Forks, retooled
-from dagwright.client.runs import Origin, Runs, Started, Terms
+from dagwright.client.runs import Runs, Started
+from dagwright.client.starts import RunOptions, StartRequest
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import ToolDeclaration
@@ -132,7 +133,7 @@ async def start_fork(draft: Draft, *, runs: Runs, forks: Forks, tools: Sequence[
         StoreUnavailable: the store cannot be used now.
     """
     beside = await forks.ready(draft)
-    terms = Terms(
+    options = RunOptions(
         deadline_s=beside.deadline_s,
         policy=beside.policy,
         needs_approval=beside.needs_approval,
@@ -141,11 +142,8 @@ async def start_fork(draft: Draft, *, runs: Runs, forks: Forks, tools: Sequence[
         beside=beside,
         tags=await runs.tags_of(draft.origin),
     )
-    return await runs.start(
-        draft.plan,
-        draft.inputs,
-        workflow_id=draft.workflow_id,
-        origin=Origin(dict(draft.content), f"fork of {draft.origin}"),
-        tools=tools,
-        terms=terms,
+    title = f"fork of {draft.origin}"
+    request = StartRequest(
+        draft.plan, dict(draft.content), draft.inputs, options, draft.workflow_id, title, tools=tools
     )
+    return await runs.start(request)

@@ -1,13 +1,11 @@
 """Starts and lists runs: the only user of Temporal's client in the command line and the gateway."""
 
 import asyncio
-import hashlib
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import uuid4
+from unicodedata import normalize
 
 from temporalio.client import (
     WorkflowExecution,
@@ -22,29 +20,25 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.client.feedback import People, has_sub_plans
 from dagwright.client.graph import GraphListing
 from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary, owner_in
+from dagwright.client.starts import EncodedStart, StartRequest, checked_id, digest_of, encode_start, made_id
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, WORKFLOW_TASK_S, summary_of
-from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.policy import Policy, default_policy
+from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
 from dagwright.core.model.states import RunStatus
 from dagwright.history.closing_event import closing_document, read_recorded_document
+from dagwright.history.explaining import Explaining, Explanation
 from dagwright.history.hydration import error_with_inner_nodes, full_document, restored_document, stored_text
 from dagwright.history.map_items import view_of_item
 from dagwright.history.run_reader import RunFeed, RunNotFound, RunView, tools_of
 from dagwright.history.run_subscriptions import RunFeeds
 from dagwright.history.token_streams import AnswerTexts
-from dagwright.planning.extenders import workflow_type_of
-from dagwright.plans.pages import made_to_travel
 from dagwright.protocol.documents import nodes_ended
 from dagwright.protocol.failures import NODE_FAILED, run_error_of
-from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.protocol.run_attributes import attributes_at_start
 from dagwright.protocol.run_labels import tags_in
 from dagwright.server import Connection
 from dagwright.server.tool_pauses import Parked, parked_tools
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
-from dagwright.tools.queues import queue_of_plan
 
 HISTORIES_AT_ONCE = 8
 """Histories that `list` reads at once: a thousand readers would slow the runs and fill the memory."""
@@ -59,16 +53,8 @@ _NAMES_TOLD = 5
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 
 
-NOTHING_BESIDE = RunInput()
-"""What a run is given beside its plan and inputs that is no fork."""
-
-
 class IdInUse(Exception):
     """A run with that id was started with another plan or other inputs."""
-
-
-class IdInvalid(Exception):
-    """An id is none that a run can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,68 +64,6 @@ class Started:
     workflow_id: str
     run_id: str
     is_new: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a plan comes from.
-
-    Args:
-        written: the plan as it was written, as JSON: what a plan of the same id is compared with.
-        name: what lists call the run if its plan has no title, such as the name of its file.
-        template: name under which the plan is published, if the run was started by that name.
-    """
-
-    written: Any = None
-    name: str | None = None
-    template: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """On what terms a run runs.
-
-    Args:
-        deadline_s: seconds the whole run may take.
-        policy: which calls they are asked about; `None` is what a plan of its author has.
-        needs_approval: a model wrote the plan, and the run asks whether it may run.
-        approved_by: who has said so already.
-        owner: whose key starts it.
-        beside: what else it is given, such as what a fork takes over of another run.
-        tags: key -> value, as `contracts.tags.checked_tags` returns them; runs are filtered by them.
-    """
-
-    deadline_s: float | None = None
-    policy: Policy | None = None
-    needs_approval: bool = False
-    approved_by: str | None = None
-    owner: str | None = None
-    beside: RunInput = NOTHING_BESIDE
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-
-NO_TERMS = Terms()
-
-
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """What starts a run.
-
-    Args:
-        workflow: its type.
-        content: its input.
-        source, inputs, model: what a run of the same id is compared with.
-        task_queue: queue of its tools, whose workers serve the run too; `None` for the queue of all workers.
-    """
-
-    workflow: str
-    content: dict[str, Any]
-    memo: dict[str, Any]
-    title: str | None
-    source: Any
-    inputs: Mapping[str, Any]
-    model: Mapping[str, Any] | None
-    task_queue: str | None = None
 
 
 class Runs:
@@ -165,115 +89,50 @@ class Runs:
         self.texts = AnswerTexts(self._client, self.feeds)
         """Where many may read the answer of one run while it is written."""
 
-    async def start(
-        self,
-        plan: CompiledPlan,
-        inputs: Mapping[str, Any],
-        *,
-        workflow_id: str | None = None,
-        origin: Origin | None = None,
-        tools: Sequence[str] = (),
-        terms: Terms = NO_TERMS,
-    ) -> Started:
-        """Starts a run, or attaches to the one of the same id, plan, inputs and model.
-
-        Args:
-            plan: the compiled plan.
-            inputs: values of its inputs.
-            workflow_id: id of the run; one is made if it is not given.
-            origin: where the plan comes from. The compiled plan stands in for what was written, and is another one with
-                other tools.
-            tools: values of `--tools`, kept in the run's memo.
-            terms: its deadline, and what people have to say, or have said, before it calls its tools.
+    async def start(self, request: StartRequest) -> Started:
+        """Start a run, or attach to the run with the same id, plan, inputs and model.
 
         Raises:
-            IdInUse: a run of that id has another plan, other inputs or another model.
-            IdInvalid: no run can have that id.
+            IdInUse: a run with this id has another plan, other inputs or another model.
+            IdInvalid: no run can have this id.
         """
-        sending = await self.prepared(plan, inputs, origin=origin, tools=tools, terms=terms)
-        chosen = checked_id(workflow_id) if workflow_id is not None else made_id()
-        there = await self.same(chosen, sending) if workflow_id is not None else None
-        if there is not None:
-            return there
+        encoded = await self.encode(request)
+        chosen = checked_id(request.workflow_id) if request.workflow_id is not None else made_id()
+        existing = await self.same(chosen, encoded) if request.workflow_id is not None else None
+        if existing is not None:
+            return existing
         try:
             handle = await self._client.start_workflow(
-                sending.workflow,
-                sending.content,
+                encoded.workflow,
+                encoded.content,
                 id=chosen,
-                task_queue=sending.task_queue or self._task_queue,
+                task_queue=encoded.task_queue or self._task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                memo=sending.memo,
-                search_attributes=attributes_at_start(sending.memo, missing=self._missing_attributes),
-                static_summary=sending.title,
+                memo=encoded.memo,
+                search_attributes=attributes_at_start(encoded.memo, missing=self._missing_attributes),
+                static_summary=encoded.title,
                 task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
             )
         except WorkflowAlreadyStartedError:
-            there = await self.same(chosen, sending)
-            if there is None:
+            existing = await self.same(chosen, encoded)
+            if existing is None:
                 raise
-            return there
+            return existing
         return Started(chosen, handle.first_execution_run_id or "", is_new=True)
 
-    async def find(
-        self,
-        plan: CompiledPlan,
-        inputs: Mapping[str, Any],
-        *,
-        workflow_id: str,
-        origin: Origin | None = None,
-        terms: Terms = NO_TERMS,
-    ) -> Started | None:
+    async def find(self, request: StartRequest) -> Started | None:
         """Return the run that `start` would attach to, `None` if there is none; start nothing.
 
         Raises:
             IdInUse, IdInvalid: as `start`.
         """
-        sending = await self.prepared(plan, inputs, origin=origin, tools=(), terms=terms)
-        return await self.same(checked_id(workflow_id), sending)
+        return await self.same(checked_id(request.workflow_id or ""), await self.encode(request))
 
-    async def prepared(
-        self,
-        plan: CompiledPlan,
-        inputs: Mapping[str, Any],
-        *,
-        origin: Origin | None,
-        tools: Sequence[str],
-        terms: Terms,
-    ) -> Sending:
-        """Returns what starts a run, its plan in the payload store if it is large.
+    async def encode(self, request: StartRequest) -> EncodedStart:
+        """Encode a start request; see `encode_start`."""
+        return await encode_start(request, self._store, notifies=self._notifies)
 
-        Args:
-            plan, inputs, origin, tools, terms: as `start` has them.
-        """
-        sent = await made_to_travel(plan, self._store)
-        is_by_model = plan.pursuit is None and (terms.needs_approval or terms.approved_by is not None)
-        run_input = replace(
-            terms.beside,
-            compiled=sent.plan,
-            pages=sent.pages,
-            inputs=inputs,
-            deadline_s=terms.deadline_s,
-            notifies=self._notifies,
-            policy=terms.policy or (default_policy("model") if is_by_model else None),
-            needs_approval=terms.needs_approval,
-            approved_by=terms.approved_by,
-        )
-        content = run_input_to_json(run_input, compiled=sent.encoded)
-        source = origin.written if origin and origin.written else content["compiled"]
-        title = summary_of(plan.title or (origin.name if origin else None) or "") or None
-        memo = {
-            wire.MEMO_DIGEST: _digest_of(source, inputs, run_input.model),
-            wire.MEMO_TOOLS: list(tools),
-            wire.MEMO_NODES: plan.written_count,
-            wire.MEMO_TITLE: title,
-            **({wire.MEMO_OWNER: terms.owner} if terms.owner is not None else {}),
-            **({wire.MEMO_TAGS: dict(terms.tags)} if terms.tags else {}),
-            **({wire.MEMO_TEMPLATE: origin.template} if origin and origin.template else {}),
-        }
-        workflow, queue = workflow_type_of(plan), queue_of_plan(plan)
-        return Sending(workflow, content, memo, title, source, inputs, run_input.model, queue)
-
-    async def same(self, workflow_id: str, sending: Sending) -> Started | None:
+    async def same(self, workflow_id: str, encoded: EncodedStart) -> Started | None:
         """Returns the run that has an id, if it is one of the same plan, inputs and model; `None` if there is none.
 
         Raises:
@@ -283,18 +142,18 @@ class Runs:
         if there is None:
             return None
         told = (await there.memo()).get(wire.MEMO_DIGEST)
-        if told != sending.memo[wire.MEMO_DIGEST]:
-            raise IdInUse(await self._words_of_other(workflow_id, told, sending))
+        if told != encoded.digest:
+            raise IdInUse(await self._words_of_other(workflow_id, told, encoded))
         return Started(workflow_id, there.run_id, is_new=False)
 
-    async def _words_of_other(self, workflow_id: str, digest: Any, sending: Sending) -> str:
+    async def _words_of_other(self, workflow_id: str, digest: Any, encoded: EncodedStart) -> str:
         """Returns in what the run that has an id differs from one that should have it.
 
         Args:
             digest: of plan, inputs and model of the run that is there.
-            sending: what should have the id.
+            encoded: the start request for that id.
         """
-        source, inputs, model = sending.source, sending.inputs, sending.model
+        source, inputs, model = encoded.source, encoded.inputs, encoded.model
         what = "another plan, other inputs or another model"
         # What has no digest was not started as this one would be.
         view = await self.feed(workflow_id).read() if isinstance(digest, str) else None
@@ -304,7 +163,7 @@ class Runs:
             listed = ", ".join(map(repr, names[:_NAMES_TOLD])) + (" …" if len(names) > _NAMES_TOLD else "")
             other = f"other inputs ({listed})"
             differences = {
-                "another plan": digest != _digest_of(source, given, view.run_input.model),
+                "another plan": digest != digest_of(source, given, view.run_input.model),
                 other: bool(names),
                 "another model": model != view.run_input.model,
             }
@@ -456,6 +315,21 @@ class Runs:
         `dagwright.history.hydration.full_document`."""
         return full_document(view, self._store)
 
+    async def explain(self, workflow_id: str, node: str | None = None) -> Explanation:
+        """Explain what a run, or a node of it, waits for, or what its result is based on.
+
+        Args:
+            node: id of a node or item; in a sub-plan the path to it, `archive/check`.
+
+        Raises:
+            RunNotFound: there is no such run.
+            NodeUnknown: it has no such node, or does not know it yet.
+        """
+        explaining = Explaining(self.feed, self._store)
+        if node:
+            return await explaining.of_node(workflow_id, normalize("NFC", node))
+        return await explaining.of_run(workflow_id)
+
     def graph(self, view: RunView) -> GraphListing:
         """Returns the whole graph of a run."""
         return GraphListing(view, self._store)
@@ -542,32 +416,3 @@ def open_runs(connection: Connection, settings: Settings) -> Runs:
         store=open_store(settings.payload_store, state_dir=settings.state_dir),
         notifies=settings.notify_url is not None,
     )
-
-
-def made_id() -> str:
-    """Returns an id that no run has."""
-    return f"run-{uuid4().hex[:12]}"
-
-
-def checked_id(workflow_id: str) -> str:
-    """Returns an id that somebody chose for a run.
-
-    Raises:
-        IdInvalid: no run can have it.
-    """
-    if not workflow_id.strip() or len(workflow_id.encode(errors="replace")) > WORKFLOW_ID_BYTES:
-        raise IdInvalid(f"an id has 1 to {WORKFLOW_ID_BYTES} bytes of UTF-8; {workflow_id[:40]!r} has not")
-    if any("\ud800" <= character <= "\udfff" or character < " " for character in workflow_id):
-        raise IdInvalid(f"the id {workflow_id!r} holds characters that no id can have")
-    if workflow_id.startswith(wire.ID_SESSION):
-        told = f"the id {workflow_id!r} begins with {wire.ID_SESSION!r}, as those of sessions do: choose another one"
-        raise IdInvalid(f"{told}; `--session NAME` makes a run a turn of a session")
-    return workflow_id
-
-
-def _digest_of(source: Any, inputs: Mapping[str, Any], model: Mapping[str, Any] | None) -> str:
-    """Returns what tells plan, inputs and the model that a run names from others; options may differ."""
-    content = {"source": source, "inputs": dict(inputs), **({"model": dict(model)} if model else {})}
-    # In ASCII, so that there is no text that cannot be encoded.
-    canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -24,7 +24,8 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.runs import IdInUse, Runs, Sending, Started, checked_id, made_id
+from dagwright.client.runs import IdInUse, Runs, Started
+from dagwright.client.starts import EncodedStart, checked_id, made_id
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
 from dagwright.core.model.policy import Policy
@@ -119,12 +120,12 @@ class PreparedTurn:
 
     Args:
         request: in words.
-        sending: what starts its run.
+        start: the encoded start request of its run.
         policy: of the session from now on; `None` leaves it as it is.
     """
 
     request: str
-    sending: Sending
+    start: EncodedStart
     policy: Policy | None = None
 
 
@@ -245,7 +246,7 @@ class Sessions:
 
         if run is not None:
             turn = await prepared((await self.read(name)).session)
-            if (there := await self._runs.same(checked_id(run), turn.sending)) is not None:
+            if (there := await self._runs.same(checked_id(run), turn.start)) is not None:
                 _refuse_of_others(name, await self._client.get_workflow_handle(run).describe())
                 await self._serve()
                 return there
@@ -280,16 +281,16 @@ class Sessions:
             await asyncio.sleep(LOOK_PAUSE_S)
 
     async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
-        sending = turn.sending
+        encoded = turn.start
         start = TurnStart(
             run,
-            sending.content,
+            encoded.content,
             turn.request,
             version,
-            sending.workflow,
-            memo=sending.memo,
+            encoded.workflow,
+            memo=encoded.memo,
             policy=turn.policy,
-            task_queue=sending.task_queue,
+            task_queue=encoded.task_queue,
         )
         starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             wire.WORKFLOW_CONVERSE,

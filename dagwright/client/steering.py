@@ -1,12 +1,13 @@
-"""Sends what people do to a running plan: the acts of `dagwright.features.commands.steering`, from outside.
+"""Send commands to runs: pause, resume, cancel, and changes of nodes, limits and policy.
 
-An act on nodes goes by update, which says at once whether it counts; if no worker answers it, the signal of the same
-name leaves it in the history of the run, where it counts as soon as a worker is there.
+A command goes by update, which reports at once whether it counts. If no worker answers, the signal of the same name
+leaves it in the history of the run, where it counts as soon as a worker serves the run.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
@@ -27,6 +28,7 @@ from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.features.commands.plan_edits import extension_of
 from dagwright.features.commands.sent_tools import tools_to_json
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.run_reader import RunClosed, RunFeed, RunNotFound, RunView
 from dagwright.protocol.command_messages import MESSAGE_BYTES, by_from_json
 from dagwright.protocol.documents import encoded_size
@@ -41,12 +43,88 @@ class ServerRefused(AnswerRefused):
     """The server does not take a message for a run, whatever the run would say."""
 
 
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who sends a command, and why; both are kept in the notes of the run."""
+
+    by: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command to a run.
+
+    Args:
+        name: of the update, and of the signal.
+        arguments: its payload without actor and reason; a `node` may be the path to one of a sub-plan, `archive/check`.
+        has_reason: whether the command takes a reason.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    has_reason: bool = True
+
+    @classmethod
+    def cancel_node(cls, node: str, *, branch: bool) -> Self:
+        """Stop a node, and with `branch` its descendants."""
+        return cls(wire.CANCEL_NODE, {"node": node, "branch": branch})
+
+    @classmethod
+    def retry_node(cls, node: str, *, arguments: Any) -> Self:
+        """Try a node again, with other arguments if they are given."""
+        return cls(wire.RETRY_NODE, {"node": node, "arguments": arguments}, has_reason=False)
+
+    @classmethod
+    def set_result(cls, node: str, *, result: Any) -> Self:
+        """Set the result of a node."""
+        return cls(wire.SET_RESULT, {"node": node, "result": result})
+
+    @classmethod
+    def set_limits(cls, limits: Mapping[str, Any]) -> Self:
+        """Change limits of a run: `max_parallel`, `deadline`, `budget`; `None` removes one."""
+        return cls(wire.SET_LIMITS, limits)
+
+    @classmethod
+    def set_policy(cls, policy: Mapping[str, Any]) -> Self:
+        """Change which calls a run asks people about."""
+        return cls(wire.SET_POLICY, {"policy": policy}, has_reason=False)
+
+    def to_json(self, actor: Actor) -> dict[str, Any]:
+        """Return the message to the run."""
+        reason = {"reason": actor.reason} if self.has_reason else {}
+        return {**self.arguments, "by": actor.by, **reason}
+
+
+PAUSE = Command(wire.PAUSE)
+RESUME = Command(wire.RESUME)
+_CANCEL = Command(wire.CANCEL)
+NOBODY = Actor()
+
+
+class PlanNotLoaded(RunNotFound):
+    """The run has not read its plan yet."""
+
+
+async def read_scheduler(feed: RunFeed) -> RunScheduler:
+    """Return the state of a run whose plan is known.
+
+    Raises:
+        PlanNotLoaded: it is not known yet.
+        RunNotFound: there is no such run.
+    """
+    view = await feed.read()
+    if view.scheduler is None:
+        raise PlanNotLoaded(f"the run {view.workflow_id!r} has no plan yet")
+    return view.scheduler
+
+
 class Steering:
-    """Steers the runs of one namespace.
+    """Sends commands to the runs of one namespace.
 
     Args:
         connection: client and what the namespace lacks.
-        patience_s: how long an act waits for a worker before it goes by signal.
+        patience_s: how long a command waits for a worker before it goes by signal.
     """
 
     def __init__(self, connection: Connection, *, patience_s: float = PATIENCE_S) -> None:
@@ -54,27 +132,26 @@ class Steering:
         self._people = People(connection)
         self._patience_s = patience_s
 
-    async def cancel(self, workflow_id: str, *, message: Mapping[str, Any]) -> str:
-        """Asks a run to stop, and returns a sentence that says so; raises as `steer`."""
+    async def cancel(self, workflow_id: str, actor: Actor = NOBODY) -> str:
+        """Request that a run stops; return what the run reports. Raises as `send`."""
         try:
-            return await self.steer(workflow_id, wire.CANCEL, message=message)
+            return await self.send(workflow_id, _CANCEL, actor)
         except (RPCError, ServerRefused):
             # A run takes 10,000 signals; Temporal's own cancel request has no such limit (docs/guards.md S13).
             await self._client.get_workflow_handle(workflow_id).cancel()
             return "the run takes no more messages; it was cancelled through Temporal"
 
-    async def steer(self, workflow_id: str, name: str, *, message: Mapping[str, Any]) -> str:
-        """Does something to a run, or to the nodes of it or of a sub-plan of it; returns a sentence that says what.
-
-        Args:
-            name: of the update, and of the signal.
-            message: its payload; a `node` may be the path to one of a sub-plan, `archive/check`.
+    async def send(self, workflow_id: str, command: Command, actor: Actor = NOBODY) -> str:
+        """Send a command to a run, or to the sub-plan with its node; return what the run reports.
 
         Raises:
-            AnswerRefused: the run does not take it.
+            AnswerRefused: the run refuses it.
             RunNotFound: there is no such run.
             RunClosed: it has ended.
         """
+        return await self._send(workflow_id, command.name, command.to_json(actor))
+
+    async def _send(self, workflow_id: str, name: str, message: Mapping[str, Any]) -> str:
         _refuse_invalid(message)
         place = Place(workflow_id, "")
         if "node" in message:
@@ -89,23 +166,23 @@ class Steering:
                 raise
             raise await self._why_not(place.workflow_id, root=workflow_id, error=error) from None
 
-    async def append(
+    async def add_nodes(
         self, workflow_id: str, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration], by: str | None
     ) -> str:
-        """Adds nodes to the plan of a run and returns a sentence that says so.
+        """Add nodes to the plan of a run; return what the run reports.
 
         Args:
             nodes: as in a plan.
             tools: those that they may name.
 
         Raises:
-            PlanInvalid: something is wrong with them.
-            AnswerRefused, RunNotFound, RunClosed: as `steer`.
+            PlanInvalid: the nodes are invalid.
+            AnswerRefused, RunNotFound, RunClosed: as `send`.
         """
         view = await self._open_view(workflow_id)
         # Nobody else waits for as long as many nodes are checked.
         checked = await asyncio.to_thread(_checked, view, nodes, tools=tools)
-        return await self.steer(workflow_id, wire.APPEND_NODES, message={**checked, "by": by})
+        return await self._send(workflow_id, wire.APPEND_NODES, {**checked, "by": by})
 
     async def nodes_of_answer(
         self, place: Place, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]
@@ -119,7 +196,7 @@ class Steering:
         Raises:
             PlanInvalid: something is wrong with them.
             AnswerRefused: the request has been answered.
-            RunNotFound, RunClosed: as `steer`.
+            RunNotFound, RunClosed: as `send`.
         """
         view = await self._open_view(place.workflow_id)
         if (

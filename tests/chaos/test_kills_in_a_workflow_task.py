@@ -10,6 +10,7 @@ from temporalio.api.enums.v1 import EventType, TimeoutType
 from temporalio.api.history.v1 import HistoryEvent
 
 from dagwright.client.runs import open_runs
+from dagwright.client.starts import StartRequest
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import local, open_connection
@@ -48,7 +49,7 @@ async def test_run_and_its_sub_plan_go_on_within_seconds_when_their_worker_dies_
             client = connection.client
             tools = load_toolset(server.settings, [str(TOOLS)]).declarations()
             compiled = prepare_plan(check_plan({"nodes": [*_chain("x"), below]}, tools), {})
-            started = await open_runs(connection, server.settings).start(compiled, {})
+            started = await open_runs(connection, server.settings).start(StartRequest(compiled))
             for name in _DEATHS:
                 await points.reached(name)
                 (folder / DEATH).touch()

@@ -165,7 +165,7 @@ async def test_client_that_leaves_cancels_only_if_it_asked_for_that(serve: Serve
         for run in (ends, id_of_key(key)):
             await eventually(partial(has, run, "cancelled"))
         assert await has(goes_on, "running")
-        await live.desk.steering.cancel(goes_on, message={})
+        await live.desk.steering.cancel(goes_on)
 
 
 async def test_gateway_that_ends_lets_streams_go_and_runs_stay(serve: Serve) -> None:
@@ -177,7 +177,7 @@ async def test_gateway_that_ends_lets_streams_go_and_runs_stay(serve: Serve) -> 
             seen = (await response.aread()).decode()
         assert "[DONE]" not in seen
         assert (await live.desk.runs.feed(run).read()).status == "running"
-        await live.desk.steering.cancel(run, message={})
+        await live.desk.steering.cancel(run)
 
 
 async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(serve: Serve) -> None:
@@ -222,7 +222,7 @@ async def test_question_is_no_call_for_a_client_that_would_reply_to_it_by_itself
         fetched = await live.openai.responses.retrieve(response.id)
         runs = [asked["dagwright"]["run_id"], chunks[-1]["dagwright"]["run_id"], response.model_dump()["dagwright"]]
         for run in (*runs[:2], runs[2]["run_id"]):
-            await live.desk.steering.cancel(run, message={})
+            await live.desk.steering.cancel(run)
     (choice,) = asked["choices"]
     assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("stop", False)
     assert choice["message"]["content"].startswith("Publish?\nUnder which name?\n\n(The run 'run-")
@@ -243,7 +243,7 @@ async def test_streamed_question_comes_as_deltas_of_a_tool_call(serve: Serve) ->
         events = await live.stream(CHAT, body("plan/asking", stream_progress="progress"))
         chunks = [each.content for each in events if isinstance(each.content, dict)]
         calls = [call for each in chunks for call in each["choices"][0]["delta"].get("tool_calls", [])]
-        await live.desk.steering.cancel(chunks[-1]["dagwright"]["run_id"], message={})
+        await live.desk.steering.cancel(chunks[-1]["dagwright"]["run_id"])
     assert [call["index"] for call in calls] == [0, 1]
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
     assert ("human_feedback_requested", "check") in told(events)

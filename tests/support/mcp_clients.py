@@ -11,6 +11,7 @@ from mcp.client.client import Client as McpClient
 from mcp.client.session import ClientRequestContext
 from mcp.server.lowlevel.server import Server
 
+from dagwright.client.answering import answer_request
 from dagwright.client.feedback import Answer
 from dagwright.client.runs import Runs as StartedRuns
 from dagwright.client.sessions import Sessions
@@ -72,8 +73,7 @@ class McpBench:
             yield Tools(client, self)
 
     async def answer(self, run: str, request: str, content: Any) -> str:
-        place = await self.started.people.place_of(run, request)
-        return await self.started.people.answer(place, Answer(content, "ann"))
+        return await answer_request(self.started.people, run, request, Answer(content, "ann"))
 
 
 class Tools:

@@ -7,9 +7,9 @@ from typing import Any
 
 from temporalio.client import Client
 
-from dagwright.client.runs import NO_TERMS, Origin
 from dagwright.client.runs import Runs as StartedRuns
 from dagwright.client.sessions import Prepare, PreparedTurn, Sessions
+from dagwright.client.starts import StartRequest
 from dagwright.core.model.policy import Policy
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.sessions import Session, session_id
@@ -47,8 +47,7 @@ class SessionBench:
             plan: dict[str, Any] = {"plan": 1, "nodes": [_filled(node, known) for node in nodes]}
             plan |= {} if output is None else {"output": output}
             compiled = prepare_plan(check_plan(plan, self.runs.tools), {})
-            sending = await self.started.prepared(compiled, {}, origin=Origin(plan), tools=(), terms=NO_TERMS)
-            return PreparedTurn(request, sending, policy)
+            return PreparedTurn(request, await self.started.encode(StartRequest(compiled, plan)), policy)
 
         return prepare
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import httpx
 
+from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.usage import NONE
@@ -103,8 +104,8 @@ class ToldRun:
     async def is_there(self, run: str) -> bool:
         return run == RUN or run in self.started
 
-    async def start(self, *_: Any, workflow_id: str, **__: Any) -> None:
-        self.started.append(workflow_id)
+    async def start(self, request: StartRequest) -> None:
+        self.started.append(str(request.workflow_id))
 
     @property
     def people(self) -> Any:
@@ -147,13 +148,13 @@ def _record(step: Step, task: str) -> Record:
     return Record(status, attempts=attempts, started_at=2.0 if is_begun else None)
 
 
-class AskedOf:
+class PendingRequestsOf:
     """What a run asks, in place of what reads its sub-plans as well."""
 
     def __init__(self, people: Any, run: str) -> None:
         self._run: ToldRun = people.requests_of.__self__
 
-    async def in_view(self, view: RunView) -> list[Mapping[str, Any]]:
+    async def read(self, view: RunView) -> list[Mapping[str, Any]]:
         return self._run.requests_at(view)
 
 

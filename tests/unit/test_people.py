@@ -12,16 +12,15 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.answering import (
+    AnswerOutcome,
+    AnswerResult,
+    AnswerTarget,
     AnswerUnclear,
-    Given,
-    Meant,
     NothingAsked,
-    asked_again,
-    chosen_of,
-    give,
-    meant_by,
-    named_in,
-    told_of,
+    choose_requests,
+    next_request,
+    requests_named,
+    send_answer,
 )
 from dagwright.client.feedback import Answer, AnswerRefused, ItemNotNamed, OpenRequest, People, Place, by_run, of_node
 from dagwright.core.boundary import wire
@@ -333,66 +332,68 @@ class Answered:
         return {"id": f"{place.request}#2", "workflow_id": place.workflow_id} if "lookup" in place.request else None
 
 
-async def given(people: Answered, meant: Meant, **more: Any) -> list[Given]:
+async def given(people: Answered, target: AnswerTarget, **more: Any) -> AnswerOutcome:
     async def added(_: Place) -> Mapping[str, Any]:
         return more
 
-    return await give(cast(People, people), meant, Answer({"approved": True}), more=added)
+    return await send_answer(cast(People, people), target, Answer({"approved": True}), extras=added)
 
 
 def test_name_means_one_request_or_all_of_its_node() -> None:
     items = [asked(f"check[{key}]", node="check") for key in "ab"]
     requests = [*items, asked("other")]
-    assert named_in(requests, "check[a]", of_all=False) == items[:1]
-    assert named_in(requests, "check[a]", of_all=True) == named_in(requests, "check", of_all=False) == items
-    assert named_in(requests, "none", of_all=True) == []
+    assert requests_named(requests, "check[a]", of_all=False) == items[:1]
+    assert requests_named(requests, "check[a]", of_all=True) == requests_named(requests, "check", of_all=False) == items
+    assert requests_named(requests, "none", of_all=True) == []
     # Items of one run are answered in one message.
-    assert meant_by("run-1", items) == Meant("run-1", "check", [Place("run-1", "check")])
-    assert meant_by("run-1", items[:1]) == Meant("run-1", "check[a]", [Place("run-1", "check[a]")])
+    assert AnswerTarget.of("run-1", items) == AnswerTarget("run-1", "check", items)
+    assert AnswerTarget.of("run-1", items[:1]) == AnswerTarget("run-1", "check[a]", items[:1])
+    assert [by_run(each) for each in (items, items[:1])] == [[Place("run-1", "check")], [Place("run-1", "check[a]")]]
 
 
 async def test_answer_goes_to_each_run_and_may_be_refused_in_some() -> None:
     people = Answered()
-    meant = meant_by("run-1", [asked("check", run=f"run-{number}", path=f"sub[{number}]/") for number in (1, 2)])
-    assert [each.is_taken for each in await given(people, meant, nodes=[1])] == [True, True]
+    target = AnswerTarget.of("run-1", [asked("check", run=f"run-{n}", path=f"sub[{n}]/") for n in (1, 2)])
+    assert (await given(people, target, nodes=[1])).is_accepted
     assert sorted(people.taken) == [(f"run-{number}", "check", {"approved": True, "nodes": [1]}) for number in (1, 2)]
     people = Answered(run_2=AnswerRefused("'check' was answered by ann"), run_3=RunClosed("it has ended"))
-    meant = meant_by("run-1", [asked("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
-    found = await given(people, meant)
-    assert [each.is_taken for each in found] == [True, False, False]
+    target = AnswerTarget.of("run-1", [asked("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
+    found = await given(people, target)
+    assert [each.is_accepted for each in found.results] == [True, False, False]
+    assert (found.is_accepted, found.is_refused) == (False, False)
     words = "'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
-    assert told_of(found) == f"answered in 1 of 3 sub-plans: {words}"
+    assert found.message == f"answered in 1 of 3 sub-plans: {words}"
 
 
 async def test_unread_request_is_found_by_its_name() -> None:
     people = Answered()
-    (found,) = await given(people, Meant("run-1", "sub/check"))
-    assert (found, people.taken) == (Given(True, "'sub/check' is answered"), [("run-1", "check", {"approved": True})])
-    (unclear,) = await given(Answered(place=ItemNotNamed("name one")), Meant("run-1", "sub/check"))
-    assert unclear == Given(False, "name one", is_unclear=True)
+    outcome = await given(people, AnswerTarget("run-1", "sub/check"))
+    assert [*outcome.results] == [AnswerResult(True, "'sub/check' is answered")]
+    assert people.taken == [("run-1", "check", {"approved": True})]
+    outcome = await given(Answered(place=ItemNotNamed("name one")), AnswerTarget("run-1", "sub/check"))
+    assert [*outcome.results] == [AnswerResult(False, "name one", is_ambiguous=True)]
 
 
 async def test_next_request_has_the_path_from_the_run() -> None:
-    people, below = Answered(), Meant("run-1", "sub/lookup:person:J")
-    [found] = await given(people, below)
-    assert await asked_again(cast(People, people), [found], below) == {
+    people, below = Answered(), AnswerTarget("run-1", "sub/lookup:person:J")
+    assert await next_request(cast(People, people), await given(people, below)) == {
         "id": "sub/lookup:person:J#2",
         "workflow_id": "run-1",
     }
-    check = Meant("run-1", "check")
-    assert await asked_again(cast(People, people), await given(people, check), check) is None
+    check = AnswerTarget("run-1", "check")
+    assert await next_request(cast(People, people), await given(people, check)) is None
     refusing = Answered(run_1=AnswerRefused("no"))
-    assert await asked_again(cast(People, people), await given(refusing, below), below) is None
+    assert await next_request(cast(People, people), await given(refusing, below)) is None
 
 
 def test_answer_without_a_name_needs_a_single_request() -> None:
     one, two, other = asked("each[0]", node="each"), asked("each[1]", node="each"), asked("check")
-    assert chosen_of([one], None, of_all=False) == [one]
-    assert chosen_of([one, two], None, of_all=True) == [one, two]
-    assert chosen_of([one, two, other], "each", of_all=False) == [one, two]
-    assert chosen_of([one], "early", of_all=False) == []
+    assert choose_requests([one], None, of_all=False) == [one]
+    assert choose_requests([one, two], None, of_all=True) == [one, two]
+    assert choose_requests([one, two, other], "each", of_all=False) == [one, two]
+    assert choose_requests([one], "early", of_all=False) == []
     with pytest.raises(NothingAsked):
-        chosen_of([], None, of_all=False)
+        choose_requests([], None, of_all=False)
     for requests, of_all in (([one, two], False), ([one, other], True)):
         with pytest.raises(AnswerUnclear, match=", ".join([requests[0].id, requests[1].id]).replace("[", r"\[")):
-            chosen_of(requests, None, of_all=of_all)
+            choose_requests(requests, None, of_all=of_all)

@@ -6,13 +6,14 @@ from typing import Any, cast
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.runs import IdInUse, Runs, Sending, Started
+from dagwright.client.runs import IdInUse, Runs, Started
 from dagwright.client.sessions import PreparedTurn, Sessions, SessionView, TurnNotTaken
+from dagwright.client.starts import EncodedStart
 from dagwright.protocol.sessions import Session, session_id
 from dagwright.protocol.turns import TurnStart
 from dagwright.server import Connection, Server
 
-TURN = PreparedTurn("Do it.", Sending("RunPlan", {}, {}, None, None, {}, None))
+TURN = PreparedTurn("Do it.", EncodedStart("RunPlan", {}, {}, None, None, {}, None))
 
 
 async def test_busy_server_is_retried_by_the_sdk_alone() -> None:

@@ -14,7 +14,7 @@ from dagwright.client import fork_runs, forks, steering
 from dagwright.client.feedback import AnswerRefused, Place
 from dagwright.client.fork_runs import ForkWish, draft_of
 from dagwright.client.forks import Forks
-from dagwright.client.steering import Steering
+from dagwright.client.steering import PAUSE, Actor, Command, Steering
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, Server
@@ -49,28 +49,47 @@ class _FullRun:
 async def test_run_that_takes_no_more_messages_is_cancelled_through_temporal(status: RPCStatusCode) -> None:
     run = _FullRun(status)
     connection = Connection(cast(Client, run), Server("here", "default"), frozenset())
-    told = await Steering(connection).cancel("run", message={"by": "ann"})
+    told = await Steering(connection).cancel("run", Actor("ann"))
     assert (told, run.was_cancelled) == ("the run takes no more messages; it was cancelled through Temporal", True)
     with pytest.raises((RPCError, steering.ServerRefused)):
-        await Steering(connection).steer("run", "pause", message={})
+        await Steering(connection).send("run", PAUSE)
 
 
 @pytest.mark.parametrize(
-    ("name", "message", "words"),
+    ("command", "actor", "words"),
     [
-        ("set_result", {"node": "sum", "result": "x" * 300_000}, "message has 300,0.* bytes as JSON; at most 262,144"),
-        ("set_policy", {"policy": {"x": "y" * 7_000_000}}, "at most 262,144 are allowed"),
-        ("pause", {"reason": "x" * 4_001}, "'reason' must be a text of at most 4,000 characters"),
-        ("cancel", {"by": "x" * 201}, "'by' must be a text of at most 200 characters"),
+        (
+            Command.set_result("sum", result="x" * 300_000),
+            Actor(),
+            "message has 300,0.* bytes as JSON; at most 262,144",
+        ),
+        (Command.set_policy({"x": "y" * 7_000_000}), Actor(), "at most 262,144 are allowed"),
+        (PAUSE, Actor(reason="x" * 4_001), "'reason' must be a text of at most 4,000 characters"),
+        (None, Actor("x" * 201), "'by' must be a text of at most 200 characters"),
     ],
 )
-async def test_message_that_no_run_accepts_is_not_sent(name: str, message: dict[str, Any], words: str) -> None:
+async def test_message_that_no_run_accepts_is_not_sent(command: Command | None, actor: Actor, words: str) -> None:
     run = _FullRun(RPCStatusCode.INVALID_ARGUMENT)
     steers = Steering(Connection(cast(Client, run), Server("here", "default"), frozenset()))
-    sent = steers.cancel("run", message=message) if name == "cancel" else steers.steer("run", name, message=message)
+    sent = steers.cancel("run", actor) if command is None else steers.send("run", command, actor)
     with pytest.raises(AnswerRefused, match=words) as refused:
         await sent
     assert (type(refused.value), run.was_cancelled) == (AnswerRefused, False)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (PAUSE, {"by": "ann", "reason": "why"}),
+        (Command.cancel_node("a/b", branch=True), {"node": "a/b", "branch": True, "by": "ann", "reason": "why"}),
+        (Command.retry_node("a", arguments={"n": 1}), {"node": "a", "arguments": {"n": 1}, "by": "ann"}),
+        (Command.set_result("a", result=None), {"node": "a", "result": None, "by": "ann", "reason": "why"}),
+        (Command.set_limits({"deadline": None}), {"deadline": None, "by": "ann", "reason": "why"}),
+        (Command.set_policy({"rules": []}), {"policy": {"rules": []}, "by": "ann"}),
+    ],
+)
+def test_message_of_a_command_names_its_actor(command: Command, expected: dict[str, Any]) -> None:
+    assert command.to_json(Actor("ann", "why")) == expected
 
 
 PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
@@ -105,10 +124,10 @@ async def test_nodes_are_checked_outside_of_the_event_loop(apart: Watch, monkeyp
         return "added"
 
     monkeypatch.setattr(Steering, "_open_view", view)
-    monkeypatch.setattr(Steering, "steer", taken)
+    monkeypatch.setattr(Steering, "_send", taken)
     found = apart(steering, "_checked")
     people = Steering(Connection(cast("Any", None), Server("here", "default"), frozenset()))
-    assert await people.append("run-1", PLAN["nodes"], tools={}, by=None) == "added"
+    assert await people.add_nodes("run-1", PLAN["nodes"], tools={}, by=None) == "added"
     assert found == {"_checked": True}
     found.clear()
     await people.nodes_of_answer(Place("run-1", "check"), PLAN["nodes"], tools={})

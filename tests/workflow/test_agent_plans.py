@@ -119,7 +119,7 @@ async def _append(runs: Runs, handle: Handle, nodes: list[Any], *cards: AgentCar
     """Adds nodes as the command does."""
     server = Server("here", runs.client.namespace)
     steering = Steering(Connection(runs.client, server, frozenset({wire.SEARCH_AWAITING})))
-    return await steering.append(handle.id, nodes, tools=_known(runs, *cards), by="ann")
+    return await steering.add_nodes(handle.id, nodes, tools=_known(runs, *cards), by="ann")
 
 
 async def test_an_agent_that_is_added_runs_with_tools_that_the_plan_did_not_name(

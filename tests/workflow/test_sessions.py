@@ -16,8 +16,9 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.client import sessions
 from dagwright.client.run_lists import RunFilter
-from dagwright.client.runs import NO_TERMS, IdInUse, IdInvalid, Origin, Started
+from dagwright.client.runs import IdInUse, Started
 from dagwright.client.sessions import PreparedTurn, SessionNotFound, TurnNotTaken
+from dagwright.client.starts import IdInvalid, RunOptions, StartRequest
 from dagwright.core.boundary import limits, wire
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.documents import encoded_size
@@ -177,7 +178,7 @@ async def test_id_of_a_run_that_is_no_turn_of_the_session_is_refused(bench: Sess
     assert f"belongs to a run of the session {owner!r}, and not of {names[2]!r}" in str(other.value)
     plan = {"plan": 1, "nodes": [node]}
     compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
-    await bench.started.start(compiled, {}, workflow_id=alone, origin=Origin(plan))
+    await bench.started.start(StartRequest(compiled, plan, workflow_id=alone))
     with pytest.raises(IdInUse) as outside:
         await take(owner, alone)
     assert f"belongs to a run outside of sessions, and not of {owner!r}" in str(outside.value)
@@ -339,9 +340,9 @@ async def test_run_of_a_turn_has_title_and_tags_of_its_own(bench: SessionBench, 
 
     async def prepare(_: Session) -> PreparedTurn:
         compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
-        terms = replace(NO_TERMS, tags={"team": "blue", "env": "test"})
-        origin = Origin(plan, template="nightly")
-        return PreparedTurn("Do it.", await bench.started.prepared(compiled, {}, origin=origin, tools=(), terms=terms))
+        options = RunOptions(tags={"team": "blue", "env": "test"})
+        start = StartRequest(compiled, plan, options=options, template="nightly")
+        return PreparedTurn("Do it.", await bench.started.encode(start))
 
     started = await bench.sessions.take_turn(unique, prepare)
     await bench.ended(unique, started.workflow_id)
@@ -366,9 +367,9 @@ async def test_run_of_a_turn_has_title_and_tags_of_its_own(bench: SessionBench, 
 async def test_list_finds_a_cancelled_run_by_its_tag_and_state(bench: SessionBench, unique: str) -> None:
     plan = {"plan": 1, "title": unique, "nodes": [{"id": "a", "human": {"type": "APPROVAL", "prompt": "Now?"}}]}
     compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
-    terms = replace(NO_TERMS, tags={"test": unique})
+    options = RunOptions(tags={"test": unique})
     for name in ("one", "two"):
-        await bench.started.start(compiled, {}, workflow_id=f"{unique}-{name}", origin=Origin(plan), terms=terms)
+        await bench.started.start(StartRequest(compiled, plan, options=options, workflow_id=f"{unique}-{name}"))
     handle = bench.client.get_workflow_handle(f"{unique}-two")
     await handle.signal("cancel", {})
     with pytest.raises(WorkflowFailureError):
@@ -435,8 +436,8 @@ async def test_no_run_is_given_the_id_of_a_session_and_one_that_has_it_is_told_a
 ) -> None:
     prepared = prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, bench.runs.tools), {})
     with pytest.raises(IdInvalid, match="begins with 'session-', as those of sessions do: choose another one"):
-        await bench.started.start(prepared, {}, workflow_id=session_id(unique))
-    sending = await bench.started.prepared(prepared, {}, origin=None, tools=(), terms=NO_TERMS)
+        await bench.started.start(StartRequest(prepared, workflow_id=session_id(unique)))
+    sending = await bench.started.encode(StartRequest(prepared))
     await bench.client.start_workflow(
         sending.workflow, sending.content, id=session_id(unique), task_queue=bench.runs.task_queue
     )

@@ -4,7 +4,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dagwright.client.answering import Given, Meant, asked_again, give, meant_by, named_in, told_of
+from dagwright.client.answering import (
+    AnswerOutcome,
+    AnswerTarget,
+    AnswerUnclear,
+    NothingAsked,
+    choose_requests,
+    next_request,
+    send_answer,
+)
 from dagwright.client.feedback import Answer, OpenRequest, People, Place
 from dagwright.client.runs import open_runs
 from dagwright.client.steering import Steering
@@ -114,7 +122,7 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
     content = answer_of(request)
     settings = command_settings()
     asked: list[OpenRequest] = []
-    meant: list[Meant] = []
+    targets: list[AnswerTarget] = []
 
     async def look(_: Farewell) -> int:
         async with open_connection(settings) as connection:
@@ -124,24 +132,24 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
     async def send(_: Farewell) -> int:
         async with open_connection(settings) as connection:
             answer = Answer(content, _name(request), request.note)
-            more = partial(_nodes_for, connection, request.workflow_id, nodes)
+            extras = partial(_nodes_for, connection, request.workflow_id, nodes)
             people = People(connection)
-            given = await give(people, meant[0], answer, more=more)
-            again = await asked_again(people, given, meant[0])
-        return _tell(given, request, output, again=again)
+            outcome = await send_answer(people, targets[0], answer, extras=extras)
+            again = await next_request(people, outcome)
+        return _tell(outcome, request, output, again=again)
 
     if content is None or request.request is None or request.is_for_all:
         if (code := run_async(look, output)) != ExitCode.COMPLETED:
             return code
-        chosen = _meant(request, asked)
+        chosen = _chosen(request, asked)
         if nodes and len(chosen) > 1:
             names_of_all = listed([one.document for one in chosen], most=_LISTED)
             raise CommandRefused(f"nodes are added once; answer one of {names_of_all} with --nodes")
-        meant.append(meant_by(request.workflow_id, chosen))
+        targets.append(AnswerTarget.of(request.workflow_id, chosen))
         # Outside of the event loop, whose Ctrl-C would wait for the end of the form.
         content = content or _from_form(chosen, output)
     else:
-        meant.append(Meant(request.workflow_id, request.request))
+        targets.append(AnswerTarget(request.workflow_id, request.request))
     return run_async(send, output)
 
 
@@ -157,49 +165,45 @@ async def _nodes_for(connection: Connection, workflow_id: str, nodes: Sequence[A
 
 
 def _tell(
-    given: Sequence[Given], request: AnswerRequest, output: Output, *, again: Mapping[str, Any] | None
+    outcome: AnswerOutcome, request: AnswerRequest, output: Output, *, again: Mapping[str, Any] | None
 ) -> ExitCode:
-    is_taken = all(each.is_taken for each in given)
-    told = told_of(given)
+    told = outcome.message
     if again is not None:
         told += f"; something is asked again: {asking_line(again)}"
-    if any(each.is_unclear for each in given):
+    if outcome.is_ambiguous:
         told += "; `--all` answers all of them"
     if output.is_json:
-        output.document(acted(request.workflow_id, told, ok=is_taken))
-    elif is_taken:
+        output.document(acted(request.workflow_id, told, ok=outcome.is_accepted))
+    elif outcome.is_accepted:
         output.say(told)
         for line in [*lines_behind(again), answer_words(again)] if again is not None else ():
             output.say(f"  {line}")
-    if not is_taken:
+    if not outcome.is_accepted:
         output.tell(told)
-    return ExitCode.COMPLETED if is_taken else ExitCode.REFUSED
+    return ExitCode.COMPLETED if outcome.is_accepted else ExitCode.REFUSED
 
 
-def _meant(request: AnswerRequest, asked: Sequence[OpenRequest]) -> Sequence[OpenRequest]:
-    """Returns the open requests that the answer is for: one, or all of one node.
+def _chosen(request: AnswerRequest, asked: Sequence[OpenRequest]) -> Sequence[OpenRequest]:
+    """Return the open requests that the answer is for: one, or all of one node.
 
     Raises:
         CommandRefused: none is named, and not exactly one is open; or what is named is not open.
     """
     run = f"the run {request.workflow_id!r:.200}"
-    if request.request is not None:
-        meant = named_in(asked, request.request, of_all=request.is_for_all)
-        if not meant:
-            raise CommandRefused(
-                f"{run} does not ask {request.request!r:.200} now; to answer before it asks, give --approve, --reject, "
-                "--select, --text or --data, and not --all",
-                status="not_found",
-            )
-        return meant
-    if not asked:
-        raise CommandRefused(f"{run} asks nothing of anyone now", status="not_found")
-    if request.is_for_all and len({one.full_node for one in asked}) == 1:
-        return asked
-    if len(asked) > 1:
+    try:
+        chosen = choose_requests(asked, request.request, of_all=request.is_for_all)
+    except NothingAsked:
+        raise CommandRefused(f"{run} asks nothing of anyone now", status="not_found") from None
+    except AnswerUnclear:
         names = listed([one.document for one in asked], most=_LISTED)
-        raise CommandRefused(f"{run} asks {len(asked):,} things; say which: {names}")
-    return asked
+        raise CommandRefused(f"{run} asks {len(asked):,} things; say which: {names}") from None
+    if not chosen:
+        raise CommandRefused(
+            f"{run} does not ask {request.request!r:.200} now; to answer before it asks, give --approve, --reject, "
+            "--select, --text or --data, and not --all",
+            status="not_found",
+        )
+    return chosen
 
 
 def _from_form(meant: Sequence[OpenRequest], output: Output) -> dict[str, Any]:

@@ -13,11 +13,14 @@ from uuid import uuid4
 
 from temporalio.service import RPCError
 
+from dagwright.client.answering import answer_request
 from dagwright.client.feedback import Answer, AnswerRefused
-from dagwright.client.runs import Runs, made_id, open_runs
+from dagwright.client.following import RequestKey, request_key
+from dagwright.client.requests import SessionTurn, start_turn
+from dagwright.client.runs import Runs, open_runs
 from dagwright.client.sessions import SessionNotFound, Sessions, TurnNotTaken
-from dagwright.client.steering import Steering
-from dagwright.client.turns import SessionStart, start_turn
+from dagwright.client.starts import made_id
+from dagwright.client.steering import Actor, Steering
 from dagwright.history.run_reader import RunClosed, RunView
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
@@ -40,7 +43,7 @@ from dagwright.interfaces.cli.endings import done_lines, tell_answer, tell_end_o
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.following import Following
 from dagwright.interfaces.cli.forms import ask_answer
-from dagwright.interfaces.cli.goals import prepare_request
+from dagwright.interfaces.cli.goals import prepare_turn
 from dagwright.interfaces.cli.hosting import connected_to_run, served
 from dagwright.interfaces.cli.leaving import leave_at_once
 from dagwright.interfaces.cli.model_needed import refuse_without_model
@@ -81,7 +84,7 @@ def chat(request: ChatRequest, output: Output) -> int:
     name = session_name(request.session) if request.session is not None else _made_name()
     asking = request.asking()
     # Before there is a server: what is wrong with the options is wrong with every message.
-    prepare_request(replace(asking, words="Hello."), toolset, output)
+    prepare_turn(replace(asking, words="Hello."), toolset, output)
     refuse_without_model(request.model, settings, toolset, is_detached=False)
 
     async def work(farewell: Farewell) -> int:
@@ -299,7 +302,7 @@ class Chat:
                 worker_timeout=first.worker_timeout,
                 synthesis=first.synthesis,
             )
-            prepare_request(replace(changed, words="Hello."), self._desk.toolset, self._output)
+            prepare_turn(replace(changed, words="Hello."), self._desk.toolset, self._output)
             self._asking = changed
         self._output.say(f"the next messages are answered by the profile {self._asking.profile}")
 
@@ -307,9 +310,8 @@ class Chat:
         turn = await self._running()
         if turn is None:
             raise CommandRefused("no run goes on here now")
-        message = {"reason": None, "by": account_name()}
         try:
-            self._output.say(await Steering(self._desk.connection).cancel(turn.run, message=message))
+            self._output.say(await Steering(self._desk.connection).cancel(turn.run, Actor(account_name())))
         except (AnswerRefused, RunClosed) as refused:
             self._output.tell(one_line(str(refused)))
         await self._patiently(lambda: self._finish(turn.run, None))
@@ -334,12 +336,12 @@ class Chat:
         desk = self._desk
         asking = replace(self._asking, words=words, workflow_id=run, session=self._name)
         refuse_half_characters(asking)
-        start = SessionStart(
-            self._name, words, lambda session: prepare_request(asking, desk.toolset, self._output, session)
+        start = SessionTurn(
+            self._name, words, lambda session: prepare_turn(asking, desk.toolset, self._output, session)
         )
         while True:
             try:
-                await start_turn(start, desk.runs, desk.sessions, tools=desk.toolset.references, run=run)
+                await start_turn(start, desk.runs, desk.sessions, run=run)
                 break
             except TurnNotTaken as refused:
                 if refused.code != "session_busy":
@@ -369,10 +371,10 @@ class Chat:
     async def _shown_to_end(self, run: str) -> RunView:
         """Shows a run until it has ended; asks the person meanwhile what it asks."""
         following = Following(self._desk.runs, self._desk.connection.client, run, output=self._output)
-        asked: set[tuple[str, str]] = set()
+        asked: set[RequestKey] = set()
 
         def to_ask() -> Request | None:
-            return next((each for each in following.requests if _key_of(each) not in asked), None)
+            return next((each for each in following.requests if request_key(each) not in asked), None)
 
         try:
             while True:
@@ -380,7 +382,7 @@ class Chat:
                 request = to_ask()
                 if view.is_closed or request is None:
                     return view
-                asked.add(_key_of(request))
+                asked.add(request_key(request))
                 await self._ask(request)
         finally:
             await following.close()
@@ -395,8 +397,8 @@ class Chat:
         try:
             # In a thread, so that tools go on being served.
             content = await asyncio.to_thread(ask_answer, request, read=read)
-            place = await people.place_of(request["workflow_id"], request["id"])
-            self._output.say(await people.answer(place, Answer(content, account_name())))
+            answer = Answer(content, account_name())
+            self._output.say(await answer_request(people, request["workflow_id"], request["id"], answer))
         except CommandRefused as refused:
             self._output.tell(f"{refused}: {answer_words(request)}")
         except (AnswerRefused, RunClosed) as refused:
@@ -430,8 +432,3 @@ class Chat:
             tell_end_of_answer(view, document, self._output)
         else:
             tell_answer(view, document, self._output)
-
-
-def _key_of(request: Request) -> tuple[str, str]:
-    """Returns what tells a request from one of the same name that was asked before."""
-    return str(request["id"]), str(request["opened_at"])

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
-from unicodedata import normalize
 
 from dagwright.client.runs import open_runs
 from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import sentence
-from dagwright.history.explaining import Explaining, Explanation, NodeUnknown
+from dagwright.history.explaining import Explanation, NodeUnknown
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
 from dagwright.interfaces.cli.endings import bound_lines, facts_of_entity
@@ -18,7 +17,6 @@ from dagwright.interfaces.cli.request_words import answer_words, option_lines
 from dagwright.interfaces.cli.requests import LookRequest
 from dagwright.interfaces.cli.round_words import reason_lines, rounds_of
 from dagwright.interfaces.cli.wording import closing_words, counted, near_time, step_words
-from dagwright.store import open_store
 
 _LINE = 1_000
 _REQUESTS_TOLD = 20
@@ -34,14 +32,8 @@ def why(request: LookRequest, output: Output) -> int:
 
     async def work(_: Farewell) -> int:
         async with connected_to_read(settings, output) as connection:
-            explaining = Explaining(
-                open_runs(connection, settings).feed, open_store(settings.payload_store, state_dir=settings.state_dir)
-            )
             try:
-                if request.node:
-                    told = await explaining.of_node(request.workflow_id, normalize("NFC", request.node))
-                else:
-                    told = await explaining.of_run(request.workflow_id)
+                told = await open_runs(connection, settings).explain(request.workflow_id, request.node)
             except NodeUnknown as unknown:
                 raise CommandRefused(str(unknown), status="not_found") from None
         if output.is_json:

@@ -7,7 +7,7 @@ from contextlib import aclosing, contextmanager, suppress
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from dagwright.client.answering import Asked
+from dagwright.client.following import follow, wait_for_end
 from dagwright.client.runs import Runs
 from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.history.text_stream import ToldText
@@ -34,8 +34,7 @@ class Following:
 
     def __init__(self, runs: Runs, client: Client, workflow_id: str, *, output: Output) -> None:
         self._runs, self._workflow_id = runs, workflow_id
-        self._updates = runs.feeds.subscribe(workflow_id)
-        self._asked = Asked(runs.people, workflow_id)
+        self._moments = follow(runs, workflow_id)
         self._lost = LostCalls(client)
         self._output = output
         self._lines = LineWriter(output.say)
@@ -55,19 +54,19 @@ class Following:
         if self._output.is_terminal:
             with LivePicture(self._output.console) as picture, self._writing_to(picture):
                 return await self._until(is_enough, picture.show)
-        return await self._until(is_enough, self._lines.show if not self._output.is_json else None)
+        if self._output.is_json:
+            return await wait_for_end(self._runs, self._workflow_id)
+        return await self._until(is_enough, self._lines.show)
 
     async def _until(
         self,
         is_enough: Callable[[Sequence[Request]], bool],
-        show: Callable[[RunView, Sequence[Request]], None] | None,
+        show: Callable[[RunView, Sequence[Request]], None],
     ) -> RunView:
         last: RunView | None = None
-        async for update in self._updates:
-            last = update.view
-            if show is not None:
-                self.requests = await self._asked.in_view(last)
-                show(await self._lost.marked(last), self.requests)
+        async for moment in self._moments:
+            last, self.requests = moment.view, moment.requests
+            show(await self._lost.marked(last), self.requests)
             if is_enough(self.requests):
                 break
         assert last is not None
@@ -92,4 +91,4 @@ class Following:
 
     async def close(self) -> None:
         """Looks no more."""
-        await self._updates.aclose()
+        await self._moments.aclose()

@@ -6,8 +6,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dagwright.client.runs import NO_TERMS, Terms
-from dagwright.client.turns import PreparedRun
+from dagwright.client.starts import NO_EXTRAS, RunOptions, StartRequest
 from dagwright.core.boundary.limits import NOTES
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid, Problem
@@ -57,7 +56,7 @@ def prepare_run(
     *,
     source: PlanSource | None = None,
     any_tool: bool = False,
-) -> PreparedRun:
+) -> StartRequest:
     """Returns what the request asks for, asking a person for missing inputs if one is there.
 
     Args:
@@ -72,9 +71,9 @@ def prepare_run(
     budget = read_budget(request.budget, is_asking=request.is_asking)
     model = None if request.model is None else {"model": request.model}
     is_whole, asks = request.is_all_or_nothing, request.is_asking
-    beside = replace(NO_TERMS.beside, budget=budget, model=model, all_or_nothing=is_whole, asks=asks)
+    beside = replace(NO_EXTRAS, budget=budget, model=model, all_or_nothing=is_whole, asks=asks)
     chosen = read_policy(request.policy_file) or (session.policy if session is not None else None)
-    terms = Terms(deadline_s_of(request.timeout), chosen, beside=beside, tags=read_tags(request.tags))
+    options = RunOptions(deadline_s_of(request.timeout), chosen, beside=beside, tags=read_tags(request.tags))
     context = read_context(request.context)
     known: dict[str, Any] = {**(session.names if session is not None else {}), **context}
     texts = read_pairs(request.inputs, option="--input")
@@ -83,7 +82,7 @@ def prepare_run(
         raw, checked, mends = _mended(request, toolset, output, context=known, any_tool=any_tool)
     else:
         raw, checked, mends = _strict(request, toolset, source, context=known, any_tool=any_tool)
-    policy = terms.policy or default_policy("model" if request.is_by_model else "person")
+    policy = options.policy or default_policy("model" if request.is_by_model else "person")
     if refused := policy_problems(checked, policy):
         raise PlanInvalid(refused)
     if source is not None:
@@ -109,14 +108,14 @@ def prepare_run(
     prepare = prepare_to_ask if asks_itself and request.is_asking else prepare_plan
     plan = prepare(checked, values)
     if request.is_by_model or (policy.approves_changes and changes_of(plan)):
-        terms = _with_approval(terms, plan, can_ask=can_ask)
+        options = _with_approval(options, plan, can_ask=can_ask)
     notes = [mend.to_note().to_json() for mend in folded(mends)[:NOTES]]
     if request.is_all_or_nothing:
         for note in notes_of_undoing(plan)[:NOTES]:
             output.tell(one_line(f"note: {note.message}", limit=500))
     if notes:
-        terms = replace(terms, beside=replace(terms.beside, notes=notes))
-    return PreparedRun(plan, source_document, values, terms)
+        options = replace(options, beside=replace(options.beside, notes=notes))
+    return StartRequest(plan, source_document, values, options, tools=toolset.references)
 
 
 def _used_by(checked: Checked, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,17 +154,17 @@ def _mended(
     return text, checked, mends
 
 
-def _with_approval(terms: Terms, plan: CompiledPlan, *, can_ask: bool) -> Terms:
-    """Returns the terms with who lets a plan of a model run: somebody at the terminal, or whom the run itself will ask.
+def _with_approval(options: RunOptions, plan: CompiledPlan, *, can_ask: bool) -> RunOptions:
+    """Return the options with the approval of a plan that a model wrote: given here, or requested by the run.
 
     Raises:
         CommandRefused: the person says no.
     """
     if not can_ask:
-        return replace(terms, needs_approval=True)
+        return replace(options, needs_approval=True)
     if not ask_leave(plan_words(plan)):
         raise CommandRefused("the plan was not approved; nothing has run", status="rejected")
-    return replace(terms, approved_by=account_name() or "somebody at the terminal")
+    return replace(options, approved_by=account_name() or "somebody at the terminal")
 
 
 def deadline_s_of(timeout: str | None) -> float | None:

@@ -4,12 +4,12 @@ Every line is prepared before the first run starts, so an invalid line starts no
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dagwright.client.runs import IdInUse, IdInvalid, Origin, Runs, Started, open_runs
-from dagwright.client.turns import PreparedRun
+from dagwright.client.runs import IdInUse, Started, open_runs
+from dagwright.client.starts import IdInvalid, StartRequest
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.compiled import first_of_model
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
@@ -62,12 +62,10 @@ class _Line:
 
     Args:
         number: from 1.
-        workflow_id: chosen for its run; `None` lets one be made.
     """
 
     number: int
-    workflow_id: str | None
-    run: PreparedRun
+    run: StartRequest
 
 
 def run(request: RunRequest, output: Output) -> int:
@@ -128,7 +126,9 @@ def _prepared(source: PlanSource, request: RunRequest, toolset: Toolset, output:
         raise source.plan
     number = source.line or 0
     workflow_id = None if request.workflow_id is None else f"{request.workflow_id}-{number}"
-    return _Line(number, workflow_id, prepare_run(request, toolset, output, source=source))
+    title = f"{Path(request.plan).name}, line {number}"
+    prepared = prepare_run(request, toolset, output, source=source)
+    return _Line(number, replace(prepared, workflow_id=workflow_id, title=title))
 
 
 def _tell_refused(source: PlanSource, invalid: PlanInvalid, output: Output) -> None:
@@ -153,7 +153,7 @@ async def _run(
         started, codes = [], list[int]()
         for line in lines:
             try:
-                started.append((line, await _start(line, runs, request=request, toolset=toolset)))
+                started.append((line, await runs.start(line.run)))
             except (IdInUse, IdInvalid) as error:
                 codes.append(ExitCode.REFUSED)
                 _tell_not_started(line, error, output)
@@ -167,17 +167,6 @@ async def _run(
         codes += await _followed(started, connection, settings, toolset=toolset, output=output)
         output.say(_summary(codes))
         return worst_code(codes)
-
-
-async def _start(line: _Line, runs: Runs, *, request: RunRequest, toolset: Toolset) -> Started:
-    return await runs.start(
-        line.run.plan,
-        line.run.inputs,
-        workflow_id=line.workflow_id,
-        origin=Origin(line.run.source, f"{Path(request.plan).name}, line {line.number}"),
-        tools=toolset.references,
-        terms=line.run.terms,
-    )
 
 
 async def _followed(

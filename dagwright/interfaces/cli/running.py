@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from dagwright.client.runs import IdInUse, Origin, Runs, Started, open_runs
-from dagwright.client.turns import PreparedRun
+from dagwright.client.runs import IdInUse, Runs, Started, open_runs
+from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import first_of_model
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.validation.inputs import schema_of_missing
@@ -59,13 +59,7 @@ def _continue_run_of_missing_tools(
         prepared = prepare_run(replace(request, is_asking=False), toolset, output, any_tool=True)
 
         async def find(runs: Runs) -> Started:
-            found = await runs.find(
-                prepared.plan,
-                prepared.inputs,
-                workflow_id=str(request.workflow_id),
-                origin=Origin(prepared.source, name),
-                terms=prepared.terms,
-            )
+            found = await runs.find(replace(prepared, workflow_id=request.workflow_id, title=name))
             if found is None:
                 raise invalid
             return found
@@ -135,7 +129,7 @@ class Followed:
 
 
 def run_prepared(
-    prepared: PreparedRun,
+    prepared: StartRequest,
     start: Start,
     toolset: Toolset,
     *,
@@ -153,14 +147,7 @@ def run_prepared(
     output = showing.output
 
     async def start_prepared(runs: Runs) -> Started:
-        return await runs.start(
-            prepared.plan,
-            prepared.inputs,
-            workflow_id=start.workflow_id,
-            origin=Origin(prepared.source, name),
-            tools=toolset.references,
-            terms=prepared.terms,
-        )
+        return await runs.start(replace(prepared, workflow_id=start.workflow_id, title=name))
 
     async def work(farewell: Farewell) -> int:
         async with connected_to_run(settings, toolset) as connection:
@@ -240,7 +227,7 @@ def tell_run(view: RunView, document: Mapping[str, Any], output: Output) -> None
         tell_end(view, document, output)
 
 
-def tell_left(started: Started, prepared: PreparedRun, connection: Connection, *, output: Output) -> int:
+def tell_left(started: Started, prepared: StartRequest, connection: Connection, *, output: Output) -> int:
     """Says that a run goes on in the background, and returns the exit code."""
     message = f"runs in the background; `dagwright watch {started.workflow_id}` shows it, `dagwright down` ends it all"
     if (schema := schema_of_missing(prepared.plan.inputs, prepared.inputs)) is not None:

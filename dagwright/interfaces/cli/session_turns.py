@@ -3,9 +3,10 @@
 from dataclasses import replace
 from functools import partial
 
+from dagwright.client.requests import SessionTurn, start_turn
 from dagwright.client.runs import Runs, Started, open_runs
 from dagwright.client.sessions import Sessions, TurnNotTaken
-from dagwright.client.turns import PreparedRun, SessionStart, start_turn
+from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import first_of_model
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
@@ -45,13 +46,13 @@ def run_plan(request: RunRequest, output: Output) -> int:
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     name, title = session_name(request.session or ""), name_of_plan(request)
 
-    def prepare(session: Session) -> PreparedRun:
+    def prepare(session: Session) -> StartRequest:
         prepared = prepare_run(request, toolset, output, session)
         if (asking := first_of_model(prepared.plan)) is not None:
             refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
-        return prepared
+        return replace(prepared, title=title)
 
-    turn = SessionStart(name, f"(the plan {title})" if title else "", prepare, title)
+    turn = SessionTurn(name, f"(the plan {title})" if title else "", prepare)
     try:
         return run_in_session(turn, request, toolset, showing=Showing(tell_run, output), settings=settings)
     except PlanInvalid as invalid:
@@ -59,7 +60,7 @@ def run_plan(request: RunRequest, output: Output) -> int:
         return ExitCode.REFUSED
 
 
-def run_in_session(turn: SessionStart, start: Start, toolset: Toolset, *, showing: Showing, settings: Settings) -> int:
+def run_in_session(turn: SessionTurn, start: Start, toolset: Toolset, *, showing: Showing, settings: Settings) -> int:
     """Starts the run of a turn as soon as the session is free, follows it to its end, and returns the exit code."""
     output = showing.output
 
@@ -70,11 +71,11 @@ def run_in_session(turn: SessionStart, start: Start, toolset: Toolset, *, showin
             if start.is_detached:
                 serve = partial(leave_to_background, settings, toolset)
                 sessions = Sessions(connection, runs, task_queue=settings.task_queue, serve=serve)
-                started, prepared = await _started(turn, start, runs, sessions, toolset=toolset, output=output)
+                started, prepared = await _started(turn, start, runs, sessions, output=output)
                 return tell_left(started, prepared, connection, output=output)
             sessions = Sessions(connection, runs, task_queue=settings.task_queue)
             async with served(connection.client, toolset, settings=settings):
-                started, _ = await _started(turn, start, runs, sessions, toolset=toolset, output=output)
+                started, _ = await _started(turn, start, runs, sessions, output=output)
                 if start.is_keeping:
                     LocalServer(settings).keep()
                 farewell.text = stays(started.workflow_id)
@@ -89,8 +90,8 @@ def run_in_session(turn: SessionStart, start: Start, toolset: Toolset, *, showin
 
 
 async def _started(
-    turn: SessionStart, start: Start, runs: Runs, sessions: Sessions, *, toolset: Toolset, output: Output
-) -> tuple[Started, PreparedRun]:
+    turn: SessionTurn, start: Start, runs: Runs, sessions: Sessions, *, output: Output
+) -> tuple[Started, StartRequest]:
     """Starts the run of a turn; returns what it was prepared as, too.
 
     Raises:
@@ -109,7 +110,6 @@ async def _started(
             turn,
             runs,
             sessions,
-            tools=toolset.references,
             run=start.workflow_id,
             busy=None if start.is_detached else busy,
         )

@@ -1,13 +1,11 @@
 """Commands that steer a running plan: pause, resume, cancel, retry, set a result, add nodes."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from dagwright.client.feedback import AnswerRefused
 from dagwright.client.runs import open_runs
-from dagwright.client.steering import Steering
-from dagwright.core.boundary import wire
+from dagwright.client.steering import PAUSE, RESUME, Actor, Command, Steering
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.cli.account import account_name
@@ -25,16 +23,12 @@ from dagwright.toolset.toolset import load_toolset
 
 def pause(request: CancelRequest, output: Output) -> int:
     """Lets nothing new start in a run; 2 if it is refused."""
-    return act_on(request.workflow_id, output, partial(_steer_run, request, wire.PAUSE))
+    return send(request.workflow_id, PAUSE, _actor(request), output)
 
 
 def resume(request: CancelRequest, output: Output) -> int:
     """Lets a paused run go on; 2 if it is refused."""
-    return act_on(request.workflow_id, output, partial(_steer_run, request, wire.RESUME))
-
-
-async def _steer_run(request: CancelRequest, name: str, steering: Steering, _: Connection) -> str:
-    return await steering.steer(request.workflow_id, name, message=_told(request))
+    return send(request.workflow_id, RESUME, _actor(request), output)
 
 
 def cancel(request: CancelRequest, output: Output) -> int:
@@ -44,18 +38,14 @@ def cancel(request: CancelRequest, output: Output) -> int:
     """
 
     async def act(steering: Steering, _: Connection) -> str:
-        return await steering.cancel(request.workflow_id, message=_told(request))
+        return await steering.cancel(request.workflow_id, _actor(request))
 
     return act_on(request.workflow_id, output, act)
 
 
-def _told(request: CancelRequest) -> Mapping[str, Any]:
-    return {"reason": request.reason, "by": request.by or account_name()}
-
-
 def cancel_node(request: NodeRequest, output: Output) -> int:
     """Stops a node, and with `--branch` what needs it; 2 if it is refused."""
-    return _steer(request, output, name=wire.CANCEL_NODE, more={"branch": request.is_branch, "reason": request.reason})
+    return _change_node(request, Command.cancel_node(request.node, branch=request.is_branch), output)
 
 
 def retry(request: NodeRequest, output: Output) -> int:
@@ -67,7 +57,7 @@ def retry(request: NodeRequest, output: Output) -> int:
     arguments = None if request.arguments is None else json_of(request.arguments, option="--arguments")
     if arguments is not None and not isinstance(arguments, dict):
         raise CommandRefused("--arguments must be a JSON object")
-    return _steer(request, output, name=wire.RETRY_NODE, more={"arguments": arguments})
+    return _change_node(request, Command.retry_node(request.node, arguments=arguments), output)
 
 
 def set_result(request: NodeRequest, output: Output) -> int:
@@ -77,18 +67,30 @@ def set_result(request: NodeRequest, output: Output) -> int:
         CommandRefused: the result is no JSON.
     """
     result = json_of(request.result or "", option="set-result")
-    return _steer(request, output, name=wire.SET_RESULT, more={"result": result, "reason": request.reason})
+    return _change_node(request, Command.set_result(request.node, result=result), output)
 
 
-def _steer(request: NodeRequest, output: Output, *, name: str, more: Mapping[str, Any]) -> int:
+def _change_node(request: NodeRequest, command: Command, output: Output) -> int:
     async def act(steering: Steering, _: Connection) -> str:
-        message = {"node": request.node, "by": request.by or account_name(), **more}
         try:
-            return await steering.steer(request.workflow_id, name, message=message)
+            return await steering.send(request.workflow_id, command, _actor(request))
         except RunClosed as error:
             raise RunClosed(f"{error}; `fork` makes a new run that takes over what is done") from None
 
     return act_on(request.workflow_id, output, act)
+
+
+def _actor(request: CancelRequest | NodeRequest) -> Actor:
+    return Actor(request.by or account_name(), request.reason)
+
+
+def send(workflow_id: str, command: Command, actor: Actor, output: Output) -> int:
+    """Send a command to a run; 2 if it is refused."""
+
+    async def act(steering: Steering, _: Connection) -> str:
+        return await steering.send(workflow_id, command, actor)
+
+    return act_on(workflow_id, output, act)
 
 
 def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection], Awaitable[str]]) -> int:
@@ -159,6 +161,6 @@ def _append(nodes: Sequence[Any], request: AppendRequest, output: Output) -> int
         toolset = load_toolset(settings, references)
         await tell_cards(toolset.store, toolset.agents)
         tools = toolset.declarations()
-        return await steering.append(request.workflow_id, nodes, tools=tools, by=request.by or account_name())
+        return await steering.add_nodes(request.workflow_id, nodes, tools=tools, by=request.by or account_name())
 
     return act_on(request.workflow_id, output, act)

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dagwright.client.steering import Steering
-from dagwright.core.boundary import wire
+from dagwright.client.steering import Actor, Command, read_scheduler
 from dagwright.core.boundary.limits import cut_text
 from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.times import parse_duration
@@ -20,9 +19,8 @@ from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, value_text
 from dagwright.interfaces.cli.plans import read_policy
 from dagwright.interfaces.cli.requests import TermsRequest
-from dagwright.interfaces.cli.steering import act_on
+from dagwright.interfaces.cli.steering import send
 from dagwright.interfaces.cli.wording import local_date
-from dagwright.server import Connection
 
 _NO_LIMIT = "none"
 _DIGITS = 20
@@ -90,16 +88,16 @@ def limits(request: TermsRequest, output: Output) -> int:
     Raises:
         CommandRefused: the deadline is no duration, or the budget none.
     """
-    message: dict[str, Any] = {"by": request.by or account_name(), "reason": request.reason}
+    changed: dict[str, Any] = {}
     if request.max_parallel is not None:
-        message["max_parallel"] = request.max_parallel
+        changed["max_parallel"] = request.max_parallel
     if request.deadline is not None:
-        message["deadline"] = _deadline(request.deadline)
+        changed["deadline"] = _deadline(request.deadline)
     if request.budget is not None:
-        message["budget"] = read_new_limits(request.budget)
-    if request.max_parallel is None and request.deadline is None and request.budget is None:
+        changed["budget"] = read_new_limits(request.budget)
+    if not changed:
         return _show(request, output, document=limits_to_json, words=_limits_words)
-    return _change(request, output, name=wire.SET_LIMITS, message=message)
+    return send(request.workflow_id, Command.set_limits(changed), _actor(request), output)
 
 
 def policy(request: TermsRequest, output: Output) -> int:
@@ -110,8 +108,11 @@ def policy(request: TermsRequest, output: Output) -> int:
     """
     if (given := read_policy(request.policy_file)) is None:
         return _show(request, output, document=policy_to_json, words=_policy_words)
-    message = {"policy": given.to_json(), "by": request.by or account_name()}
-    return _change(request, output, name=wire.SET_POLICY, message=message)
+    return send(request.workflow_id, Command.set_policy(given.to_json()), _actor(request), output)
+
+
+def _actor(request: TermsRequest) -> Actor:
+    return Actor(request.by or account_name(), request.reason)
 
 
 def _deadline(text: str) -> str | None:
@@ -122,13 +123,6 @@ def _deadline(text: str) -> str | None:
     except ValueError as error:
         raise CommandRefused(f"--deadline must be a duration such as 4h, or {_NO_DEADLINE}: {error}") from None
     return text
-
-
-def _change(request: TermsRequest, output: Output, *, name: str, message: Mapping[str, Any]) -> int:
-    async def act(steering: Steering, _: Connection) -> str:
-        return await steering.steer(request.workflow_id, name, message=message)
-
-    return act_on(request.workflow_id, output, act)
 
 
 def _show(
@@ -142,12 +136,10 @@ def _show(
 
     async def work(_: Farewell) -> int:
         async with connected_to_read(settings, output) as connection:
-            view = await RunFeed(connection.client, request.workflow_id).read()
-        if view.scheduler is None:
-            raise CommandRefused(f"the run {request.workflow_id!r} has no plan yet", status="not_found")
+            scheduler = await read_scheduler(RunFeed(connection.client, request.workflow_id))
         if output.is_json:
-            output.document({"workflow_id": request.workflow_id, **document(view.scheduler)})
-        output.say(words(view.scheduler))
+            output.document({"workflow_id": request.workflow_id, **document(scheduler)})
+        output.say(words(scheduler))
         return ExitCode.COMPLETED
 
     return run_async(work, output)

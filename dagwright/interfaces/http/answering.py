@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import aclosing
 
+from dagwright.client.following import RequestKey, RunMoment
 from dagwright.history.run_subscriptions import Told
 from dagwright.history.text_stream import NOTHING_TOLD, Mark, Piece, ToldText
 from dagwright.interfaces.http.desk import Desk
-from dagwright.interfaces.http.following import Moment, Outcome, moments
+from dagwright.interfaces.http.following import Outcome, moments
 from dagwright.planning.agent_loop.spec import is_turn
 
 BEGINS_AGAIN = "\n\n(The answer begins again.)\n\n"
@@ -71,9 +72,9 @@ async def moments_and_pieces(
     run: str,
     told: AnswerTold,
     *,
-    answered: Collection[tuple[str, str]] = (),
+    answered: Collection[RequestKey] = (),
     after: Told | None = None,
-) -> AsyncGenerator[Moment | Piece, None]:
+) -> AsyncGenerator[RunMoment | Piece, None]:
     """Yields a run at its moments and its answer in pieces, up to its last moment; raises as `moments`.
 
     Args:
@@ -84,7 +85,7 @@ async def moments_and_pieces(
         aclosing(moments(desk, run, answered=answered, after=after)) as happening,
         aclosing(desk.runs.texts.pieces(run, told.told)) as writing,
     ):
-        coming: dict[AsyncIterator[Moment | Piece], asyncio.Task[Moment | Piece | None]] = {}
+        coming: dict[AsyncIterator[RunMoment | Piece], asyncio.Task[RunMoment | Piece | None]] = {}
         try:
             for each in (happening, writing):
                 coming[each] = asyncio.create_task(_next_of(each))
@@ -103,5 +104,5 @@ async def moments_and_pieces(
             await asyncio.gather(*coming.values(), return_exceptions=True)
 
 
-async def _next_of(source: AsyncIterator[Moment | Piece]) -> Moment | Piece | None:
+async def _next_of(source: AsyncIterator[RunMoment | Piece]) -> RunMoment | Piece | None:
     return await anext(source, None)

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from dagwright.interfaces.http import (
     completions,
-    feedback_routes,
+    feedback,
     model_list,
     orchestration,
     plan_routes,
@@ -45,7 +45,7 @@ _ROUTED = (
     orchestration,
     plan_routes,
     run_routes,
-    feedback_routes,
+    feedback,
     steering_routes,
     terms_routes,
 )

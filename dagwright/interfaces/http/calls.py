@@ -6,7 +6,9 @@ from typing import TypeVar
 
 from fastapi import Request
 
+from dagwright.client.following import RequestKey, RunMoment
 from dagwright.client.runs import IdInUse
+from dagwright.client.steering import Actor
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http.bodies import ChatBody, RoutingMode, Wishes
@@ -18,7 +20,6 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import is_call_of, may_call, refuse_undeclared
 from dagwright.interfaces.http.following import (
     AnswerForm,
-    Moment,
     Outcome,
     give_answers,
     headers_of_run,
@@ -34,7 +35,7 @@ from dagwright.interfaces.http.targets import Target
 
 T = TypeVar("T")
 
-Beginning = asyncio.Task[set[tuple[str, str]]]
+Beginning = asyncio.Task[set[RequestKey]]
 """The start of a run, or the answers that it is given; comes to which of its requests are answered."""
 
 START_S = 1.0
@@ -176,7 +177,7 @@ async def _is_there(desk: Desk, run: str) -> bool:
         return False
 
 
-async def begun(desk: Desk, call: Call) -> set[tuple[str, str]]:
+async def begun(desk: Desk, call: Call) -> set[RequestKey]:
     """Starts the run of a request, or gives it its answers; returns which of its requests are answered."""
     if call.job is not None:
         await start_job(desk, call.job)
@@ -216,10 +217,10 @@ async def _cancel(desk: Desk, call: Call, beginning: Beginning) -> None:
     refused = beginning.exception()
     # A run with the key of another request is not this client's, nor one that did not take its answer.
     if not (isinstance(refused, IdInUse) or (call.job is None and refused is not None)):
-        await desk.steering.cancel(call.run, message={"reason": "the client left", "by": call.by})
+        await desk.steering.cancel(call.run, Actor(call.by, "the client left"))
 
 
-async def end_of(desk: Desk, call: Call, moment: Moment) -> Outcome:
+async def end_of(desk: Desk, call: Call, moment: RunMoment) -> Outcome:
     """Returns what the client is told of the last moment of a run; raises as `outcome_of`."""
     form = AnswerForm(call.allows_calls, call.output)
     return await outcome_of(desk, moment, session=call.session, form=form)

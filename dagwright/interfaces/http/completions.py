@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
+from dagwright.client.following import RunMoment
 from dagwright.history.text_stream import Piece
 from dagwright.interfaces.http import direct, examples
 from dagwright.interfaces.http.answer_models import Completion
@@ -33,7 +34,7 @@ from dagwright.interfaces.http.desk import Desk, PlansDesk, TheDesk, needs, refu
 from dagwright.interfaces.http.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.interfaces.http.event_models import CompletionChunk
 from dagwright.interfaces.http.feedback_calls import call_of
-from dagwright.interfaces.http.following import Moment, Outcome
+from dagwright.interfaces.http.following import Outcome
 from dagwright.interfaces.http.headers import OF_ANSWERS
 from dagwright.interfaces.http.jobs import refuse_rounds
 from dagwright.interfaces.http.places import HEADER, Kind, place_in, refuse_place_of_other
@@ -202,7 +203,7 @@ async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: b
         yield chunks.delta(role)
     try:
         answered = await asyncio.shield(beginning)
-        last: Moment | None = None
+        last: RunMoment | None = None
         async with aclosing(telling.coming(desk, answered=answered)) as coming:
             async for came in coming:
                 if isinstance(came, Piece):

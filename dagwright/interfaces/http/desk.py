@@ -9,8 +9,9 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
-from dagwright.client.runs import Runs, checked_id, open_runs
+from dagwright.client.runs import Runs, open_runs
 from dagwright.client.sessions import Sessions
+from dagwright.client.starts import checked_id
 from dagwright.client.steering import Steering
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http.callers import ANYONE, Caller, Scope

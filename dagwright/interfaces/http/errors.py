@@ -21,8 +21,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.feedback import AnswerRefused
 from dagwright.client.forks import ForkRefused
-from dagwright.client.runs import IdInUse, IdInvalid
+from dagwright.client.runs import IdInUse
 from dagwright.client.sessions import SessionNotFound, TurnNotTaken
+from dagwright.client.starts import IdInvalid
 from dagwright.core.expressions.references import cut_name
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.dialects.json_reader import MAX_DEPTH

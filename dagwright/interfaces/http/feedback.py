@@ -1,29 +1,28 @@
-"""What runs ask of people, for programs: the open requests with the schemas of their answers, and answers to them."""
+"""`/v1/runs/{run_id}/feedback` and `/v1/inbox`: the open requests with the schemas of their answers, and answers."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagwright.client.answering import (
-    AnswerUnclear,
-    Meant,
-    NothingAsked,
-    asked_again,
-    chosen_of,
-    give,
-    meant_by,
-    told_of,
-)
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from dagwright.client.answering import AnswerTarget, AnswerUnclear, NothingAsked, find_target, next_request, send_answer
 from dagwright.client.feedback import Answer, OpenRequest, Place
-from dagwright.client.runs import checked_id
+from dagwright.client.starts import checked_id
 from dagwright.core.model.requests import MayAnswer
 from dagwright.history.run_reader import RunNotFound
+from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Scope
-from dagwright.interfaces.http.desk import Desk
+from dagwright.interfaces.http.desk import Desk, TheDesk, needs
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import answer_schema, content_of
+from dagwright.interfaces.http.looking import told_json
 from dagwright.interfaces.http.posted import with_sub_plans
-from dagwright.interfaces.http.run_models import AnswerBody
+from dagwright.interfaces.http.request_bodies import JsonRoute
+from dagwright.interfaces.http.run_models import AnswerBody, Done, Requests, answered
+
+router = APIRouter(tags=["feedback"], route_class=JsonRoute)
 
 
 async def asked_of(desk: Desk, run: str) -> dict[str, Any]:
@@ -80,27 +79,28 @@ async def answer_run(desk: Desk, run: str, body: AnswerBody) -> dict[str, Any]:
         RunNotFound: there is no such run.
     """
     asked_now, may_answer = await _answerable(desk, run)
-    chosen = _chosen(asked_now, body, run=run)
+    target = _target(asked_now, body, run=run)
+    chosen = target.requests
     if may_answer == "assigned" and not chosen:
         raise ApiError(404, f"the run {run!r:.200} asks no {body.request!r:.80} of this key's owner", code="not_found")
-    meant = meant_by(run, chosen) if chosen else Meant(run, str(body.request))
     content = content_for(chosen[0].document if chosen else None, body)
     refuse_nodes(desk, content, may_answer)
     if content.get("nodes") and len(chosen) > 1:
         raise _wrong("nodes are added once: name one request, and leave `all` out", param="request")
 
-    async def more(place: Place) -> Mapping[str, Any]:
+    async def extras(place: Place) -> Mapping[str, Any]:
         return await nodes_in(desk, place, content)
 
     by = desk.caller.acts_as or body.by
-    given = await give(desk.runs.people, meant, Answer(content, by, body.note, may_answer=may_answer), more=more)
-    told = told_of(given)
-    if not any(each.is_taken for each in given):
-        hint = "; `all` answers all of them" if any(each.is_unclear for each in given) else ""
+    answer = Answer(content, by, body.note, may_answer=may_answer)
+    outcome = await send_answer(desk.runs.people, target, answer, extras=extras)
+    told = outcome.message
+    if outcome.is_refused:
+        hint = "; `all` answers all of them" if outcome.is_ambiguous else ""
         raise _wrong(f"{told}{hint}", param="answer" if chosen else "request")
-    if (again := await asked_again(desk.runs.people, given, meant)) is not None:
+    if (again := await next_request(desk.runs.people, outcome)) is not None:
         told += f"; something is asked again: {again['id']}: {again['prompt']}"
-    return {"run_id": run, "ok": all(each.is_taken for each in given), "message": told}
+    return {"run_id": run, "ok": outcome.is_accepted, "message": told}
 
 
 def refuse_nodes(desk: Desk, content: Mapping[str, Any], may_answer: MayAnswer) -> None:
@@ -160,10 +160,9 @@ def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str
     return content_of(request, said if isinstance(said, str) else json.dumps(said))
 
 
-def _chosen(asked_now: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> Sequence[OpenRequest]:
-    """Returns the open requests that an answer is for; none if the one that is named is not open."""
+def _target(asked_now: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> AnswerTarget:
     try:
-        return chosen_of(asked_now, body.request, of_all=body.all)
+        return find_target(run, asked_now, body.request, of_all=body.all)
     except NothingAsked:
         raise ApiError(409, f"the run {run!r} asks nothing of anyone now", code="nothing_asked") from None
     except AnswerUnclear as names:
@@ -173,3 +172,28 @@ def _chosen(asked_now: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> 
 
 def _wrong(words: str, *, param: str) -> ApiError:
     return ApiError(400, words, param=param, code="answer_refused")
+
+
+@router.get("/v1/inbox", summary="What all runs ask of people", responses=answered(Requests, examples.REQUESTS))
+async def read_inbox(desk: TheDesk) -> Response:
+    """Lists what the runs of the caller ask, and what others ask of it, the oldest first, each with its schema."""
+    return told_json(await inbox(desk))
+
+
+@router.get(
+    "/v1/runs/{run_id}/feedback", summary="What it asks of people", responses=answered(Requests, examples.REQUESTS)
+)
+async def requests(run_id: str, desk: TheDesk) -> Response:
+    """Lists what a run and its sub-plans ask now, each with the JSON Schema of its answer."""
+    return told_json(await asked_of(desk, run_id))
+
+
+@router.post(
+    "/v1/runs/{run_id}/feedback",
+    summary="Answer it",
+    dependencies=[needs(Scope.ANSWER)],
+    responses=answered(Done, examples.ANSWERED),
+)
+async def answer(run_id: str, body: AnswerBody, desk: TheDesk) -> Response:
+    """Gives an answer, which is checked; says what became of it."""
+    return told_json(await answer_run(desk, run_id, body))

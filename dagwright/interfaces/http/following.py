@@ -3,17 +3,16 @@
 import json
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from dagwright.client.answering import Asked
 from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest
+from dagwright.client.following import RequestKey, RunMoment, follow, request_key
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.usage import NONE, Usage
 from dagwright.core.scheduler.run_end import counts_of
-from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunClosed, RunView
 from dagwright.history.run_subscriptions import Told
 from dagwright.interfaces.http.callers import known_as
@@ -37,73 +36,21 @@ RUN_FAILED = 422
 _ANSWERED = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A run at one moment.
-
-    Args:
-        changed: ids of the nodes and items that have changed since the moment before.
-        requests: what it asks of people and nobody has answered here.
-        states: those of the nodes and items that have changed; the scheduler of the view may know more already.
-    """
-
-    view: RunView
-    changed: Sequence[str]
-    requests: Sequence[Request]
-    states: Mapping[str, TaskState] = field(default_factory=dict)
-
-    @property
-    def told(self) -> Told:
-        """What whoever was told this moment knows."""
-        return Told(self.view.offset, self.view.has_marks)
-
-    @property
-    def is_last(self) -> bool:
-        """Tells whether the answer to the client is due."""
-        return self.view.is_closed or bool(self.requests)
-
-
 async def moments(
-    desk: Desk, run: str, *, answered: Collection[tuple[str, str]] = (), after: Told | None = None
-) -> AsyncGenerator[Moment, None]:
-    """Yields a run at its moments, the last one when it has ended or asks something; close it if it is left early.
-
-    Args:
-        answered: id and time of requests whose answers are on their way.
-        after: what was told before: then the first moment has what has changed since.
-
-    Raises:
-        RunNotFound: there is no such run.
-        RPCError: the server has not answered for a minute.
-    """
-    asked = Asked(desk.runs.people, run)
-    async with aclosing(desk.runs.feeds.subscribe(run, after=after)) as updates:
-        async for update in updates:
-            is_closed = update.view.is_closed
-            requests = [] if is_closed else await asked.in_view(update.view)
-            left = [each for each in requests if key_of(each) not in answered]
-            moment = Moment(update.view, update.changed, left, update.states)
+    desk: Desk, run: str, *, answered: Collection[RequestKey] = (), after: Told | None = None
+) -> AsyncGenerator[RunMoment, None]:
+    """Yield a run at its moments, the last one when it has ended or waits for people; arguments as in `follow`."""
+    async with aclosing(follow(desk.runs, run, answered=answered, after=after)) as coming:
+        async for moment in coming:
             yield moment
             if moment.is_last:
                 return
 
 
-async def last_moment(desk: Desk, run: str, *, answered: Collection[tuple[str, str]] = ()) -> Moment:
-    """Returns the moment at which a run has ended or asks something; raises as `moments`."""
+async def last_moment(desk: Desk, run: str, *, answered: Collection[RequestKey] = ()) -> RunMoment:
+    """Return the moment at which a run has ended or waits for people; raises as `follow`."""
     found = [moment async for moment in moments(desk, run, answered=answered) if moment.is_last]
     return found[-1]
-
-
-async def ended(desk: Desk, run: str) -> None:
-    """Waits until a run has ended; raises as `moments`."""
-    async with aclosing(desk.runs.feeds.subscribe(run)) as updates:
-        async for _ in updates:
-            pass
-
-
-def key_of(request: Request) -> tuple[str, str]:
-    """Returns what tells a request from one of the same name that was asked before."""
-    return str(request["id"]), str(request["opened_at"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +95,7 @@ class AnswerForm:
 ANY_FORM = AnswerForm()
 
 
-async def outcome_of(desk: Desk, moment: Moment, *, session: str | None, form: AnswerForm = ANY_FORM) -> Outcome:
+async def outcome_of(desk: Desk, moment: RunMoment, *, session: str | None, form: AnswerForm = ANY_FORM) -> Outcome:
     """Returns what a client is told of the last moment.
 
     Args:
@@ -275,7 +222,7 @@ def usage_json(used: Usage) -> dict[str, Any]:
     }
 
 
-async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | None) -> set[tuple[str, str]]:
+async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | None) -> set[RequestKey]:
     """Gives a run what the client answers, and returns which requests these answers were for.
 
     What is not asked any more was answered before, so a request that is sent again changes nothing.
@@ -285,7 +232,7 @@ async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | 
         RunClosed: the run has ended, and still asked when it was looked at.
         RunNotFound: there is no such run.
     """
-    given: set[tuple[str, str]] = set()
+    given: set[RequestKey] = set()
     for answer in answers:
         if (found := await _asked(desk, answer)) is None:
             continue
@@ -299,7 +246,7 @@ async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | 
             # Somebody else may have answered it between the look and the answer.
             if await _asked(desk, answer) is not None:
                 raise
-        given.add(key_of(found.document))
+        given.add(request_key(found.document))
     return given
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import quote
 
-from dagwright.client.runs import NO_TERMS, Origin, made_id
+from dagwright.client.requests import AnyProfile, SessionTurn, TextRequest, prepare_request, start_turn
 from dagwright.client.sessions import LOOK_PAUSE_S, TurnNotTaken
-from dagwright.client.turns import AnyProfile, PreparedRun, SessionStart, WordsRequest, prepared_words, start_turn
+from dagwright.client.starts import NO_EXTRAS, RunOptions, StartRequest, made_id
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.interfaces.http.bodies import ChatBody, Wishes, json_of, metadata_of
@@ -27,7 +27,8 @@ from dagwright.interfaces.http.structured_output import OutputForm
 from dagwright.interfaces.http.targets import Target
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
-from dagwright.plans.preparation import check_plan, prepare_plan, prepare_to_ask, unused_inputs
+from dagwright.plans.posted import compiled_to_ask
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.plans.templates import Template
 from dagwright.protocol.sessions import Session
 from dagwright.protocol.turn_summaries import cut_inside
@@ -76,20 +77,14 @@ def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, as
         request, title = f"(the plan {template.title}){f' {shown}' if shown else ''}", template.file
     # What is wrong with a request is wrong in every session, and is told before anything starts.
     prepare(None)
-    return Job(run, session, request, _on_terms(prepare, wishes, owner=desk.caller.starts_for), title)
+    owner, tools, tags = desk.caller.starts_for, desk.toolset.references, metadata_of(wishes.metadata)
 
+    def prepared(session: Session | None) -> StartRequest:
+        start = prepare(session)
+        options = replace(start.options, owner=owner, deadline_s=wishes.deadline_s, tags=tags)
+        return replace(start, options=options, workflow_id=run, title=title, tools=tools)
 
-def _on_terms(prepare: Prepare, wishes: Wishes, *, owner: str | None) -> Prepare:
-    """Returns what prepares a run that belongs to somebody, and may take so long."""
-
-    tags = metadata_of(wishes.metadata)
-
-    def prepared(session: Session | None) -> PreparedRun:
-        run = prepare(session)
-        terms = replace(run.terms, owner=owner, deadline_s=wishes.deadline_s, tags=tags)
-        return replace(run, terms=terms)
-
-    return prepared
+    return Job(run, session, request, prepared)
 
 
 def refuse_rounds(target: Target, wishes: Wishes) -> None:
@@ -129,19 +124,19 @@ def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes
         return lambda _: prepared
     if target.kind == "agent":
         return lambda session: _of_agent(desk, target.name, _objective(said, session), asking)
-    request = WordsRequest(
+    request = TextRequest(
         said.words,
         config,
-        replace(NO_TERMS, deadline_s=wishes.deadline_s),
+        RunOptions(wishes.deadline_s),
         profile=cast("AnyProfile", profile),
-        rounds=wishes.max_rounds,
+        max_rounds=wishes.max_rounds,
         worker_timeout_s=wishes.worker_timeout_s,
         synthesis=wishes.synthesis,
-        said_before=said.said_before,
+        earlier_turns=said.said_before,
         output_schema=asking.schema,
         title=said.text.strip() or None,
     )
-    return lambda session: prepared_words(request, desk.toolset, session).run
+    return lambda session: prepare_request(request, desk.toolset, session).start
 
 
 def id_of_key(key: str, *, owner: str | None = None) -> str:
@@ -212,15 +207,13 @@ def objective_of(said: Conversation, turns: Sequence[TurnSummary]) -> str:
     return f"The conversation so far:\n{before}\n\nThe request now:\n{said.words}"
 
 
-def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelConfig) -> PreparedRun:
-    if unused := unused_inputs(template.checked, inputs):
-        raise PlanInvalid(unused)
-    plan = prepare_to_ask(template.checked, inputs)
-    beside = replace(NO_TERMS.beside, model=config.to_json() or None)
-    return PreparedRun(plan, template.source, dict(inputs), replace(NO_TERMS, beside=beside))
+def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelConfig) -> StartRequest:
+    plan = compiled_to_ask(template.checked, inputs)
+    beside = replace(NO_EXTRAS, model=config.to_json() or None)
+    return StartRequest(plan, template.source, dict(inputs), RunOptions(beside=beside))
 
 
-def _of_agent(desk: Desk, name: str, objective: str, asking: Asking) -> PreparedRun:
+def _of_agent(desk: Desk, name: str, objective: str, asking: Asking) -> StartRequest:
     # As an input: a text with braces in it is no reference.
     written = {
         "plan": 1,
@@ -236,8 +229,8 @@ def _of_agent(desk: Desk, name: str, objective: str, asking: Asking) -> Prepared
         source["output_schema"] = dict(asking.schema)
         tools = {key: _answering_in(tool, name, asking.schema) for key, tool in tools.items()}
     plan = prepare_plan(check_plan(written, tools), inputs)
-    beside = replace(NO_TERMS.beside, model=asking.config.to_json() or None)
-    return PreparedRun(plan, source, inputs, replace(NO_TERMS, beside=beside))
+    beside = replace(NO_EXTRAS, model=asking.config.to_json() or None)
+    return StartRequest(plan, source, inputs, RunOptions(beside=beside))
 
 
 def _answering_in(tool: ToolDeclaration, agent: str, schema: Mapping[str, Any]) -> ToolDeclaration:
@@ -288,22 +281,13 @@ async def _start_job(desk: Desk, job: Job) -> None:
         IdInUse: its `Idempotency-Key` was used for another request.
         TurnNotTaken: the session takes no more turns, or nobody serves it.
     """
-    tools = desk.toolset.references
     if job.session is None:
-        prepared = job.prepare(None)
-        await desk.runs.start(
-            prepared.plan,
-            prepared.inputs,
-            workflow_id=job.run,
-            origin=Origin(prepared.source, job.title),
-            tools=tools,
-            terms=prepared.terms,
-        )
+        await desk.runs.start(job.prepare(None))
         return
-    turn = SessionStart(job.session, job.request, job.prepare, job.title)
+    turn = SessionTurn(job.session, job.request, job.prepare)
     while True:
         try:
-            await start_turn(turn, desk.runs, desk.sessions, tools=tools, run=job.run)
+            await start_turn(turn, desk.runs, desk.sessions, run=job.run)
             return
         except TurnNotTaken as refused:
             if refused.code != "session_busy" or refused.run is None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
-from dagwright.client.runs import Origin, Terms, made_id
+from dagwright.client.starts import RunOptions, StartRequest, made_id
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.errors import PlanInvalid
@@ -59,16 +59,13 @@ async def start(body: RunBody, desk: PlansDesk, request: Request, idempotency_ke
     run = id_of_key(idempotency_key, owner=desk.caller.owner) if idempotency_key else made_id()
     prepared, title = await _prepared(desk, body, request)
     deadline_s = seconds_of("deadline", body.deadline)
-    terms = Terms(deadline_s, _policy(body), owner=desk.caller.starts_for, tags=metadata_of(body.metadata))
+    options = RunOptions(deadline_s, _policy(body), owner=desk.caller.starts_for, tags=metadata_of(body.metadata))
+    tools, named = desk.toolset.references, body.title or title
+    wanted = StartRequest(
+        prepared.compiled, prepared.source, body.inputs, options, run, named, template=body.template, tools=tools
+    )
     async with desk.room_for_run(run):
-        started = await desk.runs.start(
-            prepared.compiled,
-            body.inputs,
-            workflow_id=run,
-            origin=Origin(prepared.source, body.title or title, body.template),
-            tools=desk.toolset.references,
-            terms=terms,
-        )
+        started = await desk.runs.start(wanted)
     status = "running" if started.is_new else (await desk.runs.feed(started.workflow_id).read()).status
     document = {"run_id": started.workflow_id, "status": status, "is_new": started.is_new}
     return created_run(document, started.workflow_id) if started.is_new else told_json(document)

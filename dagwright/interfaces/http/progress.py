@@ -11,12 +11,12 @@ the middle of it.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dagwright.client.following import RequestKey, RunMoment, request_key
 from dagwright.core.model.states import NodeStatus, Record, RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.history.reader import TaskState, has_begun
 from dagwright.interfaces.http.bodies import Shown
 from dagwright.interfaces.http.feedback_calls import Request
-from dagwright.interfaces.http.following import Moment, key_of
 from dagwright.interfaces.http.places import CHECK_DIGITS, check_word
 from dagwright.protocol.documents import compact_value
 
@@ -39,14 +39,14 @@ class Progress:
         self.started: set[str] = set()
         """Nodes and items whose start was told."""
         self._checks = standing[:CHECK_DIGITS], standing[CHECK_DIGITS:]
-        self._asked: set[tuple[str, str]] = set()
+        self._asked: set[RequestKey] = set()
 
     @property
     def standing(self) -> str:
         """Checks of what was told of the run as a whole: of its state, and of what it asks; empty for nothing."""
         return "".join(self._checks)
 
-    def events(self, moment: Moment) -> Iterator[Event]:
+    def events(self, moment: RunMoment) -> Iterator[Event]:
         """Yields what happened since the moment before: that the run goes on, what nodes did, or that it waits.
 
         Nodes come in the order in which they changed last; those that changed between two looks in that of the plan.
@@ -62,22 +62,22 @@ class Progress:
         if not (goes_on or moment.is_last):
             yield from self.of_run(moment)
 
-    def of_run(self, moment: Moment) -> Iterator[Event]:
+    def of_run(self, moment: RunMoment) -> Iterator[Event]:
         """Yields what has happened to the run as a whole: what it asks, and its state."""
         if self._shown is Shown.CONTENT:
             return
-        status, asked = str(moment.view.status), {key_of(request) for request in moment.requests}
+        status, asked = str(moment.view.status), {request_key(request) for request in moment.requests}
         before, self._checks = self._checks, (check_word([status]), check_word([sorted(asked)]))
         if self._checks[1] != before[1]:
             for request in moment.requests:
-                if key_of(request) not in self._asked:
+                if request_key(request) not in self._asked:
                     yield self._asks(request)
         if self._checks[0] != before[0]:
             kind = "cancelled" if status == RunStatus.CANCELLED else f"run_{status}"
             yield self._event(kind, None, {"title": moment.view.title})
         self._asked |= asked
 
-    def _of_task(self, moment: Moment, task_id: str) -> Iterator[Event]:
+    def _of_task(self, moment: RunMoment, task_id: str) -> Iterator[Event]:
         scheduler = moment.view.scheduler
         record = scheduler.record_of(task_id) if scheduler is not None else None
         state = moment.states.get(task_id)

@@ -10,7 +10,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from dagwright.client.feedback import AnswerRefused
-from dagwright.client.runs import IdInvalid
+from dagwright.client.following import RunMoment, wait_for_end
+from dagwright.client.starts import IdInvalid
+from dagwright.client.steering import Actor
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.history.text_stream import Piece
 from dagwright.interfaces.http import direct, examples
@@ -33,7 +35,7 @@ from dagwright.interfaces.http.conversation import Conversation, conversation_of
 from dagwright.interfaces.http.desk import Desk, PlansDesk, TheDesk, needs, refuse_without
 from dagwright.interfaces.http.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.interfaces.http.event_models import ResponseEvent
-from dagwright.interfaces.http.following import RUN_FAILED, AnswerForm, Moment, about_run, ended, outcome_of
+from dagwright.interfaces.http.following import RUN_FAILED, AnswerForm, about_run, outcome_of
 from dagwright.interfaces.http.headers import OF_ANSWERS
 from dagwright.interfaces.http.jobs import is_given_up, refuse_rounds, starting_here
 from dagwright.interfaces.http.places import HEADER, Kind, Place, place_in, refuse_place_of_other
@@ -180,8 +182,8 @@ async def cancel(response_id: str, desk: TheDesk) -> Response:
             return JSONResponse(failed(response, ApiError(RUN_FAILED, words, code="run_cancelled")))
     await desk.own(run)
     try:
-        await desk.steering.cancel(run, message={"reason": "cancelled through the API", "by": desk.caller.acts_as})
-        await asyncio.wait_for(ended(desk, run), CANCEL_S)
+        await desk.steering.cancel(run, Actor(desk.caller.acts_as, "cancelled through the API"))
+        await asyncio.wait_for(wait_for_end(desk.runs, run), CANCEL_S)
     except (RunClosed, AnswerRefused, TimeoutError):
         pass
     return JSONResponse(await _now(desk, of))
@@ -208,7 +210,7 @@ async def _now(desk: Desk, of: ResponseRef) -> dict[str, Any]:
     requests = [] if view.is_closed else [each.document for each in await desk.runs.people.requests_of(run)]
     if not (view.is_closed or requests):
         return {**response, "dagwright": about_run(view, session=known_as(desk.caller, session))}
-    moment = Moment(view, (), requests)
+    moment = RunMoment(view, (), requests)
     try:
         outcome = await outcome_of(desk, moment, session=session, form=AnswerForm(of.allows_calls))
     except ApiError as error:
@@ -250,7 +252,7 @@ async def _answer_in(desk: Desk, view: RunView) -> str | None:
     if not view.is_closed:
         return None
     try:
-        return (await outcome_of(desk, Moment(view, (), ()), session=None)).text
+        return (await outcome_of(desk, RunMoment(view, (), ()), session=None)).text
     except ApiError:
         return None
 
@@ -339,7 +341,7 @@ async def _events(desk: Desk, call: Call, response: Mapping[str, Any], beginning
         yield tell(each)
     try:
         given = await asyncio.shield(beginning)
-        last: Moment | None = None
+        last: RunMoment | None = None
         async with aclosing(telling.coming(desk, answered=given)) as coming:
             async for came in coming:
                 if isinstance(came, Piece):

@@ -10,7 +10,6 @@ from starlette.responses import Response, StreamingResponse
 from dagwright.client.node_view import look_at_node
 from dagwright.client.run_lists import MOST_AT_ONCE, RunFilter, RunPlace, RunSummary
 from dagwright.core.model.states import RunStatus
-from dagwright.history.explaining import Explaining
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.bodies import metadata_of
 from dagwright.interfaces.http.callers import known_as, session_of
@@ -176,9 +175,7 @@ async def why(
     run_id: str, desk: TheDesk, node: Annotated[str | None, Query(description="Of one node or item.")] = None
 ) -> Response:
     """Says what a run or a node waits for, down to the root of it, or what is behind a result."""
-    explaining = Explaining(desk.runs.feed, desk.toolset.store)
-    run = await desk.own(run_id)
-    told = await (explaining.of_node(run, node) if node else explaining.of_run(run))
+    told = await desk.runs.explain(await desk.own(run_id), node)
     return told_json(named(told.to_json()))
 
 

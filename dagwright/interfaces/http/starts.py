@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from dagwright.client.runs import Runs
-from dagwright.client.turns import PreparedRun
+from dagwright.client.starts import StartRequest
 from dagwright.interfaces.http.errors import RETRY_AFTER_S, too_many
 from dagwright.protocol.sessions import Session
 
-Prepare = Callable[[Session | None], PreparedRun]
+Prepare = Callable[[Session | None], StartRequest]
 """Returns a run for what a session knows; `None` stands for no session."""
 
 
@@ -25,7 +25,6 @@ class Job:
         run: its id.
         session: whose turn it is; `None` for a run of its own.
         request: in words, as the session keeps it.
-        title: what lists call the run if its plan has no title.
         unwanted: set when its client has left that wants no run then: a turn that waits does not start any more.
         waits: set as soon as it is known that its turn waits for the one before it.
     """
@@ -34,7 +33,6 @@ class Job:
     session: str | None
     request: str
     prepare: Prepare
-    title: str | None = None
     unwanted: asyncio.Event = field(default_factory=asyncio.Event)
     waits: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -1,6 +1,5 @@
 """Steers runs: cancel, pause, resume, and what is done to nodes; each as the command of that name does it."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,7 @@ from starlette.responses import Response
 from dagwright.client.feedback import AnswerRefused
 from dagwright.client.fork_runs import ForkWish, draft_of, start_fork
 from dagwright.client.forks import Forks
-from dagwright.core.boundary import wire
+from dagwright.client.steering import PAUSE, RESUME, Actor, Command
 from dagwright.core.model.states import RunStatus
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.http import examples
@@ -48,7 +47,7 @@ async def cancelled(desk: Desk, run: str, body: ActBody | None) -> dict[str, Any
         RunNotFound, RunClosed, AnswerRefused: it cannot be cancelled.
     """
     try:
-        return _done(run, await desk.steering.cancel(run, message=told_of(desk, body)))
+        return _done(run, await desk.steering.cancel(run, actor_of(desk, body)))
     except (RunClosed, AnswerRefused):
         view = await desk.runs.feed(run).read()
         is_stopping = not view.is_closed and view.scheduler is not None and view.scheduler.is_stopped
@@ -67,36 +66,33 @@ async def cancel(run_id: str, desk: TheDesk, body: OptionalAct = None) -> Respon
 @router.post("/v1/runs/{run_id}/pause", summary="Let nothing new start", responses=_DONE)
 async def pause(run_id: str, desk: TheDesk, body: OptionalAct = None) -> Response:
     """Lets nothing new start in a run; what runs goes on."""
-    return told_json(await steered(desk, run_id, wire.PAUSE, told_of(desk, body)))
+    return told_json(await send(desk, run_id, PAUSE, body))
 
 
 @router.post("/v1/runs/{run_id}/resume", summary="Let a paused run go on", responses=_DONE)
 async def resume(run_id: str, desk: TheDesk, body: OptionalAct = None) -> Response:
     """Lets a paused run go on."""
-    return told_json(await steered(desk, run_id, wire.RESUME, told_of(desk, body)))
+    return told_json(await send(desk, run_id, RESUME, body))
 
 
 @router.post("/v1/runs/{run_id}/nodes/{node:path}/cancel", summary="Stop a node", responses=_DONE)
 async def cancel_node(run_id: str, node: str, desk: TheDesk, body: OptionalCancelNode = None) -> Response:
     """Stops a node, and with `branch` what needs it."""
     body = body or CancelNodeBody()
-    message = {**told_of(desk, body), "node": node, "branch": body.branch}
-    return told_json(await steered(desk, run_id, wire.CANCEL_NODE, message))
+    return told_json(await send(desk, run_id, Command.cancel_node(node, branch=body.branch), body))
 
 
 @router.post("/v1/runs/{run_id}/nodes/{node:path}/retry", summary="Try a node again", responses=_DONE)
 async def retry(run_id: str, node: str, desk: TheDesk, body: OptionalRetry = None) -> Response:
     """Has a node tried again, with other arguments as a new node."""
     body = body or RetryBody()
-    message = {"node": node, "by": _by(desk, body), "arguments": body.arguments}
-    return told_json(await steered(desk, run_id, wire.RETRY_NODE, message))
+    return told_json(await send(desk, run_id, Command.retry_node(node, arguments=body.arguments), body))
 
 
 @router.post("/v1/runs/{run_id}/nodes/{node:path}/result", summary="Give a node its result", responses=_DONE)
 async def set_result(run_id: str, node: str, body: ResultBody, desk: TheDesk) -> Response:
     """Gives a node the result that it did not get by itself."""
-    message = {**told_of(desk, body), "node": node, "result": body.result}
-    return told_json(await steered(desk, run_id, wire.SET_RESULT, message))
+    return told_json(await send(desk, run_id, Command.set_result(node, result=body.result), body))
 
 
 @router.post("/v1/runs/{run_id}/nodes", summary="Append nodes", responses=_DONE)
@@ -106,7 +102,8 @@ async def append(run_id: str, body: AppendBody, desk: PlansDesk) -> Response:
     run = await desk.own(run_id)
     nodes = with_sub_plans(desk, body.nodes)
     async with desk.checks.turn(desk.caller.key):
-        return told_json(_done(run, await desk.steering.append(run, nodes, tools=tools, by=_by(desk, body))))
+        by = actor_of(desk, body).by
+        return told_json(_done(run, await desk.steering.add_nodes(run, nodes, tools=tools, by=by)))
 
 
 @router.post("/v1/runs/{run_id}/fork", summary="Make a new run from it", responses=created(ForkDocument, examples.FORK))
@@ -124,22 +121,19 @@ async def fork(run_id: str, body: ForkBody, desk: PlansDesk, request: Request) -
     return created_run(told, draft.workflow_id) if body.start else told_json(told)
 
 
-async def steered(desk: Desk, run: str, name: str, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Does something to a run of the caller, or to a node of it, and returns what became of it.
+async def send(desk: Desk, run: str, command: Command, body: ActBody | None) -> dict[str, Any]:
+    """Send a command to a run of the caller, and return what became of it.
 
     Raises:
         RunNotFound, RunClosed, AnswerRefused: it does not count.
     """
-    return _done(run, await desk.steering.steer(await desk.own(run), name, message=message))
+    return _done(run, await desk.steering.send(await desk.own(run), command, actor_of(desk, body)))
 
 
-def told_of(desk: Desk, body: ActBody | None) -> dict[str, Any]:
-    """Returns why something is done, and who does it: with a key its owner."""
-    return {"reason": (body or NOBODY).reason, "by": _by(desk, body)}
-
-
-def _by(desk: Desk, body: ActBody | None) -> str | None:
-    return desk.caller.acts_as or (body or NOBODY).by
+def actor_of(desk: Desk, body: ActBody | None) -> Actor:
+    """Return who sends a command, with a key its owner, and why."""
+    told = body or NOBODY
+    return Actor(desk.caller.acts_as or told.by, told.reason)
 
 
 def _done(run: str, message: str) -> dict[str, Any]:

@@ -5,12 +5,13 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeVar
 
+from dagwright.client.following import RequestKey, RunMoment, request_key
 from dagwright.history.text_stream import Piece
 from dagwright.interfaces.http.answering import AnswerTold, moments_and_pieces
 from dagwright.interfaces.http.bodies import Shown
 from dagwright.interfaces.http.desk import Desk
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.following import RUN_FAILED, Moment, Outcome, key_of, moments
+from dagwright.interfaces.http.following import RUN_FAILED, Outcome, moments
 from dagwright.interfaces.http.places import Kind, Place, check_word
 from dagwright.interfaces.http.progress import Event, Progress
 from dagwright.interfaces.http.streams import Events
@@ -33,7 +34,7 @@ class Telling:
         self._is_whole = is_whole
         self._answer = AnswerTold(self.place.mark, total=self.place.total)
         self._progress = Progress(run, shown, standing=self.place.standing)
-        self._last: Moment | None = None
+        self._last: RunMoment | None = None
 
     def beginning(self, events: Sequence[T]) -> Iterator[T]:
         """Yields those events of the beginning of a stream that were not told.
@@ -45,9 +46,7 @@ class Telling:
             self.place = replace(self.place, begun=self.place.begun + 1)
             yield each
 
-    async def coming(
-        self, desk: Desk, *, answered: Collection[tuple[str, str]]
-    ) -> AsyncGenerator[Moment | Piece, None]:
+    async def coming(self, desk: Desk, *, answered: Collection[RequestKey]) -> AsyncGenerator[RunMoment | Piece, None]:
         """Yields the run at its moments and its answer in pieces, up to its last moment; raises as `moments`."""
         run, after = self.place.run, self.place.after
         if after is not None and self._shown is not Shown.CONTENT:
@@ -65,7 +64,7 @@ class Telling:
         # It may have been given up while nobody saw what was written instead.
         await self._answer.look_back(desk, run)
 
-    def happened(self, moment: Moment) -> list[Event]:
+    def happened(self, moment: RunMoment) -> list[Event]:
         """Returns what a client is told of a moment, which is one event of its stream; may be nothing."""
         events = [*self._progress.events(moment)]
         self._last = moment if moment.is_last else None
@@ -92,7 +91,7 @@ class Telling:
 
     def rest(self, outcome: Outcome) -> str:
         """Returns what of the text was not told when the run has come to its end, or to a question."""
-        check = check_word([outcome.text, [key_of(request) for request in outcome.requests]])
+        check = check_word([outcome.text, [request_key(request) for request in outcome.requests]])
         if self.place.end and self.place.outcome in ("", check):
             self.place = replace(self.place, outcome=check)
             return ""

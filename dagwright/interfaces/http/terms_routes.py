@@ -6,17 +6,15 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from dagwright.core.boundary import wire
+from dagwright.client.steering import Command, read_scheduler
 from dagwright.features.commands.terms import limits_to_json, policy_to_json
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Scope
-from dagwright.interfaces.http.desk import Desk, TheDesk, needs
-from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.desk import TheDesk, needs
 from dagwright.interfaces.http.looking import told_json
 from dagwright.interfaces.http.request_bodies import JsonRoute
 from dagwright.interfaces.http.run_models import ActBody, ByField, Done, JsonObject, answered
-from dagwright.interfaces.http.steering_routes import steered, told_of
+from dagwright.interfaces.http.steering_routes import send
 
 router = APIRouter(tags=["steering"], route_class=JsonRoute)
 
@@ -68,7 +66,7 @@ class PolicyDocument(BaseModel):
 async def read_limits(run_id: str, desk: TheDesk) -> Response:
     """Tells how much of a run runs at once, how long it may take, and its budget."""
     run = await desk.own(run_id)
-    return told_json({"run_id": run, **limits_to_json(await _scheduler(desk, run))})
+    return told_json({"run_id": run, **limits_to_json(await read_scheduler(desk.runs.feed(run)))})
 
 
 @router.post(
@@ -80,14 +78,14 @@ async def read_limits(run_id: str, desk: TheDesk) -> Response:
 async def set_limits(run_id: str, body: LimitsBody, desk: TheDesk) -> Response:
     """Changes how much of a run runs at once, how long it may take, or its budget."""
     named: dict[str, Any] = body.model_dump(exclude_unset=True, exclude={"reason", "by"})
-    return told_json(await steered(desk, run_id, wire.SET_LIMITS, {**named, **told_of(desk, body)}))
+    return told_json(await send(desk, run_id, Command.set_limits(named), body))
 
 
 @router.get("/v1/runs/{run_id}/policy", summary="Its policy", responses=answered(PolicyDocument, examples.POLICY))
 async def read_policy(run_id: str, desk: TheDesk) -> Response:
     """Tells which calls a run asks people about."""
     run = await desk.own(run_id)
-    return told_json({"run_id": run, **policy_to_json(await _scheduler(desk, run))})
+    return told_json({"run_id": run, **policy_to_json(await read_scheduler(desk.runs.feed(run)))})
 
 
 @router.post(
@@ -98,12 +96,4 @@ async def read_policy(run_id: str, desk: TheDesk) -> Response:
 )
 async def set_policy(run_id: str, body: PolicyBody, desk: TheDesk) -> Response:
     """Changes which calls a run asks people about; what waits for an approval that is not asked for goes on."""
-    message = {"policy": body.policy, "by": desk.caller.acts_as or body.by}
-    return told_json(await steered(desk, run_id, wire.SET_POLICY, message))
-
-
-async def _scheduler(desk: Desk, run: str) -> RunScheduler:
-    view = await desk.runs.feed(run).read()
-    if view.scheduler is None:
-        raise ApiError(404, f"the run {run!r} has no plan yet", code="not_found")
-    return view.scheduler
+    return told_json(await send(desk, run_id, Command.set_policy(body.policy), ActBody(by=body.by)))

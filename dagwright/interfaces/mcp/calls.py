@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import mcp_types as types
 from temporalio.service import RPCError
 
-from dagwright.client.answering import AnswerUnclear, Meant, NothingAsked, chosen_of, give, meant_by, told_of
-from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest, Place
+from dagwright.client.answering import AnswerTarget, AnswerUnclear, NothingAsked, find_target, send_answer
+from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import Runs, Started
 from dagwright.client.sessions import SessionNotFound
-from dagwright.client.steering import Steering
+from dagwright.client.steering import Actor, Steering
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid
@@ -25,8 +25,8 @@ from dagwright.dialects.json_reader import json_problems
 from dagwright.features.explain.plan_text import changes_of
 from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.interfaces.mcp import catalogue
-from dagwright.interfaces.mcp.asking import Asking, CallState, Context, StateUnreadable, filled_in, state_in
-from dagwright.interfaces.mcp.following import followed, take
+from dagwright.interfaces.mcp.asking import Asking, CallState, Context, StateUnreadable, state_in
+from dagwright.interfaces.mcp.following import followed, take_responses
 from dagwright.interfaces.mcp.results import invalid, refusal, result_of, run_result
 from dagwright.interfaces.mcp.starting import CallRefused, Starter
 from dagwright.plans.preparation import check_size
@@ -190,12 +190,8 @@ class Calls:
     async def _go_on(self, call: Call, state: CallState) -> Result:
         """Goes on with a call that has asked its client, which has answered."""
         asking = Asking(call.context, left=set(state.left), rounds=state.rounds)
-        asked = {str(request.id): request for request in await self._runs.people.requests_of(state.workflow_id)}
-        for name, response in (call.params.input_responses or {}).items():
-            asking.left.add(name)
-            request, filled = asked.get(name), filled_in(response)
-            if request is not None and filled is not None:
-                await take(filled, asking, request.document, self._runs, workflow_id=state.workflow_id, by=call.by)
+        responses = call.params.input_responses or {}
+        await take_responses(responses, asking, self._runs, workflow_id=state.workflow_id, by=call.by)
         return await self._followed(call, state.workflow_id, asking)
 
     async def _followed(self, call: Call, workflow_id: str, asking: Asking, *, said: str = "") -> Result:
@@ -238,37 +234,30 @@ class Calls:
             raise CallRefused("bad_usage", f"give exactly one of {', '.join(_ANSWERS)}, not {len(given)}")
         workflow_id = call.arguments["workflow_id"]
         people = self._runs.people
-        chosen = _chosen(workflow_id, await people.requests_of(workflow_id), call.arguments)
-        meant = meant_by(workflow_id, chosen) if chosen else Meant(workflow_id, call.arguments["request"])
+        target = _target(workflow_id, await people.requests_of(workflow_id), call.arguments)
         content = {name: call.arguments[name] for name in (*given, *_BESIDE) if name in call.arguments}
         answer = Answer(content, call.by, call.arguments.get("note"), through="mcp")
-        answered = await give(people, meant, answer, more=_nothing_more)
-        said = told_of(answered)
-        if not any(each.is_taken for each in answered):
-            is_unclear = any(each.is_unclear for each in answered)
+        outcome = await send_answer(people, target, answer)
+        said, is_unclear = outcome.message, outcome.is_ambiguous
+        if outcome.is_refused:
             hint = "with `all` it is for all of them" if is_unclear else f"{catalogue.GET_RUN} tells how it stands"
-            raise CallRefused("refused", said if chosen and not is_unclear else f"{said}; {hint}")
-        names = {one.id for one in chosen} or {meant.name}
+            raise CallRefused("refused", said if target.requests and not is_unclear else f"{said}; {hint}")
+        names = {one.id for one in target.requests} or {target.name}
         asking = Asking(call.context, left={*names}, taken={*names})
         return await self._followed(call, workflow_id, asking, said=f"{said}.")
 
     async def _cancel(self, call: Call) -> Result:
         workflow_id = call.arguments["workflow_id"]
-        message = {"reason": call.arguments.get("reason"), "by": call.by}
-        said = await self._steering.cancel(workflow_id, message=message)
+        said = await self._steering.cancel(workflow_id, Actor(call.by, call.arguments.get("reason")))
         words = f"{said}; {catalogue.GET_RUN} tells when it has stopped"
         return result_of({"status": "cancelling", "message": words, "workflow_id": workflow_id})
 
 
-def _chosen(workflow_id: str, asked: Sequence[OpenRequest], arguments: Mapping[str, Any]) -> Sequence[OpenRequest]:
+def _target(workflow_id: str, asked: Sequence[OpenRequest], arguments: Mapping[str, Any]) -> AnswerTarget:
     try:
-        return chosen_of(asked, arguments.get("request"), of_all=bool(arguments.get("all")))
+        return find_target(workflow_id, asked, arguments.get("request"), of_all=bool(arguments.get("all")))
     except NothingAsked:
         raise CallRefused("not_found", f"the run {workflow_id!r} asks nothing of anyone now") from None
     except AnswerUnclear as names:
         words = f"the run {workflow_id!r} asks {len(asked):,} things; give `request`: {names}"
         raise CallRefused("bad_usage", words) from None
-
-
-async def _nothing_more(_: Place) -> Mapping[str, Any]:
-    return {}

@@ -5,26 +5,29 @@ A call never holds a run: that it ends, is given up or loses its server changes 
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
-from dagwright.client.answering import Asked
+from dagwright.client.answering import answer_request
 from dagwright.client.feedback import Answer, AnswerRefused
+from dagwright.client.following import RunMoment, follow
 from dagwright.client.runs import Runs
-from dagwright.core.model.states import RunStatus
+from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.history.reader import TaskState, states_of
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
-from dagwright.history.run_subscriptions import RunUpdate
-from dagwright.interfaces.mcp.asking import Asking, is_asked_between
+from dagwright.interfaces.mcp.asking import Asking, filled_in, is_asked_between
 from dagwright.interfaces.mcp.forms import NotJson, Request, answer_in
-from dagwright.interfaces.mcp.progress import ProgressOfRun
 
 ASKING_S = 3600.0
 """How long a form stays open: a client may have gone without a word."""
+_SILENT = (NodeStatus.PENDING, NodeStatus.READY)
+_BEGUN = 0.5
+"""What a node counts that has begun, of the one that it counts when it has ended: progress only ever goes up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +70,28 @@ class _Following:
         self._workflow_id = workflow_id
         self._asking = asking
         self._by = by
-        self._asked = Asked(runs.people, workflow_id)
         self._progress = ProgressOfRun()
-        self._updates: AsyncGenerator[RunUpdate, None] = runs.feeds.subscribe(workflow_id)
-        self._next: asyncio.Task[RunUpdate] | None = None
+        self._moments: AsyncGenerator[RunMoment, None] = follow(runs, workflow_id)
+        self._next: asyncio.Task[RunMoment] | None = None
         self._form: asyncio.Task[None] | None = None
         self._open_form = ""
         """Id of the request whose form is open."""
 
     async def until(self, end: float) -> Seen:
         """Looks until there is a reason to return; `end` is a time of the monotonic clock."""
-        view: RunView | None = None
+        last: RunMoment | None = None
         while True:
-            update = await self._update(end if view is not None else None)
-            if update is not None:
-                view = update.view
-                await self._tell(update)
-            assert view is not None
+            moment = await self._update(end if last is not None else None)
+            if moment is not None:
+                last = moment
+                await self._tell(moment)
+            assert last is not None
+            view = last.view
             said = " ".join(self._asking.said)
             if view.is_closed:
                 return Seen(view, said)
             # What was answered just now may still be open in the history that was read.
-            requests = [each for each in await self._asked.in_view(view) if each["id"] not in self._asking.taken]
+            requests = [each for each in last.requests if each["id"] not in self._asking.taken]
             if (interim := self._interim(requests)) is not None:
                 return Seen(view, said, interim)
             self._ask(requests)
@@ -104,12 +107,12 @@ class _Following:
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task
-        await self._updates.aclose()
+        await self._moments.aclose()
 
-    async def _update(self, end: float | None) -> RunUpdate | None:
+    async def _update(self, end: float | None) -> RunMoment | None:
         """Returns what is new, waiting for it; `None` if the time is up, or a form was closed, before there is."""
         if self._next is None:
-            self._next = asyncio.ensure_future(anext(self._updates))
+            self._next = asyncio.ensure_future(anext(self._moments))
         waits: list[asyncio.Task[Any]] = [self._next, *([self._form] if self._form is not None else [])]
         left = None if end is None or self._form is not None else max(0.0, end - time.monotonic())
         await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -122,8 +125,8 @@ class _Following:
         found, self._next = self._next, None
         return found.result()
 
-    async def _tell(self, update: RunUpdate) -> None:
-        for news in self._progress.news(update):
+    async def _tell(self, moment: RunMoment) -> None:
+        for news in self._progress.news(moment):
             await self._asking.context.session.report_progress(news.done, news.total, news.message)
 
     def _interim(self, requests: Sequence[Mapping[str, Any]]) -> types.InputRequiredResult | None:
@@ -154,10 +157,22 @@ class _Following:
         except (TimeoutError, MCPError, NoBackChannelError):
             # The client shows no form, or nobody fills it in: others may answer.
             return
-        await take(filled, self._asking, request, self._runs, workflow_id=self._workflow_id, by=self._by)
+        await _take(filled, self._asking, request, self._runs, workflow_id=self._workflow_id, by=self._by)
 
 
-async def take(
+async def take_responses(
+    responses: Mapping[str, Any], asking: Asking, runs: Runs, *, workflow_id: str, by: str
+) -> None:
+    """Answer the open requests of a run with the forms that a client sends: id of a request -> its response."""
+    asked = {str(request.id): request for request in await runs.people.requests_of(workflow_id)}
+    for name, response in responses.items():
+        asking.left.add(name)
+        request, filled = asked.get(name), filled_in(response)
+        if request is not None and filled is not None:
+            await _take(filled, asking, request.document, runs, workflow_id=workflow_id, by=by)
+
+
+async def _take(
     filled: types.ElicitResult, asking: Asking, request: Request, runs: Runs, *, workflow_id: str, by: str
 ) -> None:
     """Gives a run what was filled into the form of a request, if it was; the call tells what the run does not take."""
@@ -166,8 +181,57 @@ async def take(
         return
     try:
         answer = Answer(answer_in(request, filled.content or {}), by, through="mcp")
-        await runs.people.answer(await runs.people.place_of(workflow_id, str(request["id"])), answer)
+        await answer_request(runs.people, workflow_id, str(request["id"]), answer)
     except (AnswerRefused, RunClosed, RunNotFound, NotJson) as error:
         asking.said.append(f"The answer to {request['id']!r} was not taken: {error}.")
     else:
         asking.taken.add(str(request["id"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One notification.
+
+    Args:
+        done: nodes and items that have ended, and half of each that has begun.
+        total: those that are known; more may come.
+        message: which node is in which state now.
+    """
+
+    done: float
+    total: float
+    message: str
+
+
+@dataclass(slots=True)
+class ProgressOfRun:
+    """What of a run was told already."""
+
+    told: dict[str, float] = field(default_factory=dict)
+    """Id of a node or item -> what it counts."""
+    last: float = -1.0
+
+    def news(self, moment: RunMoment) -> Iterator[Progress]:
+        """Yields what is new, one notification for each node or item, each with more progress than the one before."""
+        states = states_of(moment.view.scheduler)
+        total = _total_of(moment.view, states)
+        for task in moment.changed:
+            state = states.get(task)
+            if state is None or state.status in _SILENT:
+                continue
+            self.told[task] = max(self.told.get(task, 0.0), 1.0 if state.status.is_final else _BEGUN)
+            done = sum(self.told.values())
+            # Another attempt or reason is no progress, which may not be told twice.
+            if done > self.last:
+                self.last = done
+                yield Progress(done, max(total, done), _words(task, state))
+
+
+def _total_of(view: RunView, states: dict[str, TaskState]) -> float:
+    nodes = sum(1 for _ in view.scheduler.state.shown()) if view.scheduler is not None else 0
+    return float(nodes + sum(task.endswith("]") for task in states))
+
+
+def _words(task: str, state: TaskState) -> str:
+    reason = f": {state.reason}" if state.reason and not state.status.is_final else ""
+    return f"{task} {state.status.value}{reason}"

@@ -4,14 +4,16 @@ CallRefused     what was asked cannot be done; carries the word and the sentence
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from dagwright.client.runs import NO_TERMS, IdInUse, IdInvalid, Origin, Runs, Started, Terms
+from dagwright.client.requests import SessionTurn, TextRequest, prepare_request, start_turn
+from dagwright.client.runs import IdInUse, Runs, Started
 from dagwright.client.sessions import Sessions, TurnNotTaken
-from dagwright.client.turns import SessionStart, WordsRequest, prepared_words, start_turn
-from dagwright.core.model.compiled import CompiledPlan, first_of_model
+from dagwright.client.starts import IdInvalid, RunOptions, StartRequest
+from dagwright.core.model.compiled import first_of_model
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.times import parse_duration
@@ -24,14 +26,12 @@ from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_
 from dagwright.plans.posted import checked_posted, posted_plan
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template, Templates, compiled_with
-from dagwright.protocol.sessions import SessionNameInvalid, session_name
+from dagwright.protocol.sessions import Session, SessionNameInvalid, session_name
 from dagwright.toolset.toolset import Toolset
 
 _OF_MODELS = model_policy("")
 """Clients are models: what they write asks a person before it changes anything."""
 NO_TEMPLATES: Templates = MappingProxyType({})
-_OF_ROUNDS = ("max_rounds", "worker_timeout", "synthesis")
-"""Arguments of `ask` that only one profile has."""
 
 
 class CallRefused(Exception):
@@ -79,11 +79,12 @@ class Starter:
             CallRefused: it cannot be started.
         """
         checked, written = self.checked(arguments, templates)
-        compiled = with_all_asked(compiled_with(checked, arguments.get("inputs") or {}))
+        inputs = arguments.get("inputs") or {}
+        compiled = with_all_asked(compiled_with(checked, inputs))
         # Plans that change nothing run at once, as those do that a model writes for a request in words.
-        terms = Terms(_seconds(arguments, "timeout"), self.policy, needs_approval=changes_of(compiled) > 0)
+        options = RunOptions(_seconds(arguments, "timeout"), self.policy, needs_approval=changes_of(compiled) > 0)
         source = {"plan": written, "dialect": checked.dialect, "context": {}}
-        return await self._started(compiled, arguments.get("inputs") or {}, Origin(source), terms=terms, run=run)
+        return await self._started(StartRequest(compiled, source, inputs, options), run=run)
 
     def checked(self, arguments: Mapping[str, Any], templates: Templates = NO_TEMPLATES) -> tuple[Checked, Any]:
         """Returns the checked plan of a call, and the plan as it was written.
@@ -109,9 +110,9 @@ class Starter:
             PlanInvalid: the inputs are wrong.
             CallRefused: it cannot be started.
         """
-        origin = Origin(template.source, template.file, template.name)
-        terms = NO_TERMS if deadline is None else Terms(_seconds({"timeout": deadline}, "timeout"))
-        return await self._started(template.compiled(inputs), inputs, origin, terms=terms, run=run)
+        options = RunOptions(_seconds({"timeout": deadline}, "timeout"))
+        start = StartRequest(template.compiled(inputs), template.source, inputs, options)
+        return await self._started(replace(start, title=template.file, template=template.name), run=run)
 
     async def words(self, arguments: Mapping[str, Any], *, run: str | None) -> Started:
         """Starts the run of a request in words, as a turn of a session if one is named.
@@ -121,24 +122,22 @@ class Starter:
         """
         model = arguments.get("model")
         self._refuse_without_model(model)
-        request = WordsRequest(
+        request = TextRequest(
             arguments["request"],
             _model_config(model),
-            Terms(_seconds(arguments, "timeout")),
+            RunOptions(_seconds(arguments, "timeout")),
             profile=arguments.get("profile", "plan"),
-            rounds=arguments.get("max_rounds"),
+            max_rounds=arguments.get("max_rounds"),
             worker_timeout_s=_seconds(arguments, "worker_timeout"),
             synthesis=arguments.get("synthesis"),
         )
-        if request.profile != "rounds" and (given := [name for name in _OF_ROUNDS if name in arguments]):
+        if request.profile != "rounds" and (given := request.rounds_options):
             raise CallRefused("bad_usage", f"{given[0]}: only the profile rounds has it")
         try:
-            prepared = prepared_words(request, self.toolset).run
+            start = self._prepared(request)
             if (name := arguments.get("session")) is not None:
-                turn = SessionStart(
-                    session_name(name), request.words, lambda known: prepared_words(request, self.toolset, known).run
-                )
-                started, _ = await start_turn(turn, self.runs, self.sessions, tools=self.toolset.references, run=run)
+                turn = SessionTurn(session_name(name), request.text, partial(self._prepared, request))
+                started, _ = await start_turn(turn, self.runs, self.sessions, run=run)
                 return started
         except GoalRefused as refused:
             raise CallRefused(refused.code, str(refused)) from None
@@ -148,18 +147,17 @@ class Starter:
             raise CallRefused(refused.code, str(refused)) from None
         except (IdInUse, IdInvalid) as error:
             raise _of_id(error) from None
-        origin = Origin(prepared.source)
-        return await self._started(prepared.plan, prepared.inputs, origin, terms=prepared.terms, run=run)
+        return await self._started(start, run=run)
 
-    async def _started(
-        self, plan: CompiledPlan, inputs: Mapping[str, Any], origin: Origin, *, terms: Terms, run: str | None
-    ) -> Started:
-        if first_of_model(plan) is not None:
+    def _prepared(self, request: TextRequest, session: Session | None = None) -> StartRequest:
+        start = prepare_request(request, self.toolset, session).start
+        return replace(start, tools=self.toolset.references)
+
+    async def _started(self, start: StartRequest, *, run: str | None) -> Started:
+        if first_of_model(start.plan) is not None:
             self._refuse_without_model(None)
         try:
-            return await self.runs.start(
-                plan, inputs, workflow_id=run, origin=origin, tools=self.toolset.references, terms=terms
-            )
+            return await self.runs.start(replace(start, workflow_id=run, tools=self.toolset.references))
         except (IdInUse, IdInvalid) as error:
             raise _of_id(error) from None
 

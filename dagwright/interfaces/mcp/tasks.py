@@ -4,7 +4,6 @@ It is spoken from 2026-07-28 on, with clients that declare it; what a task is at
 server in front of the same Temporal answers for it. Source: the extension `io.modelcontextprotocol/tasks` (SEP-2663).
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -15,16 +14,16 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
-from dagwright.client.answering import Asked
 from dagwright.client.feedback import AnswerRefused
+from dagwright.client.following import PendingRequests
 from dagwright.client.runs import Runs
-from dagwright.client.steering import Steering
+from dagwright.client.steering import Actor, Steering
 from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
-from dagwright.interfaces.mcp.asking import Asking, Context, filled_in, is_asked_between
+from dagwright.interfaces.mcp.asking import Asking, Context, is_asked_between
 from dagwright.interfaces.mcp.calls import Call, Calls, author_of
 from dagwright.interfaces.mcp.catalogue import ANSWER_FEEDBACK, CANCEL, CHECK_PLAN, GET_RUN, LIST_RUNS
-from dagwright.interfaces.mcp.following import followed, take
+from dagwright.interfaces.mcp.following import followed, take_responses
 from dagwright.interfaces.mcp.results import run_result
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
@@ -99,7 +98,7 @@ class Tasks:
             if view.status == "cancelled":
                 return _told(view, "cancelled")
             return {**_told(view, "completed"), "result": _as_sent(run_result(await self._runs.document(view)))}
-        requests = await Asked(self._runs.people, view.workflow_id).in_view(view)
+        requests = await PendingRequests(self._runs.people, view.workflow_id).read(view)
         forms = Asking(context).forms(requests)
         if not forms:
             return _told(view, "working", reason=str(requests[0]["prompt"]) if requests else None)
@@ -108,24 +107,18 @@ class Tasks:
 
     async def _update(self, context: Context, params: UpdateParams) -> HandlerResult:
         view = await self._view(context, params)
-        asked = {str(request.id): request for request in await self._runs.people.requests_of(view.workflow_id)}
-        asking = Asking(context)
-        for name, response in params.input_responses.items():
-            request, filled = asked.get(name), filled_in(response)
-            if request is not None and filled is not None:
-                await take(
-                    filled, asking, request.document, self._runs, workflow_id=view.workflow_id, by=author_of(context)
-                )
+        asking, responses = Asking(context), params.input_responses
+        await take_responses(responses, asking, self._runs, workflow_id=view.workflow_id, by=author_of(context))
         if asking.said:
             raise MCPError(types.INVALID_PARAMS, " ".join(asking.said))
         return {}
 
     async def _cancel(self, context: Context, params: TaskParams) -> HandlerResult:
         view = await self._view(context, params)
-        message: Mapping[str, Any] = {"reason": "the client has cancelled the task", "by": author_of(context)}
+        actor = Actor(author_of(context), "the client has cancelled the task")
         # It is an intent: a run that has ended, or is ending, stays as it is.
         with suppress(RunClosed, AnswerRefused):
-            await self._steering.cancel(view.workflow_id, message=message)
+            await self._steering.cancel(view.workflow_id, actor)
         return {}
 
     async def _view(self, context: Context, params: TaskParams) -> RunView:

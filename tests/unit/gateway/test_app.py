@@ -14,6 +14,7 @@ import pytest
 
 from dagwright.client.feedback import AnswerRefused
 from dagwright.client.runs import Started
+from dagwright.client.starts import StartRequest
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.http import app, examples
 from dagwright.interfaces.http.jobs import id_of_key
@@ -63,9 +64,9 @@ async def test_empty_idempotency_key_counts_as_no_key(away: Apart, monkeypatch: 
     http, _, desk = away
     asked: list[str] = []
 
-    async def start(*_: Any, workflow_id: str, **__: Any) -> Started:
-        asked.append(workflow_id)
-        return Started(workflow_id, "first", is_new=True)
+    async def start(request: StartRequest) -> Started:
+        asked.append(str(request.workflow_id))
+        return Started(asked[-1], "first", is_new=True)
 
     monkeypatch.setattr(desk.runs, "start", start)
     for key in ("", "", "one", "one"):

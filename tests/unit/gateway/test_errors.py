@@ -6,8 +6,9 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.forks import ForkRefused
-from dagwright.client.runs import IdInUse, IdInvalid
+from dagwright.client.runs import IdInUse
 from dagwright.client.sessions import TurnNotTaken
+from dagwright.client.starts import IdInvalid
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import ToolDeclaration

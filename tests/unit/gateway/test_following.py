@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest, Place
+from dagwright.client.following import RunMoment
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.history.text_stream import Written
 from dagwright.interfaces.http import Desk, completions
@@ -19,7 +20,7 @@ from dagwright.interfaces.http.calls import Call
 from dagwright.interfaces.http.conversation import GivenAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
-from dagwright.interfaces.http.following import Moment, Outcome, answer_text, give_answers, outcome_of
+from dagwright.interfaces.http.following import Outcome, answer_text, give_answers, outcome_of
 
 VIEW = RunView("run-1", "first", "completed_with_failures", None, None, {}, None, None, is_closed=True)
 
@@ -33,7 +34,7 @@ def _desk(document: Any, **more: Any) -> Any:
 
 async def _about(error: Any) -> Any:
     desk = _desk({"output": "Six.", "error": error}, caller=None)
-    return (await outcome_of(desk, Moment(VIEW, (), []), session=None)).about
+    return (await outcome_of(desk, RunMoment(VIEW, (), []), session=None)).about
 
 
 async def test_answer_says_why_its_run_is_not_completed() -> None:
@@ -56,7 +57,7 @@ async def _error(status: str, **document: Any) -> ApiError:
     told = {"workflow_id": "run-1", "status": status, "output": "done null", "error": None, "notes": [], **document}
     desk = _desk(told, sessions=SimpleNamespace(settled=settled), caller=Caller("ann"))
     with pytest.raises(ApiError) as refused:
-        await outcome_of(desk, Moment(replace(VIEW, status=status), (), []), session="ann:main")
+        await outcome_of(desk, RunMoment(replace(VIEW, status=status), (), []), session="ann:main")
     return refused.value
 
 

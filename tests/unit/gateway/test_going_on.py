@@ -12,17 +12,17 @@ import openai
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
+from dagwright.client import following
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate, Told
 from dagwright.history.text_stream import Written
-from dagwright.interfaces.http import following
 from dagwright.interfaces.http.answering import BEGINS_AGAIN, NEXT_TURN
 from dagwright.interfaces.http.examples import PUBLISHED
 from dagwright.interfaces.http.jobs import id_of_key
 from dagwright.interfaces.http.response_items import ResponseRef
 from tests.support.gateway import Event, events_of, refuse_number_that_goes_back
-from tests.support.told_run import RUN, AskedOf, Step, ToldRun, requests_named, told_gateway
+from tests.support.told_run import RUN, PendingRequestsOf, Step, ToldRun, requests_named, told_gateway
 from tests.unit.gateway.conftest import error_of, write_plan
 
 pytestmark = pytest.mark.waits
@@ -77,7 +77,7 @@ Gateway = Callable[[ToldRun], AbstractAsyncContextManager[httpx.AsyncClient]]
 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "Asked", AskedOf)
+    monkeypatch.setattr(following, "PendingRequests", PendingRequestsOf)
 
 
 def first_id(path: str) -> str:

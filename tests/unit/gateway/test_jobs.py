@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.client.turns import PreparedRun
+from dagwright.client.starts import StartRequest
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.interfaces.http import Desk
 from dagwright.interfaces.http.bodies import Wishes
@@ -42,25 +42,25 @@ def _job(desk: Desk, target: Target, said: Conversation, wishes: Wishes = _NONE,
     return job_of(desk, target, said, wishes=wishes, asking=asking)
 
 
-def _prepared(folder: Path, target: Target, wishes: Wishes) -> PreparedRun:
+def _prepared(folder: Path, target: Target, wishes: Wishes) -> StartRequest:
     job = _job(_desk(folder, Workers().registry()), target, Conversation("Compare."), wishes)
-    return cast("PreparedRun", job.prepare(None))
+    return cast("StartRequest", job.prepare(None))
 
 
 def test_request_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     run = _prepared(tmp_path, Target("profile", "rounds"), Wishes(max_rounds=4, worker_timeout_s=120, deadline_s=900))
     assert run.plan.pursuit is not None
     assert (run.plan.pursuit["max_rounds"], run.plan.pursuit["worker_timeout_s"]) == (4, 120)
-    assert (run.plan.deadline_s, run.terms.deadline_s, run.terms.owner) == (900, 900, "me")
+    assert (run.plan.deadline_s, run.options.deadline_s, run.options.owner) == (900, 900, "me")
     # With the key of another number of rounds it is another request.
     assert (run.source["max_rounds"], run.source["worker_timeout_s"]) == (4, 120)
     usual = _prepared(tmp_path, Target("profile", "rounds"), Wishes())
-    assert (usual.plan.deadline_s, usual.terms.deadline_s) == (QUESTION_TIMEOUT_S, None)
+    assert (usual.plan.deadline_s, usual.options.deadline_s) == (QUESTION_TIMEOUT_S, None)
 
 
 def test_only_rounds_have_max_rounds_and_worker_timeout(tmp_path: Path) -> None:
     plan = Target("profile", "plan")
-    assert _prepared(tmp_path, plan, Wishes(deadline_s=900)).terms.deadline_s == 900
+    assert _prepared(tmp_path, plan, Wishes(deadline_s=900)).options.deadline_s == 900
     for wishes, name in ((Wishes(max_rounds=4), "max_rounds"), (Wishes(worker_timeout_s=9.0), "worker_timeout")):
         with pytest.raises(ApiError, match="profile/plan has no rounds of workers") as refused:
             _prepared(tmp_path, plan, wishes)

@@ -79,7 +79,7 @@ class _Server:
 
     owner_of = session_of
 
-    async def cancel(self, run: str, *, message: Any) -> str:
+    async def cancel(self, run: str, actor: Any) -> str:
         await self.session_of(run)
         self.cancelled.append(run)
         return "cancelled"

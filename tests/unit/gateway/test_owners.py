@@ -10,7 +10,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from dagwright.client.runs import Terms
+from dagwright.client.starts import StartRequest
 from dagwright.interfaces.http import create_app
 from dagwright.interfaces.http.callers import Caller, Scope
 from dagwright.interfaces.http.limits import Uses
@@ -28,9 +28,9 @@ class Server:
         self.started: dict[str, str | None] = {}
         self.steered: list[Any] = []
 
-    async def start(self, *_: Any, workflow_id: str, terms: Terms, **__: Any) -> Any:
-        self.started[workflow_id] = terms.owner
-        return SimpleNamespace(workflow_id=workflow_id, is_new=True)
+    async def start(self, request: StartRequest) -> Any:
+        self.started[str(request.workflow_id)] = request.options.owner
+        return SimpleNamespace(workflow_id=request.workflow_id, is_new=True)
 
     async def open_runs_of(self, owner: str) -> set[str]:
         return {run for run, whose in self.started.items() if whose == owner}
@@ -40,8 +40,8 @@ class Server:
 
     is_open = is_there
 
-    async def steer(self, _: str, __: str, *, message: Any) -> str:
-        self.steered.append(message["by"])
+    async def send(self, _: str, __: Any, actor: Any) -> str:
+        self.steered.append(actor.by)
         return "done"
 
 

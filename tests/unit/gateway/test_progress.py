@@ -5,23 +5,23 @@ from typing import Any, cast
 
 import pytest
 
+from dagwright.client.following import RunMoment
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.history.reader import TaskState, has_begun
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.http.bodies import Shown
-from dagwright.interfaces.http.following import Moment
 from dagwright.interfaces.http.progress import Progress
 from tests.support.told_run import requests_named
 
 
-def moment(state: TaskState, record: Record, *, status: str = "running", asked: tuple[str, ...] = ()) -> Moment:
+def moment(state: TaskState, record: Record, *, status: str = "running", asked: tuple[str, ...] = ()) -> RunMoment:
     node = SimpleNamespace(title="Sum", tool="calculator")
     scheduler: Any = SimpleNamespace(record_of=lambda _: record, state=SimpleNamespace(node_of=lambda _: node))
     view = RunView("run-1", "first", status, None, scheduler, {}, None, None, is_closed=False)
-    return Moment(view, ("sum",), requests_named(asked), {"sum": state})
+    return RunMoment(view, ("sum",), requests_named(asked), {"sum": state})
 
 
-def told(progress: Progress, moment: Moment) -> list[tuple[str, Any]]:
+def told(progress: Progress, moment: RunMoment) -> list[tuple[str, Any]]:
     behind = progress.of_run if moment.is_last else lambda _: ()
     events = [cast("Any", each) for told in (progress.events, behind) for each in told(moment)]
     return [(each["type"], each["data"].get("result")) for each in events]

@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from dagwright.client import following
 from dagwright.history.run_reader import RunClosed
-from dagwright.interfaces.http import Desk, following, responses
+from dagwright.interfaces.http import Desk, responses
 from dagwright.interfaces.http.callers import Caller
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
@@ -21,7 +22,7 @@ from dagwright.interfaces.http.response_items import (
     run_of_response,
     runs_referred_to,
 )
-from tests.support.told_run import RUN, AskedOf, Step, ToldRun, requests_named, told_gateway
+from tests.support.told_run import RUN, PendingRequestsOf, Step, ToldRun, requests_named, told_gateway
 
 
 def messages(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -125,8 +126,8 @@ def test_response_does_not_follow_itself() -> None:
 async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
 
-    async def cancel(run: str, *, message: Any) -> str:
-        told.append((run, message["by"]))
+    async def cancel(run: str, actor: Any) -> str:
+        told.append((run, actor.by))
         raise RunClosed(run)
 
     async def own(run: str) -> str:
@@ -147,7 +148,7 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
 async def test_result_of_an_unknown_call_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, *, stream: bool
 ) -> None:
-    monkeypatch.setattr(following, "Asked", AskedOf)
+    monkeypatch.setattr(following, "PendingRequests", PendingRequestsOf)
     run = ToldRun((Step(3, {}, status="waiting", requests=requests_named(["check"])),), (), "")
     result = {"type": "function_call_output", "call_id": call, "output": "yes"}
     body = {"model": "small", "previous_response_id": ResponseRef(RUN, "small").id, "input": [result], "stream": stream}

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from pydantic import SecretStr
 
-from dagwright.client.runs import Terms
+from dagwright.client.starts import RunOptions, StartRequest
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.interfaces.mcp.catalogue import _ask
@@ -22,10 +22,10 @@ from tests.support.templates import load_templates
 
 class _Runs:
     def __init__(self) -> None:
-        self.started: list[tuple[CompiledPlan, Terms]] = []
+        self.started: list[tuple[CompiledPlan, RunOptions]] = []
 
-    async def start(self, plan: CompiledPlan, _: Any, *, terms: Terms, **_rest: Any) -> None:
-        self.started.append((plan, terms))
+    async def start(self, request: StartRequest) -> None:
+        self.started.append((request.plan, request.options))
 
 
 def _starter(folder: Path) -> tuple[Starter, _Runs]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.client.turns import PreparedRun, WordsRequest, prepared_words
+from dagwright.client.requests import TextRequest, prepare_request
+from dagwright.client.starts import RunOptions, StartRequest
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.planner.rounds_starting import rounds_of_document
 from dagwright.planning.rounds.rounds import RoundsLimits, rounds_from_json
@@ -39,8 +40,7 @@ def test_question_has_its_own_limits_or_those_of_the_settings(toolset: Toolset) 
     assert prepared.plan.pursuit is not None
     assert rounds_from_json(prepared.plan.pursuit).worker_timeout_s == 30.0
     assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (600.0, 7)
-    terms = replace(WordsRequest("").terms, deadline_s=5_000.0)
-    prepared = _prepared(toolset, terms=terms, rounds=3, worker_timeout_s=2.0)
+    prepared = _prepared(toolset, options=RunOptions(5_000.0), max_rounds=3, worker_timeout_s=2.0)
     assert prepared.plan.pursuit is not None
     assert rounds_from_json(prepared.plan.pursuit).worker_timeout_s == 2.0
     assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (5_000.0, 3)
@@ -64,19 +64,19 @@ def toolset(tmp_path: Path) -> Toolset:
     return replace(load_toolset(settings), own=Workers().registry())
 
 
-def _prepared(toolset: Toolset, **said: Any) -> PreparedRun:
-    return prepared_words(WordsRequest("How many?", profile="rounds", **said), toolset).run
+def _prepared(toolset: Toolset, **said: Any) -> StartRequest:
+    return prepare_request(TextRequest("How many?", profile="rounds", **said), toolset).start
 
 
 def test_same_question_to_other_workers_or_with_other_limits_of_its_own_is_another_one(toolset: Toolset) -> None:
     other = replace(toolset, own=toolset.own.merged(ToolRegistry.of(guess)))
-    terms = replace(WordsRequest("").terms, deadline_s=5_000.0)
+    options = RunOptions(5_000.0)
     asked = _prepared(toolset).source
     for same in (
         _prepared(toolset),
-        _prepared(toolset, rounds=7, worker_timeout_s=30),
-        _prepared(toolset, terms=terms),
+        _prepared(toolset, max_rounds=7, worker_timeout_s=30),
+        _prepared(toolset, options=options),
     ):
         assert same.source == asked
-    for different in (_prepared(other), _prepared(toolset, rounds=8), _prepared(toolset, worker_timeout_s=31.0)):
+    for different in (_prepared(other), _prepared(toolset, max_rounds=8), _prepared(toolset, worker_timeout_s=31.0)):
         assert different.source != asked

@@ -1,0 +1,104 @@
+"""Follow a run: its changes, and the requests to people that are open in it and in its sub-plans."""
+
+import time
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from temporalio.service import RPCError
+
+from dagwright.client.feedback import People, has_sub_plans, requests_in
+from dagwright.client.runs import Runs
+from dagwright.history.reader import TaskState
+from dagwright.history.run_reader import RunView
+from dagwright.history.run_subscriptions import Told
+
+_PAUSE_S = 2.0
+"""Between two reads of the sub-plans: each reads the histories of those that wait."""
+
+RequestKey = tuple[str, str]
+"""Id of a request and when it was opened: the same node may ask again under the same id."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunMoment:
+    """A run at one moment.
+
+    Args:
+        changed: ids of the nodes and items that have changed since the moment before.
+        requests: open requests to people, those of sub-plans too.
+        states: of the changed nodes and items; the scheduler of the view may be ahead of them.
+    """
+
+    view: RunView
+    changed: Sequence[str]
+    requests: Sequence[Mapping[str, Any]]
+    states: Mapping[str, TaskState] = field(default_factory=dict)
+
+    @property
+    def told(self) -> Told:
+        """Cursor of a client that has received this moment."""
+        return Told(self.view.offset, self.view.has_marks)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the run has ended or waits for people."""
+        return self.view.is_closed or bool(self.requests)
+
+
+async def follow(
+    runs: Runs, workflow_id: str, *, answered: Collection[RequestKey] = (), after: Told | None = None
+) -> AsyncGenerator[RunMoment, None]:
+    """Yield a run at its moments until it has ended; close the generator if it is left early.
+
+    Args:
+        answered: requests whose answers were sent already; they are left out.
+        after: cursor of the client; the first moment has the changes since then.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RPCError: the server has not answered for a minute.
+    """
+    pending = PendingRequests(runs.people, workflow_id)
+    async with aclosing(runs.feeds.subscribe(workflow_id, after=after)) as updates:
+        async for update in updates:
+            requests = [] if update.view.is_closed else await pending.read(update.view)
+            left = [each for each in requests if request_key(each) not in answered] if answered else requests
+            yield RunMoment(update.view, update.changed, left, update.states)
+
+
+async def wait_for_end(runs: Runs, workflow_id: str) -> RunView:
+    """Wait until a run has ended; raises as `follow`."""
+    last: RunView | None = None
+    async with aclosing(runs.feeds.subscribe(workflow_id)) as updates:
+        async for update in updates:
+            last = update.view
+    assert last is not None
+    return last
+
+
+def request_key(request: Mapping[str, Any]) -> RequestKey:
+    """Return the key of a request document."""
+    return str(request["id"]), str(request["opened_at"])
+
+
+class PendingRequests:
+    """Reads the open requests of one run and its sub-plans."""
+
+    def __init__(self, people: People, workflow_id: str) -> None:
+        self._people = people
+        self._workflow_id = workflow_id
+        self._of_children: Sequence[Mapping[str, Any]] = ()
+        self._read_next_at = 0.0
+
+    async def read(self, view: RunView) -> list[Mapping[str, Any]]:
+        """Return the open requests, those of the run itself first."""
+        if not has_sub_plans(view):
+            self._of_children = ()
+        elif time.monotonic() >= self._read_next_at:
+            # The last known requests stay while the server is away.
+            with suppress(RPCError):
+                self._of_children = [one.document for one in await self._people.requests_below(self._workflow_id)]
+            self._read_next_at = time.monotonic() + _PAUSE_S
+        return [*requests_in(view), *self._of_children]

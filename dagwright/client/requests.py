@@ -1,0 +1,194 @@
+"""Requests in natural language: from the text to a run that can be started, alone or as a turn of a session."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from dagwright.client.runs import Runs, Started
+from dagwright.client.sessions import Busy, PreparedTurn, Sessions
+from dagwright.client.starts import DEFAULT_OPTIONS, RunOptions, StartRequest
+from dagwright.core.validation.workers import workers_among
+from dagwright.planner import Asked, RoundsAsked, prepare_goal, prepare_rounds
+from dagwright.planning.conversation import TurnSummary
+from dagwright.planning.model_calls.calls import ModelConfig
+from dagwright.planning.plan_and_execute.goals import Profile, context_from_json
+from dagwright.planning.rounds.rounds import RoundsLimits, Synthesis
+from dagwright.protocol.sessions import Session
+from dagwright.toolset.toolset import Toolset
+
+AnyProfile = Profile | Literal["rounds"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """A request in natural language, for which a model plans.
+
+    Args:
+        options: of its run; without a policy the run has the policy of its session.
+        profile: what the model writes.
+        max_repairs: how often the model may repair an invalid plan; `None` for the default.
+        max_replans: how often the model may plan again after a plan has run; `None` for the default.
+        max_rounds, worker_timeout_s, synthesis: of the profile `rounds`; `None` for the values of the settings.
+        context, confidence, asks_first, ends_with_plan, output_schema: as in `planner.Asked`.
+        earlier_turns: the conversation before the request, oldest first; the turns of a session take precedence.
+        title: of the run; `None` for the text of the request.
+    """
+
+    text: str
+    config: ModelConfig = field(default_factory=ModelConfig)
+    options: RunOptions = DEFAULT_OPTIONS
+    profile: AnyProfile = "plan"
+    max_repairs: int | None = None
+    max_replans: int | None = None
+    max_rounds: int | None = None
+    worker_timeout_s: float | None = None
+    synthesis: Synthesis | None = None
+    context: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    confidence: float | None = None
+    asks_first: bool = False
+    ends_with_plan: bool = False
+    earlier_turns: Sequence[TurnSummary] = ()
+    title: str | None = None
+    output_schema: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rounds_options(self) -> list[str]:
+        """Names of the given options that only the profile `rounds` has."""
+        options = {
+            "max_rounds": self.max_rounds,
+            "worker_timeout": self.worker_timeout_s,
+            "synthesis": self.synthesis,
+        }
+        return [name for name, value in options.items() if value is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """The run of a request.
+
+    Args:
+        note: a hint for the user, such as tools that no plan can use.
+        may_ask_first: whether a person may have to approve the plan before it runs.
+    """
+
+    start: StartRequest
+    note: str | None = None
+    may_ask_first: bool = False
+
+
+def prepare_request(request: TextRequest, toolset: Toolset, session: Session | None = None) -> PreparedRequest:
+    """Prepare the run of a request.
+
+    Args:
+        session: state of the session whose turn it is; `None` if there is none.
+
+    Raises:
+        GoalRefused: the request cannot be planned.
+    """
+    policy = request.options.policy or (session.policy if session is not None else None)
+    options = replace(request.options, policy=policy)
+    if request.profile == "rounds":
+        return _prepare_rounds(request, toolset, session, options=options)
+    goal = Asked(
+        request.config,
+        asks_first=request.asks_first,
+        ends_with_plan=request.ends_with_plan,
+        policy=policy,
+        profile=request.profile,
+        context=request.context,
+        confidence=request.confidence,
+        title=request.title,
+        output_schema=request.output_schema,
+    )
+    # The source identifies the run by the request, not by the state of the session at that time.
+    requested = goal
+    turns = session.turn_words() if session is not None else []
+    goal = replace(goal, turns=turns or [_turn_words(turn) for turn in request.earlier_turns])
+    if session is not None and goal.profile == "intents":
+        goal = replace(goal, context={**context_from_json(session.names), **goal.context})
+    if request.max_repairs is not None:
+        goal = replace(goal, plans=1 + request.max_repairs)
+    if request.max_replans is not None:
+        goal = replace(goal, replans=request.max_replans)
+    plan, note = prepare_goal(request.text, toolset.declarations(), goal)
+    source = {
+        "goal": request.text.strip(),
+        "config": goal.config.to_json(),
+        "asks_first": goal.asks_first,
+        "ends_with_plan": goal.ends_with_plan,
+        "max_repairs": goal.plans - 1,
+        "max_replans": goal.replans,
+    }
+    if goal.output_schema:
+        source["output_schema"] = dict(goal.output_schema)
+    if goal.profile == "intents":
+        source |= {"profile": goal.profile, "context": dict(requested.context), "confidence": goal.confidence}
+    return PreparedRequest(StartRequest(plan, source, options=options), note, goal.may_ask_first)
+
+
+def _prepare_rounds(
+    request: TextRequest, toolset: Toolset, session: Session | None, *, options: RunOptions
+) -> PreparedRequest:
+    # Such a run never asks a person.
+    options = replace(options, beside=replace(options.beside, asks=False))
+    turns = (session.turn_summaries() if session is not None else []) or request.earlier_turns
+    defaults, tools = toolset.rounds, toolset.declarations()
+    limits = RoundsLimits(
+        request.max_rounds or defaults.max_rounds,
+        request.worker_timeout_s or defaults.worker_timeout_s,
+        options.deadline_s or defaults.deadline_s,
+        request.synthesis or defaults.synthesis,
+    )
+    plan, note = prepare_rounds(request.text, tools, RoundsAsked(request.config, limits, turns, request.title))
+    # The source identifies the run by the request and its workers, not by the session or by options such as a deadline.
+    source = {
+        "goal": request.text.strip(),
+        "profile": "rounds",
+        "config": request.config.to_json(),
+        "max_rounds": limits.max_rounds,
+        "worker_timeout_s": limits.worker_timeout_s,
+        "synthesis": limits.synthesis,
+        "workers": sorted(workers_among(tools)),
+    }
+    return PreparedRequest(StartRequest(plan, source, options=options), note)
+
+
+def _turn_words(turn: TurnSummary) -> str:
+    return f"Request: {turn.human_message}\nResult: completed: {turn.ai_response}"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTurn:
+    """A request in a session.
+
+    Args:
+        name: of the session.
+        request: in natural language.
+        prepare: returns the run for the state of the session.
+    """
+
+    name: str
+    request: str
+    prepare: Callable[[Session], StartRequest]
+
+
+async def start_turn(
+    turn: SessionTurn, runs: Runs, sessions: Sessions, *, run: str | None = None, busy: Busy | None = None
+) -> tuple[Started, StartRequest]:
+    """Start the run of a turn as soon as the session is free; return the run and its start request.
+
+    Args:
+        run, busy: as in `Sessions.take_turn`.
+
+    Raises:
+        TurnNotTaken: the session does not take the turn.
+    """
+    newest: StartRequest | None = None
+
+    async def prepare(session: Session) -> PreparedTurn:
+        nonlocal newest
+        newest = turn.prepare(session)
+        return PreparedTurn(turn.request, await runs.encode(newest), newest.options.policy)
+
+    started = await sessions.take_turn(turn.name, prepare, run=run, busy=busy)
+    return started, newest or turn.prepare(Session(turn.name))

@@ -1,0 +1,167 @@
+"""What a run is started with, and its form on the wire: memo, workflow type, task queue and input."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import uuid4
+
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, summary_of
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.policy import Policy, default_policy
+from dagwright.planning.extenders import workflow_type_of
+from dagwright.plans.pages import made_to_travel
+from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.store import PayloadStore
+from dagwright.tools.queues import queue_of_plan
+
+NO_EXTRAS = RunInput()
+"""Run input without anything beside plan and inputs."""
+
+
+class IdInvalid(Exception):
+    """A run cannot have this id."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Options of a run.
+
+    Args:
+        deadline_s: seconds the whole run may take.
+        policy: which calls require approval; `None` is the default for the author of the plan.
+        needs_approval: a model wrote the plan, and the run asks for approval before it calls tools.
+        approved_by: who has approved the plan already.
+        owner: owner of the API key that starts the run.
+        beside: further parts of the run input, such as the results that a fork reuses.
+        tags: key -> value, as `protocol.run_attributes.checked_tags` returns them; runs are filtered by them.
+    """
+
+    deadline_s: float | None = None
+    policy: Policy | None = None
+    needs_approval: bool = False
+    approved_by: str | None = None
+    owner: str | None = None
+    beside: RunInput = NO_EXTRAS
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+DEFAULT_OPTIONS = RunOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """A run to start.
+
+    Args:
+        source: the plan as written, as JSON, with its dialect and context. A run with the same id must have the same
+            source; `None` compares compiled plans, which differ if tools differ.
+        workflow_id: id of the run; `None` generates one.
+        title: what lists show if the plan has no title, such as the name of its file.
+        template: name under which the plan is published, if the run was started by that name.
+        tools: values of `--tools` and `--agents`, stored in the memo of the run.
+    """
+
+    plan: CompiledPlan
+    source: Any = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    options: RunOptions = DEFAULT_OPTIONS
+    workflow_id: str | None = None
+    title: str | None = None
+    template: str | None = None
+    tools: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedStart:
+    """A start request as the server receives it.
+
+    Args:
+        workflow: workflow type.
+        content: workflow input.
+        source, inputs, model: what a run with the same id is compared with.
+        task_queue: queue of the plan's tools, whose workers serve the run too; `None` for the queue of all workers.
+    """
+
+    workflow: str
+    content: dict[str, Any]
+    memo: dict[str, Any]
+    title: str | None
+    source: Any
+    inputs: Mapping[str, Any]
+    model: Mapping[str, Any] | None
+    task_queue: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """Fingerprint of plan, inputs and model."""
+        return str(self.memo[wire.MEMO_DIGEST])
+
+
+async def encode_start(request: StartRequest, store: PayloadStore, *, notifies: bool) -> EncodedStart:
+    """Encode a start request; a large plan goes to the payload store.
+
+    Args:
+        notifies: whether the run sends notifications.
+
+    Raises:
+        StoreUnavailable: the store cannot keep the plan now.
+    """
+    plan, options = request.plan, request.options
+    sent = await made_to_travel(plan, store)
+    is_by_model = plan.pursuit is None and (options.needs_approval or options.approved_by is not None)
+    run_input = replace(
+        options.beside,
+        compiled=sent.plan,
+        pages=sent.pages,
+        inputs=request.inputs,
+        deadline_s=options.deadline_s,
+        notifies=notifies,
+        policy=options.policy or (default_policy("model") if is_by_model else None),
+        needs_approval=options.needs_approval,
+        approved_by=options.approved_by,
+    )
+    content = run_input_to_json(run_input, compiled=sent.encoded)
+    source, title = request.source or content["compiled"], summary_of(plan.title or request.title or "") or None
+    memo = {
+        wire.MEMO_DIGEST: digest_of(source, request.inputs, run_input.model),
+        wire.MEMO_TOOLS: list(request.tools),
+        wire.MEMO_NODES: plan.written_count,
+        wire.MEMO_TITLE: title,
+        **({wire.MEMO_OWNER: options.owner} if options.owner is not None else {}),
+        **({wire.MEMO_TAGS: dict(options.tags)} if options.tags else {}),
+        **({wire.MEMO_TEMPLATE: request.template} if request.template else {}),
+    }
+    workflow, queue = workflow_type_of(plan), queue_of_plan(plan)
+    return EncodedStart(workflow, content, memo, title, source, request.inputs, run_input.model, queue)
+
+
+def digest_of(source: Any, inputs: Mapping[str, Any], model: Mapping[str, Any] | None) -> str:
+    """Fingerprint of plan, inputs and model; runs with equal fingerprints may have different options."""
+    content = {"source": source, "inputs": dict(inputs), **({"model": dict(model)} if model else {})}
+    # ASCII can encode every text, lone surrogates too.
+    canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def made_id() -> str:
+    """Generate the id of a run."""
+    return f"run-{uuid4().hex[:12]}"
+
+
+def checked_id(workflow_id: str) -> str:
+    """Return an id that a run can have.
+
+    Raises:
+        IdInvalid: no run can have it.
+    """
+    if not workflow_id.strip() or len(workflow_id.encode(errors="replace")) > WORKFLOW_ID_BYTES:
+        raise IdInvalid(f"an id has 1 to {WORKFLOW_ID_BYTES} bytes of UTF-8; {workflow_id[:40]!r} has not")
+    if any("\ud800" <= character <= "\udfff" or character < " " for character in workflow_id):
+        raise IdInvalid(f"the id {workflow_id!r} holds characters that no id can have")
+    if workflow_id.startswith(wire.ID_SESSION):
+        told = f"the id {workflow_id!r} begins with {wire.ID_SESSION!r}, as those of sessions do: choose another one"
+        raise IdInvalid(f"{told}; `--session NAME` makes a run a turn of a session")
+    return workflow_id

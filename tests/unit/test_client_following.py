@@ -1,0 +1,57 @@
+"""Following a run: its moments with what it asks, and its end."""
+
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+from dagwright.client import following
+from dagwright.client.following import RunMoment, follow, request_key, wait_for_end
+from dagwright.client.runs import Runs
+from dagwright.history.run_reader import RunView
+from dagwright.history.run_subscriptions import RunUpdate
+from tests.support.told_run import requests_named
+
+
+def _view(status: str) -> RunView:
+    return RunView("run-1", "first", status, None, None, {}, None, None, is_closed=status == "completed")
+
+
+class _Requests:
+    """Open requests, the same at each moment."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    async def read(self, _: RunView) -> list[Any]:
+        return requests_named(["check", "other"])
+
+
+def _runs(*statuses: str) -> Runs:
+    async def subscribe(_: str, *, after: Any = None) -> AsyncIterator[RunUpdate]:
+        for status in statuses:
+            yield RunUpdate(_view(status), (status, str(after)))
+
+    return cast(Runs, SimpleNamespace(people=None, feeds=SimpleNamespace(subscribe=subscribe)))
+
+
+async def _moments(monkeypatch: Any, **options: Any) -> Sequence[RunMoment]:
+    monkeypatch.setattr(following, "PendingRequests", _Requests)
+    return [moment async for moment in follow(_runs("running", "completed"), "run-1", **options)]
+
+
+async def test_each_moment_has_the_open_requests_and_the_last_one_none(monkeypatch: Any) -> None:
+    found = await _moments(monkeypatch)
+    assert [[each["id"] for each in moment.requests] for moment in found] == [["check", "other"], []]
+    assert [moment.changed for moment in found] == [("running", "None"), ("completed", "None")]
+    assert [moment.is_last for moment in found] == [True, True]
+
+
+async def test_requests_that_were_answered_are_left_out(monkeypatch: Any) -> None:
+    answered = [request_key(each) for each in requests_named(["check", "other"])]
+    first, _ = await _moments(monkeypatch, answered=answered[:1])
+    assert [each["id"] for each in first.requests] == ["other"]
+    first, _ = await _moments(monkeypatch, answered=answered)
+    assert (first.requests, first.is_last) == ([], False)
+
+
+async def test_end_of_a_run_is_waited_for() -> None:
+    assert (await wait_for_end(_runs("running", "waiting", "completed"), "run-1")).status == "completed"
