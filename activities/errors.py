@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 from temporalio.exceptions import ApplicationError
 
-from dagwright.core.boundary.limits import FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.limits import FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.wire import (
     ERROR_ASK_PERSON,
     ERROR_NOT_STARTED,
@@ -164,7 +165,7 @@ def activity_failure_of(
         details: the one detail of the failure.
     """
     failure = ApplicationError(
-        cut_text(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES),
+        cut_bytes(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES),
         dict(details),
         type=posture.code,
         non_retryable=posture.is_final,
@@ -199,7 +200,7 @@ def whole_of(error: BaseException, redaction: Redaction) -> dict[str, str] | Non
         return None
     frames = "".join(traceback.format_tb(_own_frames(error.__traceback__)))
     told = {"message": text, "traceback": redaction.text(frames)}
-    return {name: cut_text(part, max_bytes=FAILURE_TEXT_BYTES) for name, part in told.items()}
+    return {name: cut_bytes(part, max_bytes=FAILURE_TEXT_BYTES) for name, part in told.items()}
 
 
 def text_of(error: BaseException) -> str:

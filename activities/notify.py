@@ -19,7 +19,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import Heartbeats
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.wire import ACTIVITY_NOTIFY
 from dagwright.protocol.notifications import Hook, signed_headers, told
 from dagwright.tools.retry_after import retry_after
@@ -94,7 +95,7 @@ class _Telling:
         if refused.notices:
             words = f"{told(refused.notices)}: the hook at {self._host} {refused.why}"
             raise ApplicationError(
-                cut_text(words, max_bytes=MESSAGE_LIMIT_BYTES), type=ERROR_NOT_TOLD, next_retry_delay=refused.delay
+                cut_bytes(words, max_bytes=MESSAGE_LIMIT_BYTES), type=ERROR_NOT_TOLD, next_retry_delay=refused.delay
             )
 
     @property

@@ -14,6 +14,7 @@ import httpx
 
 from dagwright.agents.classes import question_to_person
 from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
+from dagwright.core.boundary.text import one_line
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.protocol.notifications import signed_headers, signing_key
@@ -122,7 +123,7 @@ class ServiceCall:
     def _refusal(self, response: httpx.Response, content: bytes) -> Exception:
         """Returns what a status means for the next attempt."""
         status = response.status_code
-        excerpt = " ".join(content[:_EXCERPT_BYTES].decode(errors="replace").split())
+        excerpt = one_line(content[:_EXCERPT_BYTES].decode(errors="replace"))
         said = f"{self._shown} answers {status}" + (f": {excerpt}" if excerpt else "")
         delay = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
         if status == httpx.codes.TOO_MANY_REQUESTS:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.text import cut_bytes, one_line
 from dagwright.core.boundary.usage import Usage
 from dagwright.planning.model_calls.calls import Action, ModelError
 from dagwright.planning.model_calls.failures import ACTIONS, ModelFailure
@@ -111,7 +112,7 @@ _ADVICE: Mapping[ModelError, str] = {
 def model_failure_of(trouble: Trouble, asked: Asked, *, now: datetime) -> ModelFailure:
     """Returns what a trouble means for whoever asked: the one place that maps failures to actions."""
     error = error_of(trouble)
-    words = cut_text(_message(trouble, error, asked), max_bytes=MESSAGE_LIMIT_BYTES // 2)
+    words = cut_bytes(_message(trouble, error, asked), max_bytes=MESSAGE_LIMIT_BYTES // 2)
     limit = "" if asked.max_tokens is None else f" (now {asked.max_tokens:,})"
     advice = _ADVICE.get(error, "").format(base_url=asked.base_url, model=asked.model, max_tokens=limit)
     delay = _delay(trouble.headers, now) if ACTIONS[error] is Action.RETRY else None
@@ -195,7 +196,7 @@ def _by_status(status: int | None) -> ModelError:
 
 def _message(trouble: Trouble, error: ModelError, asked: Asked) -> str:
     said = trouble.body.message or trouble.body.text
-    said = _without_key(cut_text(" ".join(said.split()), max_bytes=_SERVER_WORDS_BYTES), asked)
+    said = _without_key(cut_bytes(one_line(said), max_bytes=_SERVER_WORDS_BYTES), asked)
     where = f"{asked.model or 'the model'} at {asked.base_url}"
     if trouble.kind in ("status", "stream"):
         number = f" {trouble.status}" if trouble.status is not None else ""

@@ -10,7 +10,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import Want
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, Hole
@@ -341,7 +342,7 @@ class Progress:
         if written >= self._goal.plans:
             told = f"the model wrote {written} plan{'s' if written > 1 else ''}, and none can be run"
             raise GivenUp(
-                NodeError(PLAN_INVALID, cut_text(f"{told}; {_problems(found)}", max_bytes=MESSAGE_LIMIT_BYTES))
+                NodeError(PLAN_INVALID, cut_bytes(f"{told}; {_problems(found)}", max_bytes=MESSAGE_LIMIT_BYTES))
             )
         messages = [user("" if "repair" in found else _clash_words(found))]
         # What was said before lies in the store, and is not said again in each call.
@@ -406,7 +407,7 @@ class Progress:
         node_id = APPROVE if last is None else self._free(APPROVE)
         words = str(found.get("words", ""))
         if problems is not None:
-            told = cut_text(_problems(problems), max_bytes=_PROBLEMS_BYTES)
+            told = cut_bytes(_problems(problems), max_bytes=_PROBLEMS_BYTES)
             words = f"The plan that was given instead cannot be run: {told}\n\n{words}"
         own = [
             node for node in found["nodes"] if node.get("tool") != THERE.name and node.get("kind") not in HIDDEN_KINDS

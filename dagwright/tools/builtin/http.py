@@ -13,6 +13,7 @@ import httpx
 from pydantic import WithJsonSchema
 
 from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
+from dagwright.core.boundary.text import one_line
 from dagwright.core.model import text_formats
 from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolved
 from dagwright.tools.context import context, note_read
@@ -260,7 +261,7 @@ def _mark_as_sent(call: Call) -> None:
 
 def _refusal(call: Call, response: httpx.Response, content: bytes) -> Exception:
     """Returns what a status outside the expected ones means for the next attempt."""
-    excerpt = " ".join(content[:_EXCERPT_BYTES].decode(errors="replace").split())
+    excerpt = one_line(content[:_EXCERPT_BYTES].decode(errors="replace"))
     if len(content) > _EXCERPT_BYTES:
         # A secret that the cut divides would not be found in what is left of it.
         excerpt = _CUT_WORD.sub("", excerpt)

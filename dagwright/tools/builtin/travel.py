@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import httpx
 from pydantic import Field
 
+from dagwright.core.boundary.text import one_line
 from dagwright.tools.context import note_read
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, RetryLater
@@ -127,7 +128,7 @@ def _message(response: httpx.Response) -> str:
         told = response.json()["message"]
     except (ValueError, KeyError, TypeError):
         told = response.text
-    return " ".join(str(told)[:300].split())
+    return one_line(str(told)[:300])
 
 
 def _results(response: httpx.Response) -> Offers:
