@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -23,7 +23,7 @@ from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.wire import ACTIVITY_NOTIFY
 from dagwright.protocol.notifications import Hook, signed_headers, told
-from dagwright.tools.retry_after import retry_after
+from dagwright.tools.retry_after import requested_delay
 
 ERROR_NOT_TOLD = "not_told"
 """`ApplicationError.type`: the hook has not taken every notice."""
@@ -114,7 +114,7 @@ class _Telling:
                 return
             refused.notices.append(notice)
             refused.why = f"answers {response.status_code}"
-            delay = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+            delay = requested_delay(response.headers)
             if delay is not None:
                 refused.delay = min(max(delay, refused.delay or delay), _LONGEST_DELAY)
 

@@ -17,7 +17,8 @@ from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, OWN_HEARTBEAT_S,
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.outcomes import is_cancellation
-from workflows.calls import OWN_ATTEMPT, PATIENT
+from workflows.calls import OWN_ATTEMPT
+from workflows.retries import UNLIMITED
 
 
 class TextRefused(Exception):
@@ -38,7 +39,7 @@ async def put_text(text: str, *, activity_id: str, summary: str) -> str:
             activity_id=activity_id,
             start_to_close_timeout=OWN_ATTEMPT,
             heartbeat_timeout=timedelta(seconds=OWN_HEARTBEAT_S),
-            retry_policy=PATIENT,
+            retry_policy=UNLIMITED,
             summary=summary,
             result_type=RawValue,
         )

@@ -77,7 +77,10 @@ def fitting(lines: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _agent_told(agent: AgentCard) -> dict[str, Any]:
-    told = {"agent": agent.name, "description": cut_for_model(one_line(agent.description), DESCRIPTION_CHARACTERS)}
+    told = {
+        "agent": agent.name,
+        "description": cut_for_model(one_line(agent.description), DESCRIPTION_CHARACTERS),
+    }
     return {**told, "objective": cut_for_model(agent.objective_template, DESCRIPTION_CHARACTERS)}
 
 
