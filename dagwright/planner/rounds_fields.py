@@ -131,7 +131,15 @@ class Fields:
         card = worker.card
         # What the worker puts out, and what for, its card says, whatever the planner repeats of it.
         words = one_line(description)[:DESCRIPTION_CHARACTERS]
-        return PlannedSubGoal(number, worker.tool.name, words, card.outputs, card.goal_type, inputs, dict(params))
+        return PlannedSubGoal(
+            id=number,
+            worker=worker.tool.name,
+            description=words,
+            inputs=inputs,
+            params=dict(params),
+            outputs=card.outputs,
+            goal_type=card.goal_type,
+        )
 
     def _named(self, raw: Any, worker: Worker | None, *at: str | int) -> Any:
         """Returns arguments under their declared names, which may be written with `-` for `_`."""

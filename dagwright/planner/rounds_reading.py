@@ -18,7 +18,7 @@ from dagwright.planner.prompts import repair_words
 from dagwright.planner.rounds_checks import REPEATED, RoundChecks
 from dagwright.planner.rounds_fields import Fields, plain
 from dagwright.planning.plan_and_execute.goals import tools_read
-from dagwright.planning.rounds.sub_goals import PlannedSubGoal, RoundContext, inputs_to_json
+from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS, PlannedSubGoal, RoundContext
 from dagwright.protocol.documents import encoded_size
 
 READ_BYTES = 96 * 1024
@@ -87,10 +87,10 @@ def _read(raw: Any, asked: RoundContext, workers: Mapping[str, Worker], mends: S
     match raw.get("action"):
         case "continue":
             problems, sub_goals = _sub_goals(raw, checks)
-            told["sub_goals"] = [sub_goal.to_json() for sub_goal in sub_goals]
+            told["sub_goals"] = list(map(SUB_GOALS.encode, sub_goals))
         case "done":
             problems, inputs = checks.synthesis(raw.get("synthesis_inputs"))
-            told["synthesis_inputs"] = inputs_to_json(inputs)
+            told["synthesis_inputs"] = INPUTS.encode(inputs)
         case "failed":
             hint = "say in 'reasoning' why the question cannot be answered"
             problems = (

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from dagwright.core.boundary.usage import Usage
 from dagwright.core.expressions.references import suggestion
 from dagwright.planning.plan_and_execute.replan_context import SoFar, so_far_from_json
-from dagwright.planning.rounds.sub_goals import RoundContext, round_context_from_json
+from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, RoundContext
 
 Json = dict[str, Any]
 MODEL_NAME_CHARACTERS = 200
@@ -359,7 +359,7 @@ def request_to_json(request: ModelRequest) -> Json:
         if request.planning.so_far is not None:
             encoded["planning"]["so_far"] = request.planning.so_far.to_json()
     if request.round is not None:
-        encoded["round"] = request.round.to_json()
+        encoded["round"] = ROUND_CONTEXTS.encode(request.round)
     if request.tells is not None:
         encoded["tells"] = request.tells
     return {**encoded, "messages": messages_to_json(call.messages)}
@@ -391,7 +391,7 @@ def request_from_json(encoded: Any) -> ModelRequest:
             endpoint=None if endpoint is None else NamedEndpoint(**endpoint),
             cuts={int(place): int(characters) for place, characters in encoded.get("cuts", ())},
             planning=_planning_from_json(encoded.get("planning")),
-            round=round_context_from_json(encoded["round"]) if "round" in encoded else None,
+            round=ROUND_CONTEXTS.decode(encoded["round"]) if "round" in encoded else None,
             tells=_tells_from_json(encoded.get("tells")),
         )
     except ValidationError as error:

@@ -20,7 +20,7 @@ from dagwright.planning.rounds.nodes import is_answered
 from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN, Rounds, is_own
 from dagwright.planning.rounds.state import RoundsSoFar, SubGoalProgress
 from dagwright.planning.rounds.state_text import in_short
-from dagwright.planning.rounds.sub_goals import inputs_to_json
+from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS
 
 
 def groups_of(scheduler: RunScheduler) -> Mapping[str, str]:
@@ -179,10 +179,10 @@ def _sub_goals(run: RoundsSoFar, compact: Compact) -> Sequence[dict[str, Any]]:
 def _sub_goal(each: SubGoalProgress, compact: Compact, room: _Room) -> dict[str, Any]:
     node = each.node.id
     return {
-        **each.sub_goal.to_json(),
+        **SUB_GOALS.encode(each.sub_goal),
         "description": cut_bytes(each.sub_goal.description, max_bytes=room.description),
         "params": _within(dict(each.sub_goal.params), node, compact, most=room.given),
-        "inputs": _within(inputs_to_json(each.sub_goal.inputs), node, compact, most=room.given),
+        "inputs": _within(INPUTS.encode(each.sub_goal.inputs), node, compact, most=room.given),
         "status": each.status,
         "result": _within(each.record.result if each.is_done else None, node, compact, most=room.result),
         "error": each.error and cut_bytes(each.error, max_bytes=room.error),
@@ -243,7 +243,7 @@ def _synthesis_inputs(run: RoundsSoFar, scheduler: RunScheduler) -> dict[str, An
     if run.last.action == "done":
         return dict(run.last.synthesis_inputs)
     is_stopped = is_answered(scheduler.state) and why_stopped(run) is not None
-    return inputs_to_json(run.deliverables()) if is_stopped else None
+    return INPUTS.encode(run.deliverables()) if is_stopped else None
 
 
 def _round(run: RoundsSoFar, number: int, compact: Compact) -> dict[str, Any]:

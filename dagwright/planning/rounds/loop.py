@@ -54,7 +54,7 @@ from dagwright.planning.rounds.rounds import (
 )
 from dagwright.planning.rounds.state import PlannerCall, RoundsSoFar
 from dagwright.planning.rounds.state_text import caveats, gap_lines, state_words
-from dagwright.planning.rounds.sub_goals import Input, KnownSubGoal, inputs_from_json, refs_of
+from dagwright.planning.rounds.sub_goals import INPUTS, Input, KnownSubGoal, refs_of
 
 
 class RoundsPursuit:
@@ -260,7 +260,7 @@ def refuse_without_intention(state: RunState) -> None:
 
 def _inputs(last: PlannerCall) -> Mapping[str, Input]:
     try:
-        return inputs_from_json(dict(last.synthesis_inputs))
+        return INPUTS.decode(last.synthesis_inputs)
     except ValueError as error:
         raise GivenUp(NodeError("invalid_result", f"{last.node.id!r}: {error}")) from None
 

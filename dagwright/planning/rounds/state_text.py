@@ -17,7 +17,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.planning.model_calls.messages import json_line
 from dagwright.planning.rounds.rounds import MAX_ROUNDS_REACHED
 from dagwright.planning.rounds.state import RoundsSoFar, SubGoalProgress
-from dagwright.planning.rounds.sub_goals import inputs_to_json
+from dagwright.planning.rounds.sub_goals import INPUTS
 
 STATE_BYTES = 64 * 1024
 """What one call is told of all sub-goals, as it travels; of the oldest ones the beginning is told where it is more."""
@@ -129,7 +129,7 @@ def _head(one: SubGoalProgress) -> dict[str, Any]:
     if one.sub_goal.params:
         told["params"] = _shown(dict(one.sub_goal.params), limit=_PARAMS_BYTES)
     if one.sub_goal.inputs:
-        told["inputs"] = inputs_to_json(one.sub_goal.inputs)
+        told["inputs"] = INPUTS.encode(one.sub_goal.inputs)
     return told
 
 
