@@ -13,19 +13,24 @@ T = TypeVar("T")
 
 
 class JsonCodec(Generic[T]):
-    """Encoder and decoder of one dataclass; pydantic builds it at first use, as that takes milliseconds."""
+    """Encoder and decoder of one type; pydantic builds it at first use, as that takes milliseconds.
 
-    def __init__(self, kind: type[T]) -> None:
+    Args:
+        kind: a frozen dataclass, or a mapping or union of such.
+        name: of a value, for error messages.
+    """
+
+    def __init__(self, kind: Any, *, name: str) -> None:
         self._kind = kind
+        self._name = name
 
     @cached_property
     def _adapter(self) -> TypeAdapter[T]:
         return TypeAdapter(self._kind)
 
-    def encode(self, value: T) -> dict[str, Any]:
+    def encode(self, value: T) -> Any:
         """Return the fields of a value in their order, as plain JSON."""
-        encoded: dict[str, Any] = self._adapter.dump_python(value, mode="json")
-        return encoded
+        return self._adapter.dump_python(value, mode="json")
 
     def decode(self, encoded: Any) -> T:
         """Return the value of its JSON form; unknown keys are ignored.
@@ -38,4 +43,4 @@ class JsonCodec(Generic[T]):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             field = "/".join(map(str, first["loc"])) or "value"
-            raise ValueError(f"invalid {self._kind.__name__}: {field}: {first['msg']}") from None
+            raise ValueError(f"invalid {self._name}: {field}: {first['msg']}") from None

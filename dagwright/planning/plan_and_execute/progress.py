@@ -43,7 +43,7 @@ from dagwright.planning.plan_and_execute.goals import (
     planned_nodes_from_json,
 )
 from dagwright.planning.plan_and_execute.nodes import output_of_plan, plan_request, read_as, read_node, telling_accepted
-from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, THERE, SoFar, so_far_from_json
+from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, REPLAN_CONTEXTS, THERE, ReplanContext
 from dagwright.planning.plan_and_execute.replans import (
     Reason,
     given_up,
@@ -133,14 +133,14 @@ class Progress:
         return is_replan(self._state.plan.nodes[number])
 
     @cached_property
-    def _so_far(self) -> SoFar | None:
+    def _so_far(self) -> ReplanContext | None:
         """What the run had come to when the newest round began; `None` in the first one."""
         return self._so_far_at(self._since) if self._is_replan(self._since) else None
 
-    def _so_far_at(self, number: int) -> SoFar | None:
+    def _so_far_at(self, number: int) -> ReplanContext | None:
         nodes = self._state.plan.nodes
         reader = next((nodes[read] for read in self._own(READ) if number in nodes[read].dependencies), None)
-        return so_far_from_json(reader.arguments.get("so_far")) if reader is not None else None
+        return REPLAN_CONTEXTS.decode(reader.arguments.get("so_far")) if reader is not None else None
 
     def without_plan(self, read: int) -> Stage:
         """Returns how far a plan has come that was not read; one that was made again comes to nothing.
@@ -367,7 +367,7 @@ class Progress:
         title: str,
         dependencies: Sequence[int],
         holes: Sequence[Hole],
-        so_far: SoFar | None,
+        so_far: ReplanContext | None,
     ) -> Extension:
         """Returns a call that plans, and what reads its plan."""
         plan_id, read_id = self._free(PLAN), self._free(READ)
@@ -541,8 +541,8 @@ def _is_stand_in(node: CompiledNode) -> bool:
     return node.tool == THERE.name
 
 
-def _told_so_far(so_far: SoFar | None) -> dict[str, Any]:
-    return {} if so_far is None else {"so_far": so_far.to_json()}
+def _told_so_far(so_far: ReplanContext | None) -> dict[str, Any]:
+    return {} if so_far is None else {"so_far": REPLAN_CONTEXTS.encode(so_far)}
 
 
 def _planned_nodes(found: Mapping[str, Any]) -> PlannedNodes:

@@ -15,7 +15,7 @@ from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.planning.model_calls.calls import Message, user
 from dagwright.planning.plan_and_execute.goals import REPLAN, Goal
-from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, SoFar
+from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, ReplanContext
 from dagwright.planning.plan_and_execute.steps import Step, characters_of_each, step_words, told_steps
 
 PLANNING_AGAIN = "planning again"
@@ -94,14 +94,14 @@ def title_of(reasons: Sequence[Reason], *, count: int, most: int) -> str:
     return f"{cut_bytes(f'{PLANNING_AGAIN} ({count} of {most}): {words}', max_bytes=_TITLE_BYTES)}{more}"
 
 
-def so_far_of(state: RunState, steps: Sequence[Step], reasons: Sequence[Reason]) -> SoFar:
+def so_far_of(state: RunState, steps: Sequence[Step], reasons: Sequence[Reason]) -> ReplanContext:
     """Returns what a run has come to, for whoever reads the plan that is made again."""
     ended: dict[str, list[str]] = {}
     for node, record in steps:
         number = state.number_of(node.id)
         assert number is not None
         ended.setdefault(record.status.value, []).extend(dict.fromkeys((state.name_of(number), node.id)))
-    return SoFar([reason.node for reason in reasons], ended)
+    return ReplanContext([reason.node for reason in reasons], ended)
 
 
 @dataclass(frozen=True, slots=True)

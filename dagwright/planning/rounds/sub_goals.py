@@ -112,6 +112,6 @@ class RoundContext:
     known: Sequence[KnownSubGoal] = ()
 
 
-SUB_GOALS = JsonCodec(PlannedSubGoal)
-INPUTS: JsonCodec[Mapping[str, Input]] = JsonCodec(Mapping[str, Input])
-ROUND_CONTEXTS = JsonCodec(RoundContext)
+SUB_GOALS: JsonCodec[PlannedSubGoal] = JsonCodec(PlannedSubGoal, name="sub-goal")
+INPUTS: JsonCodec[Mapping[str, Input]] = JsonCodec(Mapping[str, Input], name="inputs")
+ROUND_CONTEXTS: JsonCodec[RoundContext] = JsonCodec(RoundContext, name="context of a planner call")
