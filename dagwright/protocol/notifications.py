@@ -8,7 +8,8 @@ from typing import Any
 
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, NOTICE_BYTES, cut_text
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, NOTICE_BYTES
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.model.requests import Closing, Notice
 from dagwright.core.model.times import format_time
 from dagwright.protocol.documents import encoded_size
@@ -26,7 +27,7 @@ def notice_json(notice: Notice, closing: Closing | None, *, workflow_id: str, id
     """
     request = notice.request.to_json(workflow_id)
     if encoded_size(request) > NOTICE_BYTES:
-        prompt = cut_text(notice.request.prompt, max_bytes=NOTICE_BYTES // 4)
+        prompt = cut_bytes(notice.request.prompt, max_bytes=NOTICE_BYTES // 4)
         request |= {"prompt": prompt, "schema": None, "options": None, "arguments": None, "shortened": True}
     return {
         "id": _id_of(notice, identity),
@@ -51,14 +52,14 @@ def told(notices: Sequence[Any]) -> str:
     """Returns how notices are called in a sentence: `check opened and 3 more`."""
     first = notices[0]
     more = f" and {len(notices) - 1:,} more" if len(notices) > 1 else ""
-    return cut_text(f"{first['request']['id']} {first['kind']}", max_bytes=300) + more
+    return cut_bytes(f"{first['request']['id']} {first['kind']}", max_bytes=300) + more
 
 
 def failure_note(error: BaseException) -> str:
     """Returns what to say of notices that the hook did not take in time."""
     cause = error.__cause__ if isinstance(error, ActivityError) else error
     if isinstance(cause, ApplicationError):
-        return cut_text(cause.message, max_bytes=MESSAGE_LIMIT_BYTES)
+        return cut_bytes(cause.message, max_bytes=MESSAGE_LIMIT_BYTES)
     return f"the hook could not be told: {type(cause).__name__}: {cause}"
 
 

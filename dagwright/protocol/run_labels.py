@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.boundary.limits import SUMMARY_CHARACTERS, cut_text, summary_of
+from dagwright.core.boundary.limits import SUMMARY_CHARACTERS, summary_of
+from dagwright.core.boundary.text import cut_bytes, cut_characters, one_line
 from dagwright.core.model.tasks import Task
 
 ALL_OWNERS = "*"
@@ -115,10 +116,7 @@ def task_summary(task: Task) -> str:
 
 
 def _with_key(title: str, key: str) -> str:
-    shown_key = cut_text(" ".join(str(key).split()), max_bytes=_KEY_BYTES)
+    shown_key = cut_bytes(one_line(str(key)), max_bytes=_KEY_BYTES)
     # Four bytes per character at most, and 400 bytes for the whole summary.
-    shown = summary_of(title)
-    room = SUMMARY_CHARACTERS - len(shown_key) - len(" []")
-    if len(shown) > room:
-        shown = f"{shown[: room - 1]}…"
-    return f"{cut_text(shown, max_bytes=400 - _KEY_BYTES - len(' []'))} [{shown_key}]"
+    shown = cut_characters(summary_of(title), SUMMARY_CHARACTERS - len(shown_key) - len(" []"))
+    return f"{cut_bytes(shown, max_bytes=400 - _KEY_BYTES - len(' []'))} [{shown_key}]"

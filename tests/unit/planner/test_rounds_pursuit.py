@@ -22,7 +22,7 @@ from dagwright.planning.extenders import pursuit_of
 from dagwright.planning.rounds.documents import rounds_document
 from dagwright.planning.rounds.nodes import worker_node
 from dagwright.planning.rounds.rounds import RoundsLimits
-from dagwright.planning.rounds.sub_goals import PlannedSubGoal, round_context_from_json
+from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, PlannedSubGoal
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.support.rounds import Workers, done, failed, goes_on, ref, sub_goal
@@ -95,7 +95,7 @@ class Question:
         said, self.planner = self.planner[0], self.planner[1:]
         if isinstance(said, NodeError):
             return said
-        asked = round_context_from_json(json.loads(json.dumps(arguments["round"])))
+        asked = ROUND_CONTEXTS.decode(json.loads(json.dumps(arguments["round"])))
         self.known[node] = [each.id for each in asked.known]
         return {**_said(said), "read": read_round(None, said, asked)}
 
@@ -297,7 +297,7 @@ def test_calls_of_workers_and_the_question_have_the_time_that_was_given() -> Non
     assert (task.node.timeout_s, question.scheduler.plan.deadline_s) == (7.0, 90.0)
     # One that names a timeout keeps to it.
     tool = replace(question.scheduler.plan.tools["pick"], timeout_s=3.0)
-    made = PlannedSubGoal(1, "pick", "", ("numbers",), "support")
+    made = PlannedSubGoal(id=1, worker="pick", description="", outputs=("numbers",), goal_type="support")
     assert worker_node(made, tool, node_id="sg1", dependencies=(), timeout_s=7.0).timeout_s == 3.0
 
 

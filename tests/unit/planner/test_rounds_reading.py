@@ -18,12 +18,11 @@ from dagwright.planner.rounds_reading import read_round
 from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SUB_GOALS
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.rounds.sub_goals import (
+    ROUND_CONTEXTS,
+    SUB_GOALS,
     KnownSubGoal,
-    PlannedSubGoal,
     RoundContext,
     SubGoalStatus,
-    inputs_from_json,
-    round_context_from_json,
     work_of,
 )
 from dagwright.protocol.documents import encoded_size
@@ -67,10 +66,7 @@ def known(
     written = sub_goal(number, worker_name, given.pop("description", ""), **given)
     card = WORKERS[worker_name].worker
     assert card is not None
-    inputs = inputs_from_json(written["inputs"])
-    made = PlannedSubGoal(
-        number, worker_name, written["description"], card.outputs, card.goal_type, inputs, written["params"]
-    )
+    made = SUB_GOALS.decode({**written, "worker": worker_name, "outputs": card.outputs, "goal_type": card.goal_type})
     work = work_of(made, Worker(WORKERS[worker_name], card))
     is_done = status in ("success", "partial")
     there = (card.outputs if is_done else ()) if slots is None else slots
@@ -80,7 +76,7 @@ def known(
 def read(answer: str, *there: KnownSubGoal) -> dict[str, Any]:
     """Return what is read of an answer, as it comes back from where it is read."""
     asked = RoundContext(tools_told(WORKERS), there)
-    return read_round(None, answer, round_context_from_json(json.loads(json.dumps(asked.to_json()))))
+    return read_round(None, answer, ROUND_CONTEXTS.decode(json.loads(json.dumps(ROUND_CONTEXTS.encode(asked)))))
 
 
 FAILED_AND_PENDING = (known(1, "pick", "failed", name="x"), known(2, "add_up", "pending", numbers=ref(1, "numbers")))
