@@ -84,7 +84,7 @@ def test_options_of_rounds_apply_to_the_profile_rounds_alone(monkeypatch: pytest
     def prepare(request: AskRequest, *_: object) -> None:
         asked.append(request)
 
-    monkeypatch.setattr(chatting, "prepare_request", prepare)
+    monkeypatch.setattr(chatting, "prepare_turn", prepare)
     asking = AskRequest(words="", profile="rounds", rounds=4, worker_timeout="5s")
     desk = cast("Desk", SimpleNamespace(toolset=None))
     chat = Chat(desk, cast("Any", _Typed()), asking, output=_Terminal(), farewell=Farewell())

@@ -151,7 +151,7 @@ async def test_refusal_of_a_run_is_returned(away: Apart, monkeypatch: pytest.Mon
     async def refuse(*_: Any, **__: Any) -> str:
         raise AnswerRefused("the run is paused already")
 
-    monkeypatch.setattr(type(desk.steering), "steer", refuse)
+    monkeypatch.setattr(type(desk.steering), "send", refuse)
     told = await http.post("/v1/runs/run-1/pause")
     error = told.json()["error"]
     assert (*error_of(told), error["param"], error["message"]) == (400, "refused", None, "the run is paused already")
