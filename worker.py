@@ -39,6 +39,7 @@ from dagwright import __version__
 from dagwright.agents.finding import StoredAgentTools, stored_cards
 from dagwright.agents.tools import declared_agents
 from dagwright.core.expressions.cel_program import compile_cel
+from dagwright.core.plugins import plugin_packages
 from dagwright.interfaces.cli.background_settings import serving_beside
 from dagwright.interfaces.cli.edge import guarded, leave
 from dagwright.interfaces.cli.exits import ExitCode
@@ -48,7 +49,6 @@ from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.worker_health import worker_health
 from dagwright.llm.clients import ModelClients
 from dagwright.logging import configure_logging
-from dagwright.plugins import plugin_packages
 from dagwright.server import open_connection
 from dagwright.server.namespace import StateAttribute
 from dagwright.server.retained import claim_store

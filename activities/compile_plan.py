@@ -14,7 +14,8 @@ from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import kept_alive
 from activities.store_waits import with_store
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE, ANSWER_NOTIFY
 from dagwright.core.model.agents import agent_cards
 from dagwright.core.model.compiled import CompiledPlan, plan_to_json
@@ -89,7 +90,7 @@ def compile_activity(
             sent = await with_store(travelling)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]
-            text = cut_text(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
+            text = cut_bytes(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
             raise ApplicationError(text, problems, answer, type=ERROR_PLAN_INVALID, non_retryable=True) from None
         return {"compiled": {"pages": list(sent.pages)} if sent.pages else plan_to_json(sent.plan), **answer, **hook}
 

@@ -7,14 +7,15 @@ import json
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
 import httpx
 from temporalio.exceptions import ApplicationError
 
-from dagwright.core.boundary.limits import FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.limits import FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.wire import (
     ERROR_ASK_PERSON,
     ERROR_NOT_STARTED,
@@ -43,7 +44,7 @@ from dagwright.tools.errors import (
 )
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.results import json_bytes
-from dagwright.tools.retry_after import capped, retry_after
+from dagwright.tools.retry_after import capped, requested_delay
 
 TOOL_FAILED = "tool_failed"
 INVALID_ARGUMENTS = "invalid_arguments"
@@ -120,14 +121,14 @@ def posture_of(error: BaseException, effects: Effects) -> Posture:
         # Only if the server cannot hold it back is it tried again by itself.
         return Posture(ERROR_TOOL_PARKED, is_final=False, delay=_PARKED_DELAY)
     if isinstance(error, RetryLater):
-        return Posture(TOOL_FAILED, is_final=False, delay=None if error.after is None else capped(error.after))
+        return Posture(TOOL_FAILED, is_final=False, delay=capped(error.after))
     if isinstance(error, ModelFailure):
         is_final = error.action is not Action.RETRY or effects is Effects.WRITE
         return Posture(error.error, is_final=is_final, delay=error.delay)
     if isinstance(error, httpx.HTTPStatusError):
         return _posture_of_status(error.response, effects)
     if isinstance(error, ApplicationError):
-        return Posture(error.type or TOOL_FAILED, is_final=error.non_retryable, delay=_capped(error.next_retry_delay))
+        return Posture(error.type or TOOL_FAILED, is_final=error.non_retryable, delay=capped(error.next_retry_delay))
     code = WORKER_STOPPED if isinstance(error, WorkerStopped) else TOOL_FAILED
     is_final = isinstance(error, GiveUp | ValueError | TypeError | httpx.InvalidURL | httpx.UnsupportedProtocol)
     return Posture(code, is_final=is_final or effects is Effects.WRITE)
@@ -144,7 +145,7 @@ def posture_of_worker(error: BaseException, effects: Effects) -> Posture:
 
 
 def _posture_of_status(response: httpx.Response, effects: Effects) -> Posture:
-    delay = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+    delay = requested_delay(response.headers)
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
         # The service refused to begin, so even a `write` may come again.
         return Posture(TOOL_FAILED, is_final=False, delay=delay)
@@ -164,7 +165,7 @@ def activity_failure_of(
         details: the one detail of the failure.
     """
     failure = ApplicationError(
-        cut_text(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES),
+        cut_bytes(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES),
         dict(details),
         type=posture.code,
         non_retryable=posture.is_final,
@@ -199,7 +200,7 @@ def whole_of(error: BaseException, redaction: Redaction) -> dict[str, str] | Non
         return None
     frames = "".join(traceback.format_tb(_own_frames(error.__traceback__)))
     told = {"message": text, "traceback": redaction.text(frames)}
-    return {name: cut_text(part, max_bytes=FAILURE_TEXT_BYTES) for name, part in told.items()}
+    return {name: cut_bytes(part, max_bytes=FAILURE_TEXT_BYTES) for name, part in told.items()}
 
 
 def text_of(error: BaseException) -> str:
@@ -221,10 +222,6 @@ def _said(error: BaseException) -> str:
     # The text of an error is made by the user's code, which may fail in any way: with SystemExit too.
     except BaseException:
         return "its text could not be made"
-
-
-def _capped(delay: timedelta | None) -> timedelta | None:
-    return None if delay is None else capped(delay)
 
 
 def _end_of(trace: TracebackType | None) -> TracebackType | None:

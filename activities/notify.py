@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -19,10 +19,12 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import Heartbeats
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.wire import ACTIVITY_NOTIFY
-from dagwright.protocol.notifications import Hook, signed_headers, told
-from dagwright.tools.retry_after import retry_after
+from dagwright.protocol.notifications import told
+from dagwright.protocol.webhooks import Hook, signed_headers
+from dagwright.tools.retry_after import requested_delay
 
 ERROR_NOT_TOLD = "not_told"
 """`ApplicationError.type`: the hook has not taken every notice."""
@@ -94,7 +96,7 @@ class _Telling:
         if refused.notices:
             words = f"{told(refused.notices)}: the hook at {self._host} {refused.why}"
             raise ApplicationError(
-                cut_text(words, max_bytes=MESSAGE_LIMIT_BYTES), type=ERROR_NOT_TOLD, next_retry_delay=refused.delay
+                cut_bytes(words, max_bytes=MESSAGE_LIMIT_BYTES), type=ERROR_NOT_TOLD, next_retry_delay=refused.delay
             )
 
     @property
@@ -113,7 +115,7 @@ class _Telling:
                 return
             refused.notices.append(notice)
             refused.why = f"answers {response.status_code}"
-            delay = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+            delay = requested_delay(response.headers)
             if delay is not None:
                 refused.delay = min(max(delay, refused.delay or delay), _LONGEST_DELAY)
 

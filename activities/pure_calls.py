@@ -14,7 +14,8 @@ from activities.errors import posture_of, text_of, whole_of
 from activities.pure_results import PureResults
 from activities.values import Load, Loaded, put_in
 from dagwright.core.boundary.decoding import json_from_bytes
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.expressions.filling import stored_refs
 from dagwright.core.expressions.value_refs import WorkerHole, holes_of
 from dagwright.core.model.compiled import PURE_TIMEOUT_S
@@ -194,7 +195,7 @@ class PureCalls:
 
 def _failed(error: BaseException, redaction: Redaction) -> PureEnd:
     posture = posture_of(error, Effects.PURE)
-    text = cut_text(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES)
+    text = cut_bytes(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES)
     told = NodeError(posture.code, text or "no message", not posture.is_final)
     return PureEnd(error=told, whole=whole_of(error, redaction))
 

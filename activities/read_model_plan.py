@@ -22,7 +22,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.planner.intents_reading import read_intents_answer
 from dagwright.planner.reading import read_plan, refused_plan
 from dagwright.planning.plan_and_execute.goals import Profile, context_from_json, tools_read
-from dagwright.planning.plan_and_execute.replan_context import so_far_from_json
+from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS
 from dagwright.tools.errors import InvalidArguments, ValueNotLoaded
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.results import encoded_json
@@ -65,7 +65,7 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: Values) -> 
 def _read(given: Mapping[str, Any], known: Mapping[str, ToolDeclaration]) -> bytes:
     try:
         tools = tools_read(given["tools"]) if given.get("tools") is not None else known
-        so_far = so_far_from_json(given.get("so_far"))
+        so_far = REPLAN_CONTEXTS.decode(given.get("so_far"))
         context = context_from_json(given.get("context", {}))
     except ValueError as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None

@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from dagwright.core.model.times import LONGEST
+from dagwright.core.plugins import installed_plugins
 from dagwright.planning.model_calls.calls import MODEL_NAME_CHARACTERS
 from dagwright.planning.rounds.rounds import (
     MAX_ROUNDS,
@@ -27,8 +28,7 @@ from dagwright.planning.rounds.rounds import (
     RoundsLimits,
     Synthesis,
 )
-from dagwright.plugins import installed_plugins
-from dagwright.protocol.notifications import signing_key
+from dagwright.protocol.webhooks import signing_key
 from dagwright.store.errors import LocationInvalid
 from dagwright.store.location import parse_location
 

@@ -31,6 +31,10 @@ GRACE_S = 60
 """For pytest to print its summary and to end its servers after an interrupt."""
 NOTHING_COLLECTED = 5
 GAVE_UP = -1
+_GET_SERVER = (
+    "import asyncio; from dagwright.server.binary import get_binary; from dagwright.settings import Settings; "
+    "asyncio.run(get_binary(Settings().cache_home, wanted_version=None))"
+)
 _BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 """A file stays in one process: its tests may share what they made. Files are dealt out in the given order."""
 
@@ -179,6 +183,11 @@ def _read(report: Path, stage: Stage) -> None:
             stage.failed.append(f"{file}::{name}")
 
 
+def install_server() -> None:
+    """Download or build the Temporal server if it is missing: a build may take longer than a test's timeout."""
+    subprocess.run([sys.executable, "-c", _GET_SERVER], cwd=ROOT, check=False)
+
+
 def install_programs() -> bool:
     """Install what the stage `foreign` needs, put it on the path, and return whether that went well."""
     found = subprocess.run(["scripts/test-needs"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
@@ -231,6 +240,8 @@ def main() -> int:
         os.environ["TEST_EXAMPLES"] = "full"
     stages = [known[name] for name in names]
     for stage in stages:
+        if stage.name != "fast":
+            install_server()
         run(stage, options.paths, ends_at)
         if stage.exit_code == GAVE_UP:
             break

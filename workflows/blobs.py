@@ -13,10 +13,12 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, FailureError
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, OWN_HEARTBEAT_S, REF_BYTES, cut_text
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, OWN_HEARTBEAT_S, REF_BYTES
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.outcomes import is_cancellation
-from workflows.calls import OWN_ATTEMPT, PATIENT
+from workflows.calls import OWN_ATTEMPT
+from workflows.retries import UNLIMITED
 
 
 class TextRefused(Exception):
@@ -37,7 +39,7 @@ async def put_text(text: str, *, activity_id: str, summary: str) -> str:
             activity_id=activity_id,
             start_to_close_timeout=OWN_ATTEMPT,
             heartbeat_timeout=timedelta(seconds=OWN_HEARTBEAT_S),
-            retry_policy=PATIENT,
+            retry_policy=UNLIMITED,
             summary=summary,
             result_type=RawValue,
         )
@@ -47,7 +49,7 @@ async def put_text(text: str, *, activity_id: str, summary: str) -> str:
             raise asyncio.CancelledError from error
         cause = error.__cause__
         told = cause.message if isinstance(cause, FailureError) else str(cause)
-        raise TextRefused(cut_text(told or "no reason given", max_bytes=MESSAGE_LIMIT_BYTES // 2)) from None
+        raise TextRefused(cut_bytes(told or "no reason given", max_bytes=MESSAGE_LIMIT_BYTES // 2)) from None
 
 
 def _ref_of(answer: RawValue) -> str:

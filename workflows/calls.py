@@ -10,7 +10,7 @@ import pydantic_core
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.sdk.v1 import WorkflowMetadata
-from temporalio.common import Priority, RawValue, RetryPolicy
+from temporalio.common import Priority, RawValue
 from temporalio.worker import (
     ExecuteWorkflowInput,
     HandleQueryInput,
@@ -24,40 +24,28 @@ from temporalio.worker import (
 )
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.model.compiled import RetryRule, wanted_to_json
+from dagwright.core.model.compiled import wanted_to_json
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.protocol.messages import Parent
 from dagwright.protocol.outcomes import ReadyCall
-from dagwright.protocol.run_attributes import task_summary
+from dagwright.protocol.run_labels import task_summary
+from workflows.retries import FIVE_ATTEMPTS, REGION_BATCH, UNLIMITED, retry_policy_of
 
 _HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
 """Shorter than an outage of the server doubles effects; longer delays the next attempt (docs/guards.md F15)."""
-
-_TOO_LONG = "TemporalTimeout:StartToClose"
-"""The server's error type for a `write` that takes too long: the outcome is unknown."""
-_LOST_ATTEMPT = [_TOO_LONG, "TemporalTimeout:Heartbeat"]
-"""The same for a foreign `write`: when its worker dies, it is unknown too whether it was called."""
-_LOST_STARTS = 2
-"""Attempts of a `write` beyond those of its plan: for workers that died before they called the tool, and for the
-attempt that reports that a worker died after it."""
 
 
 _SLICE_TIMEOUT = timedelta(days=1)
 """A slice minds the time itself: it ends soon after its fifth of a second, or at the timeout of the node that runs. One
 that cannot reach the store waits and heartbeats; after a day of that another attempt does."""
 
-PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
-"""A store that does not answer holds the run up; it must not end it."""
 OWN_ATTEMPT = timedelta(hours=1)
 """Of one attempt of an activity of a run's own, which heartbeats by itself. It only ends what hangs: a worker that died
 is noticed by its heartbeats, and a store that does not answer fails the attempt within five minutes. No legal plan
 comes near it: the most that such an activity moves is a value of 1 GB, which takes a minute, or half an hour over 5
 Mbit/s; 250 MB joined take 15 s on a busy machine, and thousands of lookups some seconds."""
-_SLICE_RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3)
-"""What fails is the worker and not the nodes; after that the nodes are run one by one."""
-
 
 # Most calls of a run have the same options, and making them takes as long as all else of a command.
 
@@ -154,7 +142,7 @@ def start_call(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) 
         result_type=RawValue,
         start_to_close_timeout=timedelta(seconds=node.activity_timeout_s),
         heartbeat_timeout=timedelta(seconds=heartbeat_s) if heartbeat_s else None,
-        retry_policy=_retry_policy(task, tool),
+        retry_policy=retry_policy_of(task, tool),
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=task_summary(task),
         priority=_priority(node.priority),
@@ -170,7 +158,7 @@ def _start_slice(task: Task, call: Call, *, task_queue: str) -> workflow.Activit
         result_type=RawValue,
         start_to_close_timeout=_SLICE_TIMEOUT,
         heartbeat_timeout=timedelta(seconds=_HEARTBEAT_S[Effects.PURE]),
-        retry_policy=_SLICE_RETRY,
+        retry_policy=REGION_BATCH,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=task_summary(task),
         priority=Priority(priority_key=task.node.priority),
@@ -187,7 +175,7 @@ def start_loading(task: Task, message: bytes, *, run: RunScope) -> workflow.Acti
         result_type=RawValue,
         start_to_close_timeout=OWN_ATTEMPT,
         heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
-        retry_policy=RetryPolicy(maximum_attempts=5),
+        retry_policy=FIVE_ATTEMPTS,
         summary=limits.summary_of(f"loading values for {task_summary(task)}"),
         priority=Priority(priority_key=task.node.priority),
     )
@@ -203,40 +191,10 @@ def start_store_wait(task: Task, message: bytes, *, run: RunScope) -> workflow.A
         result_type=RawValue,
         start_to_close_timeout=OWN_ATTEMPT,
         heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
-        retry_policy=PATIENT,
+        retry_policy=UNLIMITED,
         summary=limits.summary_of(f"waiting for the payload store for {task_summary(task)}"),
         priority=Priority(priority_key=task.node.priority),
     )
-
-
-def _retry_policy(task: Task, tool: ToolDeclaration) -> RetryPolicy:
-    return _policy(task.node.retry, tool.effects, is_foreign=tool.is_foreign)
-
-
-@lru_cache
-def _policy(rule: RetryRule, effects: Effects, *, is_foreign: bool) -> RetryPolicy:
-    # Temporal takes no first delay that is over the longest; a run that sends one is stuck without a reason.
-    first_delay_s = min(rule.first_delay_s, rule.max_delay_s or rule.first_delay_s)
-    return RetryPolicy(
-        initial_interval=timedelta(seconds=first_delay_s),
-        backoff_coefficient=rule.factor,
-        maximum_interval=timedelta(seconds=rule.max_delay_s) if rule.max_delay_s is not None else None,
-        maximum_attempts=_maximum_attempts(rule, effects, is_foreign=is_foreign),
-        non_retryable_error_types=_not_repeated(effects, is_foreign=is_foreign),
-    )
-
-
-def _maximum_attempts(rule: RetryRule, effects: Effects, *, is_foreign: bool) -> int:
-    if effects is not Effects.WRITE:
-        return rule.max_attempts
-    # What a foreign write failed of is not known to be before its change, so it is never tried again.
-    return 1 if is_foreign else rule.max_attempts + _LOST_STARTS
-
-
-def _not_repeated(effects: Effects, *, is_foreign: bool) -> list[str] | None:
-    if effects is not Effects.WRITE:
-        return None
-    return _LOST_ATTEMPT if is_foreign else [_TOO_LONG]
 
 
 class CallInterceptor(Interceptor):

@@ -23,6 +23,7 @@ from temporalio.exceptions import (
 )
 
 from dagwright.core.boundary import limits, wire
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.model.states import RunStatus
 from dagwright.protocol.command_handler import defect
 from dagwright.protocol.messages import MessageInvalid, read_message
@@ -278,4 +279,4 @@ def _end_of_failure(error: ChildWorkflowError) -> TurnEnd:
 
 
 def _failed(words: str) -> TurnEnd:
-    return TurnEnd(RunStatus.FAILED.value, outcome=limits.cut_text(words, max_bytes=OUTCOME_BYTES))
+    return TurnEnd(RunStatus.FAILED.value, outcome=cut_bytes(words, max_bytes=OUTCOME_BYTES))

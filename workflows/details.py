@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagwright.core.boundary.limits import DETAIL_LINES
+from dagwright.core.boundary.text import one_line
 from dagwright.core.boundary.wire import SIGNAL_FEEDBACK
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import format_time
@@ -101,4 +102,4 @@ def _note(record: Record) -> str:
 
 
 def _escape(text: str) -> str:
-    return " ".join(str(text).split()).replace("|", "\\|")[:120]
+    return one_line(str(text)).replace("|", "\\|")[:120]

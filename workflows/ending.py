@@ -12,15 +12,14 @@ from typing import Any, TypeVar
 
 import pydantic_core
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError
 
 from dagwright.core.boundary import wire
 from workflows.calls import json_payload
+from workflows.retries import QUICK_FIVE_ATTEMPTS
 
 ENDS_CANCELED = "ends-canceled"
-
-_RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=5)
 
 T = TypeVar("T")
 
@@ -63,6 +62,6 @@ async def _record(message: bytes) -> None:
         activity_id=wire.ID_END_CANCELLED,
         result_type=RawValue,
         start_to_close_timeout=timedelta(seconds=30),
-        retry_policy=_RETRY,
+        retry_policy=QUICK_FIVE_ATTEMPTS,
         summary="ending as cancelled",
     )

@@ -22,7 +22,8 @@ from dagwright.protocol.run_snapshot import (
 )
 from dagwright.protocol.scheduler_snapshot import carry_of
 from workflows.blobs import TextRefused, put_text
-from workflows.calls import OWN_ATTEMPT, PATIENT
+from workflows.calls import OWN_ATTEMPT
+from workflows.retries import UNLIMITED
 
 INLINE_BELOW_CHARACTERS = 4_000
 """Of the state of a run below, as the run above keeps it: it may have hundreds, and hands them on with its own."""
@@ -85,7 +86,7 @@ async def state_of(carry: RunCarry, *, time_left: timedelta | None) -> Mapping[s
             start_to_close_timeout=OWN_ATTEMPT,
             heartbeat_timeout=timedelta(seconds=OWN_HEARTBEAT_S),
             schedule_to_close_timeout=time_left,
-            retry_policy=PATIENT,
+            retry_policy=UNLIMITED,
             summary="fetching the state of the run",
             result_type=dict[str, str],
         )

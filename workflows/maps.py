@@ -7,7 +7,7 @@ from typing import Any
 
 import pydantic_core
 from temporalio import workflow
-from temporalio.common import Priority, RawValue, RetryPolicy
+from temporalio.common import Priority, RawValue
 
 from dagwright.core.boundary import limits, wire
 from dagwright.core.expressions.value_refs import unfilled_from_json
@@ -25,9 +25,8 @@ from dagwright.protocol.map_batch_runs import (
     pieces_of_results,
 )
 from workflows.blobs import TextRefused, put_text
-from workflows.calls import OWN_ATTEMPT, PATIENT, json_payload
-
-_JOIN_RETRY = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=10)
+from workflows.calls import OWN_ATTEMPT, json_payload
+from workflows.retries import JOIN_ITEMS, UNLIMITED
 
 
 def start_join(scheduler: RunScheduler, task: Task) -> tuple[workflow.ActivityHandle[RawValue], int]:
@@ -40,7 +39,7 @@ def start_join(scheduler: RunScheduler, task: Task) -> tuple[workflow.ActivityHa
         result_type=RawValue,
         start_to_close_timeout=OWN_ATTEMPT,
         heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
-        retry_policy=_JOIN_RETRY,
+        retry_policy=JOIN_ITEMS,
         summary=limits.summary_of(f"joining the results of {task.node.title or task.node.id}"),
         priority=Priority(priority_key=task.node.priority),
     )
@@ -67,7 +66,7 @@ async def items_of_chunk(chunk: ChunkInput, node: CompiledNode, *, time_left: ti
         start_to_close_timeout=OWN_ATTEMPT,
         heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
         schedule_to_close_timeout=time_left,
-        retry_policy=PATIENT,
+        retry_policy=UNLIMITED,
         summary="fetching the items",
         result_type=dict[str, Any],
     )

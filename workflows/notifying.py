@@ -13,7 +13,7 @@ from typing import Any
 
 import pydantic_core
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
+from temporalio.common import RawValue
 
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.requests import Notice
@@ -21,8 +21,7 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.notifications import NOTE, failure_note, forgotten_note, notice_json, told
 from workflows.calls import OWN_ATTEMPT, RunScope, json_payload
-
-_RETRY = RetryPolicy(maximum_interval=timedelta(minutes=1))
+from workflows.retries import UNLIMITED
 
 
 class Notifier:
@@ -114,7 +113,7 @@ class Notifier:
             start_to_close_timeout=OWN_ATTEMPT,
             heartbeat_timeout=timedelta(seconds=limits.OWN_HEARTBEAT_S),
             schedule_to_close_timeout=timedelta(seconds=limits.NOTIFY_FOR_S),
-            retry_policy=_RETRY,
+            retry_policy=UNLIMITED,
             summary=limits.summary_of(f"telling the hook: {told(encoded)}"),
             result_type=RawValue,
         )

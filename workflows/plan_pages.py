@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import unpack
@@ -15,6 +14,7 @@ from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.protocol.messages import plan_of_pages
 from workflows.calls import OWN_ATTEMPT
+from workflows.retries import PLAN_PAGE
 
 PAGES_AT_ONCE = 4
 """Their nodes are read in one workflow task, some 20 ms for a page."""
@@ -50,7 +50,7 @@ async def _load(pages: Sequence[str], time_left: timedelta | None) -> list[Any]:
             start_to_close_timeout=OWN_ATTEMPT,
             schedule_to_close_timeout=time_left,
             heartbeat_timeout=timedelta(seconds=OWN_HEARTBEAT_S),
-            retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=12),
+            retry_policy=PLAN_PAGE,
             summary="reading a page of the plan",
             result_type=dict[str, Any],
         )

@@ -20,7 +20,7 @@ from typing import Any
 
 import pydantic_core
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
 from dagwright.core.boundary import limits, wire
@@ -71,6 +71,7 @@ from workflows.handing_on import put_state, state_of, told_below
 from workflows.maps import end_of_chunk, items_of_chunk
 from workflows.people import People
 from workflows.plan_pages import load_plan
+from workflows.retries import FIVE_ATTEMPTS
 from workflows.search_attributes import SearchAttributes
 from workflows.steerable import Steerable
 from workflows.sub_plans import end_of, report_end, report_turn
@@ -300,7 +301,7 @@ class PlanWorkflow(Steerable):
                 start_to_close_timeout=OWN_ATTEMPT,
                 heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
                 schedule_to_close_timeout=self._time_left(run_input.deadline_s),
-                retry_policy=RetryPolicy(maximum_attempts=5),
+                retry_policy=FIVE_ATTEMPTS,
                 summary="reading the plan",
                 result_type=dict[str, Any],
             )

@@ -19,7 +19,6 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import (
     Priority,
     RawValue,
-    RetryPolicy,
     SearchAttributeKey,
     SearchAttributePair,
     TypedSearchAttributes,
@@ -49,11 +48,13 @@ from dagwright.protocol.messages import (
     run_input_to_json,
 )
 from dagwright.protocol.outcomes import ResultInvalid, found_ends, read_sub_plan_end, sub_plan_failure
-from dagwright.protocol.run_attributes import identifying_pairs, keyword, task_summary
+from dagwright.protocol.run_attributes import identifying_pairs
+from dagwright.protocol.run_labels import keyword, task_summary
 from dagwright.protocol.run_snapshot import carry_from_json
 from dagwright.protocol.run_start import handed_down
 from dagwright.protocol.turns import TurnEnd
 from workflows.calls import RunScope, json_payload, owner_of_run
+from workflows.retries import FIND_ENDED
 from workflows.timers import now_s
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
@@ -321,7 +322,7 @@ async def find_ended(workflow_ids: Sequence[str]) -> RawValue:
         # 500 sub-plans are looked at in 2 s; a server that takes longer is asked again at the next look.
         start_to_close_timeout=timedelta(minutes=2),
         heartbeat_timeout=timedelta(seconds=30),
-        retry_policy=RetryPolicy(maximum_attempts=3),
+        retry_policy=FIND_ENDED,
         summary=wire.TIMER_LOOK,
         result_type=RawValue,
     )

@@ -7,21 +7,21 @@ are refused unless the settings allow them.
 import json
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 
 from dagwright.agents.classes import question_to_person
 from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
+from dagwright.core.boundary.text import one_line
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.protocol.notifications import signed_headers, signing_key
+from dagwright.protocol.webhooks import signed_headers, signing_key
 from dagwright.tools.builtin.addresses import PinnedTransport
 from dagwright.tools.context import ToolContext
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, MissingSecret, NotStarted, RemoteFailed, RetryLater
-from dagwright.tools.retry_after import retry_after
+from dagwright.tools.retry_after import requested_delay
 
 CONNECT_S = 10.0
 _EXCERPT_BYTES = 400
@@ -122,9 +122,9 @@ class ServiceCall:
     def _refusal(self, response: httpx.Response, content: bytes) -> Exception:
         """Returns what a status means for the next attempt."""
         status = response.status_code
-        excerpt = " ".join(content[:_EXCERPT_BYTES].decode(errors="replace").split())
+        excerpt = one_line(content[:_EXCERPT_BYTES].decode(errors="replace"))
         said = f"{self._shown} answers {status}" + (f": {excerpt}" if excerpt else "")
-        delay = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+        delay = requested_delay(response.headers)
         if status == httpx.codes.TOO_MANY_REQUESTS:
             return self._not_begun(RetryLater(said, after=delay))
         if response.is_redirect:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.times import format_time
-from dagwright.protocol.run_attributes import keyword, keyword_of_tag, tags_in
+from dagwright.protocol.run_labels import keyword, keyword_of_tag, tags_in
 
 MOST_AT_ONCE = 1_000
 """Runs that the server tells in one answer."""

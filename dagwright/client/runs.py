@@ -33,7 +33,8 @@ from dagwright.history.run_subscriptions import RunFeeds
 from dagwright.history.token_streams import AnswerTexts
 from dagwright.protocol.documents import nodes_ended
 from dagwright.protocol.failures import NODE_FAILED, run_error_of
-from dagwright.protocol.run_attributes import attributes_at_start, tags_in
+from dagwright.protocol.run_attributes import attributes_at_start
+from dagwright.protocol.run_labels import tags_in
 from dagwright.server import Connection
 from dagwright.server.tool_pauses import Parked, parked_tools
 from dagwright.settings import Settings

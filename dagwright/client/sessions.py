@@ -32,7 +32,7 @@ from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunNotFound
-from dagwright.protocol.run_attributes import keyword
+from dagwright.protocol.run_labels import keyword
 from dagwright.protocol.sessions import Session, Turn, name_of_session, session_from_json, session_id
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn
 from dagwright.server import Connection

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.boundary.text import cut_characters
 from dagwright.core.expressions.paths import describe_type
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 
@@ -242,6 +243,5 @@ def _pointer_of(trail: Trail) -> str:
 def describe(value: Any) -> str:
     """Returns what came instead of what was expected, such as `a number` or `the text 'abc'`."""
     if isinstance(value, str):
-        shown = value if len(value) <= 40 else value[:39] + "…"
-        return f"the text {printable(shown)!r}"
+        return f"the text {printable(cut_characters(value, 40))!r}"
     return describe_type(value)

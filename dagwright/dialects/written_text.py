@@ -1,6 +1,7 @@
-"""The one JSON value in an answer of a language model: in fences or not, with prose around it.
+"""JSON in the answer of a language model: in fences or not, after its thinking, with prose around it.
 
-A text with several values is refused: which of them is meant is not ours to say.
+Two readers for two uses. `read_written_json` reads plans: it repairs slips that have one meaning and refuses a text
+with several values. `json_values` reads answers that a schema checks: it takes only valid JSON, and the schema chooses.
 """
 
 import json
@@ -15,7 +16,10 @@ from dagwright.dialects.written_values import Mend, NotRead, ReadValue, read_val
 _START = re.compile(r"[{\[]")
 _THINKING = re.compile(r"\s*<(think|thinking)>.*?(?:</\1>|\Z)", re.DOTALL)
 _LABELLED_FENCE = re.compile(r"(?:```|~~~)[\w-]*\s*\Z")
+_FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 _MAX_SHOWN = 5
+_MAX_STARTS = 1_000
+"""Brackets at which `json_values` tries to read: a long text of brackets must not take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,45 @@ def read_written_json(text: str) -> WrittenJson:
         raise PlanInvalid([Problem("ambiguous", message, hint="write one JSON value only")])
     start, read = found[0]
     return WrittenJson(read.value, start, [*_around(text, found), *read.mends])
+
+
+class ConflictingValues:
+    """Value of a key that an object has twice with different values; it cannot be encoded as JSON."""
+
+
+def json_values(text: str) -> Iterator[Any]:
+    """Yield the valid JSON values of a text, the likeliest first: the whole text, fenced blocks, objects and lists."""
+    answer = text[without_thinking(text) :]
+    for candidate in (answer, *(match[1] for match in _FENCED.finditer(answer))):
+        try:
+            yield _DECODER.decode(candidate.strip())
+        except (ValueError, RecursionError):
+            continue
+    yield from _outermost_values(answer)
+
+
+def _outermost_values(text: str) -> Iterator[Any]:
+    position = 0
+    for _ in range(_MAX_STARTS):
+        start = _START.search(text, position)
+        if start is None:
+            return
+        try:
+            value, position = _DECODER.raw_decode(text, start.start())
+        except (ValueError, RecursionError):
+            position = start.end()
+        else:
+            yield value
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        found[key] = value if key not in found or found[key] == value else ConflictingValues()
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object_of)
 
 
 def line_of(text: str, offset: int) -> int:

@@ -10,12 +10,12 @@ from difflib import get_close_matches
 from typing import Any
 
 from dagwright.core.boundary.wire import ERROR_PLAN_FAILED
+from dagwright.core.model.lookups import bindings
 from dagwright.core.model.requests import BUDGET_TASK, Request
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_time
 from dagwright.features.explain.reasons import Kind, Reason, reason_of
 from dagwright.features.explain.why import REASONS_TOLD, Chain, sentence, what_holds, why
-from dagwright.features.lookups.lookups import bindings
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.map_items import ItemNotBegun, OpenFeed, view_of_item
 from dagwright.history.node_paths import SubPlanNotBegun, child_of, follow

@@ -9,7 +9,8 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.usage import USAGE_PLACE, wait_of_heartbeat
 from dagwright.core.boundary.wire import (
     ACTIVITY_NOTIFY,
@@ -215,7 +216,7 @@ def _store_words(call: PendingActivityInfo) -> str | None:
     with suppress(MessageInvalid):
         reason = wait_of_heartbeat([read_message(each) for each in details[: USAGE_PLACE + 1]])
         if reason is not None:
-            return cut_text(reason, max_bytes=MESSAGE_LIMIT_BYTES)
+            return cut_bytes(reason, max_bytes=MESSAGE_LIMIT_BYTES)
     if call.activity_type.name == ACTIVITY_RUN_REGION:
         return None
     # Those that are no calls of a tool raise it as it is, and Temporal names it by its class.
@@ -232,7 +233,7 @@ def task_notes(raw: DescribeWorkflowExecutionResponse, failure: TaskFailure | No
         advice, cause = "no worker answered in time; it continues by itself when one does", "without an answer"
     else:
         advice = _ADVICE.get(failure.cause, "no worker can do its next step; it continues by itself when one can")
-        cause = cut_text(failure.message, max_bytes=MESSAGE_LIMIT_BYTES)
+        cause = cut_bytes(failure.message, max_bytes=MESSAGE_LIMIT_BYTES)
     message = f"the run cannot continue: {advice} (its workflow task was tried {attempt - 1} times: {cause})"
     return [{"code": "workflow_task_failing", "node": None, "message": message}]
 

@@ -13,9 +13,9 @@ from typing import Any
 from dagwright.core.boundary.usage import Usage
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.dialects.json_reader import depth_of
+from dagwright.dialects.written_text import json_values
 from dagwright.llm.bodies import Prepared, is_wrapped
 from dagwright.llm.failures import Trouble
-from dagwright.llm.found_json import values_in
 from dagwright.llm.manners import OutputMode
 from dagwright.llm.prices import PriceTable
 from dagwright.planning.model_calls.calls import Message, ModelAnswer, ModelError, OutputSchema, ToolCall
@@ -321,7 +321,7 @@ def _value_of(text: str, output: OutputSchema, prepared: Prepared, mode: OutputM
         Trouble: there is none.
     """
     validator, problems = validator_of(output.schema), ""
-    for found in values_in(text):
+    for found in json_values(text):
         if not _can_travel(found):
             problems = problems or _CANNOT_TRAVEL
             continue
@@ -343,7 +343,7 @@ def _value_of(text: str, output: OutputSchema, prepared: Prepared, mode: OutputM
 
 
 def _can_travel(value: Any) -> bool:
-    """Tells whether what was read leniently can be a result: not `1e999`, half a character, `Twice` or depth."""
+    """Return whether a value can be a result: no `1e999`, lone surrogate, `ConflictingValues` or deep nesting."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):

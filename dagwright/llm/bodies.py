@@ -1,14 +1,56 @@
 """A call as the JSON that goes out, asked in the manner of its server."""
 
+import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.llm.manners import Manner, OutputMode
 from dagwright.llm.strict_schema import StrictSchema
-from dagwright.llm.tool_names import ToolNames
 from dagwright.planning.model_calls.calls import Message, ModelCall, OutputSchema
+
+_TOOL_NAME_CHARACTERS = 64
+"""The protocol takes tool names of letters, digits, `_` and `-`; names in plans may have dots."""
+_WRONG = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ToolNames:
+    """The names of the tools of one call, both ways; two tools never have the same one.
+
+    Args:
+        names: as plans have them.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        names = list(dict.fromkeys(names))
+        plain = [wire_name(name) for name in names]
+        self._sent = {
+            name: sent if plain.count(sent) == 1 or sent == name else _marked(name)
+            for name, sent in zip(names, plain, strict=True)
+        }
+        self._ours = {sent: name for name, sent in self._sent.items()}
+
+    def sent(self, name: str) -> str:
+        """Returns the name that goes out, also of a tool that is not offered any more."""
+        return self._sent.get(name) or wire_name(name)
+
+    def ours(self, sent: str) -> str:
+        """Returns the tool that a model calls; what is none stays as it is, for whoever calls it to tell."""
+        return self._ours.get(sent, sent)
+
+
+def wire_name(name: str) -> str:
+    """Returns a name that the protocol takes."""
+    plain = _WRONG.sub("_", name)
+    return plain if 1 <= len(plain) <= _TOOL_NAME_CHARACTERS else _marked(name)
+
+
+def _marked(name: str) -> str:
+    mark = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:8]
+    return f"{_WRONG.sub('_', name)[: _TOOL_NAME_CHARACTERS - len(mark) - 1]}_{mark}"
+
 
 Json = dict[str, Any]
 

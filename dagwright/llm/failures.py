@@ -11,19 +11,19 @@ OpenRouter, Groq and LiteLLM's proxy send, as their documentation and source hav
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.text import cut_bytes, one_line
 from dagwright.core.boundary.usage import Usage
 from dagwright.planning.model_calls.calls import Action, ModelError
 from dagwright.planning.model_calls.failures import ACTIONS, ModelFailure
-from dagwright.tools.retry_after import capped, retry_after
+from dagwright.tools.retry_after import requested_delay
 
 Kind = Literal["status", "stream", "connection", "timeout", "broken", "answer"]
 
 _HIDDEN = "***"
-_OF_PROXY = "llm_provider-"
 _SHORTEST_HIDDEN = 6
 """Characters: a shorter key is no secret, and may be a part of ordinary words."""
 _SERVER_WORDS_BYTES = 2_000
@@ -111,10 +111,10 @@ _ADVICE: Mapping[ModelError, str] = {
 def model_failure_of(trouble: Trouble, asked: Asked, *, now: datetime) -> ModelFailure:
     """Returns what a trouble means for whoever asked: the one place that maps failures to actions."""
     error = error_of(trouble)
-    words = cut_text(_message(trouble, error, asked), max_bytes=MESSAGE_LIMIT_BYTES // 2)
+    words = cut_bytes(_message(trouble, error, asked), max_bytes=MESSAGE_LIMIT_BYTES // 2)
     limit = "" if asked.max_tokens is None else f" (now {asked.max_tokens:,})"
     advice = _ADVICE.get(error, "").format(base_url=asked.base_url, model=asked.model, max_tokens=limit)
-    delay = _delay(trouble.headers, now) if ACTIONS[error] is Action.RETRY else None
+    delay = requested_delay(trouble.headers, now=now) if ACTIONS[error] is Action.RETRY else None
     failure = ModelFailure(error, words, advice=advice, delay=delay)
     failure.partial, failure.usage = trouble.partial, trouble.usage
     return failure
@@ -195,7 +195,7 @@ def _by_status(status: int | None) -> ModelError:
 
 def _message(trouble: Trouble, error: ModelError, asked: Asked) -> str:
     said = trouble.body.message or trouble.body.text
-    said = _without_key(cut_text(" ".join(said.split()), max_bytes=_SERVER_WORDS_BYTES), asked)
+    said = _without_key(cut_bytes(one_line(said), max_bytes=_SERVER_WORDS_BYTES), asked)
     where = f"{asked.model or 'the model'} at {asked.base_url}"
     if trouble.kind in ("status", "stream"):
         number = f" {trouble.status}" if trouble.status is not None else ""
@@ -208,15 +208,6 @@ def _message(trouble: Trouble, error: ModelError, asked: Asked) -> str:
 
 def _without_key(words: str, asked: Asked) -> str:
     return words.replace(asked.api_key, _HIDDEN) if len(asked.api_key) >= _SHORTEST_HIDDEN else words
-
-
-def _delay(headers: Mapping[str, str], now: datetime) -> timedelta | None:
-    """Returns how long the service asks to be left alone: `retry-after-ms`, or `Retry-After` as it is defined."""
-    milliseconds = headers.get("retry-after-ms", "")
-    if re.fullmatch(r"\d{1,12}(\.\d+)?", milliseconds):
-        return capped(timedelta(milliseconds=min(float(milliseconds), 1e9)))
-    # LiteLLM's proxy hands the headers of the service behind it on under such names.
-    return retry_after(headers.get("retry-after") or headers.get(f"{_OF_PROXY}retry-after"), now)
 
 
 def error_body(given: Any, text: str) -> ErrorBody:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -30,7 +30,7 @@ from dagwright.mcp_client.answers import CONNECTION_CLOSED, is_session_gone, too
 from dagwright.mcp_client.config import Address, Program, ServerConfig
 from dagwright.mcp_client.last_words import LastWords
 from dagwright.tools.errors import NotStarted, RemoteFailed
-from dagwright.tools.retry_after import retry_after
+from dagwright.tools.retry_after import requested_delay
 
 START_TIMEOUT_S = 60.0
 """`npx` and the like fetch a server first, if it is not there yet."""
@@ -256,7 +256,7 @@ async def _note_answer(response: httpx2.Response) -> None:
     seen = _answer.get()
     if seen is not None and response.request.method == "POST":
         seen.status = response.status_code
-        seen.retry_after = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+        seen.retry_after = requested_delay(response.headers)
 
 
 @asynccontextmanager

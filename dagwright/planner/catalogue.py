@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dagwright.core.boundary.text import cut_for_model, one_line
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.planning.model_calls.messages import json_line
@@ -18,8 +19,6 @@ DESCRIPTION_CHARACTERS = 1_000
 SCHEMA_CHARACTERS = 6_000
 """JSON of the schema of one tool's arguments; of a longer one only the names and types are told."""
 _LEFT_OUT_NAMED = 20
-CUT = " […cut]"
-"""Ends a text that goes on where the model cannot see it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +77,11 @@ def fitting(lines: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _agent_told(agent: AgentCard) -> dict[str, Any]:
-    told = {"agent": agent.name, "description": cut(" ".join(agent.description.split()), DESCRIPTION_CHARACTERS)}
-    return {**told, "objective": cut(agent.objective_template, DESCRIPTION_CHARACTERS)}
+    told = {
+        "agent": agent.name,
+        "description": cut_for_model(one_line(agent.description), DESCRIPTION_CHARACTERS),
+    }
+    return {**told, "objective": cut_for_model(agent.objective_template, DESCRIPTION_CHARACTERS)}
 
 
 def _tool_told(tool: ToolDeclaration) -> dict[str, Any]:
@@ -91,7 +93,7 @@ def described(tool: ToolDeclaration) -> dict[str, Any]:
     """Returns what a tool does to the world, and what it is for."""
     told: dict[str, Any] = {"effects": tool.effects.value}
     if tool.description:
-        told["description"] = cut(" ".join(tool.description.split()), DESCRIPTION_CHARACTERS)
+        told["description"] = cut_for_model(one_line(tool.description), DESCRIPTION_CHARACTERS)
     return told
 
 
@@ -113,8 +115,3 @@ def _outline(schema: Mapping[str, Any]) -> Any:
     }
     outline = {"types": types, "required": schema.get("required", []), "note": "the schema is longer than this"}
     return outline if len(json_line(outline)) <= SCHEMA_CHARACTERS else "a long schema, which is not told"
-
-
-def cut(text: str, most: int) -> str:
-    """Returns a text of at most so many characters, with a mark where it was cut."""
-    return text if len(text) <= most else text[: most - len(CUT)] + CUT

@@ -8,7 +8,8 @@ entities are told to no model.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagwright.planner.catalogue import Catalogue, cut
+from dagwright.core.boundary.text import cut_for_model
+from dagwright.planner.catalogue import Catalogue
 from dagwright.planner.prompts import turns_words
 from dagwright.planning.model_calls.calls import Message, system, user
 from dagwright.planning.model_calls.messages import json_line
@@ -86,5 +87,7 @@ def _session(context: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _name(name: str, what: Mapping[str, Any]) -> str:
     fields = dict.fromkeys(["kind", "name", *what])
-    known = {field: cut(what[field], _NAME_CHARACTERS) for field in fields if field != "id" and what.get(field)}
+    known = {
+        field: cut_for_model(what[field], _NAME_CHARACTERS) for field in fields if field != "id" and what.get(field)
+    }
     return json_line({"ref": f"@{name}", **known})

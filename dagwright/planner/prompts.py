@@ -7,8 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from dagwright.core.boundary.text import cut_for_model
 from dagwright.core.model.errors import Problem
-from dagwright.planner.catalogue import Catalogue, cut
+from dagwright.planner.catalogue import Catalogue
 from dagwright.planning.conversation import TURNS_TOLD
 from dagwright.planning.model_calls.calls import Message, system, user
 from dagwright.planning.model_calls.messages import json_line
@@ -110,7 +111,10 @@ def turns_words(turns: Sequence[str]) -> str:
         turns: at least one, the newest last.
     """
     *before, newest = turns[-TURNS_TOLD:]
-    kept = [*(cut(words.strip(), TURN_CHARACTERS) for words in before), cut(newest.strip(), NEWEST_TURN_CHARACTERS)]
+    kept = [
+        *(cut_for_model(words.strip(), TURN_CHARACTERS) for words in before),
+        cut_for_model(newest.strip(), NEWEST_TURN_CHARACTERS),
+    ]
     told = [f"- {json_line(words)}" for words in kept]
     return "\n".join(["Done before in this session, the newest last:", *told])
 
@@ -173,4 +177,4 @@ def _problem_line(problem: Problem) -> str:
     told["problem"] = problem.message
     if problem.hint:
         told["hint"] = problem.hint
-    return cut(f"- {json.dumps(told, ensure_ascii=False)}", _PROBLEM_CHARACTERS)
+    return cut_for_model(f"- {json.dumps(told, ensure_ascii=False)}", _PROBLEM_CHARACTERS)

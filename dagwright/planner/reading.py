@@ -34,7 +34,7 @@ from dagwright.planning.plan_and_execute.goals import (
     is_own,
     may_start_early,
 )
-from dagwright.planning.plan_and_execute.replan_context import THERE, SoFar
+from dagwright.planning.plan_and_execute.replan_context import THERE, ReplanContext
 from dagwright.plans.preparation import check_plan, check_written_plan, policy_problems
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
@@ -118,7 +118,7 @@ def read_plan(
     *,
     accepted: Sequence[Any] = (),
     inline_agents: bool = False,
-    so_far: SoFar | None = None,
+    so_far: ReplanContext | None = None,
 ) -> ReadPlan:
     """Returns the plan that a model wrote, or somebody who changed it.
 
@@ -209,11 +209,11 @@ def _checked(
             raise invalid from None
 
 
-def _known(tools: Mapping[str, ToolDeclaration], so_far: SoFar | None) -> Mapping[str, ToolDeclaration]:
+def _known(tools: Mapping[str, ToolDeclaration], so_far: ReplanContext | None) -> Mapping[str, ToolDeclaration]:
     return tools if so_far is None else {**tools, THERE.name: THERE}
 
 
-def _standing(accepted: Sequence[Any], so_far: SoFar | None) -> Sequence[Any]:
+def _standing(accepted: Sequence[Any], so_far: ReplanContext | None) -> Sequence[Any]:
     return accepted if so_far is None else [*accepted, *so_far.stand_ins()]
 
 
@@ -243,7 +243,9 @@ def _with_free_ids(
         return checked, mends
 
 
-def fits_early(nodes: Sequence[Any], tools: Mapping[str, ToolDeclaration], *, so_far: SoFar | None = None) -> bool:
+def fits_early(
+    nodes: Sequence[Any], tools: Mapping[str, ToolDeclaration], *, so_far: ReplanContext | None = None
+) -> bool:
     """Tells whether the last of some nodes may start while the rest of their plan is still being written.
 
     Nothing is mended here, for what follows may show that something else was meant.

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dagwright.core.boundary.text import one_line
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.tools import parameter_name
@@ -129,8 +130,16 @@ class Fields:
             return None
         card = worker.card
         # What the worker puts out, and what for, its card says, whatever the planner repeats of it.
-        words = " ".join(description.split())[:DESCRIPTION_CHARACTERS]
-        return PlannedSubGoal(number, worker.tool.name, words, card.outputs, card.goal_type, inputs, dict(params))
+        words = one_line(description)[:DESCRIPTION_CHARACTERS]
+        return PlannedSubGoal(
+            id=number,
+            worker=worker.tool.name,
+            description=words,
+            inputs=inputs,
+            params=dict(params),
+            outputs=card.outputs,
+            goal_type=card.goal_type,
+        )
 
     def _named(self, raw: Any, worker: Worker | None, *at: str | int) -> Any:
         """Returns arguments under their declared names, which may be written with `-` for `_`."""

@@ -7,8 +7,9 @@ turns, what workers found) stands as JSON, a line each, so that nothing in it ca
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dagwright.core.boundary.text import cut_for_model, one_line
 from dagwright.core.validation.workers import Worker
-from dagwright.planner.catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_told, cut, fitting
+from dagwright.planner.catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_told, fitting
 from dagwright.planning.conversation import TurnSummary, turns_told
 from dagwright.planning.model_calls.calls import Message, system, user
 from dagwright.planning.model_calls.messages import json_line
@@ -115,7 +116,7 @@ def _told(worker: Worker) -> dict[str, Any]:
     card = worker.card
     return {
         "worker": worker.tool.name,
-        "description": cut(" ".join(card.description.split()), DESCRIPTION_CHARACTERS),
+        "description": cut_for_model(one_line(card.description), DESCRIPTION_CHARACTERS),
         "preconditions": list(card.preconditions),
         "requires": list(card.requires),
         "outputs": list(card.outputs),

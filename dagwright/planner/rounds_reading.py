@@ -8,17 +8,17 @@ workers take; what was done already is not done again.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dagwright.core.boundary.text import cut_for_model
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.validation.workers import Worker, workers_among
 from dagwright.dialects.json_reader import printable
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, NOT_A_NUMBER, Mend
-from dagwright.planner.catalogue import cut
 from dagwright.planner.prompts import repair_words
 from dagwright.planner.rounds_checks import REPEATED, RoundChecks
 from dagwright.planner.rounds_fields import Fields, plain
 from dagwright.planning.plan_and_execute.goals import tools_read
-from dagwright.planning.rounds.sub_goals import PlannedSubGoal, RoundContext, inputs_to_json
+from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS, PlannedSubGoal, RoundContext
 from dagwright.protocol.documents import encoded_size
 
 READ_BYTES = 96 * 1024
@@ -87,10 +87,10 @@ def _read(raw: Any, asked: RoundContext, workers: Mapping[str, Worker], mends: S
     match raw.get("action"):
         case "continue":
             problems, sub_goals = _sub_goals(raw, checks)
-            told["sub_goals"] = [sub_goal.to_json() for sub_goal in sub_goals]
+            told["sub_goals"] = list(map(SUB_GOALS.encode, sub_goals))
         case "done":
             problems, inputs = checks.synthesis(raw.get("synthesis_inputs"))
-            told["synthesis_inputs"] = inputs_to_json(inputs)
+            told["synthesis_inputs"] = INPUTS.encode(inputs)
         case "failed":
             hint = "say in 'reasoning' why the question cannot be answered"
             problems = (
@@ -106,7 +106,7 @@ def _read(raw: Any, asked: RoundContext, workers: Mapping[str, Worker], mends: S
 
 def _reasoning(said: Any) -> str:
     text = printable(said) if isinstance(said, str) else ""
-    return text if len(text) <= REASONING_CHARACTERS else f"{text[:REASONING_CHARACTERS]} […cut]"
+    return cut_for_model(text, REASONING_CHARACTERS)
 
 
 def _sub_goals(raw: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Problem], Sequence[PlannedSubGoal]]:
@@ -135,7 +135,9 @@ def _refused(problems: Sequence[Problem], raw: Any) -> dict[str, Any]:
 def _bounded(problem: Problem) -> dict[str, Any]:
     """Returns a problem that stands in the history: of a value that it repeats the beginning."""
     told = problem.to_json()
-    return told | {name: cut(told[name], _MESSAGE_CHARACTERS) for name in ("message", "hint", "pointer") if told[name]}
+    return told | {
+        name: cut_for_model(told[name], _MESSAGE_CHARACTERS) for name in ("message", "hint", "pointer") if told[name]
+    }
 
 
 def _in_short(problems: Sequence[Problem]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.boundary.limits import cut_text
+from dagwright.core.boundary.text import cut_bytes, cut_for_model, cut_middle_for_model, one_line
 from dagwright.core.compiler.projections import IDENTIFYING
 from dagwright.core.expressions.stored_values import Part, StoredValue
 from dagwright.core.model.states import NodeStatus
@@ -29,12 +29,8 @@ class TurnSummary:
 
     def shortened(self, characters: int) -> "TurnSummary":
         """Returns the turn with so many characters of each side; of an answer the end is kept, where it asks."""
-        said, answered = self.human_message, self.ai_response
-        if len(said) > characters:
-            said = f"{said[:characters]} […cut]"
-        if len(answered) > characters:
-            answered = f"{answered[: characters // 2]} […cut] {answered[-(characters // 2) :]}"
-        return TurnSummary(self.turn_id, said, answered)
+        message = cut_for_model(self.human_message, characters)
+        return TurnSummary(self.turn_id, message, cut_middle_for_model(self.ai_response, characters))
 
 
 def turns_from_json(encoded: Any) -> tuple[TurnSummary, ...]:
@@ -86,7 +82,7 @@ def identified(result: Any) -> dict[str, Any] | None:
     identity = str(identity) if type(identity) is int else identity
     if not isinstance(identity, str) or not identity.strip() or len(identity.encode()) > IDENTITY_BYTES:
         return None
-    return {"id": identity, **{key: one_line(known.get(key), max_bytes=IDENTITY_BYTES) for key in IDENTIFYING[1:]}}
+    return {"id": identity, **{key: line_or_none(known.get(key), max_bytes=IDENTITY_BYTES) for key in IDENTIFYING[1:]}}
 
 
 def _told(result: StoredValue) -> dict[str, Any]:
@@ -118,7 +114,7 @@ def names_set(scheduler: RunScheduler) -> dict[str, dict[str, Any]]:
     return found
 
 
-def one_line(value: Any, *, max_bytes: int) -> str | None:
+def line_or_none(value: Any, *, max_bytes: int) -> str | None:
     """Returns a text on one line that is not too long; `None` of what is no text, or an empty one."""
-    line = " ".join(value.split()) if isinstance(value, str) else ""
-    return cut_text(line, max_bytes=max_bytes) or None
+    line = one_line(value) if isinstance(value, str) else ""
+    return cut_bytes(line, max_bytes=max_bytes) or None

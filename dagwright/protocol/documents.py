@@ -12,13 +12,13 @@ from dagwright.core.expressions.stored_values import StoredValue, Unfilled, Work
 from dagwright.core.expressions.value_refs import encode, shown_in_arguments, with_shown
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
 from dagwright.core.model.errors import NodeError
+from dagwright.core.model.lookups import bindings
 from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.map_batches import counts_of_items, is_cut, shown_items
 from dagwright.core.scheduler.run_end import counts_of, ends_left_out
 from dagwright.features.compensation.compensation import STANDS, told_of_undoing, undone_by
-from dagwright.features.lookups.lookups import bindings
 from dagwright.features.lookups.places import lookup_errors
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.conversation import names_set

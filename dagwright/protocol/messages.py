@@ -19,11 +19,11 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_
 from dagwright.core.model.errors import Problem, pointer
 from dagwright.core.model.lineage import NOTHING as NOTHING_SEEN
 from dagwright.core.model.lineage import Seen
+from dagwright.core.model.lookups import bound_from_json, bound_to_json
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.times import parse_duration
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.features.budgets.budget import budget_of_options, options_to_json
-from dagwright.features.lookups.lookups import bound_from_json, bound_to_json
 from dagwright.planning.extenders import check_pursuits
 from dagwright.planning.model_calls.calls import model_config_from_json
 from dagwright.protocol.lineage import told_seen

@@ -32,8 +32,8 @@ from dagwright.core.boundary.limits import (
     REF_BYTES,
     RUN_INPUT_LIMIT_BYTES,
     STORED_VALUE_LIMIT_BYTES,
-    cut_text,
 )
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.usage import (
     started_attempt,
     told_agents,
@@ -127,7 +127,7 @@ def read_failure(
     """
     cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
     if isinstance(cause, ApplicationError):
-        message = cut_text(cause.message or "no message", max_bytes=MESSAGE_LIMIT_BYTES)
+        message = cut_bytes(cause.message or "no message", max_bytes=MESSAGE_LIMIT_BYTES)
         attempt = _attempt_of(cause, _attempts_of(error, node))
         if _unstored_bytes(error) is not None:
             is_repeatable = effects is not Effects.WRITE
@@ -142,7 +142,7 @@ def read_failure(
     if isinstance(cause, TerminatedError):
         return NodeError("terminated", "the sub-plan was terminated"), Attempt()
     message = cause.message if isinstance(cause, FailureError) else str(cause)
-    return NodeError("tool_failed", cut_text(message, max_bytes=MESSAGE_LIMIT_BYTES)), Attempt()
+    return NodeError("tool_failed", cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES)), Attempt()
 
 
 def _has_repeated_lost_attempts(error: BaseException, timeout: TimeoutError) -> bool:

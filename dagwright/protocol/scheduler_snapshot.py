@@ -18,9 +18,9 @@ from dagwright.core.model.policy import policy_from_json
 from dagwright.core.model.states import Chunk, ItemRecord, NodeStatus, Phase, Record
 from dagwright.core.model.usage import usage_book_from_json
 from dagwright.core.scheduler.extension import extension_from_json
+from dagwright.core.scheduler.node_override import override_from_json
 from dagwright.core.scheduler.run_state import Paused
 from dagwright.features.budgets.budget import budget_from_json
-from dagwright.features.commands.node_override import override_from_json
 from dagwright.features.forks.reuse import KeptBook, book_of_kept
 from dagwright.features.run_scheduler import RunScheduler
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import cut_text
+from dagwright.core.boundary.text import cut_bytes
+from dagwright.core.model.lookups import filters_in
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
-from dagwright.features.lookups.lookups import filters_in
 from dagwright.planning.conversation import TurnSummary
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import TurnPlace
@@ -398,7 +398,7 @@ def _turn_from_json(encoded: Mapping[str, Any]) -> Turn:
     return Turn(
         number=int(encoded["number"]),
         run=str(encoded["run"]),
-        request=cut_text(str(encoded["request"]), max_bytes=REQUEST_BYTES),
+        request=cut_bytes(str(encoded["request"]), max_bytes=REQUEST_BYTES),
         status=str(encoded["status"]),
         explanation=_cut(encoded.get("explanation"), EXPLANATION_BYTES),
         outcome=_cut(encoded.get("outcome"), OUTCOME_BYTES),
@@ -411,4 +411,4 @@ def _turn_from_json(encoded: Mapping[str, Any]) -> Turn:
 
 
 def _cut(value: Any, max_bytes: int) -> str | None:
-    return cut_text(value, max_bytes=max_bytes) if isinstance(value, str) else None
+    return cut_bytes(value, max_bytes=max_bytes) if isinstance(value, str) else None

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.core.boundary.limits import DOCUMENT_NODES, INLINE_VALUE_BYTES
+from dagwright.core.boundary.text import first_bytes
 from dagwright.core.expressions.stored_values import StoredValue, paths_to_json, stored_from_json
 from dagwright.core.model.compiled import tool_of
 from dagwright.core.model.states import NodeStatus
@@ -118,8 +119,8 @@ def cut_inside(text: str, *, max_bytes: int) -> str:
     while (size := encoded_size(found)) > max_bytes:
         kept = min(kept - 1, kept * max_bytes // size)
         end = kept // 3
-        first, last = encoded[: kept - end], encoded[len(encoded) - end :]
-        found = first.decode(errors="ignore") + CUT + last.decode(errors="ignore")
+        last = encoded[len(encoded) - end :]
+        found = first_bytes(encoded, kept - end) + CUT + last.decode(errors="ignore")
     return found
 
 

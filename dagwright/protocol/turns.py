@@ -10,12 +10,12 @@ from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES
+from dagwright.core.model.lookups import has_readable_filters
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import PLAN_READER
-from dagwright.features.lookups.lookups import has_readable_filters
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.planning.conversation import identified, is_session_name, one_line
+from dagwright.planning.conversation import identified, is_session_name, line_or_none
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.failures import FROM_NODES
 from dagwright.protocol.messages import MessageInvalid
@@ -111,7 +111,7 @@ def turn_start_from_json(message: Any) -> TurnStart:
     return TurnStart(
         run=_run_id(message.get("run")),
         start=start,
-        request=one_line(str(request), max_bytes=REQUEST_BYTES) or "",
+        request=line_or_none(str(request), max_bytes=REQUEST_BYTES) or "",
         version=version,
         workflow=str(workflow),
         memo=memo,
@@ -177,10 +177,10 @@ def turn_end_from_json(message: Any) -> TurnEnd:
     names, bindings = message.get("names"), message.get("bindings")
     return TurnEnd(
         status=message["status"],
-        outcome=one_line(message.get("outcome"), max_bytes=OUTCOME_BYTES),
+        outcome=line_or_none(message.get("outcome"), max_bytes=OUTCOME_BYTES),
         response=response_of(message.get("response")),
         response_at=place_from_json(message.get("response_at")),
-        explanation=one_line(message.get("explanation"), max_bytes=EXPLANATION_BYTES),
+        explanation=line_or_none(message.get("explanation"), max_bytes=EXPLANATION_BYTES),
         names=_names_read(names if isinstance(names, Mapping) else {}),
         bindings=_bindings_read(bindings if isinstance(bindings, list) else []),
         is_unbound=message.get("unbound") is True,
@@ -230,7 +230,7 @@ def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = No
         outcome=outcome,
         response=response if response != outcome else None,
         response_at=place_of(document.get("output")),
-        explanation=one_line(_explanation(scheduler), max_bytes=EXPLANATION_BYTES) if scheduler is not None else None,
+        explanation=line_or_none(scheduler and _explanation(scheduler), max_bytes=EXPLANATION_BYTES),
         names=_names_read(names if isinstance(names, Mapping) else {}),
         bindings=_bindings_read(bindings if isinstance(bindings, list) else []),
         is_unbound=isinstance(code, str) and code.startswith(_LOOKUP_CODES),
@@ -249,7 +249,7 @@ def _outcome(document: Mapping[str, Any], response: str | None, scheduler: RunSc
     error, nodes = document.get("error"), document.get("nodes")
     # An error that is derived from the nodes says less than the nodes do.
     if isinstance(error, Mapping) and error.get("message") and error.get("code") not in FROM_NODES:
-        return one_line(f"{error.get('code')}: {error['message']}", max_bytes=OUTCOME_BYTES)
+        return line_or_none(f"{error.get('code')}: {error['message']}", max_bytes=OUTCOME_BYTES)
     failed = [
         f"{name!r} failed: {(node.get('error') or {}).get('message')}"
         for name, node in (nodes.items() if isinstance(nodes, Mapping) else ())
@@ -259,5 +259,5 @@ def _outcome(document: Mapping[str, Any], response: str | None, scheduler: RunSc
     if failed:
         more = f"; and {len(failed) - _FAILURES_TOLD:,} more" if len(failed) > _FAILURES_TOLD else ""
         went_well = f"; done: {done}" if done else ""
-        return one_line("; ".join(failed[:_FAILURES_TOLD]) + more + went_well, max_bytes=OUTCOME_BYTES)
-    return one_line(response or done, max_bytes=OUTCOME_BYTES)
+        return line_or_none("; ".join(failed[:_FAILURES_TOLD]) + more + went_well, max_bytes=OUTCOME_BYTES)
+    return line_or_none(response or done, max_bytes=OUTCOME_BYTES)

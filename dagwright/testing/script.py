@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dagwright.core.boundary.text import cut_characters, one_line
 from dagwright.testing.answers import Answer, answers_of, summary_of
 
 ANY_NUMBER = None
@@ -102,8 +103,7 @@ def _text_of(content: Any) -> str:
 
 
 def _shown(words: str) -> str:
-    line = " ".join(words.split())
-    return repr(line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "…")
+    return repr(cut_characters(one_line(words), _SHOWN_CHARACTERS))
 
 
 Reply = Callable[[ReceivedCall], Answer | str]

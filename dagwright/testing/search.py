@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.testing.answers import Refused
-from dagwright.testing.http import Exchange, Request
-from dagwright.testing.scripted import ScriptedServer
+from dagwright.testing.http import Exchange, Request, ScriptedServer
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.testing.answers import Answer, Completion, Cut, Pace, Raw, Refused, Reset, Silence
-from dagwright.testing.http import JSON_TYPE, Exchange, Request
+from dagwright.testing.http import JSON_TYPE, Exchange, Request, ScriptedServer
 from dagwright.testing.protocol import DONE, Sent, event, refusal_of
 from dagwright.testing.script import ReceivedCall, Script, Step, step
-from dagwright.testing.scripted import ScriptedServer
 
 _COMPLETIONS = "/chat/completions"
 _MODELS = "/models"

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from dagwright.core.boundary.text import one_line
+
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?|See Also|Warnings?):\s*")
 _ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
@@ -27,7 +29,7 @@ def documentation_of(function: Callable[..., Any]) -> Documentation:
     """Returns what the docstring of `function` says; nothing if it has none."""
     lines = (inspect.getdoc(function) or "").splitlines()
     first = next((index for index, line in enumerate(lines) if _SECTION.fullmatch(line)), len(lines))
-    summary = " ".join(" ".join(lines[:first]).split())
+    summary = one_line(" ".join(lines[:first]))
     return Documentation(summary, _entries(_section(lines, names=("Args", "Arguments", "Parameters"))))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+from dagwright.core.boundary.text import one_line
 from dagwright.tools.errors import ToolsUnreadable
 from dagwright.tools.registry import ToolRegistry, refuse_shared_aliases
 from dagwright.tools.spec import ToolSpec, spec_of
@@ -119,7 +120,7 @@ def _failed(reference: str, error: BaseException, path: Path | None = None) -> s
 
 def _reason(error: BaseException) -> str:
     """Returns why code could not be run, and what to do where that is plain."""
-    said = " ".join(str(error).split())[:500]
+    said = one_line(str(error))[:500]
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         return f"it needs the module {error.name!r}, which is not installed: {sys.executable} -m pip install {package}"

@@ -11,6 +11,7 @@ from typing import Any
 import pydantic_core
 from pydantic import BaseModel, TypeAdapter
 
+from dagwright.core.boundary.text import cut_characters
 from dagwright.tools.errors import InvalidResult
 
 DEPTH_LIMIT = 100
@@ -46,7 +47,7 @@ def encoded_json(plain: Any) -> bytes:
 def pointer_of(path: tuple[str | int, ...]) -> str:
     """Returns the RFC 6901 pointer of `path`, cut to what a person can read."""
     text = "".join("/" + str(piece).replace("~", "~0").replace("/", "~1") for piece in path)
-    return text if len(text) <= 200 else text[:200] + "…"
+    return cut_characters(text, 200)
 
 
 class _Converter:

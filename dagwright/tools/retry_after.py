@@ -1,36 +1,46 @@
-"""How long a service asks to be left alone: `Retry-After`, in seconds or as a date (RFC 9110, 10.2.3)."""
+"""The delay that a service asks for before the next attempt."""
 
 import math
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 from dagwright.core.boundary.limits import MAX_DELAY_S
 
-LONGEST_DELAY = timedelta(seconds=MAX_DELAY_S)
-"""A delay is cut to this: a service that says a year must not park a run for a year."""
+_LONGEST_DELAY = timedelta(seconds=MAX_DELAY_S)
 
 
-def retry_after(value: str | None, now: datetime) -> timedelta | None:
-    """Returns the delay that a `Retry-After` header asks for, capped; `None` if it says nothing.
+def requested_delay(headers: Mapping[str, str], *, now: datetime | None = None) -> timedelta | None:
+    """Read the delay of a response, at most a day; `None` if it has none that is valid.
 
     Args:
-        value: the header as it came.
-        now: the present time, with a time zone.
+        headers: names in lower case, or a mapping that ignores case.
+        now: the present time for a date in the header; default is the clock.
+
+    Source: RFC 9110, 10.2.3; `retry-after-ms` as OpenAI and Azure send it; LiteLLM's proxy prefixes the headers of the
+    service that it calls.
     """
-    if value is None:
-        return None
+    milliseconds = headers.get("retry-after-ms", "")
+    if re.fullmatch(r"\d{1,12}(\.\d+)?", milliseconds):
+        return capped(timedelta(milliseconds=float(milliseconds)))
+    value = headers.get("retry-after") or headers.get("llm_provider-retry-after")
+    return _delay_of(value, now or datetime.now(UTC)) if value else None
+
+
+def capped(delay: timedelta | None) -> timedelta | None:
+    """Limit a delay to between zero and a day: a service must not stop a run for a year."""
+    return None if delay is None else min(max(delay, timedelta(0)), _LONGEST_DELAY)
+
+
+def _delay_of(value: str, now: datetime) -> timedelta | None:
     try:
         seconds = float(value)
     except ValueError:
         return _until(value, now)
     if not math.isfinite(seconds):
         return None
-    return capped(timedelta(seconds=min(max(seconds, 0.0), LONGEST_DELAY.total_seconds())))
-
-
-def capped(delay: timedelta) -> timedelta:
-    """Returns `delay`, from nothing to `LONGEST_DELAY`."""
-    return min(max(delay, timedelta(0)), LONGEST_DELAY)
+    return timedelta(seconds=min(max(seconds, 0.0), MAX_DELAY_S))
 
 
 def _until(value: str, now: datetime) -> timedelta | None:

@@ -13,13 +13,13 @@ from dagwright.agents import AgentRegistry, load_agents
 from dagwright.agents.finding import stored_cards
 from dagwright.agents.tools import agent_tools, declared_agents
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.plugins import InstalledPlugin, PluginError, installed_plugins, refuse_duplicate
 from dagwright.core.validation.workers import WorkersRefused, check_workers, workers_among
 from dagwright.llm.client import Endpoint
 from dagwright.llm.clients import ModelSetup
 from dagwright.planning.rounds.rounds import RoundsLimits
-from dagwright.plugins import InstalledPlugin, PluginError, installed_plugins, refuse_duplicate
-from dagwright.protocol.notifications import Hook, signing_key
 from dagwright.protocol.plan_limits import is_queue
+from dagwright.protocol.webhooks import Hook, signing_key
 from dagwright.settings import Settings, app_settings
 from dagwright.store import PayloadStore, open_store
 from dagwright.tools import ToolRegistry, ToolSpec, ToolsUnreadable, load_tools

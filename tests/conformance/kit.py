@@ -44,101 +44,71 @@ class Dialect:
         return (*self.required, *self.optional)
 
     def entries_of(self, document: Any) -> list[Any]:
-        """Returns the list of entries of a document."""
+        """Return the list of entries of a document."""
         found: list[Any] = document[self.entries[0]] if self.entries else document
         return found
 
 
 def _write_plan(graph: Graph) -> Any:
+    def reads(needs: Sequence[int]) -> list[str]:
+        return [f"{{{{n {other}.result}}}}" for other in needs]
+
     return {
         "plan": 1,
         "nodes": [
-            {
-                "id": f"n {number}",
-                "tool": "t",
-                "arguments": {"x": [f"{{{{n {other}.result}}}}" for other in needs]},
-            }
-            for number, needs in graph.items()
+            {"id": f"n {number}", "tool": "t", "arguments": {"x": reads(needs)}} for number, needs in graph.items()
         ],
     }
 
 
 def _write_tasks(graph: Graph) -> Any:
+    rest = {"tool": "t", "query": "x"}
     return {
         "dag": [
-            {
-                "id": f"t{number}",
-                "tool": "t",
-                "query": "x",
-                "dependencies": [f"t{other}" for other in needs],
-            }
+            {"id": f"t{number}", **rest, "dependencies": [f"t{other}" for other in needs]}
             for number, needs in graph.items()
         ]
     }
 
 
 def _write_steps(graph: Graph) -> Any:
-    return [
-        {
-            "id": f"s.{number}",
-            "tool": "t",
-            "arguments": {"x": {"y": [f"{{{{s.{other}.result.z}}}}" for other in needs]}},
-        }
-        for number, needs in graph.items()
-    ]
+    def arguments(needs: Sequence[int]) -> Any:
+        return {"x": {"y": [f"{{{{s.{other}.result.z}}}}" for other in needs]}}
+
+    return [{"id": f"s.{number}", "tool": "t", "arguments": arguments(needs)} for number, needs in graph.items()]
 
 
 def _write_agents(graph: Graph) -> Any:
+    rest = {"agent": "t", "objective": ""}
     return {
         "nodes": [
-            {
-                "id": f"a{number}",
-                "agent": "t",
-                "objective": "",
-                "depends_on": [f"a{other}" for other in needs],
-            }
+            {"id": f"a{number}", **rest, "depends_on": [f"a{other}" for other in needs]}
             for number, needs in graph.items()
         ]
     }
 
 
 def _write_intents(graph: Graph) -> Any:
+    rest: dict[str, Any] = {"verb": "t", "params": {}, "lookups": None}
     return {
-        "intents": [
-            {
-                "verb": "t",
-                "params": {},
-                "refs": {f"p{other}": f"@result_{other}" for other in needs},
-                "lookups": None,
-            }
-            for needs in graph.values()
-        ]
+        "intents": [{**rest, "refs": {f"p{other}": f"@result_{other}" for other in needs}} for needs in graph.values()]
     }
 
 
 def _write_subgoals(graph: Graph) -> Any:
-    return {
-        "sub_goals": [
-            {
-                "id": number,
-                "worker": "t",
-                "outputs": ["x"],
-                "inputs": {f"p{other}": {"from_sub_goal": other, "slot": "x"} for other in needs},
-            }
-            for number, needs in graph.items()
-        ]
-    }
+    def inputs(needs: Sequence[int]) -> Any:
+        return {f"p{other}": {"from_sub_goal": other, "slot": "x"} for other in needs}
+
+    rest = {"worker": "t", "outputs": ["x"]}
+    return {"sub_goals": [{"id": number, **rest, "inputs": inputs(needs)} for number, needs in graph.items()]}
 
 
 def _write_hugginggpt(graph: Graph) -> Any:
+    def args(needs: Sequence[int]) -> Any:
+        return {f"p{other}": f"<GENERATED>-{other}" for other in needs}
+
     return [
-        {
-            "task": "t",
-            "id": number,
-            "dep": list(needs) or [-1],
-            "args": {f"p{other}": f"<GENERATED>-{other}" for other in needs},
-        }
-        for number, needs in graph.items()
+        {"task": "t", "id": number, "dep": list(needs) or [-1], "args": args(needs)} for number, needs in graph.items()
     ]
 
 
@@ -171,129 +141,93 @@ def _write_rewoo(graph: Graph) -> Any:
 
 DIALECTS = (
     Dialect(
-        name="plan",
-        entries=("nodes",),
-        write=_write_plan,
-        id_of="n {}".format,
-        tool_key="tool",
-        required=("id", "tool"),
-        optional=("arguments", "depends_on", "plan", "for_each", "when"),
-        unknown_code="invalid_reference",
+        "plan",
+        ("nodes",),
+        _write_plan,
+        "n {}".format,
+        "tool",
+        ("id", "tool"),
+        ("arguments", "depends_on", "plan", "for_each", "when"),
+        "invalid_reference",
     ),
     Dialect(
-        name="tasks",
-        entries=("dag",),
-        write=_write_tasks,
-        id_of="t{}".format,
-        tool_key="tool",
-        required=("id", "tool", "query", "dependencies"),
-        optional=(),
-        unknown_code="unknown_dependency",
+        "tasks",
+        ("dag",),
+        _write_tasks,
+        "t{}".format,
+        "tool",
+        ("id", "tool", "query", "dependencies"),
+        (),
+        "unknown_dependency",
     ),
     Dialect(
-        name="steps",
-        entries=(),
-        write=_write_steps,
-        id_of="s.{}".format,
-        tool_key="tool",
-        required=("id", "tool", "arguments"),
-        optional=("intent", "depends_on"),
-        unknown_code="invalid_reference",
+        "steps",
+        (),
+        _write_steps,
+        "s.{}".format,
+        "tool",
+        ("id", "tool", "arguments"),
+        ("intent", "depends_on"),
+        "invalid_reference",
     ),
     Dialect(
-        name="agents",
-        entries=("nodes",),
-        write=_write_agents,
-        id_of="a{}".format,
-        tool_key="agent",
-        required=("id", "agent", "objective"),
-        optional=("depends_on",),
-        unknown_code="unknown_dependency",
+        "agents",
+        ("nodes",),
+        _write_agents,
+        "a{}".format,
+        "agent",
+        ("id", "agent", "objective"),
+        ("depends_on",),
+        "unknown_dependency",
     ),
     Dialect(
-        name="intents",
-        entries=("intents",),
-        write=_write_intents,
-        id_of="@result_{}".format,
-        tool_key="verb",
-        required=("verb",),
-        optional=("params", "refs", "lookups", "search_text", "entity_type"),
-        unknown_code="invalid_reference",
+        "intents",
+        ("intents",),
+        _write_intents,
+        "@result_{}".format,
+        "verb",
+        ("verb",),
+        ("params", "refs", "lookups", "search_text", "entity_type"),
+        "invalid_reference",
     ),
     Dialect(
-        name="subgoals",
-        entries=("sub_goals",),
-        write=_write_subgoals,
-        id_of="sg{}".format,
-        tool_key="worker",
-        required=("id", "worker"),
-        optional=("description", "inputs", "from_sub_goal", "slot", "params", "outputs", "goal_type"),
-        unknown_code="invalid_reference",
+        "subgoals",
+        ("sub_goals",),
+        _write_subgoals,
+        "sg{}".format,
+        "worker",
+        ("id", "worker"),
+        ("description", "inputs", "from_sub_goal", "slot", "params", "outputs", "goal_type"),
+        "invalid_reference",
+    ),
+    Dialect("hugginggpt", (), _write_hugginggpt, str, "task", ("id", "task"), ("dep", "args"), "unknown_dependency"),
+    Dialect(
+        "taskbench",
+        ("task_nodes",),
+        _write_taskbench,
+        lambda number: f"node-{number - 1}",
+        "task",
+        ("task",),
+        ("arguments", "name", "value"),
+        "invalid_reference",
     ),
     Dialect(
-        name="hugginggpt",
-        entries=(),
-        write=_write_hugginggpt,
-        id_of=str,
-        tool_key="task",
-        required=("id", "task"),
-        optional=("dep", "args"),
-        unknown_code="unknown_dependency",
+        "nestful", (), _write_nestful, "var{}".format, "name", ("name",), ("arguments", "label"), "invalid_reference"
     ),
-    Dialect(
-        name="taskbench",
-        entries=("task_nodes",),
-        write=_write_taskbench,
-        id_of=lambda number: f"node-{number - 1}",
-        tool_key="task",
-        required=("task",),
-        optional=("arguments", "name", "value"),
-        unknown_code="invalid_reference",
-    ),
-    Dialect(
-        name="nestful",
-        entries=(),
-        write=_write_nestful,
-        id_of="var{}".format,
-        tool_key="name",
-        required=("name",),
-        optional=("arguments", "label"),
-        unknown_code="invalid_reference",
-    ),
-    Dialect(
-        name="llmcompiler",
-        entries=(),
-        write=_write_llmcompiler,
-        id_of=str,
-        tool_key="tool",
-        required=(),
-        optional=(),
-        unknown_code="invalid_reference",
-        is_text=True,
-    ),
-    Dialect(
-        name="rewoo",
-        entries=(),
-        write=_write_rewoo,
-        id_of="E{}".format,
-        tool_key="tool",
-        required=(),
-        optional=(),
-        unknown_code="invalid_reference",
-        is_text=True,
-    ),
+    Dialect("llmcompiler", (), _write_llmcompiler, str, "tool", (), (), "invalid_reference", is_text=True),
+    Dialect("rewoo", (), _write_rewoo, "E{}".format, "tool", (), (), "invalid_reference", is_text=True),
 )
+"""Rows of the table: name, path to the entries, writer, node id, tool key, required and optional keys, error code."""
 
 JSON_DIALECTS = tuple(dialect for dialect in DIALECTS if not dialect.is_text)
 
 
 def check(raw: Any, *, dialect: str | None = None, context: Mapping[str, Any] | None = None) -> Checked:
-    """Returns what `check --any-tool` finds."""
     return check_document(to_document(raw, dialect=dialect, context=context), tools={}, any_tool=True)
 
 
 def problems_of(raw: Any, *, dialect: str | None = None, context: Mapping[str, Any] | None = None) -> Sequence[Problem]:
-    """Returns everything that is wrong with a document; nothing if it is valid."""
+    """Return everything that is wrong with a document; nothing if it is valid."""
     try:
         check(raw, dialect=dialect, context=context)
     except PlanInvalid as invalid:
@@ -302,12 +236,11 @@ def problems_of(raw: Any, *, dialect: str | None = None, context: Mapping[str, A
 
 
 def codes_of(raw: Any, *, dialect: str | None = None) -> list[tuple[str, str]]:
-    """Returns code and pointer of everything that is wrong with a document."""
     return [(problem.code, problem.pointer) for problem in problems_of(raw, dialect=dialect)]
 
 
 def value_at(document: Any, pointer: str) -> Any:
-    """Returns what stands at an RFC 6901 pointer.
+    """Return what stands at an RFC 6901 pointer.
 
     Raises:
         LookupError: nothing stands there.

@@ -17,6 +17,12 @@ from moto.server import ThreadedMotoServer
 from dagwright.store import PayloadStore, StoredPayload, open_store
 
 BUCKET = "payloads"
+_ENVIRONMENT = {
+    **dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "test"),
+    **dict.fromkeys(("AWS_REGION", "AWS_DEFAULT_REGION"), "eu-central-1"),
+    **dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), os.devnull),
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 
 
 @dataclass(frozen=True)
@@ -34,12 +40,12 @@ class StoreAtHand:
     add: Callable[[str], None]
 
     def open(self) -> PayloadStore:
-        """Returns the store as another process would have it."""
+        """Return the store as another process would have it."""
         return open_store(self.location)
 
 
 def folder_at_hand(folder: Path) -> StoreAtHand:
-    """Returns a store in a folder that does not exist yet."""
+    """Return a store in a folder that does not exist yet."""
 
     def overwrite(ref: str, content: bytes | None) -> None:
         (path,) = folder.rglob(ref)
@@ -55,7 +61,7 @@ def folder_at_hand(folder: Path) -> StoreAtHand:
 
 @contextmanager
 def s3_service() -> Iterator[str]:
-    """Serves S3 on a port of its own, as boto3's environment variables say inside the block; yields its address."""
+    """Serve S3 on a port of its own, as boto3's environment variables say inside the block; yields its address."""
     # Every server of this process keeps its buckets in the same place; what an earlier one left would be in the way.
     s3_backends.reset()
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -68,24 +74,18 @@ def s3_service() -> Iterator[str]:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
         patch.setenv("AWS_ENDPOINT_URL_S3", address)
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        patch.setenv("AWS_REGION", "eu-central-1")
-        patch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-        patch.setenv("AWS_CONFIG_FILE", os.devnull)
-        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        for name, value in _ENVIRONMENT.items():
+            patch.setenv(name, value)
         try:
-            boto3.Session().client("s3").create_bucket(
-                Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
-            )
+            place: Any = {"LocationConstraint": _ENVIRONMENT["AWS_REGION"]}
+            boto3.Session().client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration=place)
             yield address
         finally:
             server.stop()
 
 
 def bucket_at_hand(prefix: str) -> StoreAtHand:
-    """Returns a store in the bucket of `s3_service`, under a prefix that no other test has."""
+    """Return a store in the bucket of `s3_service`, under a prefix that no other test has."""
     client: Any = boto3.Session().client("s3")
 
     def overwrite(ref: str, content: bytes | None) -> None:
@@ -100,11 +100,9 @@ def bucket_at_hand(prefix: str) -> StoreAtHand:
 
 
 async def listed(store: PayloadStore) -> list[tuple[str, int]]:
-    """Returns references and sizes of all payloads, sorted."""
     return sorted([(entry.ref, entry.size_bytes) async for entry in store.entries()])
 
 
 async def entry_of(store: PayloadStore, ref: str) -> StoredPayload:
-    """Returns the entry of one payload."""
     (entry,) = [entry async for entry in store.entries() if entry.ref == ref]
     return entry

@@ -39,7 +39,7 @@ def test_any_json_value_becomes_a_document_or_is_refused(raw: Any, dialect: str 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.data())
-def test_any_change_of_a_good_document_is_told_with_its_place(data: st.DataObject) -> None:
+def test_any_change_of_a_good_document_is_reported_with_its_place(data: st.DataObject) -> None:
     dialect = data.draw(st.sampled_from(DIALECTS))
     raw = dialect.write({1: [], 2: [1], 3: [1, 2]})
     for _ in range(data.draw(st.integers(1, 3))):
@@ -51,7 +51,7 @@ def test_any_change_of_a_good_document_is_told_with_its_place(data: st.DataObjec
 
 @settings(max_examples=examples(100), deadline=None)
 @given(raw=values)
-def test_any_json_value_as_a_sub_plan_is_told_with_its_place(raw: Any) -> None:
+def test_any_json_value_as_a_sub_plan_is_reported_with_its_place(raw: Any) -> None:
     plan = {"plan": 1, "nodes": [{"id": "sub", "plan": raw}]}
     for problem in problems_of(plan):
         value_at(plan, problem.pointer)

@@ -12,7 +12,7 @@ import pytest
 from dagwright.interfaces.http.callers import Scope
 from dagwright.interfaces.http.keys import KeyFile
 from dagwright.interfaces.http.response_items import ResponseRef
-from dagwright.protocol.run_attributes import ALL_OWNERS
+from dagwright.protocol.run_labels import ALL_OWNERS
 from tests.e2e.conftest import CHECK, Serve, calculation, plan_of
 from tests.support.eventually import eventually
 from tests.support.gateway import CHAT, Gateway, chat_body

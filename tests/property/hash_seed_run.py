@@ -4,24 +4,22 @@ import json
 import random
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.compiled import plan_to_json
 from dagwright.core.model.errors import NodeError, PlanInvalid
+from dagwright.core.model.lookups import with_lookups
 from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.commands.steering import standing_notes
-from dagwright.features.lookups.lookups import with_lookups
-from dagwright.features.run_scheduler import create_scheduler
 from dagwright.protocol.documents import RunFacts, graph_document, result_document
 from dagwright.protocol.sessions import Session
 from dagwright.protocol.turns import TurnStart, end_of_turn
 from tests.unit.plan import building
-from tests.unit.plan.building import check, node, plan_of
+from tests.unit.plan.building import begun, check, node, plan_of
 
 _TOOLS: Mapping[str, ToolDeclaration] = {
     **building.TOOLS,
@@ -32,7 +30,7 @@ _NAMES = ["Ann Lee", "Bob Ray", "Eva Twin", "Max Ade"]
 
 
 def random_plan(source: random.Random) -> dict[str, Any]:
-    """Returns a plan of a dozen nodes with every kind of edge; about half of them are wrong."""
+    """Return a plan of a dozen nodes with every kind of edge; about half of them are wrong."""
     ids = [f"node {letter}" for letter in "abcdefghijkl"]
     nodes = []
     for number, name in enumerate(ids):
@@ -58,7 +56,7 @@ def random_plan(source: random.Random) -> dict[str, Any]:
 
 
 def history_of(raw: dict[str, Any], source: random.Random, session: Session) -> list[Any]:
-    """Returns everything that can be seen of a plan: its problems, or its compiled form and one whole run.
+    """Return everything that can be seen of a plan: its problems, or its compiled form and one whole run.
 
     The run looks parties up, does all or nothing, and is a turn of a session.
     """
@@ -70,9 +68,7 @@ def history_of(raw: dict[str, Any], source: random.Random, session: Session) -> 
         compile_plan(checked), [Lookup(name, "person") for name in source.sample(_NAMES, 3)], Resolver("find", "bind")
     )
     seen: list[Any] = [plan_to_json(plan), checked.levels, checked.critical_path]
-    scheduler = create_scheduler(plan, {})
-    scheduler.set_options(replace(scheduler.state.options, compensate=True))
-    scheduler.begin(0.0)
+    scheduler = begun(plan, setup={"compensate": True})
     running: list[Task] = []
     while True:
         while (task := scheduler.next_task(0.0)) is not None:
@@ -93,7 +89,6 @@ def history_of(raw: dict[str, Any], source: random.Random, session: Session) -> 
 
 
 def _answer(task: Task) -> Any:
-    """Returns what the call of a task gives back."""
     match task.node.tool:
         case "find_party":
             name = task.arguments["search_text"]
@@ -104,7 +99,6 @@ def _answer(task: Task) -> Any:
 
 
 def main() -> None:
-    """Writes one JSON document to standard output."""
     source = random.Random(7)
     session = Session("seeds")
     json.dump([history_of(random_plan(source), source, session) for _ in range(60)], sys.stdout)

@@ -46,7 +46,7 @@ class Step:
         return list(dict.fromkeys([*self.needs, *self.reads]))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the node as a plan has it."""
+        """Return the node as a plan has it."""
         written: dict[str, Any] = {"id": self.id, "tool": self.tool, "priority": self.priority}
         written["depends_on"] = list(self.needs)
         written["arguments"] = {name: "{{" + name + ".result}}" for name in self.reads}
@@ -115,7 +115,7 @@ class Model:
         return "completed"
 
     def arguments_of(self, step: Step) -> dict[str, Any]:
-        """Returns the arguments that the naive reading of the plan gives."""
+        """Return the arguments that the naive reading of the plan gives."""
         values = {name: self.values.get(name) for name in step.reads}
         return {**values, "text": "".join(f"<{as_text(value)}>" for value in values.values())}
 
@@ -136,12 +136,12 @@ class Model:
 
 
 def result_of(task: str, arguments: dict[str, Any]) -> Any:
-    """Returns what the tool of the tests answers: text that looks like references, and what it was given."""
+    """Return what the tool of the tests answers: text that looks like references, and what it was given."""
     return {"by": task, "given": arguments["text"], "trap": "{{" + task + ".result}} \\{{ $1 }}"}
 
 
 def as_text(value: Any) -> str:
-    """Returns how a value stands inside a text, by the letter of the contract: compact JSON, a text as it is."""
+    """Return how a value stands inside a text, by the letter of the contract: compact JSON, a text as it is."""
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, bool | int):

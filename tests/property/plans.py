@@ -12,7 +12,7 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tasks import Task
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
-from tests.property.naive import Step, result_of
+from tests.property.naive import Model, Step, result_of
 from tests.unit.plan.building import TOOLS, compiled, plan_of
 
 DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
@@ -20,7 +20,7 @@ DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 
 @st.composite
 def steps(draw: st.DrawFn, *, most: int = 8) -> tuple[Step, ...]:
-    """Returns the nodes of a random acyclic plan, in a random order, so with references forward too."""
+    """Return the nodes of a random acyclic plan, in a random order, so with references forward too."""
     ids = [f"n{number}" for number in range(draw(st.integers(1, most)))]
     made: list[Step] = []
     for number, name in enumerate(ids):
@@ -51,7 +51,7 @@ def steps(draw: st.DrawFn, *, most: int = 8) -> tuple[Step, ...]:
 
 
 class Driver:
-    """Runs a plan as the engine does, and asserts the rules at every step.
+    """Run a plan as the engine does, and asserts the rules at every step.
 
     Args:
         choose: takes a count and returns the position of the task that ends next.
@@ -71,7 +71,7 @@ class Driver:
         self.finals: dict[str, str] = {}
 
     def run(self, *, before_each: Callable[[int], None] = lambda count: None) -> None:
-        """Runs the plan to its end; `before_each` is called with the count of the tasks that ended so far."""
+        """Run the plan to its end; `before_each` is called with the count of the tasks that ended so far."""
         self.scheduler.begin(0.0)
         count = 0
         self.start_all()
@@ -83,7 +83,7 @@ class Driver:
         assert self.scheduler.is_finished, "no task runs and none may start, but the plan is not finished"
 
     def go_on_elsewhere(self) -> None:
-        """Goes on in a scheduler that knows nothing but what the one so far hands on as JSON text."""
+        """Go on in a scheduler that knows nothing but what the one so far hands on as JSON text."""
         before = self.scheduler
         self.scheduler = create_scheduler(self.plan, {}, max_in_flight=self.max_in_flight)
         restore(self.scheduler, json.loads(json.dumps(carry_of(before))))
@@ -163,7 +163,7 @@ class Driver:
                 self.finals[name] = state
 
     def stop(self, how: str, *, told: Callable[[], bool]) -> None:
-        """Cancels or aborts the run; `told` says of each running task whether it heeds that."""
+        """Cancel or aborts the run; `told` says of each running task whether it heeds that."""
         if how == "cancel":
             self.scheduler.cancel(1.0, reason="enough")
         else:
@@ -174,10 +174,18 @@ class Driver:
                 self.scheduler.task_cancelled(task.id, at=1.0, reason="told to")
 
     def ends(self) -> dict[str, str]:
-        """Returns how every node ended."""
+        """Return how every node ended."""
         return {name: self.state(name).value for name in self.steps}
 
-    def results(self) -> dict[str, Any]:
-        """Returns the result of every node."""
-        records = {name: self.scheduler.record_of(name) for name in self.steps}
-        return {name: record.result for name, record in records.items() if record is not None}
+    def assert_as_the_model(self) -> None:
+        """Check ends, blockers, results and arguments of a run that nothing has stopped against the model."""
+        model = Model(tuple(self.steps.values()))
+        assert self.ends() == model.ends
+        for step in model.steps:
+            record = self.scheduler.record_of(step.id)
+            assert record is not None
+            assert list(record.blocked_by) == model.blocked_by.get(step.id, [])
+            if model.ends[step.id] == "completed":
+                assert record.result == model.values[step.id]
+            for task in step.task_ids:
+                assert self.arguments.get(task, expected := model.arguments_of(step)) == expected

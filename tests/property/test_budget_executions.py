@@ -1,9 +1,6 @@
 """What a run has used and holds back is counted once, in however many executions, and whatever a run below tells."""
 
-import json
-from typing import Any
-
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.model.requests import Feedback
@@ -11,9 +8,7 @@ from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.usage import NONE, Usage
 from dagwright.features.budgets.budget import Budget, Up
-from dagwright.features.run_scheduler import create_scheduler
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
-from tests.unit.plan.building import compiled, plan_of
+from tests.unit.plan.building import begun, budget_of, compiled, plan_of, resumed
 
 MODEL = ToolDeclaration("call_model", Effects.READ)
 SUB = {"plan": 1, "nodes": [{"id": "inner", "tool": "call_model"}]}
@@ -32,20 +27,16 @@ class Kept:
     """One run that is handed on from execution to execution at any moment, with a sub-plan that asks it."""
 
     def __init__(self) -> None:
-        self.scheduler = create_scheduler(PLAN, {})
-        self.scheduler.features.budget.use(Budget({"calls": 2, "tokens": 3_000}))
-        self.scheduler.begin(0.0)
+        self.scheduler = begun(PLAN, setup={"budget": Budget({"calls": 2, "tokens": 3_000})})
         self.running: list[str] = []
         self.below = 0
-        """Calls of the sub-plan that were told, or wait."""
+        """Call of the sub-plan that were told, or wait."""
         self.paid, self.told = NONE, NONE
         self.at = 0.0
 
     @property
     def budget(self) -> Budget:
-        found = self.scheduler.features.budget.budget
-        assert found is not None
-        return found
+        return budget_of(self.scheduler)
 
     def do(self, what: str, number: int) -> None:
         self.at += 1.0
@@ -61,9 +52,7 @@ class Kept:
                 more = {"calls": 1, "tokens": 1_000}
                 assert self.scheduler.features.feedback.answer(Feedback(asked.id, {"data": more}), self.at) is None
             case "carry":
-                handed_on: Any = json.loads(json.dumps(carry_of(self.scheduler)))
-                self.scheduler = create_scheduler(PLAN, {})
-                restore(self.scheduler, handed_on)
+                self.scheduler = resumed(self.scheduler, PLAN)
 
     def _end(self, task_id: str, number: int) -> None:
         is_call = task_id != "sub" or bool(self._held_below)
@@ -100,6 +89,7 @@ class Kept:
         assert self.paid.calls + len(self.budget.held) <= self.budget.limits["calls"]
 
 
+@settings(deadline=None)
 @given(
     events=st.lists(
         st.tuples(st.sampled_from(["start", "start", "end", "tell", "more", "carry"]), st.integers(1, 60)), max_size=60

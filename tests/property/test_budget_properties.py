@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.model.budget_limits import Limit, Limits
@@ -37,12 +37,12 @@ class Run:
     has_ended: bool = False
 
     def start(self, key: str) -> None:
-        """Starts a call; before it does, a run asks once more whether it may."""
+        """Start a call; before it does, a run asks once more whether it may."""
         assert self.budget.claim(("", key), Claim(self.asked[key]), used=self.used, grown=0)
         self.running[key] = self.asked.pop(key)
 
     def look(self, tree: "Tree") -> None:
-        """Starts what may start, and hands on what there is to tell: what a run does at the end of every event."""
+        """Start what may start, and hands on what there is to tell: what a run does at the end of every event."""
         for name in self.budget.free(used=self.used, grown=0):
             self.start(name)
         for owner, key in [*self.budget.held]:
@@ -138,7 +138,7 @@ class Tree:
         run.budget.settle(("", key), None)
 
     def _close(self, run: Run, number: int) -> None:
-        """Ends a run below with all its calls, in one moment: of them it tells no more than how it ended."""
+        """End a run below with all its calls, in one moment: of them it tells no more than how it ended."""
         is_above = any(each.parent is run and not each.has_ended for each in self.runs.values())
         if run.parent is None or is_above or run.asked:
             return
@@ -147,7 +147,7 @@ class Tree:
         self.end_run(run, run.used)
 
     def _crash(self, run: Run, *, hears_all: bool) -> None:
-        """Ends a run in the middle of it, of which the run above may not even have heard what it has sent."""
+        """End a run in the middle of it, of which the run above may not even have heard what it has sent."""
         assert run.parent is not None
         if hears_all:
             self._hear_all(run.parent)
@@ -165,7 +165,7 @@ class Tree:
         self.end_run(run, NONE)
 
     def end_run(self, run: Run, usage: Usage) -> None:
-        """Ends a run below; what it has sent before comes first, if it ended well."""
+        """End a run below; what it has sent before comes first, if it ended well."""
         assert run.parent is not None
         if not run.has_ended:
             self._hear_all(run.parent)
@@ -179,7 +179,7 @@ class Tree:
             self.do("up", run.name, 0)
 
     def rest(self) -> None:
-        """Delivers everything and ends every call, until nothing moves."""
+        """Deliver everything and ends every call, until nothing moves."""
         while self._deliver() or self._end_some():
             pass
 
@@ -200,17 +200,17 @@ class Tree:
 
     @property
     def running(self) -> list[int]:
-        """Returns the estimates of the calls that run."""
+        """Return the estimates of the calls that run."""
         return [tokens for run in self.runs.values() for tokens in run.running.values()]
 
     @property
     def waiting(self) -> list[int]:
-        """Returns the estimates of the calls that wait."""
+        """Return the estimates of the calls that wait."""
         return [tokens for run in self.runs.values() for tokens in run.asked.values()]
 
     @property
     def left(self) -> Mapping[str, Any]:
-        """Returns what has to be left of each limit when nothing runs."""
+        """Return what has to be left of each limit when nothing runs."""
         spent: Mapping[str, Any] = {
             "calls": self.counted.calls,
             "tokens": self.counted.tokens,
@@ -219,7 +219,7 @@ class Tree:
         return {kind: limit - spent[kind] for kind, limit in self.limits.items()}
 
     def assert_within_limits(self) -> None:
-        """Checks that no more is spent and held back than there is, but for what calls use beyond their estimate."""
+        """Check that no more is spent and held back than there is, but for what calls use beyond their estimate."""
         over = sum(max(tokens - estimate, 0) for estimate, tokens in self.ended.values())
         tokens = sum(tokens for _, tokens in self.ended.values()) + sum(self.running)
         if "calls" in self.limits:
@@ -262,8 +262,9 @@ EVENTS = st.lists(
 
 
 @pytest.mark.parametrize("limits", LIMITS, ids="+".join)
+@settings(deadline=None)
 @given(events=EVENTS)
-def test_no_more_is_spent_than_there_is_and_what_fits_goes_on(
+def test_no_more_is_spent_than_there_is_and_what_fits_continues(
     limits: Limits, events: list[tuple[str, str, int]]
 ) -> None:
     tree = Tree(limits)
@@ -286,7 +287,7 @@ def test_no_more_is_spent_than_there_is_and_what_fits_goes_on(
 
 
 def assert_left(tree: Tree) -> None:
-    """Checks that the run above all knows to the token what is left."""
+    """Check that the run above all knows to the token what is left."""
     root, left = tree.root, tree.left
 
     def lacks(tokens: int) -> list[str]:

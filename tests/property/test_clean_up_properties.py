@@ -62,7 +62,7 @@ def trees(draw: st.DrawFn, name: str, *, end: datetime) -> Tree:
     return Tree(executions, puts)
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_nothing_is_removed_that_a_run_in_sight_could_need(data: st.DataObject) -> None:
     now = START + data.draw(HOURS) + timedelta(days=200)
@@ -101,6 +101,7 @@ def test_nothing_is_removed_that_a_run_in_sight_could_need(data: st.DataObject) 
 RUN = RetainedRun("a", "a-0", "a-0", START)
 
 
+@settings(deadline=None)
 @given(st.permutations([RUN, RetainedRun("b", "b-0", "b-0", START + MARGIN), RetainedRun("c", "c-0", "c-0", START)]))
 def test_order_of_the_runs_changes_nothing(runs: list[RetainedRun]) -> None:
     bound = bound_of(Retained("default", ME, timedelta(days=1), runs), owners=[ME], now=START + timedelta(days=50))

@@ -1,6 +1,5 @@
 """A fork ends as a run would that began anew, whatever was changed, and makes no effect twice that it has already."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,17 +10,15 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import Effects
 from dagwright.features.forks.planner import Change, Source, outlook, takeover
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
 from tests.support.example_counts import examples
-from tests.unit.plan.building import TOOLS, compiled, plan_of
+from tests.unit.plan.building import TOOLS, compiled, configured, plan_of, resumed
 
 KEYED = {name: replace(tool, effects=Effects.IDEMPOTENT) for name, tool in TOOLS.items()}
 
 
 def driver_of(plan: tuple[Step, ...], data: st.DataObject) -> Driver:
-    """Returns a driver of a plan whose calls change the world."""
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
     driver.plan = compiled(plan_of(*(step.to_json() for step in plan)), tools=KEYED)
     driver.scheduler = create_scheduler(driver.plan, {})
@@ -30,7 +27,7 @@ def driver_of(plan: tuple[Step, ...], data: st.DataObject) -> Driver:
 
 @st.composite
 def changed(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Returns a plan of which some steps are mended, read otherwise, have other items, are left out or are new."""
+    """Return a plan of which some steps are mended, read otherwise, have other items, are left out or are new."""
     gone = {
         step.id for step in plan if not any(step.id in other.dependencies for other in plan) and draw(st.booleans())
     }
@@ -80,11 +77,8 @@ def test_fork_ends_as_a_new_run_and_repeats_no_effect(
     after = driver_of(following, data)
     taken = takeover(before.scheduler, after.plan, source=Source("old", "scope", is_open=is_open), change=Change())
     seen = outlook(create_scheduler(after.plan, {}), before.scheduler, taken, change=Change())
-    after.scheduler.features.reuse.use(taken.book)
-    begun = create_scheduler(after.plan, {})
-    restore(begun, json.loads(json.dumps(carry_of(after.scheduler))))
-    after.scheduler = begun
-    begun.reconcile(0.0)
+    after.scheduler = resumed(configured(after.scheduler, reuse=taken.book), after.plan)
+    after.scheduler.reconcile(0.0)
     scopes = run_to_the_end(after, data)
     begun = after.scheduler
 
@@ -108,7 +102,7 @@ def test_fork_ends_as_a_new_run_and_repeats_no_effect(
 
 
 def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:
-    """Runs a scheduler that has begun to its end, now and then in a new execution; returns the scopes of the keys."""
+    """Run a scheduler that has begun to its end, now and then in a new execution; returns the scopes of the keys."""
     scopes: dict[str, Any] = {}
     while True:
         driver.start_all()

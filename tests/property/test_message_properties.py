@@ -1,6 +1,6 @@
 """What is sent comes back the same: every deadline that a plan or a command can have."""
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.model.times import parse_duration
@@ -17,6 +17,7 @@ def _durations(draw: st.DrawFn) -> str:
     return f"{draw(st.integers(1, most))}{draw(_PARTS)}{unit}"
 
 
+@settings(deadline=None)
 @given(_durations())
 @example("30d")
 @example("3650d")

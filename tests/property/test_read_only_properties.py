@@ -154,7 +154,7 @@ SANE = st.booleans() | st.integers(0, 100) | st.sampled_from(["Maersk", "a*", "n
 
 
 def conditions(values: st.SearchStrategy[Any], odd: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Returns conditions.
+    """Return conditions.
 
     Args:
         values: what fields are compared with.
@@ -190,7 +190,7 @@ NOT_ALL_OR_TWICE: list[dict[str, Any]] = [
 
 
 def groupings(within: st.SearchStrategy[Any], odd: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Returns aggregations, likewise."""
+    """Return aggregations, likewise."""
     figure = st.builds(
         lambda kind, name: {kind: {"field": name}}, st.sampled_from(sorted(FIGURES - {"top_hits"})), NAMES
     )
@@ -280,7 +280,7 @@ def passed(index: Any, body: Any) -> Any:
 
 
 def depth_of_condition(query: Mapping[str, Any]) -> int:
-    """Walks a condition that passed; returns how deep it is."""
+    """Walk a condition that passed; returns how deep it is."""
     [(kind, inner)] = query.items()
     assert kind in CONDITIONS
     if kind == "bool":
@@ -311,7 +311,7 @@ def depth_of_condition(query: Mapping[str, Any]) -> int:
 
 
 def walk_groupings(groups: Mapping[str, Any], around: int) -> int:
-    """Walks aggregations that passed; returns how many groups they make at least."""
+    """Walk aggregations that passed; returns how many groups they make at least."""
     count = 0
     for grouping in groups.values():
         inner = {kind: asked for kind, asked in grouping.items() if kind != "aggs"}
@@ -337,7 +337,6 @@ def walk_groupings(groups: Mapping[str, Any], around: int) -> int:
 
 
 def hold(query: Any) -> None:
-    """Asserts that what passed is what may pass."""
     body = query.body
     assert query.index.startswith("goods-")
     assert set(query.index) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -378,7 +377,7 @@ GOOD: dict[str, Any] = {
                 {"term": {"name": "Maersk"}},
                 {"range": {"eta": {"gte": "now-1d/d", "lt": "now/d"}}},
                 {"bool": {"should": [{"terms": {"teu": [1, 2]}}, {"match": {"name.text": {"query": "corp"}}}]}},
-            ],
+            ]
         }
     },
     "aggs": {
@@ -395,13 +394,11 @@ GOOD: dict[str, Any] = {
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Returns the path of every part of a value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for key, part in inner for place in places(part, (*path, key)))]
 
 
 def changed(value: Any, path: tuple[Any, ...], change: Any) -> Any:
-    """Returns a value with one part changed."""
     if not path:
         return change(value)
     if isinstance(value, dict):

@@ -52,7 +52,6 @@ def sent_forms(secret: str) -> dict[str, str]:
 
 
 def httpx_forms(secret: str) -> dict[str, str]:
-    """Return how `httpx` itself writes a secret in the parts of an address."""
     forms = {"params": str(httpx.QueryParams({"k": secret}))[2:]}
     if "#" not in secret:
         forms["query"] = httpx.URL(f"http://x.example/?k={secret}").query.decode()[2:]
@@ -62,7 +61,7 @@ def httpx_forms(secret: str) -> dict[str, str]:
 
 
 @given(secret=SECRETS, before=st.text(ASCII, max_size=10), after=st.text(ASCII, max_size=10))
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(120), deadline=None)
 @example(secret="p{a}ss|w^rd`", before="", after="")
 @example(secret='a"b<c>d e', before="x", after="y")
 @example(secret="50%25 of % é", before="", after="")
@@ -71,14 +70,12 @@ def httpx_forms(secret: str) -> dict[str, str]:
 def test_no_form_of_a_secret_is_left_in_a_text(secret: str, before: str, after: str) -> None:
     redaction = Redaction([secret])
     for name, form in sent_forms(secret).items():
-        for shown in (
-            redaction.text(f"{before}={form}={after}"),
-            redaction.value([f"{before}={form}={after}"])[0],
-        ):
+        for shown in (redaction.text(f"{before}={form}={after}"), redaction.value([f"{before}={form}={after}"])[0]):
             assert form.strip() not in shown.replace(before, "", 1), (name, form, shown)
             assert "***" in shown, (name, form, shown)
 
 
+@settings(deadline=None)
 @given(secret=SECRETS, user=st.text(ASCII, max_size=5))
 def test_a_password_is_hidden_in_the_header_that_holds_it(secret: str, user: str) -> None:
     request = httpx.Request("GET", "http://x.example/", headers={})
@@ -121,6 +118,7 @@ def test_an_echo_of_a_request_shows_no_secret_as_it_was_sent(secret: str, status
     assert [form for form in sent if form in shown] == []
 
 
+@settings(deadline=None)
 @given(text=st.text(PRINTABLE | ASCII, max_size=200), secret=SECRETS)
 def test_a_text_without_a_secret_stays_as_it_is(text: str, secret: str) -> None:
     longest = max(secret.split() or [""], key=len)

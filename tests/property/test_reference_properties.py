@@ -53,7 +53,7 @@ IDS = (
 
 @st.composite
 def values_with_paths(draw: st.DrawFn) -> tuple[Any, tuple[str | int, ...], Any]:
-    """Returns a JSON value, a path into it, and what stands there."""
+    """Return a JSON value, a path into it, and what stands there."""
     value = draw(JSON_VALUES)
     path: list[str | int] = []
     inner = value
@@ -69,11 +69,10 @@ def scope_of(results: dict[str, Any]) -> Scope:
 
 
 def written(text: str) -> str:
-    """Returns a text as an author writes it, so that none of it is a reference."""
     return text.replace("{{", "\\{{")
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(100), deadline=None)
 @given(name=IDS, found=values_with_paths())
 def test_whole_reference_keeps_the_value_and_its_type(name: str, found: tuple[Any, tuple[str | int, ...], Any]) -> None:
     value, path, expected = found
@@ -84,7 +83,7 @@ def test_whole_reference_keeps_the_value_and_its_type(name: str, found: tuple[An
     assert (type(resolved), resolved) == (type(expected), expected)
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(100), deadline=None)
 @given(pieces=st.lists(st.tuples(TEXTS, values_with_paths()), min_size=1, max_size=3), last=TEXTS)
 def test_references_inside_of_text_give_what_a_naive_evaluator_gives(
     pieces: list[tuple[str, tuple[Any, tuple[str | int, ...], Any]]], last: str
@@ -101,7 +100,7 @@ def test_references_inside_of_text_give_what_a_naive_evaluator_gives(
     assert resolved == expected + "." + last
 
 
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(120), deadline=None)
 @example(tokens=["{{", "a", ".result", "}}", "{{", "b", ".result", "}}"], extra=["a.result}}{{b"])
 @example(tokens=["\\", "{{", "a", ".result", "}}", "{{", "b", ".result", "}}"], extra=[])
 @example(tokens=["{{", "a", ".result", "}}", " ", ".result"], extra=["a.result}} "])
@@ -120,7 +119,7 @@ def test_short_way_of_the_parser_says_what_the_long_way_says(tokens: list[str], 
     assert got == expected
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(100), deadline=None)
 @given(names=st.lists(IDS | st.sampled_from(["a", "a.result", "a.result.b", "a.b"]), min_size=1, unique=True))
 def test_longest_declared_id_wins(names: list[str]) -> None:
     for name in names:
@@ -133,7 +132,7 @@ def test_longest_declared_id_wins(names: list[str]) -> None:
         assert part.node == max(fits, key=len)
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(100), deadline=None)
 @given(text=TEXTS)
 def test_text_without_two_braces_is_itself(text: str) -> None:
     assert parse_template(written(text.replace("\\{", "")), {"a"}) == (text.replace("\\{", ""),)
@@ -159,6 +158,7 @@ def test_text_out_of_a_result_is_never_parsed_again(value: Any) -> None:
     assert scheduler.output() == ({"of b": given_to_b, "of c": [[given_to_c]]}, None)
 
 
+@settings(deadline=None)
 @given(found=values_with_paths())
 def test_written_path_reads_back(found: tuple[Any, tuple[str | int, ...], Any]) -> None:
     _, path, _ = found
@@ -176,17 +176,15 @@ REFERENCES = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(template=st.lists(TEXTS | REFERENCES, min_size=1, max_size=4))
 def test_template_survives_its_way_through_json(template: list[Part]) -> None:
     plan = CompiledPlan(nodes=(CompiledNode(id="a", holes=((("x", 0), tuple(template)),)),))
     assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
 
 
-@given(
-    value=st.dictionaries(KEYS, JSON_VALUES, min_size=1, max_size=3),
-    filled=JSON_VALUES,
-    data=st.data(),
-)
+@settings(deadline=None)
+@given(value=st.dictionaries(KEYS, JSON_VALUES, min_size=1, max_size=3), filled=JSON_VALUES, data=st.data())
 def test_filling_a_hole_changes_nothing_else(value: dict[str, Any], filled: Any, data: st.DataObject) -> None:
     before = json.dumps(value)
     key = data.draw(st.sampled_from(sorted(value)))

@@ -55,7 +55,7 @@ _FACTS = RunFacts("run", "1")
 
 
 def pure_tools(fails: frozenset[str]) -> ToolRegistry:
-    """Returns the tools of the regions; they fail for the nodes that are named."""
+    """Return the tools of the regions; they fail for the nodes that are named."""
 
     def answer(arguments: dict[str, Any]) -> Any:
         if context().node in fails:
@@ -75,7 +75,6 @@ def pure_tools(fails: frozenset[str]) -> ToolRegistry:
 
 @st.composite
 def mixed_steps(draw: st.DrawFn) -> tuple[Step, ...]:
-    """Returns plans of ordinary and many pure nodes."""
     names = st.sampled_from(["any", "pure", "pure", "pure", "elsewhere", "single"])
     plain = st.sampled_from([True, True, False])
     made = []
@@ -89,7 +88,7 @@ def mixed_steps(draw: st.DrawFn) -> tuple[Step, ...]:
 
 
 class Run:
-    """Runs a plan as the engine does, regions included, in a drawn order."""
+    """Run a plan as the engine does, regions included, in a drawn order."""
 
     def __init__(
         self,
@@ -129,7 +128,7 @@ class Run:
         assert self.scheduler.is_finished, "nothing runs and nothing may start, but the plan is not finished"
 
     def _end(self, task: Task) -> None:
-        """Ends a task that is no region."""
+        """End a task that is no region."""
         attempt = Attempt(tool_version=self.tools[task.node.tool].version if task.node.tool in self.tools else "")
         if task.id in self._fails:
             self.scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0, attempt=attempt)
@@ -137,7 +136,7 @@ class Run:
             self.scheduler.complete(task.id, result_of(task.id, task.arguments), at=1.0, attempt=attempt)
 
     def run_what_hangs_on_none(self, ordinary: frozenset[str]) -> dict[str, str]:
-        """Runs all there is while no ordinary node ends; returns the states."""
+        """Run all there is while no ordinary node ends; returns the states."""
         self.scheduler.begin(0.0)
         while (ready := next_call(self.scheduler, 0.0)) is not None:
             task = ready.task
@@ -165,7 +164,7 @@ class Run:
         take_result(self.scheduler, task_id, Payload(data=pydantic_core.to_json(answer)), at=1.0)
 
     def _run_inner_slice(self, task_id: str, message: dict[str, Any]) -> None:
-        """Runs a slice of a region that lies in the store, as a worker does that has just started."""
+        """Run a slice of a region that lies in the store, as a worker does that has just started."""
         given = read_inner_slice(message)
         inner = restored(asyncio.run(fetch(given, self.store)), given)
         calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
@@ -177,7 +176,7 @@ class Run:
         take_result(self.scheduler, task_id, Payload(data=inner.answer(region, ref)), at=1.0)
 
     def document(self) -> dict[str, Any]:
-        """Returns the document and the graph without times."""
+        """Return the document and the graph without times."""
         return {**_timeless(result_document(self.scheduler, _FACTS)), "graph": graph_document(self.scheduler)}
 
 
@@ -188,7 +187,7 @@ def _timeless(value: Any) -> Any:
 
 
 def _without_order(node: dict[str, Any]) -> dict[str, Any]:
-    """Returns the document of a node without what hangs on the order of blockers, which a region does not know."""
+    """Return the document of a node without what hangs on the order of blockers, which a region does not know."""
     if node["status"] != "blocked":
         return node
     return {**node, "blocked_by": sorted(node["blocked_by"]), "error": None}
@@ -199,7 +198,6 @@ async def inner_documents(insides: Insides) -> dict[str, Any]:
 
 
 def plans_of(made: tuple[Step, ...], **fields: Any) -> tuple[CompiledPlan, CompiledPlan]:
-    """Returns a plan without and with regions, after their way through JSON."""
     plain = compiled(plan_of(*(step.to_json() for step in made), **fields), tools=_TOOLS)
     return plain, plan_from_json(pydantic_core.from_json(pydantic_core.to_json(plan_to_json(contract(plain)))))
 

@@ -15,42 +15,25 @@ from tests.support.example_counts import examples
 NODE_STATES = {"completed", "failed", "skipped", "blocked", "cancelled"}
 
 
-@settings(max_examples=examples(80), deadline=None)
-@given(plan=steps(), data=st.data(), max_in_flight=st.sampled_from([1, 2, 500]))
-def test_every_node_ends_as_the_model_says_for_every_order(
-    plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    plan=steps(),
+    data=st.data(),
+    max_in_flight=st.sampled_from([1, 2, 500]),
+    moments=st.just(frozenset[int]()) | st.frozensets(st.integers(0, 12), max_size=6),
+)
+def test_every_node_ends_as_the_model_says_for_every_order_and_interruption(
+    plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int, moments: frozenset[int]
 ) -> None:
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)), max_in_flight=max_in_flight)
-    driver.run()
-    model = Model(plan)
-    assert driver.ends() == model.ends
-    for step in plan:
-        record = driver.scheduler.record_of(step.id)
-        assert record is not None
-        assert list(record.blocked_by) == model.blocked_by.get(step.id, [])
-        if model.ends[step.id] == "completed":
-            assert record.result == model.values[step.id]
-        for task in step.task_ids:
-            if task in driver.arguments:
-                assert driver.arguments[task] == model.arguments_of(step)
 
+    def interrupt(count: int) -> None:
+        if count in moments:
+            driver.go_on_elsewhere()
+            driver.start_all()
 
-@settings(max_examples=examples(60), deadline=None)
-@given(plan=steps(), data=st.data())
-def test_failure_blocks_exactly_its_dependents(plan: tuple[Step, ...], data: st.DataObject) -> None:
-    """With nothing but `join: all` and `on_error: block`, blocked is what has a failed node among its ancestors."""
-    plain = tuple(replace(step, join="all", on_error="block", when=None) for step in plan)
-    driver = Driver(plain, lambda count: data.draw(st.integers(0, count - 1)))
-    driver.run()
-    by_id = {step.id: step for step in plain}
-
-    def ancestors(name: str) -> set[str]:
-        return set().union(*({need} | ancestors(need) for need in by_id[name].dependencies))
-
-    failed = {name for name, end in driver.ends().items() if end == "failed"}
-    blocked = {name for name, end in driver.ends().items() if end == "blocked"}
-    assert blocked == {name for name in by_id if ancestors(name) & failed}
-    assert set(driver.ends().values()) <= {"completed", "failed", "blocked"}
+    driver.run(before_each=interrupt)
+    driver.assert_as_the_model()
 
 
 @settings(max_examples=examples(80), deadline=None)

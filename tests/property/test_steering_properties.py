@@ -16,14 +16,13 @@ from dagwright.features.commands.steering import Act, Cancel, Pause, Resume, Set
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import carry_of, restore, tasks_in_flight
 from tests.support.example_counts import examples
-from tests.unit.plan.building import broken, check, node, plan_of
+from tests.unit.plan.building import begun, broken, check, has_new_limits, node, plan_of
 
 _JOINS = ("all", "any", "all_done", {"at_least": 2})
 
 
 @st.composite
 def _plans(draw: st.DrawFn) -> dict[str, Any]:
-    """Draws a plan of a few nodes, some with items, of which each may wait for those before it."""
     nodes: list[dict[str, Any]] = []
     for number in range(draw(st.integers(1, 7))):
         needs = draw(st.lists(st.integers(0, number - 1), unique=True, max_size=3)) if number else []
@@ -31,11 +30,8 @@ def _plans(draw: st.DrawFn) -> dict[str, Any]:
         if draw(st.booleans()):
             fields["for_each"] = list(range(draw(st.integers(0, 3))))
         if draw(st.integers(0, 3)) == 0:
-            fields["human"] = {
-                "type": "CLARIFICATION",
-                "prompt": "Well?",
-                "deadline": draw(st.sampled_from(["5s", "1d"])),
-            }
+            deadline = draw(st.sampled_from(["5s", "1d"]))
+            fields["human"] = {"type": "CLARIFICATION", "prompt": "Well?", "deadline": deadline}
         else:
             fields["on_error"] = draw(st.sampled_from(["block", "skip", {"value": 1}, "ask"]))
         nodes.append(node(f"n{number}", *(f"n{each}" for each in needs), **fields))
@@ -76,7 +72,6 @@ def _names_of(each: CompiledNode, record: Any) -> list[str]:
 
 
 def _answer(draw: st.DataObject, scheduler: RunScheduler, at: float) -> None:
-    """Answers one of the open requests, rightly or wrongly; what is refused changes nothing."""
     request = draw.draw(st.sampled_from([*scheduler.features.feedback.requests.open]))
     answers: list[Any] = [{"text": "so"}, *({"action": action} for action in ("retry", "skip", "stop")), {"odd": 1}]
     before = carry_of(scheduler)
@@ -85,7 +80,7 @@ def _answer(draw: st.DataObject, scheduler: RunScheduler, at: float) -> None:
 
 
 def _check(scheduler: RunScheduler, base: CompiledPlan) -> None:
-    """Checks what holds at any moment of a run that began with a plan."""
+    """Check what holds at any moment of a run that began with a plan."""
     assert scheduler.is_finished == all(record.status.is_final for record in scheduler.records)
     assert scheduler.in_flight == len(tasks_in_flight(scheduler))
     assert scheduler.state.cancelling.keys() <= set(tasks_in_flight(scheduler))
@@ -100,7 +95,7 @@ def _check(scheduler: RunScheduler, base: CompiledPlan) -> None:
     following = create_scheduler(base, {})
     restore(following, carry_of(scheduler))
     assert carry_of(following) == carry_of(scheduler)
-    if scheduler.state.limits_changed:
+    if has_new_limits(scheduler):
         assert (following.state.max_in_flight, following.features.deadline.deadline) == (
             scheduler.state.max_in_flight,
             scheduler.features.deadline.deadline,
@@ -111,8 +106,7 @@ def _check(scheduler: RunScheduler, base: CompiledPlan) -> None:
 @given(plan=_plans(), draw=st.data())
 def test_run_that_people_steer_stays_sound_and_ends(plan: dict[str, Any], draw: st.DataObject) -> None:
     base = compiled_form(check(plan))
-    scheduler = create_scheduler(base, {}, max_in_flight=draw.draw(st.sampled_from([1, 2, 500])))
-    scheduler.begin(0.0)
+    scheduler = begun(base, max_in_flight=draw.draw(st.sampled_from([1, 2, 500])))
     acts_left, at = 8, 0.0
     while not scheduler.is_finished:
         at += 1.0

@@ -35,9 +35,7 @@ _NAMES = st.sampled_from(["a", "b", "id", "name", "x y"])
 _TEXTS = st.sampled_from(["", "é", "short", "x" * 600, "y" * (VALUE_BYTES + 1), "z" * 40_000])
 _LEAVES = st.none() | st.booleans() | st.integers(-9, 9) | _TEXTS
 _VALUES = st.recursive(
-    _LEAVES,
-    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(_NAMES, inner, max_size=4),
-    max_leaves=20,
+    _LEAVES, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(_NAMES, inner, max_size=4), max_leaves=20
 )
 _STEPS = _NAMES | st.integers(-2, 4)
 _QUERIES = st.sampled_from(["$..a", "$..name", "$[*].id", "$[0:2]", "$..[?@.id]"])
@@ -45,7 +43,7 @@ _QUERIES = st.sampled_from(["$..a", "$..name", "$[*].id", "$[0:2]", "$..[?@.id]"
 
 @st.composite
 def _paths(draw: st.DrawFn, value: Any) -> Path:
-    """Returns a path into a value that most often leads somewhere."""
+    """Return a path into a value that most often leads somewhere."""
     if draw(st.integers(0, 9)) == 0:
         return draw(_QUERIES)
     path: tuple[str | int, ...] = ()
@@ -61,7 +59,7 @@ def _paths(draw: st.DrawFn, value: Any) -> Path:
 
 
 def _found(value: Any, path: Path) -> Any:
-    """Returns what stands at a path of a value that is here, or the reason why nothing does."""
+    """Return what stands at a path of a value that is here, or the reason why nothing does."""
     try:
         return get_value(value, path, start="a.result")
     except MissingValue as missing:
@@ -69,7 +67,7 @@ def _found(value: Any, path: Path) -> Any:
 
 
 def _put_back(found: Any, value: Any) -> Any:
-    """Returns what was found with all that the store has, as a worker puts it in."""
+    """Return what was found with all that the store has, as a worker puts it in."""
     try:
         places = [
             (path, walk(value, part.paths, "a.result"))
@@ -82,7 +80,7 @@ def _put_back(found: Any, value: Any) -> Any:
 
 
 def _assert_same(found: Any, expected: Any, value: Any) -> None:
-    """Asserts that two findings are the same: something, or that nothing is there."""
+    """Assert that two findings are the same: something, or that nothing is there."""
     put_back = _put_back(found, value)
     assert isinstance(put_back, tuple) == isinstance(expected, tuple), (put_back, expected)
     assert put_back == expected or isinstance(expected, tuple)
@@ -119,7 +117,7 @@ def test_path_may_be_walked_in_two_steps(data: st.DataObject) -> None:
 
 @settings(max_examples=examples(80), deadline=None)
 @given(data=st.data())
-def test_what_is_told_has_a_limit_whatever_is_wanted(data: st.DataObject) -> None:
+def test_what_is_reported_has_a_limit_whatever_is_wanted(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
     wanted: list[Want] = data.draw(st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=30))
     told = describe(value, "sha256-v", size_bytes=1, wanted=wanted, name="a.result")
@@ -169,7 +167,7 @@ _ARGUMENTS = st.dictionaries(_NAMES, st.recursive(_PLAIN | _stored(), _grown, ma
 
 
 def _filled(value: Any) -> Any:
-    """Returns a value with everything in its place, by the shortest way there is."""
+    """Return a value with everything in its place, by the shortest way there is."""
     if isinstance(value, dict):
         return {name: _filled(part) for name, part in value.items()}
     if isinstance(value, list):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dagwright import plugins
+from dagwright.core import plugins
 
 TOY_APP = Path(__file__).parent / "toy_app"
 

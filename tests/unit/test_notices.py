@@ -4,7 +4,8 @@ from typing import Any
 
 from dagwright.core.boundary.limits import NOTICE_BYTES
 from dagwright.core.model.requests import Closing, Notice, Request, RequestBook, book_from_json
-from dagwright.protocol.notifications import notice_json, signed_headers, signing_key
+from dagwright.protocol.notifications import notice_json
+from dagwright.protocol.webhooks import signed_headers, signing_key
 from tests.support.receiver import SECRET
 
 _IDENTITY = ["scope", [["node", "archive"]]]

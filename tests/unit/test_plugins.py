@@ -11,11 +11,11 @@ import pytest
 
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.resolvers import resolver_of
+from dagwright.core.plugins import GROUP, PluginError, contributions, installed_plugins, plugin_packages
 from dagwright.interfaces.cli.app import run_command_line
 from dagwright.planner.starting import goal_of_document
 from dagwright.planner.verbs import verbs_among
 from dagwright.plans.preparation import check_plan
-from dagwright.plugins import GROUP, PluginError, contributions, installed_plugins, plugin_packages
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import environment_of, load_toolset
 from tests.support.plugged import TOY_APP, entry_points_below, plugged, toy_app
@@ -37,7 +37,7 @@ def write_plugin(folder: Path, name: str, source: str) -> EntryPoint:
     return next(point for point in entry_points_below(folder) if point.name == name)
 
 
-PLUGIN = "from dagwright.plugins import Plugin\nPLUGIN = Plugin({})\n"
+PLUGIN = "from dagwright.core.plugins import Plugin\nPLUGIN = Plugin({})\n"
 
 
 @pytest.mark.parametrize(

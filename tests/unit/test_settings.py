@@ -140,8 +140,6 @@ REFUSED = {
     "UI_URL": {"localhost:8233": "it is no address such as https://temporal.example.com, got 'localhost:8233'"},
     "NOTIFY_URL": {"hooks.example.com/hidden": "it is no address such as https://hooks.example.com/dagwright"},
     "NOTIFY_SECRET": {"whsec_hidden!": "what follows whsec_ must be base64, and there must be something"},
-    "OPENSEARCH_URL": {"me:hidden@search.example.com": "it is no address such as http://127.0.0.1:9200"},
-    "OPENSEARCH_PREFIX": {"Trade*": "it must be a small letter, then small letters, digits, - and _, got 'Trade*'"},
     "API_PROXIES": {given: f"{NO_PROXY}, got {given!r}" for given in PROXIES},
     "HEALTH_ADDRESS": {given: f"{NO_ADDRESS}, got {given!r}" for given in ADDRESSES},
     "DATABASE_URL": {

@@ -6,6 +6,7 @@ Whatever crosses these limits would end or wedge a run on the server, so check, 
 import hashlib
 import re
 
+from dagwright.core.boundary.text import cut_bytes, cut_characters, first_bytes, one_line
 from dagwright.core.boundary.wire import ID_AWAIT_STORE, ID_LOAD_VALUES, OWN_ID_MARK
 
 RESULT_LIMIT_BYTES = 256 * 1024
@@ -156,14 +157,6 @@ def has_room(*, history_bytes: int, history_events: int, in_flight: int) -> bool
     return history_bytes < HISTORY_LIMIT_BYTES and in_flight + 1 < by_events
 
 
-def cut_text(text: str, *, max_bytes: int) -> str:
-    """Returns the longest beginning of a text that fits in bytes of UTF-8; a cut is shown by `…`."""
-    encoded = text.encode(errors="replace")
-    if len(encoded) <= max_bytes:
-        return encoded.decode()
-    return encoded[: max_bytes - 3].decode(errors="ignore") + "…"
-
-
 _SHORTENED = re.compile(r"~[0-9a-f]{32}\Z")
 
 
@@ -172,8 +165,7 @@ def short_id(text: str, *, max_bytes: int) -> str:
     encoded = text.encode(errors="replace")
     if len(encoded) <= max_bytes:
         return text
-    kept = encoded[: max_bytes - 40].decode(errors="ignore")
-    return kept + _hash_mark(text)
+    return first_bytes(encoded, max_bytes - 40) + _hash_mark(text)
 
 
 def _hash_mark(text: str) -> str:
@@ -215,6 +207,4 @@ def task_of_child(workflow_id: str, child_id: str) -> str | None:
 def summary_of(text: str) -> str:
     """Returns a text as a one-line summary for the Temporal UI, at most 400 bytes."""
     # A compiled plan may come from anywhere, with a title that is no text.
-    line = " ".join(str(text).split())
-    shown = line if len(line) <= SUMMARY_CHARACTERS else line[: SUMMARY_CHARACTERS - 1] + "…"
-    return cut_text(shown, max_bytes=400)
+    return cut_bytes(cut_characters(one_line(str(text)), SUMMARY_CHARACTERS), max_bytes=400)

@@ -2,15 +2,24 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Literal
 
 from dagwright.core.compiler.projections import with_wanted
 from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.agents import tool_of_agent, with_effects_of_tools
-from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S, Approval, CompiledNode, CompiledPlan, Hole, Join, RetryRule
+from dagwright.core.model.compiled import (
+    DEFAULT_TIMEOUT_S,
+    Approval,
+    CompiledNode,
+    CompiledPlan,
+    Hole,
+    Join,
+    RetryRule,
+    default_retry,
+)
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.lookups import handed_down, with_lookups
 from dagwright.core.model.plan import AtLeast, Cache, Human, Node, OnErrorValue
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.model.tools import Effects, ToolDeclaration, with_undoing
@@ -18,7 +27,6 @@ from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.human_fields import question_of
 from dagwright.core.validation.node_checks import effects_of_node
 from dagwright.core.validation.node_references import NodeReferences
-from dagwright.features.lookups.lookups import handed_down, with_lookups
 
 _ON_ERROR: Mapping[str, Literal["skip", "ask", "replan"]] = {"skip": "skip", "ask": "ask", "replan": "replan"}
 
@@ -208,10 +216,8 @@ def _join_of(node: Node) -> Join:
 
 
 def _retry_of(node: Node, tool: ToolDeclaration | None) -> RetryRule:
-    """Returns the plan's rule, then the tool's, then the default: a write is tried once, anything else three times."""
-    effects = tool.effects if tool else Effects.WRITE
-    attempts = tool.max_attempts if tool and tool.max_attempts else 1 if effects is Effects.WRITE else 3
-    rule = _usual_rule(attempts)
+    """Retry rule of a node: what the plan says, else the tool, else the default."""
+    rule = default_retry(tool.effects, tool.max_attempts) if tool else default_retry(Effects.WRITE, None)
     if node.retry is None:
         return rule
     return RetryRule(
@@ -220,12 +226,6 @@ def _retry_of(node: Node, tool: ToolDeclaration | None) -> RetryRule:
         factor=node.retry.factor or rule.factor,
         max_delay_s=node.retry.max_delay.total_seconds() if node.retry.max_delay else None,
     )
-
-
-@lru_cache(maxsize=64)
-def _usual_rule(attempts: int) -> RetryRule:
-    """Returns one rule for all nodes that have it."""
-    return RetryRule() if attempts == RetryRule().max_attempts else RetryRule(max_attempts=attempts)
 
 
 def _with_holes(value: Any, holes: Sequence[Hole]) -> tuple[Any, tuple[Hole, ...]]:

@@ -12,8 +12,8 @@ from typing import Any, get_args
 from dagwright.core.expressions.queries import parse_query
 from dagwright.core.expressions.references import Field, Index, Item, Placeholder, ResultOf, Secret, Template
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, Join
+from dagwright.core.model.lookups import is_find
 from dagwright.core.model.tools import Effects, problem_of_rule
-from dagwright.features.lookups.lookups import is_find
 
 _KINDS: Mapping[str, Any] = {
     "id": str,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pydantic_core
 
+from dagwright.core.boundary.text import cut_characters
 from dagwright.core.expressions.resolution import as_text
 from dagwright.core.expressions.stored_values import StoredValue, Unfilled, WorkerText, is_whole
 from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
@@ -75,7 +76,7 @@ def _prompt_of(prompt: Any, name: str) -> str:
         return f"May {name!r} go on?" if name else ""
     shown = prompt if is_whole(prompt) else with_shown(prompt, _shown_in_prompt)
     text = as_text(shown)
-    return text if len(text) <= PROMPT_CHARACTERS else text[: PROMPT_CHARACTERS - 1] + "…"
+    return cut_characters(text, PROMPT_CHARACTERS)
 
 
 def _shown_in_prompt(part: Unfilled) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from dagwright.core.boundary.text import cut_characters
 from dagwright.core.expressions.paths import format_path, parse_path
 from dagwright.core.expressions.stored_values import Path
 
@@ -447,13 +448,13 @@ def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tup
     return found
 
 
-SHOWN_NAME_CHARACTERS = 80
-"""Characters of a name from outside that a message repeats."""
+SHOWN_NAME_CHARACTERS = 81
+"""Characters of a name from outside that a message repeats, with the mark of a cut."""
 
 
 def cut_name(name: str) -> str:
     """Return a name from outside for a message."""
-    return name if len(name) <= SHOWN_NAME_CHARACTERS else f"{name[:SHOWN_NAME_CHARACTERS]}…"
+    return cut_characters(name, SHOWN_NAME_CHARACTERS)
 
 
 def listed(names: Collection[str], *, near: str = "", most: int = 8, hints: NameHints | None = None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pydantic_core
 
+from dagwright.core.boundary.text import cut_characters
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.expressions.resolution import as_text
 from dagwright.core.model.argument_checks import validator_of
@@ -18,8 +19,8 @@ from dagwright.core.model.requests import Request
 
 ANSWER_BYTES = 256 * 1024
 """Longest answer as JSON: it stands in the run itself."""
-ARGUMENTS_CHARACTERS = 4 * 1024
-"""Of given arguments, how much is told behind their answer; the call has all of them."""
+ARGUMENTS_CHARACTERS = 4 * 1024 + 1
+"""Given arguments as the lineage of an answer shows them, with the mark of a cut; the call has all of them."""
 ERROR_CHOICES = ("retry", "value", "skip", "stop")
 """What can be done about a failed node."""
 _LABEL_SHOWN = 160
@@ -55,7 +56,7 @@ def size_of(answer: Any) -> int:
 def told_arguments(arguments: Mapping[str, Any]) -> Any:
     """Returns arguments that somebody gave as they are told behind the answer: long ones as the beginning of a text."""
     text = pydantic_core.to_json(arguments).decode()
-    return arguments if len(text) <= ARGUMENTS_CHARACTERS else f"{text[:ARGUMENTS_CHARACTERS]}…"
+    return arguments if len(text) <= ARGUMENTS_CHARACTERS else cut_characters(text, ARGUMENTS_CHARACTERS)
 
 
 def normal_answer(request: Request, answer: Any) -> Any:
@@ -102,7 +103,7 @@ def _parts_of(answer: Any, known: Collection[str], example: str) -> Mapping[str,
 
 def _shown(value: Any) -> str:
     text = pydantic_core.to_json(value).decode()
-    return text if len(text) <= 80 else text[:77] + "…"
+    return cut_characters(text, 80)
 
 
 def _text_of(parts: Mapping[str, Any], name: str) -> str | None:
@@ -182,7 +183,7 @@ def _offered(option: Any) -> str:
     label = as_text(option["label"])
     if label == name:
         return _shown(name)
-    return f"{_shown(name)} ({label if len(label) <= _LABEL_SHOWN else label[: _LABEL_SHOWN - 1] + '…'})"
+    return f"{_shown(name)} ({cut_characters(label, _LABEL_SHOWN)})"
 
 
 def _key_of(value: Any) -> bytes:

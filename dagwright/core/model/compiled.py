@@ -9,6 +9,7 @@ Replay: fields may be added with a default; the meaning of a field never changes
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from itertools import compress
 from operator import attrgetter, is_not
 from typing import Any, Literal, get_args
@@ -61,6 +62,17 @@ class RetryRule:
     first_delay_s: float = 1.0
     factor: float = 2.0
     max_delay_s: float | None = None
+
+
+@lru_cache(maxsize=256)
+def default_retry(effects: Effects, max_attempts: int | None) -> RetryRule:
+    """Retry rule of a tool whose plan names none: a write is tried once. Equal rules are one object, to save memory.
+
+    Args:
+        max_attempts: of the declaration of the tool.
+    """
+    attempts = max_attempts or (1 if effects is Effects.WRITE else RetryRule().max_attempts)
+    return RetryRule() if attempts == RetryRule().max_attempts else RetryRule(max_attempts=attempts)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
+from dagwright.core.boundary.text import cut_characters
+
 MAX_PROBLEMS = 100
 """Problems that are reported for one document. Checking stops there: nobody reads more, and each costs time."""
 TOO_MANY_PROBLEMS = "too_many_problems"
@@ -131,7 +133,7 @@ def _shortened(problem: Problem) -> Problem:
     texts = (problem.message, problem.hint or "", problem.node or "")
     if max(map(len, texts)) <= _TEXT_CHARACTERS:
         return problem
-    message, hint, node = (text if len(text) <= _TEXT_CHARACTERS else f"{text[:_TEXT_CHARACTERS]}…" for text in texts)
+    message, hint, node = (cut_characters(text, _TEXT_CHARACTERS) for text in texts)
     return replace(problem, message=message, hint=hint or None, node=node or None)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dagwright.core.boundary.text import cut_characters
+
 MOST_READ = 50
 """Files, addresses and calls, each, that stand in one lineage; what is beyond is counted."""
 PLACE_CHARACTERS = 300
@@ -69,7 +71,7 @@ NOTHING = Seen()
 
 def seen_of_places(places: Iterable[str]) -> Seen:
     """Returns what a tool has read: paths of files, and addresses, which have `://` in them."""
-    told = [place if len(place) <= PLACE_CHARACTERS else place[: PLACE_CHARACTERS - 1] + "…" for place in places]
+    told = [cut_characters(place, PLACE_CHARACTERS) for place in places]
     return _bounded([each for each in told if "://" not in each], [each for each in told if "://" in each], [], [], 0)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import jsonpath
 
 from dagwright.core.model.times import parse_duration
-from dagwright.plugins import text_format, text_format_names
+from dagwright.core.plugins import text_format, text_format_names
 
 KEYWORD: Final = "x-dagwright-text"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.features.lookups.node_resolver import NodeResolver, NoResolver
+from dagwright.core.scheduler.node_resolver import NodeResolver, NoResolver
 
 WithAgents = Callable[[CompiledPlan, Mapping[str, ToolDeclaration]], CompiledPlan]
 """Turns the nodes of `llm` agents into sub-plans, given the known tools."""

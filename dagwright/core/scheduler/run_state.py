@@ -22,10 +22,10 @@ from dagwright.core.scheduler import map_batches
 from dagwright.core.scheduler.extension import Extension, newest_of
 from dagwright.core.scheduler.item_book import ItemBook
 from dagwright.core.scheduler.joins import Wait
+from dagwright.core.scheduler.node_override import NodeOverride
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.core.scheduler.region_members import Membership
 from dagwright.core.scheduler.run_options import RunOptions
-from dagwright.features.commands.node_override import NodeOverride
 
 if TYPE_CHECKING:
     # Stored here for extenders and people, and used by none of this package.

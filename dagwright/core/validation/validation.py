@@ -26,6 +26,8 @@ from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.compiled import Hole
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import PlanInvalid, Problem, ProblemList
+from dagwright.core.model.lookup_kinds import LookupKinds
+from dagwright.core.model.lookups import MOST_LOOKUPS
 from dagwright.core.model.plan import Node, Plan
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
@@ -35,8 +37,6 @@ from dagwright.core.validation.field_problems import read_nodes, read_plan_field
 from dagwright.core.validation.inputs import schema_of, wrong_defaults, wrong_types
 from dagwright.core.validation.node_checks import NodeChecks
 from dagwright.core.validation.node_references import NodeReferences, read_references
-from dagwright.features.lookups.kinds import LookupKinds
-from dagwright.features.lookups.lookups import MOST_LOOKUPS
 
 MAX_DEPTH = 8
 """Sub-plans inside of sub-plans; deeper is a mistake and would end in the stack."""

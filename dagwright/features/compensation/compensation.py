@@ -19,9 +19,9 @@ from dagwright.core.model.states import NodeStatus, Phase, Record
 from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.node_override import NodeOverride
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.task_creation import task_of_call
-from dagwright.features.commands.node_override import NodeOverride
 from dagwright.features.forks.fingerprint import changes_the_world
 
 UNDONE = "undone"

@@ -12,8 +12,8 @@ from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import Reference, ResultOf, Template
 from dagwright.core.model.agents import strongest
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan, agent_tools, tool_of
+from dagwright.core.model.lookups import words_of_bound
 from dagwright.core.model.tools import Effects
-from dagwright.features.lookups.lookups import words_of_bound
 
 _NODES_SHOWN = 40
 _ARGUMENTS_SHOWN = 160

@@ -20,13 +20,13 @@ from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
 from dagwright.core.model.actor import By
 from dagwright.core.model.compiled import CompiledNode, tool_of
 from dagwright.core.model.errors import NodeError
+from dagwright.core.model.lookups import bound_for
 from dagwright.core.model.requests import Closing
 from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.worker_results import status_shown
 from dagwright.core.scheduler.map_batches import is_cut
 from dagwright.core.scheduler.ready_queue import can_be_parked, most_of_tool
-from dagwright.features.lookups.lookups import bound_for
 from dagwright.features.run_scheduler import RunScheduler
 
 Kind = Literal[

@@ -10,8 +10,8 @@ from typing import Any
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import seconds_of
+from dagwright.core.scheduler.node_resolver import UNRESOLVED
 from dagwright.features.explain.reasons import Call, Reason, holders, reason_of
-from dagwright.features.lookups.node_resolver import UNRESOLVED
 from dagwright.features.run_scheduler import RunScheduler
 
 REASONS_TOLD = 200

@@ -7,8 +7,8 @@ from dagwright.core.model.states import NodeStatus, Phase
 from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tasks import Task
 from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
+from dagwright.core.scheduler.node_resolver import UNRESOLVED
 from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.features.lookups.node_resolver import UNRESOLVED
 
 
 class ResolverNodes(SchedulerComponent):

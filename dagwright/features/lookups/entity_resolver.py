@@ -6,9 +6,7 @@ from typing import Any
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver
-from dagwright.core.model.states import Record
-from dagwright.features.lookups.lookups import (
+from dagwright.core.model.lookups import (
     KnownEntities,
     found_before,
     has_created,
@@ -18,6 +16,8 @@ from dagwright.features.lookups.lookups import (
     parties_of_call,
     why_unbound,
 )
+from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver
+from dagwright.core.model.states import Record
 from dagwright.features.lookups.uses import for_what
 
 

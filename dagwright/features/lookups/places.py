@@ -7,8 +7,8 @@ from typing import Any
 from dagwright.core.expressions.references import BY_ID, LOOKUP_INPUT, Placeholder, Reference, ResultOf
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import pointer
+from dagwright.core.model.lookups import KNOWN_AS, finder_of, problems
 from dagwright.core.model.states import Record
-from dagwright.features.lookups.lookups import KNOWN_AS, finder_of, problems
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from itertools import islice
 
 from dagwright.core.expressions.references import Reference, ResultOf
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.features.lookups.lookups import finder_of, words_of_bound
+from dagwright.core.model.lookups import finder_of, words_of_bound
 
 _USES_TOLD = 3
 _NODES_LOOKED_AT = 2_000

@@ -11,6 +11,7 @@ from contextlib import contextmanager, redirect_stdout
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
+from dagwright.core.boundary.text import cut_characters
 from dagwright.interfaces.cli.streaming import Parts, write_object
 
 if TYPE_CHECKING:
@@ -124,8 +125,7 @@ def terminal_text(text: str) -> str:
 
 def one_line(text: str, *, limit: int = 300) -> str:
     """Returns a text on one line, safe for a terminal, at most `limit` characters long."""
-    line = terminal_text(" ".join(str(text).split()))
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return cut_characters(terminal_text(" ".join(str(text).split())), limit)
 
 
 def with_link(text: str, url: str | None) -> str:

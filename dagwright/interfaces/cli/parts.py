@@ -1,5 +1,6 @@
 """`up` and `down`: the server, a worker and the gateway in the background; `down` ends servers of plugins too."""
 
+from dagwright.core.plugins import installed_plugins
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.background import start_gateway, start_worker
 from dagwright.interfaces.cli.background_settings import refuse_other_settings
@@ -8,7 +9,6 @@ from dagwright.interfaces.cli.exits import ExitCode
 from dagwright.interfaces.cli.hosting import settings_with_plans, templates_of
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.requests import UpRequest
-from dagwright.plugins import installed_plugins
 from dagwright.server import LocalServer, open_connection
 from dagwright.server.retained import claim_store
 from dagwright.server.store_notes import check_store

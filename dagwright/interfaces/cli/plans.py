@@ -26,7 +26,7 @@ from dagwright.dialects.reading import (
 )
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.wording import counted
-from dagwright.protocol.run_attributes import TagsInvalid, checked_tags
+from dagwright.protocol.run_labels import TagsInvalid, checked_tags
 
 STANDARD_INPUT = "-"
 PROBLEMS_SHOWN = 20

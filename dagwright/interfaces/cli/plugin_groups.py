@@ -5,7 +5,7 @@ from typing import Any
 import typer.main
 from typer.core import TyperGroup
 
-from dagwright.plugins import InstalledPlugin, contributions
+from dagwright.core.plugins import InstalledPlugin, contributions
 
 
 class PluginGroup(TyperGroup):

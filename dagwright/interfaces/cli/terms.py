@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dagwright.client.steering import Actor, Command, read_scheduler
-from dagwright.core.boundary.limits import cut_text
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.times import parse_duration
 from dagwright.features.budgets.budget import budget_of_options as checked_budget
@@ -75,7 +75,8 @@ def _parts(text: str) -> dict[str, Any]:
 
 def _refused(text: str, error: ValueError) -> CommandRefused:
     return CommandRefused(
-        f"--budget {cut_text(text, max_bytes=200)}: {error}; such as tokens=50000,money=1.50,calls=40,nodes=200,time=2h"
+        f"--budget {cut_bytes(text, max_bytes=200)}: {error}; "
+        "such as tokens=50000,money=1.50,calls=40,nodes=200,time=2h"
     )
 
 

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from string import Template
 
+from dagwright.core.plugins import installed_plugins
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.planning.plan_and_execute.goals import OWN_IDS
 from dagwright.planning.rounds.rounds import is_own
-from dagwright.plugins import installed_plugins
 from dagwright.settings import load_settings
 from dagwright.tools import load_tools
 from dagwright.toolset.toolset import load_toolset

@@ -19,7 +19,7 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.headers import header_text
 from dagwright.planning.model_calls.calls import MODEL_NAME_CHARACTERS
 from dagwright.planning.rounds.rounds import SYNTHESES, Synthesis, checked_max_rounds, checked_synthesis
-from dagwright.protocol.run_attributes import METADATA, TagsInvalid, checked_tags
+from dagwright.protocol.run_labels import METADATA, TagsInvalid, checked_tags
 
 JsonObject = dict[str, Any]
 JsonObjects = Annotated[list[JsonObject], Field(fail_fast=True)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dagwright.core.model.requests import MayAnswer
-from dagwright.protocol.run_attributes import ALL_OWNERS
+from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.protocol.sessions import SessionNameInvalid, session_name
 
 _OF = ":"

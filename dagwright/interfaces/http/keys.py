@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from dagwright.interfaces.http.callers import Caller, Scope
-from dagwright.protocol.run_attributes import ALL_OWNERS, is_owner_name
+from dagwright.protocol.run_labels import ALL_OWNERS, is_owner_name
 from dagwright.store.private_files import FOLDER_MODE
 
 PREFIX = "dw"

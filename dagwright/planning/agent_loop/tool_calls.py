@@ -11,7 +11,7 @@ from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.expressions.questions import BadQuestion
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.argument_checks import problem_of_call
-from dagwright.core.model.compiled import CompiledNode, RetryRule
+from dagwright.core.model.compiled import CompiledNode, default_retry
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.validation.human_fields import question_raised
 from dagwright.planning.agent_loop.spec import AgentSpec, ask_person_tool
@@ -48,13 +48,12 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn: int) ->
         raise UnknownTool(f"There is no tool {call.name[:_NAME_CHARACTERS]!r}.")
     arguments = _arguments_of(call, tool)
     effects = effects_of_call(tool, arguments)
-    attempts = tool.max_attempts or (1 if effects is Effects.WRITE else RetryRule().max_attempts)
     return CompiledNode(
         id=node_id,
         tool=tool.name,
         arguments=arguments,
         dependencies=(turn,),
-        retry=RetryRule(max_attempts=attempts),
+        retry=default_retry(effects, tool.max_attempts),
         timeout_s=tool.timeout_s,
         is_worker=tool.worker is not None,
         effects=None if effects is tool.effects else effects.value,

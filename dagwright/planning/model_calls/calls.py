@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from dagwright.core.boundary.usage import Usage
 from dagwright.core.expressions.references import suggestion
-from dagwright.planning.plan_and_execute.replan_context import SoFar, so_far_from_json
-from dagwright.planning.rounds.sub_goals import RoundContext, round_context_from_json
+from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
+from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, RoundContext
 
 Json = dict[str, Any]
 MODEL_NAME_CHARACTERS = 200
@@ -289,7 +289,7 @@ class Planning:
 
     tools: Sequence[Mapping[str, Any]]
     accepted: Sequence[Mapping[str, Any]] = ()
-    so_far: SoFar | None = None
+    so_far: ReplanContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,9 +357,9 @@ def request_to_json(request: ModelRequest) -> Json:
             "accepted": [dict(node) for node in request.planning.accepted],
         }
         if request.planning.so_far is not None:
-            encoded["planning"]["so_far"] = request.planning.so_far.to_json()
+            encoded["planning"]["so_far"] = REPLAN_CONTEXTS.encode(request.planning.so_far)
     if request.round is not None:
-        encoded["round"] = request.round.to_json()
+        encoded["round"] = ROUND_CONTEXTS.encode(request.round)
     if request.tells is not None:
         encoded["tells"] = request.tells
     return {**encoded, "messages": messages_to_json(call.messages)}
@@ -391,7 +391,7 @@ def request_from_json(encoded: Any) -> ModelRequest:
             endpoint=None if endpoint is None else NamedEndpoint(**endpoint),
             cuts={int(place): int(characters) for place, characters in encoded.get("cuts", ())},
             planning=_planning_from_json(encoded.get("planning")),
-            round=round_context_from_json(encoded["round"]) if "round" in encoded else None,
+            round=ROUND_CONTEXTS.decode(encoded["round"]) if "round" in encoded else None,
             tells=_tells_from_json(encoded.get("tells")),
         )
     except ValidationError as error:
@@ -416,7 +416,7 @@ def _planning_from_json(encoded: Any) -> Planning | None:
     accepted = encoded["accepted"]
     if not isinstance(accepted, list) or not all(isinstance(node, Mapping) for node in accepted):
         raise ValueError("the nodes that stand already must be a list of nodes")
-    return Planning(tuple(encoded["tools"]), tuple(accepted), so_far_from_json(encoded.get("so_far")))
+    return Planning(tuple(encoded["tools"]), tuple(accepted), REPLAN_CONTEXTS.decode(encoded.get("so_far")))
 
 
 def answer_to_json(answer: ModelAnswer) -> Json:

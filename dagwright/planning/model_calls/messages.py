@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from dagwright.core.boundary.text import cut_with_count
 from dagwright.planning.model_calls.calls import Message, ModelRequest
 
 
@@ -15,14 +16,8 @@ def fitting(request: ModelRequest) -> list[Message]:
     messages = [*request.call.messages]
     for place, characters in request.cuts.items():
         if 0 <= place < len(messages) and (content := messages[place].content) is not None:
-            messages[place] = messages[place].model_copy(update={"content": cut(content, characters)})
+            messages[place] = messages[place].model_copy(update={"content": cut_with_count(content, characters)})
     return joined(messages)
-
-
-def cut(text: str, limit: int) -> str:
-    """Returns a text of at most so many characters, and behind them a mark that tells what is left out."""
-    left = len(text) - limit
-    return text if left <= 0 else f"{text[:limit]}\n[… cut here: {left:,} of {len(text):,} characters are left out]"
 
 
 def joined(messages: Sequence[Message]) -> list[Message]:

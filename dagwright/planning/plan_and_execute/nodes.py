@@ -21,7 +21,7 @@ from dagwright.planning.plan_and_execute.goals import (
     own_id,
     tools_read,
 )
-from dagwright.planning.plan_and_execute.replan_context import SoFar
+from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
 
 
 def goal_plan(goal: Goal, messages: Sequence[Message], *, title: str) -> CompiledPlan:
@@ -54,7 +54,9 @@ def _policy_of(goal: Goal) -> dict[str, Any]:
     return {POLICY: policy.to_json()}
 
 
-def plan_request(goal: Goal, messages: Sequence[Message], *, purpose: str, so_far: SoFar | None = None) -> ModelRequest:
+def plan_request(
+    goal: Goal, messages: Sequence[Message], *, purpose: str, so_far: ReplanContext | None = None
+) -> ModelRequest:
     """Returns a call in which a model is asked for a plan.
 
     Args:
@@ -88,7 +90,9 @@ def telling_accepted(plan: CompiledNode, goal: Goal) -> CompiledNode:
     return replace(plan, wanted=(*plan.wanted, ACCEPTED)) if goal.streams else plan
 
 
-def read_node(node_id: str, plan_id: str, goal: Goal, *, number: int, so_far: SoFar | None = None) -> CompiledNode:
+def read_node(
+    node_id: str, plan_id: str, goal: Goal, *, number: int, so_far: ReplanContext | None = None
+) -> CompiledNode:
     """Returns the node that reads the plan that a model wrote.
 
     Args:
@@ -102,7 +106,7 @@ def read_node(node_id: str, plan_id: str, goal: Goal, *, number: int, so_far: So
     ]
     arguments: dict[str, Any] = {"plan": None, "text": None, "tools": list(goal.tools), **read_as(goal)}
     if so_far is not None:
-        arguments["so_far"] = so_far.to_json()
+        arguments["so_far"] = REPLAN_CONTEXTS.encode(so_far)
     if goal.streams:
         arguments["accepted"] = None
         holes.append((("accepted",), (ResultOf(plan_id, "result", ("accepted",)),)))

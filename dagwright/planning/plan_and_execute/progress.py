@@ -10,7 +10,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import Want
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, Hole
@@ -42,7 +43,7 @@ from dagwright.planning.plan_and_execute.goals import (
     planned_nodes_from_json,
 )
 from dagwright.planning.plan_and_execute.nodes import output_of_plan, plan_request, read_as, read_node, telling_accepted
-from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, THERE, SoFar, so_far_from_json
+from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, REPLAN_CONTEXTS, THERE, ReplanContext
 from dagwright.planning.plan_and_execute.replans import (
     Reason,
     given_up,
@@ -132,14 +133,14 @@ class Progress:
         return is_replan(self._state.plan.nodes[number])
 
     @cached_property
-    def _so_far(self) -> SoFar | None:
+    def _so_far(self) -> ReplanContext | None:
         """What the run had come to when the newest round began; `None` in the first one."""
         return self._so_far_at(self._since) if self._is_replan(self._since) else None
 
-    def _so_far_at(self, number: int) -> SoFar | None:
+    def _so_far_at(self, number: int) -> ReplanContext | None:
         nodes = self._state.plan.nodes
         reader = next((nodes[read] for read in self._own(READ) if number in nodes[read].dependencies), None)
-        return so_far_from_json(reader.arguments.get("so_far")) if reader is not None else None
+        return REPLAN_CONTEXTS.decode(reader.arguments.get("so_far")) if reader is not None else None
 
     def without_plan(self, read: int) -> Stage:
         """Returns how far a plan has come that was not read; one that was made again comes to nothing.
@@ -341,7 +342,7 @@ class Progress:
         if written >= self._goal.plans:
             told = f"the model wrote {written} plan{'s' if written > 1 else ''}, and none can be run"
             raise GivenUp(
-                NodeError(PLAN_INVALID, cut_text(f"{told}; {_problems(found)}", max_bytes=MESSAGE_LIMIT_BYTES))
+                NodeError(PLAN_INVALID, cut_bytes(f"{told}; {_problems(found)}", max_bytes=MESSAGE_LIMIT_BYTES))
             )
         messages = [user("" if "repair" in found else _clash_words(found))]
         # What was said before lies in the store, and is not said again in each call.
@@ -366,7 +367,7 @@ class Progress:
         title: str,
         dependencies: Sequence[int],
         holes: Sequence[Hole],
-        so_far: SoFar | None,
+        so_far: ReplanContext | None,
     ) -> Extension:
         """Returns a call that plans, and what reads its plan."""
         plan_id, read_id = self._free(PLAN), self._free(READ)
@@ -406,7 +407,7 @@ class Progress:
         node_id = APPROVE if last is None else self._free(APPROVE)
         words = str(found.get("words", ""))
         if problems is not None:
-            told = cut_text(_problems(problems), max_bytes=_PROBLEMS_BYTES)
+            told = cut_bytes(_problems(problems), max_bytes=_PROBLEMS_BYTES)
             words = f"The plan that was given instead cannot be run: {told}\n\n{words}"
         own = [
             node for node in found["nodes"] if node.get("tool") != THERE.name and node.get("kind") not in HIDDEN_KINDS
@@ -540,8 +541,8 @@ def _is_stand_in(node: CompiledNode) -> bool:
     return node.tool == THERE.name
 
 
-def _told_so_far(so_far: SoFar | None) -> dict[str, Any]:
-    return {} if so_far is None else {"so_far": so_far.to_json()}
+def _told_so_far(so_far: ReplanContext | None) -> dict[str, Any]:
+    return {} if so_far is None else {"so_far": REPLAN_CONTEXTS.encode(so_far)}
 
 
 def _planned_nodes(found: Mapping[str, Any]) -> PlannedNodes:

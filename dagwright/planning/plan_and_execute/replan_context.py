@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from dagwright.core.boundary.json_codec import JsonCodec
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
 
@@ -16,8 +16,8 @@ REPLACEABLE = (NodeStatus.FAILED, NodeStatus.BLOCKED)
 
 
 @dataclass(frozen=True, slots=True)
-class SoFar:
-    """What there was when it was planned again.
+class ReplanContext:
+    """State of the run at a replan.
 
     Args:
         because: ids of the nodes for which it was: those that failed, those that a person answered with guidance, or
@@ -43,21 +43,5 @@ class SoFar:
         """Returns what stands for the nodes that new ones may refer to, as written nodes."""
         return [{"id": name, "tool": THERE.name} for name in self.referable]
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns it as it travels."""
-        return {"because": list(self.because), "ended": {status: list(names) for status, names in self.ended.items()}}
 
-
-def so_far_from_json(encoded: Any) -> SoFar | None:
-    """Returns what `SoFar.to_json` told; `None` of nothing.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if encoded is None:
-        return None
-    try:
-        ended = {str(status): [str(name) for name in names] for status, names in encoded["ended"].items()}
-        return SoFar([str(name) for name in encoded["because"]], ended)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is not what a run has come to: {error!r}") from None
+REPLAN_CONTEXTS: JsonCodec[ReplanContext | None] = JsonCodec(ReplanContext | None, name="replan context")

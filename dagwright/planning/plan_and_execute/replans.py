@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.boundary.limits import cut_text
+from dagwright.core.boundary.text import cut_bytes, one_line
 from dagwright.core.model.compiled import CompiledNode, Hole
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.planning.model_calls.calls import Message, user
 from dagwright.planning.plan_and_execute.goals import REPLAN, Goal
-from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, SoFar
+from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, ReplanContext
 from dagwright.planning.plan_and_execute.steps import Step, characters_of_each, step_words, told_steps
 
 PLANNING_AGAIN = "planning again"
@@ -58,17 +58,17 @@ def reasons_of(steps: Sequence[Step], *, told: Collection[str]) -> list[Reason]:
 
 def reason_of_gaps(node: CompiledNode, gaps: Sequence[str]) -> Reason:
     """Returns why it is planned again after an answer in which something is missing."""
-    return Reason(node.id, f"missing in the answer: {cut_text('; '.join(gaps), max_bytes=_REASON_BYTES)}")
+    return Reason(node.id, f"missing in the answer: {cut_bytes('; '.join(gaps), max_bytes=_REASON_BYTES)}")
 
 
 def _reason_of(node: CompiledNode, record: Record) -> str | None:
     if record.status is NodeStatus.FAILED and node.on_error == "replan":
         error = record.error
         why = f": {error.code}: {error.message}" if error is not None else ""
-        return f"{node.id!r} failed{cut_text(why, max_bytes=_REASON_BYTES)}"
+        return f"{node.id!r} failed{cut_bytes(why, max_bytes=_REASON_BYTES)}"
     if node.kind == "human" and node.arguments.get("type") == "GUIDANCE" and record.status is NodeStatus.COMPLETED:
         said = " / ".join(_guidance_in(record.result))
-        return f"guidance at {node.id!r}: {cut_text(said, max_bytes=_REASON_BYTES)}" if said else None
+        return f"guidance at {node.id!r}: {cut_bytes(said, max_bytes=_REASON_BYTES)}" if said else None
     return None
 
 
@@ -90,18 +90,18 @@ def title_of(reasons: Sequence[Reason], *, count: int, most: int) -> str:
         count: of all of them, this one with them.
     """
     more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
-    words = " ".join(reasons[0].words.split())
-    return f"{cut_text(f'{PLANNING_AGAIN} ({count} of {most}): {words}', max_bytes=_TITLE_BYTES)}{more}"
+    words = one_line(reasons[0].words)
+    return f"{cut_bytes(f'{PLANNING_AGAIN} ({count} of {most}): {words}', max_bytes=_TITLE_BYTES)}{more}"
 
 
-def so_far_of(state: RunState, steps: Sequence[Step], reasons: Sequence[Reason]) -> SoFar:
+def so_far_of(state: RunState, steps: Sequence[Step], reasons: Sequence[Reason]) -> ReplanContext:
     """Returns what a run has come to, for whoever reads the plan that is made again."""
     ended: dict[str, list[str]] = {}
     for node, record in steps:
         number = state.number_of(node.id)
         assert number is not None
         ended.setdefault(record.status.value, []).extend(dict.fromkeys((state.name_of(number), node.id)))
-    return SoFar([reason.node for reason in reasons], ended)
+    return ReplanContext([reason.node for reason in reasons], ended)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import pydantic_core
 
+from dagwright.core.boundary.text import cut_with_count
 from dagwright.core.expressions.references import Part, ResultOf
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.model.compiled import CompiledNode, Hole
 from dagwright.core.model.states import Record
 from dagwright.planning.model_calls.calls import Message, user
-from dagwright.planning.model_calls.messages import cut
 
 RESULT_CHARACTERS = 8_000
 """Of one result that the model is told which answers, or plans again."""
@@ -75,7 +75,7 @@ def step_words(node: CompiledNode, record: Record, *, limit: int) -> str:
     """Returns the same as it stands now, such as of a node whose result is too large to be told of with all others."""
     error = pydantic_core.to_json(record.error.to_json() if record.error else None).decode()
     text = record.result if isinstance(record.result, str) else pydantic_core.to_json(record.result).decode()
-    return cut(f"{_head(node)}: {record.status.value}\nError: {error}\nResult: {text}", limit)
+    return cut_with_count(f"{_head(node)}: {record.status.value}\nError: {error}\nResult: {text}", limit)
 
 
 def _head(node: CompiledNode) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.limits import cut_text
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, RunStatus
@@ -20,7 +20,7 @@ from dagwright.planning.rounds.nodes import is_answered
 from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN, Rounds, is_own
 from dagwright.planning.rounds.state import RoundsSoFar, SubGoalProgress
 from dagwright.planning.rounds.state_text import in_short
-from dagwright.planning.rounds.sub_goals import inputs_to_json
+from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS
 
 
 def groups_of(scheduler: RunScheduler) -> Mapping[str, str]:
@@ -179,13 +179,13 @@ def _sub_goals(run: RoundsSoFar, compact: Compact) -> Sequence[dict[str, Any]]:
 def _sub_goal(each: SubGoalProgress, compact: Compact, room: _Room) -> dict[str, Any]:
     node = each.node.id
     return {
-        **each.sub_goal.to_json(),
-        "description": cut_text(each.sub_goal.description, max_bytes=room.description),
+        **SUB_GOALS.encode(each.sub_goal),
+        "description": cut_bytes(each.sub_goal.description, max_bytes=room.description),
         "params": _within(dict(each.sub_goal.params), node, compact, most=room.given),
-        "inputs": _within(inputs_to_json(each.sub_goal.inputs), node, compact, most=room.given),
+        "inputs": _within(INPUTS.encode(each.sub_goal.inputs), node, compact, most=room.given),
         "status": each.status,
         "result": _within(each.record.result if each.is_done else None, node, compact, most=room.result),
-        "error": each.error and cut_text(each.error, max_bytes=room.error),
+        "error": each.error and cut_bytes(each.error, max_bytes=room.error),
     }
 
 
@@ -202,7 +202,7 @@ def _within(value: Any, node_id: str, compact: Compact, *, most: int) -> Any:
 
 
 def _brief_round(told: Mapping[str, Any]) -> dict[str, Any]:
-    reasoning = told["reasoning"] and cut_text(told["reasoning"], max_bytes=_BRIEF.description)
+    reasoning = told["reasoning"] and cut_bytes(told["reasoning"], max_bytes=_BRIEF.description)
     return {**told, "reasoning": reasoning, "results": [], "results_left_out": len(told["results"])}
 
 
@@ -232,7 +232,7 @@ def _messages(
 
 
 def _message(role: str, name: str, content: str) -> dict[str, Any]:
-    return {"role": role, "name": name, "content": cut_text(content, max_bytes=_MESSAGE_BYTES)}
+    return {"role": role, "name": name, "content": cut_bytes(content, max_bytes=_MESSAGE_BYTES)}
 
 
 def _preview(value: Any) -> str:
@@ -243,7 +243,7 @@ def _synthesis_inputs(run: RoundsSoFar, scheduler: RunScheduler) -> dict[str, An
     if run.last.action == "done":
         return dict(run.last.synthesis_inputs)
     is_stopped = is_answered(scheduler.state) and why_stopped(run) is not None
-    return inputs_to_json(run.deliverables()) if is_stopped else None
+    return INPUTS.encode(run.deliverables()) if is_stopped else None
 
 
 def _round(run: RoundsSoFar, number: int, compact: Compact) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def _round(run: RoundsSoFar, number: int, compact: Compact) -> dict[str, Any]:
     # What was wrong with the last answer is told until another one is taken, while that is being written too.
     taken = next((call for call in calls if call.action is not None), None)
     taken = taken or next((call for call in calls if call.found is not None), calls[0])
-    refused = {"refused": cut_text(taken.refused, max_bytes=_WORDS_BYTES)} if taken.refused else {}
+    refused = {"refused": cut_bytes(taken.refused, max_bytes=_WORDS_BYTES)} if taken.refused else {}
     return {
         "round": number,
         "reasoning": taken.reasoning or None,
@@ -275,6 +275,6 @@ def _results_of(run: RoundsSoFar, number: int, compact: Compact) -> Iterator[dic
                 "sub_goal_id": found.sub_goal_id,
                 "status": found.status,
                 "outputs": _within(found.outputs, node.id, compact, most=most),
-                "error": found.error and cut_text(found.error, max_bytes=_WORDS_BYTES),
-                "message": found.message and cut_text(found.message, max_bytes=_WORDS_BYTES),
+                "error": found.error and cut_bytes(found.error, max_bytes=_WORDS_BYTES),
+                "message": found.message and cut_bytes(found.message, max_bytes=_WORDS_BYTES),
             }

@@ -12,7 +12,8 @@ Replay: ids, order and content of the nodes are part of the history of a run.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus
@@ -53,7 +54,7 @@ from dagwright.planning.rounds.rounds import (
 )
 from dagwright.planning.rounds.state import PlannerCall, RoundsSoFar
 from dagwright.planning.rounds.state_text import caveats, gap_lines, state_words
-from dagwright.planning.rounds.sub_goals import Input, KnownSubGoal, inputs_from_json, refs_of
+from dagwright.planning.rounds.sub_goals import INPUTS, Input, KnownSubGoal, refs_of
 
 
 class RoundsPursuit:
@@ -90,7 +91,7 @@ class RoundsPursuit:
         if last.action is None:
             return self._repair(run, last)
         if last.action == "failed":
-            raise GivenUp(NodeError(PLANNER_FAILED, cut_text(last.reasoning, max_bytes=MESSAGE_LIMIT_BYTES)))
+            raise GivenUp(NodeError(PLANNER_FAILED, cut_bytes(last.reasoning, max_bytes=MESSAGE_LIMIT_BYTES)))
         if last.action == "done":
             return self._answer(run, _inputs(last), None)
         if not run.has_begun(last):
@@ -259,7 +260,7 @@ def refuse_without_intention(state: RunState) -> None:
 
 def _inputs(last: PlannerCall) -> Mapping[str, Input]:
     try:
-        return inputs_from_json(dict(last.synthesis_inputs))
+        return INPUTS.decode(last.synthesis_inputs)
     except ValueError as error:
         raise GivenUp(NodeError("invalid_result", f"{last.node.id!r}: {error}")) from None
 
@@ -293,8 +294,8 @@ def _why_unreadable(run: RoundsSoFar, last: PlannerCall) -> NodeError | None:
     repeated = [call for call in run.calls_of(last.round) if (call.found or {}).get("repeats") is True]
     if found.get("repeats") is True and len(repeated) > 1:
         told = f"the planner wants what was done already, and was told so: {words}"
-        return NodeError(PLANNER_REPEATS, cut_text(told, max_bytes=MESSAGE_LIMIT_BYTES))
+        return NodeError(PLANNER_REPEATS, cut_bytes(told, max_bytes=MESSAGE_LIMIT_BYTES))
     if sum(call.is_repair for call in run.calls_of(last.round)) < MOST_REPAIRS:
         return None
     told = f"in round {last.round} the planner gave {MOST_REPAIRS + 1} answers that are of no use; {words}"
-    return NodeError(PLANNER_INVALID, cut_text(told, max_bytes=MESSAGE_LIMIT_BYTES))
+    return NodeError(PLANNER_INVALID, cut_bytes(told, max_bytes=MESSAGE_LIMIT_BYTES))

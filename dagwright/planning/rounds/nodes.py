@@ -6,8 +6,8 @@ from typing import Any
 
 from dagwright.core.expressions.references import Part, Placeholder, ResultOf
 from dagwright.core.expressions.stored_values import StoredValue, Want
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, Join, RetryRule
-from dagwright.core.model.tools import PURPOSE_ANSWER, ROUNDS_KIND, Effects, ToolDeclaration
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, Join, default_retry
+from dagwright.core.model.tools import PURPOSE_ANSWER, ROUNDS_KIND, ToolDeclaration
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.model_policy import POLICY, model_policy
@@ -153,7 +153,6 @@ def worker_node(
     for name, given in sub_goal.inputs.items():
         arguments[name] = None if isinstance(given, InputRef) else [None] * len(given)
         holes += _holes_of(name, given)
-    attempts = tool.max_attempts or (1 if tool.effects is Effects.WRITE else RetryRule().max_attempts)
     slots: list[Want] = [(("outputs", slot), "value") for slot in sub_goal.outputs]
     return CompiledNode(
         id=node_id,
@@ -162,7 +161,7 @@ def worker_node(
         arguments=arguments,
         holes=tuple(holes),
         dependencies=tuple(dependencies),
-        retry=RetryRule(max_attempts=attempts),
+        retry=default_retry(tool.effects, tool.max_attempts),
         timeout_s=tool.timeout_s or timeout_s,
         is_worker=True,
         wanted=(*slots, *(((name,), "value") for name in _WORKER_FIELDS)),

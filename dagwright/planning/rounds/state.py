@@ -20,13 +20,13 @@ from dagwright.planning.model_calls.responses import read_in
 from dagwright.planning.rounds.rounds import ANSWER, PLAN, REPAIR, Rounds
 from dagwright.planning.rounds.sub_goals import (
     DONE,
+    SUB_GOALS,
     Input,
     InputRef,
     KnownSubGoal,
     PlannedSubGoal,
     SubGoalStatus,
     refs_of,
-    sub_goal_from_json,
     work_of,
 )
 
@@ -304,7 +304,7 @@ def _sub_goals_in(node: CompiledNode, found: Mapping[str, Any] | None) -> Sequen
     if found is None or _action_of(found) != "continue":
         return ()
     try:
-        return tuple(sub_goal_from_json(each) for each in found["sub_goals"])
+        return tuple(SUB_GOALS.decode(each) for each in found["sub_goals"])
     except (ValueError, KeyError, TypeError) as error:
         raise GivenUp(NodeError("invalid_result", f"{node.id!r}: {error}")) from None
 

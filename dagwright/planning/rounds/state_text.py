@@ -11,13 +11,13 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.limits import cut_text
+from dagwright.core.boundary.text import cut_bytes, cut_for_model, one_line
 from dagwright.core.expressions.stored_values import StoredValue, is_whole
 from dagwright.core.model.errors import NodeError
 from dagwright.planning.model_calls.messages import json_line
 from dagwright.planning.rounds.rounds import MAX_ROUNDS_REACHED
 from dagwright.planning.rounds.state import RoundsSoFar, SubGoalProgress
-from dagwright.planning.rounds.sub_goals import inputs_to_json
+from dagwright.planning.rounds.sub_goals import INPUTS
 
 STATE_BYTES = 64 * 1024
 """What one call is told of all sub-goals, as it travels; of the oldest ones the beginning is told where it is more."""
@@ -74,7 +74,7 @@ def _reasons(run: RoundsSoFar) -> Iterator[str]:
     taken = {call.round: call for call in run.calls if call.action is not None and call.reasoning.strip()}
     lines = []
     for call in taken.values():
-        words = cut_text(" ".join(call.reasoning.split()), max_bytes=_REASON_BYTES)
+        words = cut_bytes(one_line(call.reasoning), max_bytes=_REASON_BYTES)
         lines.append(f"- {json_line({'round': call.round, 'reasoning': words})}")
     told = [line for line in in_short([(line, "") for line in lines], most=REASONS_BYTES) if line]
     if told:
@@ -115,7 +115,7 @@ def _told(one: SubGoalProgress, run: RoundsSoFar, *, limit: int) -> dict[str, An
 
 def _brief(one: SubGoalProgress) -> dict[str, Any]:
     """Returns what is told of a sub-goal for which there is no room: what it can be used for."""
-    description = cut_text(_CONTROLS.sub(" ", one.sub_goal.description), max_bytes=_BRIEF_BYTES)
+    description = cut_bytes(_CONTROLS.sub(" ", one.sub_goal.description), max_bytes=_BRIEF_BYTES)
     told = {"id": one.sub_goal.id, "worker": one.sub_goal.worker, "description": description, "status": one.status}
     return {**told, "slots": list(one.slots[:_BRIEF_SLOTS]), "not_shown": "the rest of it"}
 
@@ -129,7 +129,7 @@ def _head(one: SubGoalProgress) -> dict[str, Any]:
     if one.sub_goal.params:
         told["params"] = _shown(dict(one.sub_goal.params), limit=_PARAMS_BYTES)
     if one.sub_goal.inputs:
-        told["inputs"] = inputs_to_json(one.sub_goal.inputs)
+        told["inputs"] = INPUTS.encode(one.sub_goal.inputs)
     return told
 
 
@@ -153,8 +153,8 @@ def _said(one: SubGoalProgress) -> dict[str, str]:
     return {"message": _cut(one.message)} if one.message else {}
 
 
-def _cut(text: str, limit: int = WORDS_CHARACTERS) -> str:
-    return text if len(text) <= limit else f"{text[:limit]} […cut]"
+def _cut(text: str) -> str:
+    return cut_for_model(text, WORDS_CHARACTERS)
 
 
 def _shown(value: Any, *, limit: int) -> Any:
@@ -174,7 +174,7 @@ def _shown(value: Any, *, limit: int) -> Any:
         "not_shown": "it is long; workers get all of it",
         **size,
         "bytes": bytes_of,
-        "begins": cut_text(beginning, max_bytes=limit),
+        "begins": cut_bytes(beginning, max_bytes=limit),
     }
 
 
@@ -207,20 +207,20 @@ def gap_lines(gaps: Sequence[SubGoalProgress], stopped: NodeError | None) -> Seq
     Args:
         stopped: why the planner did not finish, if it did not.
     """
-    lines = [f"The work ended early: {one_line(stopped.message)}"] if stopped is not None else []
+    lines = [f"The work ended early: {_short_line(stopped.message)}"] if stopped is not None else []
     for one in gaps[:CAVEATS]:
         status = "not started" if one.status == "pending" else one.status
         reason = one.message if one.status == "partial" else one.error
-        about = one_line(one.sub_goal.description or one.sub_goal.worker)
-        lines.append(f"{about}: {status}{f': {one_line(reason)}' if reason else ''}")
+        about = _short_line(one.sub_goal.description or one.sub_goal.worker)
+        lines.append(f"{about}: {status}{f': {_short_line(reason)}' if reason else ''}")
     if (left := len(gaps) - CAVEATS) > 0:
         lines.append(f"and {left} more")
     return lines
 
 
-def one_line(text: str) -> str:
+def _short_line(text: str) -> str:
     """Return a text without line breaks, shortened, so that it cannot end its line."""
-    return _cut(" ".join(text.split()))
+    return _cut(one_line(text))
 
 
 def _caveat(one: SubGoalProgress) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from dagwright.protocol.run_attributes import ALL_OWNERS, is_owner_name
+from dagwright.protocol.run_labels import ALL_OWNERS, is_owner_name
 from dagwright.tools.context import context, current_owner
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp

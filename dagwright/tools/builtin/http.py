@@ -6,19 +6,19 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import httpx
 from pydantic import WithJsonSchema
 
 from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
+from dagwright.core.boundary.text import one_line
 from dagwright.core.model import text_formats
 from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolved
 from dagwright.tools.context import context, note_read
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, NotStarted, RetryLater, SecretRefused
-from dagwright.tools.retry_after import retry_after
+from dagwright.tools.retry_after import requested_delay
 from dagwright.tools.secret_bindings import may_send_to
 from dagwright.tools.spec import tool
 
@@ -260,12 +260,12 @@ def _mark_as_sent(call: Call) -> None:
 
 def _refusal(call: Call, response: httpx.Response, content: bytes) -> Exception:
     """Returns what a status outside the expected ones means for the next attempt."""
-    excerpt = " ".join(content[:_EXCERPT_BYTES].decode(errors="replace").split())
+    excerpt = one_line(content[:_EXCERPT_BYTES].decode(errors="replace"))
     if len(content) > _EXCERPT_BYTES:
         # A secret that the cut divides would not be found in what is left of it.
         excerpt = _CUT_WORD.sub("", excerpt)
     said = f"{call.shown} answered {response.status_code}" + (f": {excerpt}" if excerpt else "")
-    delay = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+    delay = requested_delay(response.headers)
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
         return _may_come_again(call, said, delay=delay)
     if call.is_repeatable and (response.is_server_error or response.status_code in _PASSING):

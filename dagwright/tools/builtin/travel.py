@@ -4,16 +4,17 @@ The API is documented in docs/tools.md; `examples/travel/server.py` speaks it. `
 """
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Annotated, Any
 
 import httpx
 from pydantic import Field
 
+from dagwright.core.boundary.text import one_line
 from dagwright.tools.context import note_read
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, RetryLater
-from dagwright.tools.retry_after import retry_after
+from dagwright.tools.retry_after import requested_delay
 from dagwright.tools.spec import tool
 
 TIMEOUT_S = 30.0
@@ -116,7 +117,7 @@ def _check(response: httpx.Response, kind: str) -> None:
         return
     said = f"The travel service answered {response.status_code}: {_message(response)}"
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
-        raise RetryLater(said, after=retry_after(response.headers.get("Retry-After"), datetime.now(UTC)))
+        raise RetryLater(said, after=requested_delay(response.headers))
     if response.status_code == httpx.codes.NOT_FOUND:
         raise GiveUp(f"{said}; check DAGWRIGHT_SEARCH_URL, which must have /{kind}")
     raise GiveUp(said)
@@ -127,7 +128,7 @@ def _message(response: httpx.Response) -> str:
         told = response.json()["message"]
     except (ValueError, KeyError, TypeError):
         told = response.text
-    return " ".join(str(told)[:300].split())
+    return one_line(str(told)[:300])
 
 
 def _results(response: httpx.Response) -> Offers:

@@ -1,7 +1,6 @@
 """Web search through the Serper API (serper.dev), or any service that answers in its format."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import httpx
@@ -10,7 +9,7 @@ from pydantic import Field
 from dagwright.tools.context import note_read
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, RetryLater
-from dagwright.tools.retry_after import retry_after
+from dagwright.tools.retry_after import requested_delay
 from dagwright.tools.spec import tool
 
 TIMEOUT_S = 30.0
@@ -105,7 +104,7 @@ def _check(response: httpx.Response) -> None:
     if "credits" in response.text.lower():
         raise GiveUp(f"{said}; add credit to the account of SERPER_API_KEY, or set another key")
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
-        raise RetryLater(said, after=retry_after(response.headers.get("Retry-After"), datetime.now(UTC)))
+        raise RetryLater(said, after=requested_delay(response.headers))
     if response.status_code == httpx.codes.NOT_FOUND:
         raise GiveUp(f"{said}; check SERPER_BASE_URL, which is asked as {response.request.url}")
     raise GiveUp(said)

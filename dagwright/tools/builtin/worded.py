@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from dagwright.core.boundary.text import cut_characters, one_line
 from dagwright.planning.model_calls.calls import Message, ModelAnswer, ModelError, system, user
 from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.tools.context import context
@@ -69,7 +70,7 @@ def worked_out(text: str, evaluated: Callable[[str], Fraction], *, refusal: str)
     for _ in range(ASKED_AT_MOST):
         answer = _asked(said, refusal)
         if not answer.output["is_calculation"]:
-            why = " ".join(answer.output["reason"].split())[:300] or "the model found none in it"
+            why = one_line(answer.output["reason"])[:300] or "the model found none in it"
             raise ValueError(f"{shown(text)} is no calculation: {why}")
         expression = answer.output["expression"]
         try:
@@ -85,7 +86,7 @@ def worked_out(text: str, evaluated: Callable[[str], Fraction], *, refusal: str)
 
 def shown(text: str) -> str:
     """Returns the beginning of a text, for messages."""
-    return repr(text if len(text) <= 100 else text[:100] + "…")
+    return repr(cut_characters(text, 100))
 
 
 def _asked(said: list[Message], refusal: str) -> ModelAnswer:

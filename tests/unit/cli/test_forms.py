@@ -34,7 +34,7 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Typing:
 
 def test_approval_is_yes_or_no(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
     questions = typing("maybe", "Yes")
-    request = asked(tool="cbu.get", arguments={"cbu-id": "fund_1"}, parties={"fund_1": "Apex (fund)"})
+    request = asked(tool="cbu.get", arguments={"cbu-id": "fund_1"}, entities={"fund_1": "Apex (fund)"})
     assert ask_answer(request) == {"approved": True}
     assert questions == ["Approve? (yes or no): "] * 2
     call = 'cbu.get with {\n  "cbu-id": "fund_1"\n}\nfund_1 is Apex (fund)'

@@ -32,17 +32,17 @@ def test_arguments_are_params_then_refs_then_lookups() -> None:
     document = to_document(intents(ENSURE, entry), context={"cbu": 7})
     arguments = document.plan["nodes"][1]["arguments"]
     assert list(arguments.items()) == [("z", [{"deep": None}]), ("y", None), ("x", 7), ("w", None)]
-    assert document.holes == {
-        (1, "y"): ResultOf("@result_1", "identity"),
-        (1, "w"): Lookup("John Smith", "person"),
-    }
+    assert document.holes == {(1, "y"): ResultOf("@result_1", "identity"), (1, "w"): Lookup("John Smith", "person")}
 
 
-def test_lookups_are_neither_nodes_nor_edges() -> None:
+def test_lookups_and_placeholders_make_no_edges() -> None:
     checked = check(intents({**ENSURE, "lookups": {"a": JOHN, "b": dict(JOHN)}}, {**ENSURE, "lookups": {"a": JOHN}}))
     assert checked.levels == [["@result_1", "@result_2"]]
     assert checked.edges == 0
     assert checked.lookups == [Lookup("John Smith", "person")]
+    checked = check(intents({"verb": "v", "params": {"a": {"b": "{{PLACEHOLDER_fund}}"}, "c": "@result_1 costs $100"}}))
+    assert list(checked.inputs) == ["fund"]
+    assert checked.edges == 0
 
 
 @pytest.mark.parametrize("empty", [{}, {"refs": None, "lookups": None, "params": None}, {"refs": {}, "lookups": {}}])
@@ -65,20 +65,7 @@ def test_explanation_and_confidence_are_metadata() -> None:
 
 @pytest.mark.parametrize(
     "ref",
-    [
-        "@result_0",
-        "@result_01",
-        "@result_x",
-        "@result_",
-        "@result",
-        "@Result_1",
-        "result_1",
-        "@",
-        "",
-        1,
-        None,
-        {},
-    ],
+    ["@result_0", "@result_01", "@result_x", "@result_", "@result", "@Result_1", "result_1", "@", "", 1, None, {}],
 )
 def test_malformed_reference_is_refused_at_its_key(ref: Any) -> None:
     (problem,) = problems_of(intents(ENSURE, {"verb": "v", "refs": {"cbu/id": ref}}))
@@ -96,9 +83,7 @@ def test_result_that_nothing_makes_hints_at_lookups(number: str) -> None:
 @pytest.mark.parametrize(
     ("lookup", "places"),
     [
-        (None, [""]),
-        ("John", [""]),
-        ([JOHN], [""]),
+        *((wrong, [""]) for wrong in (None, "John", [JOHN])),
         ({}, ["", ""]),
         ({"search_text": "", "entity_type": 7}, ["/search_text", "/entity_type"]),
         ({**JOHN, "type": "x"}, ["/type"]),
@@ -127,19 +112,14 @@ def test_text_that_only_holds_an_at_sign_is_a_value(text: str) -> None:
 
 
 def test_key_given_twice_is_refused_where_it_stands_again() -> None:
-    entry = {
-        "verb": "v",
-        "params": {"a": 1},
-        "refs": {"a": "@result_1", "b": "@result_1"},
-        "lookups": {"b": JOHN},
-    }
+    entry = {"verb": "v", "params": {"a": 1}, "refs": {"a": "@result_1", "b": "@result_1"}, "lookups": {"b": JOHN}}
     assert codes_of(intents(ENSURE, entry)) == [
         ("invalid_field", "/intents/1/refs/a"),
         ("invalid_field", "/intents/1/lookups/b"),
     ]
 
 
-def test_name_that_the_session_does_not_have_is_missing_context() -> None:
+def test_name_that_the_session_lacks_is_missing_context() -> None:
     (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@manco"}}), context={"cbu": 1})
     assert (problem.code, problem.pointer) == ("missing_context", "/intents/0/refs/a")
     assert problem.hint == "give it with --context manco=ID"
@@ -149,9 +129,6 @@ def test_name_that_the_session_does_not_have_is_missing_context() -> None:
     assert (
         behind.hint == "give it with --context cbu=ID or, if an earlier intent makes it, write @result_N of that intent"
     )
-
-
-def test_name_that_an_intent_above_makes_is_told_with_its_reference() -> None:
     tools = {"cbu.ensure": ToolDeclaration("cbu.ensure", sets="cbu"), "v": ToolDeclaration("v")}
     raw = intents({"verb": "v", "refs": {"a": "@cbu"}}, ENSURE, ENSURE, {"verb": "v", "refs": {"a": "@cbu"}})
     first, last = to_document(raw, tools=tools).problems
@@ -208,28 +185,14 @@ def test_value_of_the_session_is_never_taken_for_a_reference(value: Any) -> None
     assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == {"a": value}
 
 
-def test_result_stands_for_its_id_if_it_is_an_object_that_has_one() -> None:
-    node = compile_plan(check(intents(ENSURE, {"verb": "v", "refs": {"a": "@result_1"}}))).nodes[1]
-    for result, value in (
-        ({"id": 5, "name": "x"}, 5),
-        ({"name": "x"}, {"name": "x"}),
-        ("CBU-1", "CBU-1"),
-        ([1], [1]),
-    ):
-        scope = Scope(node_value=lambda _, __, result=result: result, inputs={})  # type: ignore[misc]
-        assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == {"a": value}
-
-
-def test_forward_reference_is_noted_in_the_words_of_intents() -> None:
+def test_reference_to_a_later_intent_is_noted_and_stands_for_its_id() -> None:
     (note,) = check(intents({"verb": "v", "refs": {"a": "@result_2"}}, ENSURE)).notes
     assert (note.code, note.node) == ("forward_reference", "@result_1")
     assert note.message == "intent 1 uses @result_2, which stands after it; intent 2 runs first"
-
-
-def test_placeholders_in_params_are_asked_for() -> None:
-    checked = check(intents({"verb": "v", "params": {"a": {"b": "{{PLACEHOLDER_fund}}"}, "c": "@result_1 costs $100"}}))
-    assert list(checked.inputs) == ["fund"]
-    assert checked.edges == 0
+    node = compile_plan(check(intents(ENSURE, {"verb": "v", "refs": {"a": "@result_1"}}))).nodes[1]
+    for result, value in (({"id": 5, "name": "x"}, 5), ({"name": "x"}, {"name": "x"}), ("CBU-1", "CBU-1"), ([1], [1])):
+        scope = Scope(node_value=lambda _, __, result=result: result, inputs={})  # type: ignore[misc]
+        assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == {"a": value}
 
 
 def test_every_key_of_a_lookup_is_checked_before_anything_runs() -> None:
@@ -240,23 +203,12 @@ def test_every_key_of_a_lookup_is_checked_before_anything_runs() -> None:
     }
     document = to_document({"intents": [{"verb": "v", "lookups": lookups}]}, tools=RESOLVER.tools())
     known = "entity, party, person, natural-person, company, limited-company, legal-entity, fund, cbu, product, role"
+    unknown = f"Unknown entity type {{!r}}. Known types: {known}"
     assert [(problem.code, problem.pointer, problem.message, problem.hint) for problem in document.problems] == [
-        (
-            "invalid_field",
-            "/intents/0/lookups/a/search_text",
-            "intent 1, lookup 'a': 'search_text' must not be empty",
-            None,
-        ),
-        (
-            "invalid_field",
-            "/intents/0/lookups/a/entity_type",
-            f"intent 1, lookup 'a': Unknown entity type 'spaceship'. Known types: {known}",
-            None,
-        ),
-        (
-            "invalid_field",
-            "/intents/0/lookups/b/entity_type",
-            f"intent 1, lookup 'b': Unknown entity type 'persn'. Known types: {known}",
-            "did you mean 'person'?",
-        ),
+        ("invalid_field", f"/intents/0/lookups/{name}/{key}", f"intent 1, lookup '{name}': {words}", hint)
+        for name, key, words, hint in (
+            ("a", "search_text", "'search_text' must not be empty", None),
+            ("a", "entity_type", unknown.format("spaceship"), None),
+            ("b", "entity_type", unknown.format("persn"), "did you mean 'person'?"),
+        )
     ]

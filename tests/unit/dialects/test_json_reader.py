@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.model.errors import PlanInvalid
@@ -27,6 +27,7 @@ def refusals(text: str) -> list[tuple[str, str, str]]:
     return [(problem.code, problem.pointer, problem.message) for problem in caught.value.problems]
 
 
+@settings(deadline=None)
 @given(json_values, st.booleans())
 def test_what_python_writes_is_read_back(value: Any, is_ascii: bool) -> None:
     assert read_json(json.dumps(value, ensure_ascii=is_ascii), name="x") == value
@@ -53,14 +54,11 @@ def test_syntax_error_has_its_line_and_column(text: str, message: str) -> None:
     assert refusals(text) == [("invalid_syntax", "", f"plan.json is no valid JSON: {message}")]
 
 
-def test_every_key_that_stands_twice_is_told_with_its_pointer() -> None:
+def test_duplicate_keys_and_lone_surrogates_are_refused_with_their_pointers() -> None:
     assert refusals('{"a": 1, "a": [{"b/c": 1, "b/c": 1, "b/c": 2}], "d": 0}') == [
         ("invalid_field", "/a", "the key 'a' stands twice in one object"),
         ("invalid_field", "/a/0/b~1c", "the key 'b/c' stands twice in one object"),
     ]
-
-
-def test_lone_surrogates_are_refused_and_pairs_are_characters() -> None:
     message = "the text '\\\\ud800' holds a lone surrogate, which is no character"
     assert refusals('{"a": ["\\ud83d\\ude00", "\\ud800"]}') == [("invalid_syntax", "/a/1", message)]
     assert [code for code, _, _ in refusals('{"\\udfff": 1}')] == ["invalid_syntax"]
@@ -77,18 +75,14 @@ def test_nesting_is_bounded() -> None:
     ("value", "place"),
     [
         ({"a": [float("nan")]}, "/a/0"),
-        ({"a": float("inf")}, "/a"),
-        ({"a": 10**400}, "/a"),
-        ({"a": {1: 2}}, "/a"),
-        ({"a": "\ud800"}, "/a"),
-        ({"a": (1, 2)}, "/a"),
-        ({"a": b"x"}, "/a"),
+        *(({"a": value}, "/a") for value in (float("inf"), 10**400, {1: 2}, "\ud800", (1, 2), b"x")),
     ],
 )
-def test_values_that_are_no_json_are_told_with_their_place(value: Any, place: str) -> None:
+def test_values_that_are_no_json_are_reported_with_their_place(value: Any, place: str) -> None:
     assert [(problem.code, problem.pointer) for problem in json_problems(value)] == [("invalid_syntax", place)]
 
 
+@settings(deadline=None)
 @given(json_values)
 def test_json_values_have_no_problems(value: Any) -> None:
     assert json_problems(value) == []

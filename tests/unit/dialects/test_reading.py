@@ -44,28 +44,53 @@ def test_format_comes_from_the_name_or_from_the_look(text: str | bytes, name: st
         ('{"a": NaN}', "-", "invalid_syntax", "standard input is no valid JSON: NaN is no number"),
         ('{"a": 1,}', "-", "invalid_syntax", "standard input is no valid JSON: a comma before '}'"),
         (b'{"a":\n "\xff"}', "x.json", "unreadable", "x.json is no UTF-8 text: byte 0xff in line 2"),
-        (
-            "a: \ud800",
-            "-",
-            "unreadable",
-            "standard input holds a lone surrogate, which is no character, in line 1",
-        ),
+        ("a: \ud800", "-", "unreadable", "standard input holds a lone surrogate, which is no character, in line 1"),
         ("", "-", "empty_plan", "standard input is empty"),
         (b" \n\t", "x.json", "empty_plan", "x.json is empty"),
         ("# only this", "x.yaml", "empty_plan", "x.yaml holds no plan, only comments or null"),
         ("---\n", "-", "empty_plan", "standard input holds no plan, only comments or null"),
     ],
 )
-def test_what_cannot_be_read_is_told_in_one_sentence(text: str | bytes, name: str, code: str, message: str) -> None:
+def test_what_cannot_be_read_is_reported_in_one_sentence(text: str | bytes, name: str, code: str, message: str) -> None:
     ((found_code, place, found),) = refusals(read_text, text, name=name)
     assert (found_code, place) == (code, "")
     assert found.startswith(message)
 
 
-def test_file_is_read_by_its_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nodes:\n\t- id: a\n", "a tab; YAML is indented with spaces only at line 2, column 1"),
+        (
+            "nodes:\n  - id: a\n     tool: b\n",
+            "this line is indented more than the line before it, which has a value already at line 3, column 10",
+        ),
+        ('{"a": [1,]}', "a comma before ']' that must go at line 1, column 10"),
+        ('{"a": 1 "b": 2}', "a ',' is missing before this at line 1, column 9"),
+        ('{"a": 1', "the text ends before it is closed at line 1, column 8"),
+        ('{// x\n"a": 1}', "comments are not allowed; use YAML for them at line 1, column 2"),
+    ],
+)
+def test_wrong_syntax_is_reported_with_its_correction(text: str, message: str) -> None:
+    kind = "JSON" if text.startswith("{") else "YAML"
+    name = f"p.{kind.lower()}"
+    assert refusals(read_text, text, name=name) == [("invalid_syntax", "", f"{name} is no valid {kind}: {message}")]
+    ((_, _, unquoted),) = refusals(read_text, "a: {{b.result}}\n", name="p.yaml")
+    assert "put {{…}} in quotes (line 1, column 5)" in unquoted
+
+
+def test_files_and_lines_are_read_with_their_numbers(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text("plan: 1\nnodes: []\n")
     assert read_plan_file(path) == {"plan": 1, "nodes": []}
+    path = tmp_path / "plans.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf[1]\n\n{"a": 2}\r\n{"a" 3}\n"\xff"\n{"a": 1, "a": 2}\n[4]')
+    lines = list(read_plan_lines(path))
+    assert [number for number, _ in lines] == [1, 3, 4, 5, 6, 7]
+    assert [value for _, value in lines if not isinstance(value, PlanInvalid)] == [[1], {"a": 2}, [4]]
+    wrong = [value.problems[0] for _, value in lines if isinstance(value, PlanInvalid)]
+    assert [problem.code for problem in wrong] == ["invalid_syntax", "unreadable", "invalid_field"]
+    assert wrong[0].message.endswith("expecting ':' delimiter at line 4, column 6")
 
 
 def test_files_that_cannot_be_read_are_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,22 +103,8 @@ def test_files_that_cannot_be_read_are_unreadable(tmp_path: Path, monkeypatch: p
     assert refusals(read_plan_file, large / "x")[0][0] == "unreadable"
     monkeypatch.setattr(reading, "MAX_FILE_BYTES", 5)
     assert refusals(read_plan_file, large)[0][2].startswith(f"{large} is larger than")
-    assert refusals(lambda: list(read_plan_lines(large)))[0][0] == "unreadable"
-
-
-def test_lines_are_read_one_by_one_with_their_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "plans.jsonl"
-    path.write_bytes(b'\xef\xbb\xbf[1]\n\n{"a": 2}\r\n{"a" 3}\n"\xff"\n{"a": 1, "a": 2}\n[4]')
-    lines = list(read_plan_lines(path))
-    assert [number for number, _ in lines] == [1, 3, 4, 5, 6, 7]
-    assert [value for _, value in lines if not isinstance(value, PlanInvalid)] == [[1], {"a": 2}, [4]]
-    wrong = [value.problems[0] for _, value in lines if isinstance(value, PlanInvalid)]
-    assert [problem.code for problem in wrong] == ["invalid_syntax", "unreadable", "invalid_field"]
-    assert wrong[0].message.endswith("expecting ':' delimiter at line 4, column 6")
-
-
-def test_missing_file_of_lines_is_unreadable(tmp_path: Path) -> None:
-    assert refusals(lambda: list(read_plan_lines(tmp_path / "x.jsonl")))[0][0] == "unreadable"
+    for file in (large, missing):
+        assert refusals(lambda file=file: list(read_plan_lines(file)))[0][0] == "unreadable"
 
 
 def plan_of(*sub_plans: Any) -> dict[str, Any]:
@@ -119,7 +130,7 @@ def test_documents_without_sub_plans_come_back_as_they_are(document: Any, tmp_pa
     assert inline_files(document, base=tmp_path) == document
 
 
-def test_all_files_that_are_wrong_are_told_at_their_nodes(tmp_path: Path) -> None:
+def test_all_files_that_are_wrong_are_reported_at_their_nodes(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text('{"a": 1, "a": 2}')
     found = refusals(inline_files, plan_of("none.json", "bad.json", plan_of("\0"), "."), base=tmp_path)
     assert [(code, place) for code, place, _ in found] == [
@@ -130,15 +141,12 @@ def test_all_files_that_are_wrong_are_told_at_their_nodes(tmp_path: Path) -> Non
     ]
 
 
-def test_files_that_hold_each_other_are_a_cycle(tmp_path: Path) -> None:
+def test_files_that_hold_each_other_or_too_many_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(plan_of("b.json")))
     (tmp_path / "b.json").write_text(json.dumps(plan_of("./a.json")))
     place = "/nodes/0/plan/nodes/0/plan/nodes/0/plan"
     message = "these files hold each other: a.json → b.json → a.json"
     assert refusals(inline_files, plan_of("a.json"), base=tmp_path) == [("cycle", place, message)]
-
-
-def test_count_and_depth_of_files_are_bounded(tmp_path: Path) -> None:
     for number in range(30):
         names = [f"{number + 1}.json"] * 2 if number < 29 else []
         (tmp_path / f"{number}.json").write_text(json.dumps(plan_of(*names)))

@@ -34,7 +34,6 @@ def cut(text: str, places: Sequence[int]) -> list[str]:
 
 
 def written(value: Any, style: int) -> str:
-    """Returns a plan as a model might write it."""
     return json.dumps(value, indent=style % 3 or None, ensure_ascii=style % 2 == 0)
 
 
@@ -89,6 +88,7 @@ SLIPS = """Here:
 """
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, len(SLIPS)), max_size=20))
 def test_slips_of_models_are_read_for_any_pieces(places: list[int]) -> None:
     stream = JsonSteps()
@@ -120,7 +120,7 @@ def test_step_that_cannot_be_read_ends_the_stream_with_the_reason() -> None:
         '{"nodes": [{"id": "a", "x": {"y": 1}',
     ],
 )
-def test_what_is_no_complete_step_of_a_plan_is_not_told(text: str) -> None:
+def test_what_is_no_complete_step_of_a_plan_is_not_reported(text: str) -> None:
     assert steps_of(JsonSteps(), list(text)) == []
 
 

@@ -19,24 +19,15 @@ def ref(slot: str, number: Any = 1) -> dict[str, Any]:
 
 def test_sub_goal_becomes_a_worker_node() -> None:
     entry: Any = {
-        "id": 12,
-        "worker": "es_query_gen",
-        "description": "Write the query",
-        "params": {"size": 5},
+        **{"id": 12, "worker": "es_query_gen", "description": "Write the query", "params": {"size": 5}},
         "inputs": {"found": ref("plain"), "all": [ref("odd slot"), ref("plain")]},
-        "outputs": ["es_query"],
-        "goal_type": "support",
+        **{"outputs": ["es_query"], "goal_type": "support"},
     }
+    plain = "{{sg1.result.plain}}"
     document = to_document({"sub_goals": [entry, SOURCE]})
     assert document.plan["nodes"][0] == {
-        "id": "sg12",
-        "title": "Write the query",
-        "tool": "es_query_gen",
-        "arguments": {
-            "size": 5,
-            "found": "{{sg1.result.plain}}",
-            "all": ['{{sg1.result["odd slot"]}}', "{{sg1.result.plain}}"],
-        },
+        **{"id": "sg12", "title": "Write the query", "tool": "es_query_gen"},
+        "arguments": {"size": 5, "found": plain, "all": ['{{sg1.result["odd slot"]}}', plain]},
         "metadata": {"outputs": ["es_query"], "goal_type": "support"},
     }
 
@@ -50,44 +41,34 @@ def test_any_slot_name_gets_the_value_of_that_slot(slot: str) -> None:
     assert plan.nodes[1].is_worker
 
 
-def test_slot_that_is_not_declared_is_an_invalid_reference() -> None:
+def test_unknown_slots_and_keys_or_ids_given_twice_are_refused() -> None:
     (problem,) = problems_of({"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": [ref("plian")]}}]})
     assert (problem.code, problem.pointer) == ("invalid_reference", "/sub_goals/1/inputs/x/0/slot")
     assert problem.hint == "did you mean 'plain'?"
+    raw = {"sub_goals": [SOURCE, {"id": 2, "worker": "w", "params": {"x": 1}, "inputs": {"x": ref("plain")}}]}
+    assert codes_of(raw) == [("invalid_field", "/sub_goals/1/inputs/x")]
+    (problem,) = problems_of({"sub_goals": [SOURCE, SOURCE]})
+    assert (problem.code, problem.pointer, problem.node) == ("duplicate_id", "/sub_goals/1/id", "sg1")
 
 
 @pytest.mark.parametrize(
     ("given", "code", "place"),
     [
         (ref("plain", 9), "invalid_reference", "/from_sub_goal"),
-        (ref("plain", "1"), "invalid_field", ""),
-        (ref("plain", True), "invalid_field", ""),
-        ({"slot": "plain"}, "invalid_field", ""),
-        ({"from_sub_goal": 1}, "invalid_field", ""),
+        *((ref("plain", number), "invalid_field", "") for number in ("1", True)),
+        *((wrong, "invalid_field", "") for wrong in ({"slot": "plain"}, {"from_sub_goal": 1}, "sg1.plain", None)),
         ({**ref("plain"), "path": "x"}, "invalid_field", "/path"),
-        ("sg1.plain", "invalid_field", ""),
-        (None, "invalid_field", ""),
         ([[ref("plain")]], "invalid_field", "/0"),
     ],
 )
-def test_malformed_input_is_told_at_its_key(given: Any, code: str, place: str) -> None:
+def test_malformed_input_is_reported_at_its_key(given: Any, code: str, place: str) -> None:
     raw = {"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": given}}]}
     assert codes_of(raw) == [(code, f"/sub_goals/1/inputs/x{place}")]
-
-
-def test_key_in_params_and_inputs_is_refused() -> None:
-    raw = {"sub_goals": [SOURCE, {"id": 2, "worker": "w", "params": {"x": 1}, "inputs": {"x": ref("plain")}}]}
-    assert codes_of(raw) == [("invalid_field", "/sub_goals/1/inputs/x")]
 
 
 @pytest.mark.parametrize("number", ["1", 1.5, True, None, -1, 10**400])
 def test_id_must_be_a_whole_number(number: Any) -> None:
     assert codes_of({"sub_goals": [{"id": number, "worker": "w"}]}) == [("invalid_field", "/sub_goals/0/id")]
-
-
-def test_ids_that_stand_twice_are_duplicates() -> None:
-    (problem,) = problems_of({"sub_goals": [SOURCE, SOURCE]})
-    assert (problem.code, problem.pointer, problem.node) == ("duplicate_id", "/sub_goals/1/id", "sg1")
 
 
 def test_answer_of_a_planner_is_taken_whole() -> None:

@@ -38,18 +38,9 @@ def test_id_with_other_characters_is_refused(task_id: str) -> None:
     assert problem.hint is not None
 
 
-def test_places_in_the_query_and_the_dependencies_are_told_as_written() -> None:
+def test_places_are_those_of_the_document_and_other_keys_are_refused() -> None:
     raw = {"dag": [task("a", "{{c.result}}", ["b", "d"]), task("b")]}
-    assert codes_of(raw) == [
-        ("invalid_reference", "/dag/0/query"),
-        ("unknown_dependency", "/dag/0/dependencies/1"),
-    ]
-
-
-def test_other_keys_beside_the_dag_are_refused() -> None:
+    assert codes_of(raw) == [("invalid_reference", "/dag/0/query"), ("unknown_dependency", "/dag/0/dependencies/1")]
     assert codes_of({"dag": [task("a")], "title": "x"}) == [("invalid_field", "/title")]
-
-
-def test_made_up_id_is_nobodys_id() -> None:
-    raw: Any = {"dag": [{"tool": "t", "query": "", "dependencies": []}, task("task_1"), {"id": "task 1"}]}
-    assert [node["id"] for node in to_document(raw).plan["nodes"]] == ["task 1'", "task_1", "task 1"]
+    unnamed: Any = {"dag": [{"tool": "t", "query": "", "dependencies": []}, task("task_1"), {"id": "task 1"}]}
+    assert [node["id"] for node in to_document(unnamed).plan["nodes"]] == ["task 1'", "task_1", "task 1"]

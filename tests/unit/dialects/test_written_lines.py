@@ -29,17 +29,12 @@ def lines(text: str, *places: str) -> list[int | None]:
     return lines_of_problems(text, [Problem("invalid_field", "wrong", place) for place in places])
 
 
-def test_values_of_yaml_have_the_line_of_their_key() -> None:
+def test_values_have_the_line_of_their_key() -> None:
     found = lines(YAML, "", "/nodes/0", "/nodes/0/arguments/expression", "/nodes/1/id", "/nodes/1/a~1b/1")
     assert found == [1, 3, 6, 7, 9]
-
-
-def test_values_of_json_with_tabs_have_a_line() -> None:
     assert lines(JSON, "/plan", "/nodes", "/nodes/0", "/nodes/0/tool") == [2, 3, 4, 5]
-
-
-def test_what_is_missing_has_the_line_of_what_should_have_it() -> None:
     assert lines(YAML, "/nodes/0/timeout", "/nodes/7", "/inputs/number") == [3, 2, 1]
+    assert lines("a: &x [1]\nb: *x\n", "/b/0") == [2]
 
 
 def test_text_that_cannot_be_read_has_the_line_of_the_message() -> None:
@@ -52,7 +47,3 @@ def test_text_that_cannot_be_read_has_the_line_of_the_message() -> None:
 @pytest.mark.parametrize("text", ["", "? [1, 2]\n: x\n", "a: &x [1]\nb: *x\n", "[" * 2_000, '{"a": "\\ud83d"}'])
 def test_odd_texts_are_no_defect(text: str) -> None:
     assert len(lines(text, "", "/a/0", "/b")) == 3
-
-
-def test_value_behind_an_alias_has_the_line_of_the_alias() -> None:
-    assert lines("a: &x [1]\nb: *x\n", "/b/0") == [2]

@@ -76,11 +76,11 @@ def node(name: Any, tool: str = "t", **arguments: Any) -> dict[str, Any]:
         ("[]", [], []),
     ],
 )
-def test_json_of_models_is_read_and_every_mend_told(text: str, value: Any, codes: list[str]) -> None:
+def test_json_of_models_is_read_and_every_repair_reported(text: str, value: Any, codes: list[str]) -> None:
     assert value_and_codes(text) == (value, codes)
 
 
-def test_mend_tells_its_place() -> None:
+def test_repair_reports_its_place() -> None:
     text = 'x {"a": [1, 2,]}'
     assert [mend.to_json() for mend in read_written_json(text).mends] == [
         {"code": "prose", "pointer": "", "offset": 0, "message": "text before the plan was skipped"},
@@ -123,21 +123,16 @@ def test_what_could_mean_two_things_is_refused_with_the_reason(text: str, code: 
 @pytest.mark.parametrize(
     ("form", "made"),
     [
-        ("$1", "{{a.result}}"),
-        ("${1}", "{{a.result}}"),
-        ("#E1", "{{a.result}}"),
-        ("<node-1>", "{{a.result}}"),
-        ("<GENERATED>-1", "{{a.result}}"),
-        ("{{1}}", "{{a.result}}"),
-        ("{{ a }}", "{{a.result}}"),
-        ("@result_1", "{{a.result}}"),
-        ("$var1$", "{{a.result}}"),
+        *(
+            (form, "{{a.result}}")
+            for form in ("$1", "${1}", "#E1", "<node-1>", "<GENERATED>-1", "{{1}}", "{{ a }}", "@result_1", "$var1$")
+        ),
         ("$var1.x[0]$", "{{a.result.x[0]}}"),
         ("$a.x$", "{{a.result.x}}"),
         ("take $1, then <node-1>.", "take {{a.result}}, then {{a.result}}."),
     ],
 )
-def test_reference_in_another_form_is_mended(form: str, made: str) -> None:
+def test_reference_in_another_form_is_repaired(form: str, made: str) -> None:
     # Node b cannot need itself, so 1 can only be the first.
     text = plan_of(node("a"), node("b", x=[form]), output=form if form == "$1" else "x")
     document, mends = read_written_plan(text)
@@ -150,59 +145,37 @@ def test_reference_in_another_form_is_mended(form: str, made: str) -> None:
     assert [note.code for note in document.notes] == [mend.code for mend in mends]
 
 
-def test_numbers_count_from_zero_where_one_is_zero() -> None:
-    assert nodes_of(plan_of(node("a"), node("b", x="<node-0>"), node("c", x="<node-1>")))[1:] == [
-        node("b", x="{{a.result}}"),
-        node("c", x="{{b.result}}"),
-    ]
-
-
-def test_numbers_count_from_one_where_the_last_one_is_named() -> None:
-    text = plan_of(node("a"), node("b"), output="$2")
-    document, _ = read_written_plan(text)
+def test_numbers_count_from_zero_or_one_or_name_an_id() -> None:
+    zero = nodes_of(plan_of(node("a"), node("b", x="<node-0>"), node("c", x="<node-1>")))
+    assert zero[1:] == [node("b", x="{{a.result}}"), node("c", x="{{b.result}}")]
+    # The last number of two nodes is 2 only if they are counted from one.
+    document, _ = read_written_plan(plan_of(node("a"), node("b"), output="$2"))
     assert (document.plan["output"], list(document.problems)) == ("{{b.result}}", [])
+    named = nodes_of(plan_of(node("step1"), node("step2"), node("step3", x="$1")))
+    assert named[2] == node("step3", x="{{step1.result}}")
 
 
-def test_numbers_in_ids_go_before_places() -> None:
-    text = plan_of(node("step1"), node("step2"), node("step3", x="$1"))
-    assert nodes_of(text)[2] == node("step3", x="{{step1.result}}")
-
-
-def test_ids_and_dependencies_that_are_numbers_are_texts() -> None:
+def test_ids_and_dependencies_may_be_numbers() -> None:
     first, second = node(1), {**node(2), "depends_on": [1]}
     assert nodes_of(plan_of(first, second)) == [node("1"), {**node("2"), "depends_on": ["1"]}]
-
-
-def test_dependencies_may_be_numbers_of_nodes() -> None:
-    second = {**node("b"), "depends_on": ["$1"]}
-    third = {**node("c"), "depends_on": [1, 2]}
-    made = nodes_of(plan_of(node("a"), second, third))
+    made = nodes_of(plan_of(node("a"), {**node("b"), "depends_on": ["$1"]}, {**node("c"), "depends_on": [1, 2]}))
     assert [entry.get("depends_on") for entry in made] == [None, ["a"], ["a", "b"]]
 
 
-def test_number_that_could_be_two_nodes_is_refused_with_both() -> None:
+def test_number_that_could_be_two_nodes_or_none_is_refused() -> None:
     document, mends = read_written_plan(plan_of(node("a"), node("b"), node("c", x="<node-1>")))
+    message = "'<node-1>' is ambiguous: counted from 1 it is node 'a', counted from 0 it is node 'b'; both make sense"
     assert [(problem.code, problem.pointer, problem.message) for problem in document.problems] == [
-        (
-            "ambiguous",
-            "/nodes/2/arguments/x",
-            "'<node-1>' is ambiguous: counted from 1 it is node 'a', counted from 0 it is node 'b'; both make sense",
-        )
+        ("ambiguous", "/nodes/2/arguments/x", message)
     ]
     assert not mends
-
-
-def test_number_that_no_node_has_is_refused() -> None:
     document, _ = read_written_plan(plan_of(node("a"), node("b", x="#E7 and <node-9>")))
     assert [problem.code for problem in document.problems] == ["invalid_reference"] * 2
 
 
-def test_amounts_of_money_stay_where_the_plan_has_references_of_its_own() -> None:
+def test_only_references_of_the_format_are_repaired() -> None:
     nodes = [node("a"), node("b", x="{{a.result}} under $1 or $5,000"), node("c", x="$900")]
     assert nodes_of(plan_of(*nodes)) == nodes
-
-
-def test_what_other_formats_say_is_not_touched() -> None:
     text = '[{"task": "t", "id": 0, "dep": [-1], "args": {"x": "$1 #E2"}}]'
     document, mends = read_written_plan(text)
     assert (document.dialect, document.plan["nodes"][0]["arguments"], mends) == ("hugginggpt", {"x": "$1 #E2"}, ())
@@ -212,43 +185,46 @@ def test_what_other_formats_say_is_not_touched() -> None:
     ("written", "meant"),
     [("serch", "search"), ("Search", "search"), ("send-mail", "send_mail"), ("readFile", "read_file")],
 )
-def test_tool_by_a_near_miss_is_mended(written: str, meant: str) -> None:
+def test_tool_by_a_near_miss_is_repaired(written: str, meant: str) -> None:
     document, mends = read_written_plan(plan_of(node("a", written)), tools=TOOLS)
     assert document.plan["nodes"] == [node("a", meant)]
     assert [(mend.code, mend.pointer, mend.node) for mend in mends] == [("tool", "/nodes/0/tool", "a")]
 
 
-def test_tool_that_could_be_several_is_refused_with_all_of_them() -> None:
+def test_tool_that_could_be_several_is_refused_and_one_near_to_none_is_left_to_the_check() -> None:
     document, mends = read_written_plan(plan_of(node("a", "read_filex")), tools=TOOLS)
+    message = "there is no tool 'read_filex', and it is unclear which one is meant: 'read_file', 'read_files'"
     assert [(problem.code, problem.pointer, problem.message) for problem in document.problems] == [
-        (
-            "unknown_tool",
-            "/nodes/0/tool",
-            "there is no tool 'read_filex', and it is unclear which one is meant: 'read_file', 'read_files'",
-        )
+        ("unknown_tool", "/nodes/0/tool", message)
     ]
     assert not mends
-
-
-def test_tool_that_is_near_to_none_is_left_to_the_check() -> None:
     assert nodes_of(plan_of(node("a", "fly")), tools=TOOLS) == [node("a", "fly")]
 
 
-def test_text_plan_in_an_answer_is_read_and_its_last_step_may_be_cut_off() -> None:
-    document, mends = read_written_plan('My plan:\n1. search("x")\n2. calculator("$1 + ', tools=TOOLS)
-    assert (document.dialect, [entry["id"] for entry in document.plan["nodes"]]) == ("llmcompiler", ["1"])
-    assert is_cut_off(mends)
-    document, mends = read_written_plan("Plan: a\n#E1 = search[x]\n#E2 = calculator[#E1 ")
-    assert (document.dialect, [entry["id"] for entry in document.plan["nodes"]]) == ("rewoo", ["E1"])
+@pytest.mark.parametrize(
+    ("text", "dialect", "first"),
+    [
+        ('My plan:\n1. search("x")\n2. calculator("$1 + ', "llmcompiler", "1"),
+        ("Plan: a\n#E1 = search[x]\n#E2 = calculator[#E1 ", "rewoo", "E1"),
+    ],
+)
+def test_text_plan_in_an_answer_is_read_and_its_last_step_may_be_cut_off(text: str, dialect: str, first: str) -> None:
+    document, mends = read_written_plan(text, tools=TOOLS)
+    assert (document.dialect, [entry["id"] for entry in document.plan["nodes"]]) == (dialect, [first])
     assert is_cut_off(mends)
 
 
-def test_many_slips_of_one_kind_are_told_for_the_first_places_only() -> None:
+def test_repairs_of_one_kind_are_reported_for_the_first_places_only() -> None:
     _, mends = read_written_plan(
         '{"plan": 1, "nodes": [{"id": "a", "tool": "t", "arguments": {"x": [' + "True, " * 500 + "]}}]}"
     )
     assert [mend.code for mend in mends] == ["python_literal"] * 20 + ["trailing_comma", "python_literal"]
     assert mends[-1].message == "and in 480 more places"
+    text = "{" + ", ".join(f"'k{number}': True" for number in range(MAX_MENDS_OF_A_CODE + 5)) + "}"
+    told = [mend.message for mend in folded(bounded(read_written_json(text).mends)) if mend.code == "single_quotes"]
+    assert told == [f"the text 'k0' stands in single quotes; {MAX_MENDS_OF_A_CODE + 4} more like it"]
+    literals = list(folded(read_written_json('{"a": True, "b": True}').mends))
+    assert len(literals) == 2
 
 
 json_values = st.recursive(
@@ -260,7 +236,7 @@ json_values = st.recursive(
 
 @settings(max_examples=examples(200), deadline=None)
 @given(value=st.dictionaries(st.text(max_size=4), json_values, min_size=1, max_size=4), ascii_only=st.booleans())
-def test_strict_json_is_read_as_it_is_with_nothing_mended(value: Any, ascii_only: bool) -> None:
+def test_strict_json_is_read_as_it_is_with_nothing_repaired(value: Any, ascii_only: bool) -> None:
     assert value_and_codes(json.dumps(value, ensure_ascii=ascii_only)) == (value, [])
 
 
@@ -321,11 +297,3 @@ def test_many_wrong_tools_are_compared_with_many_right_ones_within_bounds() -> N
     start = time.process_time()
     read_written_plan(text, tools=tools)
     assert time.process_time() - start < 5
-
-
-def test_notes_name_the_first_slip_of_spelling_and_count_the_others() -> None:
-    text = "{" + ", ".join(f"'k{number}': True" for number in range(MAX_MENDS_OF_A_CODE + 5)) + "}"
-    told = [mend.message for mend in folded(bounded(read_written_json(text).mends)) if mend.code == "single_quotes"]
-    assert told == [f"the text 'k0' stands in single quotes; {MAX_MENDS_OF_A_CODE + 4} more like it"]
-    literals = list(folded(read_written_json('{"a": True, "b": True}').mends))
-    assert len(literals) == 2

@@ -10,8 +10,8 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 from temporalio.exceptions import ApplicationError
 
+from dagwright.core.model.lookups import BIND_PARTIES, FIND_PARTY
 from dagwright.database.refusing import StoreRefuses, in_words
-from dagwright.features.lookups.lookups import BIND_PARTIES, FIND_PARTY
 from dagwright.tools import ToolRegistry
 from dagwright.tools.environment import ToolEnvironment
 from dagwright_onboarding.database import PARTIES, EntityDatabase

@@ -15,7 +15,7 @@ from dagwright.interfaces.http.bodies import RoutingMode, Shown
 from dagwright.interfaces.http.callers import Scope
 from dagwright.interfaces.http.keys import KeyFile
 from dagwright.interfaces.http.limits import Limits, Uses
-from dagwright.protocol.run_attributes import ALL_OWNERS
+from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.settings import Settings
 from tests.unit.gateway.conftest import Apart, error_of
 

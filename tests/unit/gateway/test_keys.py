@@ -9,7 +9,7 @@ import pytest
 
 from dagwright.interfaces.http.callers import ANYONE, Caller, Scope, known_as, new_session_of, session_of
 from dagwright.interfaces.http.keys import KeyFile, KeyRefused, KeysUnreadable
-from dagwright.protocol.run_attributes import ALL_OWNERS
+from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.protocol.sessions import SessionNameInvalid
 
 

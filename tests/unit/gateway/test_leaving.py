@@ -20,7 +20,7 @@ from dagwright.interfaces.http import Desk, calls, create_app, jobs, open_desk
 from dagwright.interfaces.http.callers import Scope as Right
 from dagwright.interfaces.http.feedback_calls import call_of
 from dagwright.interfaces.http.jobs import id_of_key
-from dagwright.protocol.run_attributes import ALL_OWNERS
+from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset

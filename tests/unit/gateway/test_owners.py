@@ -14,7 +14,7 @@ from dagwright.client.starts import StartRequest
 from dagwright.interfaces.http import create_app
 from dagwright.interfaces.http.callers import Caller, Scope
 from dagwright.interfaces.http.limits import Uses
-from dagwright.protocol.run_attributes import ALL_OWNERS
+from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.server import Server as TemporalServer
 from tests.support.told_run import ToldRun, told_desk
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dagwright.dialects.written_text import json_values
 from dagwright.llm.answers import without_half_characters
-from dagwright.llm.found_json import values_in
 from dagwright.llm.people_text import MOST_CHARACTERS, PeopleText
 
 
@@ -90,6 +90,7 @@ def test_what_no_person_reads_as_it_comes_is_left_to_the_end() -> None:
         ("```\n[1]\n```\nor\n```json\n[2]\n```", [[1], [2]]),
         ('It is {"a": {"b": [1]}} and {"c": 2}.', [{"a": {"b": [1]}}, {"c": 2}]),
         ('<think>{"no": 1}</think>\n{"yes": 1}', [{"yes": 1}]),
+        ('<think>perhaps {"no": 1}, cut o', []),
         ('{not json} {"a": 1}', [{"a": 1}]),
         ('{"a": 1', []),
         ("no JSON at all", []),
@@ -98,7 +99,7 @@ def test_what_no_person_reads_as_it_comes_is_left_to_the_end() -> None:
 )
 def test_values_are_found(text: str, values: list[Any]) -> None:
     found: list[Any] = []
-    for value in values_in(text):
+    for value in json_values(text):
         if value not in found:
             found.append(value)
     assert found == values
@@ -106,4 +107,4 @@ def test_values_are_found(text: str, values: list[Any]) -> None:
 
 @pytest.mark.parametrize("text", ["{" * 200_000, "[" * 200_000, '{"a":' * 100_000])
 def test_a_text_of_brackets_takes_no_time(text: str) -> None:
-    assert list(values_in(text)) == []
+    assert list(json_values(text)) == []

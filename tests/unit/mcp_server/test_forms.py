@@ -28,7 +28,7 @@ def test_approval_may_have_a_reason() -> None:
     assert form_of(request) == {"type": "object", "properties": properties, "required": ["approved"]}
     assert answer_in(request, {"approved": False, "reason": ""}) == {"approved": False}
     assert answer_in(request, {"approved": True, "reason": "fine"}) == {"approved": True, "reason": "fine"}
-    call = {"tool": "pay", "arguments": {"to": "7"}, "parties": {"7": "Bob"}, "purpose": "approval"}
+    call = {"tool": "pay", "arguments": {"to": "7"}, "entities": {"7": "Bob"}, "purpose": "approval"}
     assert words_of(_request("APPROVAL", **call)) == 'What?\npay with {"to": "7"}\n7 is Bob'
     assert words_of(_request("APPROVAL", prompt="")) == "Approval?"
 

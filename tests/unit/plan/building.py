@@ -2,48 +2,45 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.expressions.compute_budget import MAX_WORK
 from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import NodeError, PlanInvalid, Problem
+from dagwright.core.model.lineage import SeenBook
 from dagwright.core.model.states import Record
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.validation import check_document
+from dagwright.features.budgets.budget import Budget
+from dagwright.features.plan_extension.extender import Pursuit
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
 
+_ARGUMENTS = {
+    "name": {"type": "string", "minLength": 2},
+    "count": {"type": "integer", "minimum": 1},
+    "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+    "cbu_id": {"type": "string"},
+    "mode": {"enum": ["fast", "slow"]},
+}
+_SCHEMA = {"type": "object", "properties": _ARGUMENTS, "required": ["name"], "additionalProperties": False}
 TOOLS: Mapping[str, ToolDeclaration] = {
-    tool.name: tool
-    for tool in (
-        ToolDeclaration("any", Effects.READ),
-        ToolDeclaration("single", Effects.READ, max_parallel=1),
-        ToolDeclaration("pair", Effects.READ, max_parallel=2),
-        ToolDeclaration(
-            "typed",
-            Effects.PURE,
-            {
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string", "minLength": 2},
-                    "count": {"type": "integer", "minimum": 1},
-                    "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
-                    "cbu_id": {"type": "string"},
-                    "mode": {"enum": ["fast", "slow"]},
-                },
-                "required": ["name"],
-                "additionalProperties": False,
-            },
-        ),
-    )
+    "any": ToolDeclaration("any", Effects.READ),
+    "single": ToolDeclaration("single", Effects.READ, max_parallel=1),
+    "pair": ToolDeclaration("pair", Effects.READ, max_parallel=2),
+    "typed": ToolDeclaration("typed", Effects.PURE, _SCHEMA),
 }
 
 
 def node(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
-    """Returns a node of the tool `any` that waits for others."""
+    """Return a node of the tool `any` unless it has another tool, an agent, a question or a sub-plan."""
     made: dict[str, Any] = {"id": node_id}
     if not fields.keys() & {"tool", "agent", "human", "plan"}:
         made["tool"] = "any"
@@ -53,7 +50,7 @@ def node(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
 
 
 def plan_of(*nodes: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
-    """Returns a plan as written."""
+
     return {"plan": 1, "nodes": list(nodes), **fields}
 
 
@@ -64,12 +61,11 @@ def check(
     any_tool: bool = False,
     workers: Collection[int] = (),
 ) -> Checked:
-    """Returns the checked plan of a plan as written; `workers` are the nodes that a dialect says are workers."""
     return check_document(Document(dict(raw), workers=workers), tools=tools, any_tool=any_tool)
 
 
 def problems_of(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS) -> Sequence[Problem]:
-    """Returns everything that is wrong with a plan as written; nothing if it is valid."""
+    """Return everything that is wrong with a plan as written; nothing if it is valid."""
     try:
         check(raw, tools=tools)
     except PlanInvalid as invalid:
@@ -80,7 +76,7 @@ def problems_of(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] 
 def compiled(
     raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS, workers: Collection[int] = ()
 ) -> CompiledPlan:
-    """Returns the compiled plan of a plan as written, as it is after its way through JSON."""
+    """Return the compiled plan of a plan as written, as it is after its way through JSON."""
     return plan_from_json(json.loads(json.dumps(plan_to_json(compile_plan(check(raw, tools=tools, workers=workers))))))
 
 
@@ -90,40 +86,118 @@ def scheduler_of(
     tools: Mapping[str, ToolDeclaration] = TOOLS,
     **fields: Any,
 ) -> RunScheduler:
-    """Returns a scheduler of a plan of these nodes that has begun at time 0."""
     return begun(compiled(plan_of(*nodes, **fields), tools=tools), inputs)
 
 
-def begun(plan: CompiledPlan, inputs: Mapping[str, Any] | None = None, **options: Any) -> RunScheduler:
-    """Returns a scheduler that has begun at time 0."""
-    scheduler = create_scheduler(plan, inputs or {}, **options)
-    scheduler.begin(0.0)
+def begun(
+    plan: CompiledPlan,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    setup: Mapping[str, Any] | None = None,
+    at: float = 0.0,
+    **options: Any,
+) -> RunScheduler:
+    """Return a scheduler that has begun.
+
+    Args:
+        setup: what the input of the run brings, `budget`, `deadline`, `reuse` and fields of `RunOptions`.
+    """
+    scheduler = configured(create_scheduler(plan, inputs or {}, **options), **(setup or {}))
+    scheduler.begin(at)
     return scheduler
 
 
-def resumed(scheduler: RunScheduler, plan: CompiledPlan | None = None, **options: Any) -> RunScheduler:
-    """Returns the scheduler of the next execution, whose state came to it as JSON."""
-    following = create_scheduler(plan or scheduler.plan, {}, **options)
+def configured(scheduler: RunScheduler, **setup: Any) -> RunScheduler:
+    """Set what the input of a run brings, and return the scheduler."""
+    features = scheduler.features
+    features.budget.use(setup.pop("budget", None))
+    features.reuse.use(setup.pop("reuse", None))
+    features.deadline.deadline = setup.pop("deadline", features.deadline.deadline)
+    scheduler.set_options(replace(scheduler.state.options, **setup))
+    return scheduler
+
+
+def pursuing(scheduler: RunScheduler, pursuit: Pursuit | None) -> RunScheduler:
+    """Let a pursuit extend the plan, and return the scheduler."""
+    scheduler.features.extension.use(pursuit)
+    return scheduler
+
+
+class FreePursuit:
+    """A pursuit that adds nothing and has no ids of its own."""
+
+    def follow(self, state: RunState) -> Extension | None:
+        return None
+
+    def shortfall(self, state: RunState) -> NodeError | None:
+        return None
+
+    def is_own(self, node_id: str) -> bool:
+        return False
+
+    def refusal_of_result(self, node_id: str, result: Any) -> str | None:
+        return None
+
+
+def budget_of(scheduler: RunScheduler) -> Budget:
+    budget = scheduler.features.budget.budget
+    assert budget is not None
+    return budget
+
+
+def lineage_of(scheduler: RunScheduler) -> SeenBook:
+    return scheduler.state.totals.lineage
+
+
+def store_waits_of(scheduler: RunScheduler) -> Mapping[str, Any]:
+    return scheduler.state.store_waits
+
+
+def has_new_limits(scheduler: RunScheduler) -> bool:
+    return scheduler.state.limits_changed
+
+
+def overrides_of(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
+    """Return what people did to a node or item, in order."""
+    found = scheduler.state.overrides.get(task_id)
+    return found.steps if found is not None else []
+
+
+def work_of(scheduler: RunScheduler) -> int:
+    """Return the work of conditions and queries at the last moment."""
+    return MAX_WORK - scheduler.state.compute_budget.left
+
+
+def resumed(
+    scheduler: RunScheduler,
+    plan: CompiledPlan | None = None,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    setup: Mapping[str, Any] | None = None,
+    pursuit: Pursuit | None = None,
+    **options: Any,
+) -> RunScheduler:
+    """Return the scheduler of the next execution, whose state came to it as JSON."""
+    following = configured(create_scheduler(plan or scheduler.plan, inputs or {}, **options), **(setup or {}))
+    following.features.extension.use(pursuit)
     restore(following, json.loads(json.dumps(carry_of(scheduler))))
     return following
 
 
 def record_of(scheduler: RunScheduler, task_id: str) -> Record:
-    """Returns the record of a node or item that is there."""
     record = scheduler.record_of(task_id)
     assert record is not None
     return record
 
 
 def error_of(scheduler: RunScheduler, task_id: str) -> tuple[str, str]:
-    """Returns code and message of the error of a node or item."""
     error = record_of(scheduler, task_id).error
     assert error is not None
     return error.code, error.message
 
 
 def started(scheduler: RunScheduler, *, at: float = 0.0) -> list[Task]:
-    """Starts everything that may start now and returns it in order."""
+    """Start everything that may start now and returns it in order."""
     tasks: list[Task] = []
     while (task := scheduler.next_task(at)) is not None:
         tasks.append(task)
@@ -131,22 +205,20 @@ def started(scheduler: RunScheduler, *, at: float = 0.0) -> list[Task]:
 
 
 def started_run(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
-    """Returns a scheduler as `scheduler_of` does, in which everything has started that may."""
+    """Return a scheduler as `scheduler_of` does, in which everything has started that may."""
     scheduler = scheduler_of(*nodes, **fields)
     started(scheduler)
     return scheduler
 
 
 def ids_of(tasks: Sequence[Task]) -> list[str]:
-    """Returns the ids of tasks."""
+
     return [task.id for task in tasks]
 
 
 def states(scheduler: RunScheduler) -> dict[str, str]:
-    """Returns node id -> state."""
     return {node.id: record.status.value for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True)}
 
 
 def broken(message: str = "broken") -> NodeError:
-    """Returns an error as a driver tells it."""
     return NodeError("tool_failed", message)

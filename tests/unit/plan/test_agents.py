@@ -27,17 +27,16 @@ AGENTS: Mapping[str, ToolDeclaration] = {
 }
 
 
-def test_agent_is_a_tool_that_takes_an_objective() -> None:
+def test_agent_is_a_tool_that_takes_an_objective_and_is_found_by_its_name() -> None:
     made = agent_declaration(RESEARCHER)
     assert (made.name, made.effects, made.timeout_s) == ("agent.web_researcher", Effects.WRITE, 300.0)
     assert (made.version, made.is_pinned, made.agent) == (RESEARCHER.version, True, RESEARCHER)
     assert list(agent_cards(AGENTS)) == [RESEARCHER]
-
-
-def test_tool_of_the_same_name_stands_in_for_an_agent_that_is_not_there() -> None:
     assert tool_of_agent("web_researcher", AGENTS) is AGENTS["agent.web_researcher"]
     assert tool_of_agent("writer", AGENTS) is AGENTS["writer"]
     assert tool_of_agent("nobody", AGENTS) is None
+    raw = plan_of(node("a", agent="nobody", objective="x"), node("b", tool="none"), node("c", agent="writer"))
+    assert unknown_tools(raw, AGENTS, context=None) == ["none", "agent.nobody", "nobody"]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +46,7 @@ def test_tool_of_the_same_name_stands_in_for_an_agent_that_is_not_there() -> Non
         ("accountant", "name the file that has it with --agents, or add it with `dagwright agents add FILE`"),
     ],
 )
-def test_unknown_agent_is_told_with_the_nearest_one(name: str, hint: str) -> None:
+def test_unknown_agent_is_reported_with_the_nearest_one(name: str, hint: str) -> None:
     raw = plan_of(node("a", agent=name, objective="Find it"))
     problem = Problem("unknown_agent", f"there is no agent {name!r}", "/nodes/0/agent", "a", hint)
     assert list(problems_of(raw, tools=AGENTS)) == [problem]
@@ -56,17 +55,14 @@ def test_unknown_agent_is_told_with_the_nearest_one(name: str, hint: str) -> Non
 
 def test_agent_needs_an_objective_and_takes_no_arguments() -> None:
     raw = plan_of(node("a", agent="web_researcher", arguments={"topic": "tea"}), node("b", agent="writer"))
+    name = "the agent 'web_researcher'"
+    missing, given = (
+        f"{name} needs an objective, such as: Research {{topic}}",
+        f"{name} takes an objective, not arguments",
+    )
     assert list(problems_of(raw, tools=AGENTS)) == [
-        Problem(
-            "invalid_field", "the agent 'web_researcher' needs an objective, such as: Research {topic}", "/nodes/0", "a"
-        ),
-        Problem(
-            "invalid_field",
-            "the agent 'web_researcher' takes an objective, not arguments",
-            "/nodes/0/arguments",
-            "a",
-            "say it in the objective",
-        ),
+        Problem("invalid_field", missing, "/nodes/0", "a"),
+        Problem("invalid_field", given, "/nodes/0/arguments", "a", "say it in the objective"),
     ]
 
 
@@ -86,8 +82,3 @@ def test_agent_named_as_a_tool_is_refused_with_what_to_write() -> None:
         Problem("unknown_tool", "there is no tool 'web_researcher'", "/nodes/0/tool", "a", "it is an agent: " + hint),
         Problem("invalid_field", "'agent.web_researcher' is an agent, not a tool", "/nodes/1/tool", "b", hint),
     ]
-
-
-def test_agents_that_another_worker_may_have_are_named_as_tools() -> None:
-    raw = plan_of(node("a", agent="nobody", objective="x"), node("b", tool="none"), node("c", agent="writer"))
-    assert unknown_tools(raw, AGENTS, context=None) == ["none", "agent.nobody", "nobody"]

@@ -1,7 +1,6 @@
 """Nodes for a plan that runs: what they may mean, and that judging them is bounded at each moment."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,16 +24,19 @@ from dagwright.features.commands.plan_edits import extension_of
 from dagwright.features.commands.steering import take
 from dagwright.planning.agent_loop.nodes import with_agents
 from dagwright.protocol.scheduler_snapshot import carry_of
-from tests.unit.plan.building import node, scheduler_of, started_run, states
+from tests.unit.plan.building import configured, node, scheduler_of, started_run, states
 
 _MANY = 1_200
 
 
-def test_declaration_of_the_plan_stands_above_what_the_sender_says() -> None:
+def test_declaration_and_ids_of_the_plan_come_before_those_that_are_sent() -> None:
     scheduler = scheduler_of(node("a"))
     told = ToolDeclaration("any", effects=Effects.READ, task_queue="elsewhere")
     extension = extension_of([node("b", "a")], scheduler.state, tools={"any": told})
     assert extension.tools["any"] == scheduler.plan.tools["any"]
+    scheduler = scheduler_of(*[node(f"n{number}") for number in range(_MANY)])
+    with pytest.raises(PlanInvalid, match="n7"):
+        extension_of([node("n7")], scheduler.state, tools={})
 
 
 @pytest.mark.parametrize("name", ["step 700", "a/b-700", "-700-", "700", "ä.700"])
@@ -59,8 +61,7 @@ def test_agents_that_a_model_does_are_sub_plans_of_what_is_added() -> None:
     card = AgentCard(name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!")
     below = {"plan": 1, "nodes": [{"id": "in", "agent": "w", "objective": "Write"}]}
     new = [{"id": "b", "agent": "w", "objective": "Write"}, {"id": "c", "plan": below}]
-    scheduler = scheduler_of(node("a"))
-    scheduler.set_options(replace(scheduler.state.options, with_agents=with_agents))
+    scheduler = configured(scheduler_of(node("a")), with_agents=with_agents)
     extension = extension_of(new, scheduler.state, tools={"agent.w": agent_declaration(card)})
     alone, beside = extension.nodes
     assert beside.sub_plan is not None
@@ -69,13 +70,7 @@ def test_agents_that_a_model_does_are_sub_plans_of_what_is_added() -> None:
     assert extension_from_json(extension.to_json()).to_json() == extension.to_json()
 
 
-def test_id_that_the_plan_has_already_is_refused_in_a_large_plan() -> None:
-    scheduler = scheduler_of(*[node(f"n{number}") for number in range(_MANY)])
-    with pytest.raises(PlanInvalid, match="n7"):
-        extension_of([node("n7")], scheduler.state, tools={})
-
-
-def test_parts_of_large_results_are_told_by_calls_to_come_and_refused_of_those_that_were_made() -> None:
+def test_parts_of_large_results_are_reported_by_calls_to_come_and_refused_of_those_that_were_made() -> None:
     scheduler = started_run(node("made"), node("later", "made"), node("each", "later", for_each=[1, 2]))
     told: dict[Path, Part] = {("known",): Part("small", 1)}
     scheduler.complete("made", StoredValue("ref", name="made.result", parts=told), at=1.0)
@@ -119,7 +114,7 @@ _GUIDANCE = {"type": "GUIDANCE", "prompt": "What else?"}
 
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Returns a list that gets the count of nodes of each plan that is checked."""
+    """Return a list that gets the count of nodes of each plan that is checked."""
     found: list[int] = []
 
     def counted(document: Any, **more: Any) -> Checked:
@@ -131,8 +126,7 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def _with_map() -> Any:
-    scheduler = started_run(node("m", for_each=["a"], key="{{item}}"), node("on", "m"))
-    return scheduler
+    return started_run(node("m", for_each=["a"], key="{{item}}"), node("on", "m"))
 
 
 def test_refused_nodes_take_their_share_of_a_moment_and_then_are_not_read(checks: list[int]) -> None:
@@ -153,9 +147,12 @@ def test_a_flood_of_refused_nodes_leaves_the_work_of_the_run_itself() -> None:
     assert states(scheduler)["b"] == "ready"
 
 
-def test_many_small_extensions_are_taken_at_one_moment() -> None:
+def test_many_small_extensions_are_accepted_at_one_moment_and_each_is_read_once(checks: list[int]) -> None:
     scheduler = started_run(node("a"))
-    assert {take(AppendWritten([node(f"x{number}")]), scheduler, at=2.0) for number in range(100)} == {None}
+    assert take(AppendWritten([node("b", "a")]), scheduler, at=2.0) is None
+    assert (checks, states(scheduler)) == ([2], {"a": "running", "b": "pending"})
+    assert {take(AppendWritten([node(f"x{number}")]), scheduler, at=2.0) for number in range(99)} == {None}
+    assert len(checks) == 100
 
 
 def test_nodes_with_something_wrong_pay_for_the_names_that_they_are_compared_with(checks: list[int]) -> None:
@@ -165,12 +162,6 @@ def test_nodes_with_something_wrong_pay_for_the_names_that_they_are_compared_wit
     message = "unknown_dependency at /nodes/0/depends_on/0: 'x' depends on unknown node 'nort' (did you mean 'north'?)"
     assert list(dict.fromkeys(told)) == [message, TOO_MUCH_AT_ONCE]
     assert len(checks) < 80
-
-
-def test_nodes_that_are_taken_are_read_once(checks: list[int]) -> None:
-    scheduler = started_run(node("a"))
-    assert take(AppendWritten([node("b", "a")]), scheduler, at=2.0) is None
-    assert (checks, states(scheduler)) == ([2], {"a": "running", "b": "pending"})
 
 
 def test_looking_at_nodes_is_bounded_by_itself_and_takes_nothing_from_taking_them(checks: list[int]) -> None:
@@ -190,7 +181,7 @@ def test_nodes_for_a_run_that_is_too_large_are_not_read(checks: list[int], monke
     assert checks == []
 
 
-def test_nodes_that_alone_take_too_long_are_told_from_those_that_came_with_too_many(checks: list[int]) -> None:
+def test_nodes_that_alone_take_too_long_are_reported_from_those_that_came_with_too_many(checks: list[int]) -> None:
     scheduler = scheduler_of(node("a"))
     long = [node(f"x{number}", when="(" * 3_900) for number in range(60)]
     told = "to check these nodes takes longer than a run has for them: send fewer or smaller ones at once"
@@ -218,11 +209,13 @@ def test_guidance_with_nodes_is_read_once_when_it_is_taken(checks: list[int]) ->
     assert (checks, list(states(scheduler))) == ([3], ["ask", "a", "b"])
 
 
-def test_the_largest_message_that_is_only_long_is_taken() -> None:
+def test_work_of_one_moment_has_a_bound_that_the_largest_message_fits() -> None:
     scheduler = scheduler_of(node("a"))
     nodes = [node(f"x{number}", arguments={"text": "x" * 1_200}) for number in range(200)]
     extension = growth_of(nodes, scheduler.state, tools={}, budget=WorkBudget(JUDGED_AT_ONCE))
     assert not isinstance(extension, str)
+    # Half a microsecond each; Temporal gives up after 2 s.
+    assert (MAX_WORK + 2 * JUDGED_AT_ONCE) / 2_000_000 <= 1.5
 
 
 @pytest.mark.parametrize(
@@ -237,8 +230,3 @@ def test_the_largest_message_that_is_only_long_is_taken() -> None:
 )
 def test_work_of_nodes_follows_from_sizes(nodes: list[Mapping[str, Any]], count_there: int, work: int) -> None:
     assert work_of_nodes(nodes, count_there=count_there) == work
-
-
-def test_all_that_is_spent_at_one_moment_stays_below_what_a_workflow_has() -> None:
-    # Half a microsecond each; Temporal gives up after 2 s.
-    assert (MAX_WORK + 2 * JUDGED_AT_ONCE) / 2_000_000 <= 1.5

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.expressions.compute_budget import MAX_WORK
 from dagwright.core.model import answers
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
@@ -13,7 +12,6 @@ from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import HINTS_AT_ONCE, Feedback
 from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler import run_state
 from dagwright.core.scheduler.extension import Extension
 from dagwright.features.commands.node_commands import AppendNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import Act, take
@@ -41,16 +39,15 @@ ASKED = Raised("Which one?")
 
 
 def _unapproved() -> RunScheduler:
-    """Returns a run that has asked whether its plan may run."""
     scheduler = create_scheduler(compiled(plan_of(node("a"), node("b", "a"), node("c"))), {})
     scheduler.features.feedback.run.ask_for_approval(0.0)
     return scheduler
 
 
-# Before the plan is approved.
+_LABELLED = [{"id": "p_1", "label": "Ann (LU)"}, {"id": "p_2", "label": "B" * 200}, {"id": "no", "label": "no"}]
 
 
-def test_plan_that_waits_for_its_approval_is_not_moved_by_acts_on_nodes() -> None:
+def test_run_begins_after_the_approval_with_what_has_not_ended_yet() -> None:
     scheduler = _unapproved()
     extension = Extension(3, (CompiledNode("x", tool="any"),))
     acts: tuple[Act, ...] = (CancelNode("a"), RetryNode("a"), SetResult("a", 1), AppendNodes(extension))
@@ -60,9 +57,6 @@ def test_plan_that_waits_for_its_approval_is_not_moved_by_acts_on_nodes() -> Non
     assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
     assert ids_of(started(scheduler)) == ["a", "c"]
     assert take(CancelNode("b"), scheduler, at=3.0) is None
-
-
-def test_run_begins_with_what_has_not_ended_yet() -> None:
     scheduler = create_scheduler(compiled(plan_of(node("a"), node("b"))), {})
     take(CancelNode("a"), scheduler, at=0.0)
     scheduler.begin(1.0)
@@ -72,15 +66,12 @@ def test_run_begins_with_what_has_not_ended_yet() -> None:
 # What was told to stop.
 
 
-def test_tool_that_asks_after_the_run_was_stopped_is_cancelled() -> None:
+def test_stopped_calls_are_cancelled_without_a_request() -> None:
     scheduler = started_run(node("a"), node("b"), on_failure="fail_fast")
     scheduler.fail("b", broken(), at=1.0)
     assert scheduler.features.feedback.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
     assert (states(scheduler), scheduler.features.feedback.requests.open) == ({"a": "cancelled", "b": "failed"}, {})
     assert (scheduler.is_finished, scheduler.in_flight, scheduler.status()) == (True, 0, RunStatus.FAILED)
-
-
-def test_tool_that_asks_after_it_was_told_to_stop_is_cancelled() -> None:
     scheduler = started_run(node("a"), node("b", "a"), node("on"))
     take(CancelNode("a"), scheduler, at=1.0)
     assert scheduler.features.feedback.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
@@ -89,9 +80,6 @@ def test_tool_that_asks_after_it_was_told_to_stop_is_cancelled() -> None:
         {},
     )
     assert (scheduler.state.cancelling, scheduler.in_flight) == ({}, 1)
-
-
-def test_nobody_is_asked_about_the_failure_of_what_was_told_to_stop() -> None:
     scheduler = started_run(node("a", on_error="ask"), node("m", for_each=["x"], key="{{item}}", on_error="ask"))
     for name in ("a", "m"):
         take(CancelNode(name), scheduler, at=1.0)
@@ -125,34 +113,28 @@ def test_approval_with_arguments_that_the_policy_refuses_is_refused_and_the_requ
     assert [task.arguments for task in started(scheduler)] == [{"to": "bob"}]
 
 
-_PAY = ToolDeclaration(
-    "pay",
-    Effects.WRITE,
-    {
-        "type": "object",
-        "properties": {"to": {"type": "string"}, "amount": {"type": "integer"}},
-        "required": ["to"],
-        "additionalProperties": False,
-    },
-)
+_FIELDS = {"to": {"type": "string"}, "amount": {"type": "integer"}}
+_SCHEMA = {"type": "object", "properties": _FIELDS, "required": ["to"], "additionalProperties": False}
+_PAY = ToolDeclaration("pay", Effects.WRITE, _SCHEMA)
 _MANY = {"to": "bob", "amount": "many"}
 _BAD_AMOUNT = """arguments/amount: "many" is not of type "integer\""""
 
 
 def _paying(**fields: Any) -> RunScheduler:
-    """Returns a run that pays three times, and asks as its node says."""
-    pay = node("p", tool="pay", for_each=["x", "y", "z"], arguments={"to": "{{item}}"}, **fields)
-    scheduler = create_scheduler(
-        compiled(plan_of(node("first"), pay | {"depends_on": ["first"]}), tools={**TOOLS, "pay": _PAY}), {}
-    )
-    scheduler.begin(0.0)
+    """Return a run that pays three times as soon as its first node has completed."""
+    pay = node("p", "first", tool="pay", for_each=["x", "y", "z"], arguments={"to": "{{item}}"}, **fields)
+    return scheduler_of(node("first"), pay, tools={**TOOLS, "pay": _PAY})
+
+
+def _paid(**fields: Any) -> RunScheduler:
+    scheduler = _paying(**fields)
+    started(scheduler)
+    scheduler.complete("first", None, at=1.0)
     return scheduler
 
 
-def test_arguments_that_the_tool_does_not_take_are_refused_and_the_requests_stay_open() -> None:
-    scheduler = _paying(approval="required")
-    started(scheduler)
-    scheduler.complete("first", None, at=1.0)
+def test_arguments_that_the_tool_refuses_leave_the_request_open() -> None:
+    scheduler = _paid(approval="required")
     before = carry_of(scheduler)
     for wrong, said in (
         (_MANY, _BAD_AMOUNT),
@@ -167,9 +149,6 @@ def test_arguments_that_the_tool_does_not_take_are_refused_and_the_requests_stay
         scheduler.features.feedback.answer(Feedback("p", {"approved": True, "arguments": {"to": "bob"}}), 3.0) is None
     )
     assert [task.arguments for task in started(scheduler)] == [{"to": "bob"}] * 3
-
-
-def test_early_answer_with_arguments_that_the_tool_does_not_take_leaves_the_request_open() -> None:
     scheduler = _paying(approval="required")
     early = Feedback("p[0]", {"approved": True, "arguments": _MANY}, by="ann")
     assert scheduler.features.feedback.answer(early, 0.5) is None
@@ -179,23 +158,16 @@ def test_early_answer_with_arguments_that_the_tool_does_not_take_leaves_the_requ
     assert scheduler.features.feedback.requests.take_refusals() == [
         f"the early answer of ann to 'p[0]' does not fit: {_BAD_AMOUNT}"
     ]
-
-
-def test_failed_call_is_not_tried_again_with_arguments_that_the_tool_does_not_take() -> None:
-    scheduler = _paying(on_error="ask")
-    started(scheduler)
-    scheduler.complete("first", None, at=1.0)
+    scheduler = _paid(on_error="ask")
     started(scheduler)
     scheduler.fail("p[0]", broken(), at=2.0)
-    answer = {"selected": ["retry"], "arguments": _MANY}
-    assert scheduler.features.feedback.answer(Feedback("p[0]", answer), 3.0) == f"'p[0]': {_BAD_AMOUNT}"
+    retry = {"selected": ["retry"], "arguments": _MANY}
+    assert scheduler.features.feedback.answer(Feedback("p[0]", retry), 3.0) == f"'p[0]': {_BAD_AMOUNT}"
     assert [*scheduler.features.feedback.requests.open] == ["p[0]"]
 
 
-def test_lineage_and_why_tell_the_arguments_that_were_given_with_an_approval() -> None:
-    scheduler = _paying(approval="required")
-    started(scheduler)
-    scheduler.complete("first", None, at=1.0)
+def test_lineage_and_why_report_the_arguments_that_were_given_with_an_approval() -> None:
+    scheduler = _paid(approval="required")
     given = {"to": "eve", "amount": 9}
     assert scheduler.features.feedback.meant_by("p") == 3
     scheduler.features.feedback.answer(Feedback("p[0]", {"approved": True, "arguments": given}, by="ann"), 2.0)
@@ -233,7 +205,7 @@ def test_answer_to_what_can_never_ask_is_refused() -> None:
 
 
 @pytest.mark.parametrize("retry", [RetryNode("a", {"to": "all"}), None])
-def test_call_that_the_policy_refuses_is_not_made_whoever_gave_its_arguments(retry: RetryNode | None) -> None:
+def test_call_that_the_policy_refuses_is_not_made_the_one_who_gave_its_arguments(retry: RetryNode | None) -> None:
     scheduler = _under_policy(
         node("a", arguments={"to": "ann"}, on_error="ask" if retry is None else "block"), node("on")
     )
@@ -295,7 +267,7 @@ def test_items_that_are_offered_different_options_take_the_same_answer_each_by_i
     assert scheduler.records[0].result == [{"selected": ["x"]}] * 2
 
 
-def test_only_so_many_answers_to_unknown_requests_of_a_moment_are_told_a_name_that_is_alike() -> None:
+def test_hints_and_second_answers_of_one_moment_have_their_refusals() -> None:
     human = {"type": "CLARIFICATION", "prompt": "What?"}
     scheduler = scheduler_of(node("check", human=human))
     garbage = Feedback("chek", {"text": "so"})
@@ -303,21 +275,21 @@ def test_only_so_many_answers_to_unknown_requests_of_a_moment_are_told_a_name_th
     alike = "there is no request 'chek'; did you mean 'check'?"
     assert told == [alike] * HINTS_AT_ONCE + ["there is no request 'chek'"] * 2
     assert scheduler.features.feedback.answer(garbage, 2.0) == alike
+    scheduler = scheduler_of(node("check", human={"prompt": "?"}))
+    assert scheduler.features.feedback.answer(Feedback("check", {"approved": True}, by="ann"), 1.0) is None
+    second = scheduler.features.feedback.answer(Feedback("check", {"approved": False}, by="ben"), 1.0)
+    assert second == "'check' was answered by ann at 1970-01-01T00:00:01.000Z (approved, through signal)"
 
 
-def test_acts_that_make_records_anew_are_refused_for_good_in_a_plan_too_large_for_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert MAX_WORK // run_state.WORK_OF_REBUILD == 150_000
-    monkeypatch.setattr(run_state, "MAX_WORK", 1_500 * run_state.WORK_OF_REBUILD)
-    scheduler = begun(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(1_501)]))
+def test_acts_that_make_records_again_are_refused_for_good_in_a_plan_too_large_for_them() -> None:
+    scheduler = begun(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(150_001)]))
     started(scheduler)
     scheduler.fail("n0", broken(), at=1.0)
-    extension = Extension(1_501, (CompiledNode("x", tool="any"),))
+    extension = Extension(150_001, (CompiledNode("x", tool="any"),))
     acts: tuple[Act, ...] = (RetryNode("n0"), RetryNode("n0", {"a": 1}), SetResult("n0", 1), AppendNodes(extension))
     assert {act.refusal_of(scheduler, at=2.0) for act in acts} == {
-        "the run has 1,501 nodes and 0 edges; nodes are tried again, given a result or added where both are "
-        "1,500 at most"
+        "the run has 150,001 nodes and 0 edges; nodes are tried again, given a result or added where both are "
+        "150,000 at most"
     }
     assert CancelNode("n7").refusal_of(scheduler, at=2.0) is None
 
@@ -325,7 +297,7 @@ def test_acts_that_make_records_anew_are_refused_for_good_in_a_plan_too_large_fo
 # Time.
 
 
-def test_default_at_the_deadline_is_told_as_the_default() -> None:
+def test_default_of_a_deadline_and_a_manual_value_are_reported_as_such() -> None:
     default = {"approved": False, "reason": "nobody said yes"}
     human = {"type": "APPROVAL", "prompt": "Go?", "deadline": "1h", "on_timeout": {"default": default}}
     scheduler = scheduler_of(node("check", human=human), node("gate", approval=human))
@@ -337,9 +309,6 @@ def test_default_at_the_deadline_is_told_as_the_default() -> None:
     record = record_of(scheduler, "gate")
     message = "nobody answered in time, and the plan rejects it then: nobody said yes"
     assert (record.status, record.error) == (NodeStatus.FAILED, NodeError("rejected", message))
-
-
-def test_value_that_somebody_gave_for_a_failure_is_told_as_theirs() -> None:
     scheduler = started_run(node("a", on_error="ask"))
     scheduler.fail("a", broken(), at=1.0)
     scheduler.features.feedback.answer(Feedback("a", {"selected": ["value"], "value": 7}, "ann"), 2.0)
@@ -350,22 +319,13 @@ def test_value_that_somebody_gave_for_a_failure_is_told_as_theirs() -> None:
 # Early answers that nobody asked for, and too many of all.
 
 
-def _handed_on(scheduler: RunScheduler) -> RunScheduler:
-    following = resumed(scheduler)
-    assert json.dumps(carry_of(following)) == json.dumps(carry_of(scheduler))
-    return following
-
-
-def test_nobody_is_asked_about_a_call_that_its_tool_would_refuse() -> None:
+def test_request_waits_for_arguments_that_only_the_worker_knows_and_not_for_wrong_ones() -> None:
     call = node("pay", "first", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{first.result}}"})
     scheduler = started_run(node("first"), call, tools={**TOOLS, "pay": _PAY})
     scheduler.complete("first", "many", at=1.0)
     record = record_of(scheduler, "pay")
     assert (record.status, record.error) == ("failed", NodeError("invalid_arguments", _BAD_AMOUNT))
     assert (scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.closed) == ({}, {})
-
-
-def test_somebody_is_asked_about_a_call_of_which_a_part_is_only_known_to_its_worker() -> None:
     call = node("pay", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{secret.SUM}}"})
     scheduler = scheduler_of(call, tools={**TOOLS, "pay": _PAY})
     assert [*scheduler.features.feedback.requests.open] == ["pay"]
@@ -383,14 +343,7 @@ def test_somebody_is_asked_about_a_call_of_which_a_part_is_only_known_to_its_wor
         ),
         ({"type": "SELECTION", "options": ["x"]}, {"selected": ["y"]}, '"y" is not offered; the options are "x"'),
         (
-            {
-                "type": "SELECTION",
-                "options": [
-                    {"id": "p_1", "label": "Ann (LU)"},
-                    {"id": "p_2", "label": "B" * 200},
-                    {"id": "no", "label": "no"},
-                ],
-            },
+            {"type": "SELECTION", "options": _LABELLED},
             {"selected": ["2"]},
             f'"2" is not offered; the options are "p_1" (Ann (LU)), "p_2" ({"B" * 159}…), "no"',
         ),
@@ -406,11 +359,11 @@ def test_early_answer_that_the_plan_shows_to_be_wrong_takes_no_place(
     assert scheduler.features.feedback.requests.early == {}
 
 
-def test_early_answer_to_what_ends_without_asking_is_told_as_not_needed() -> None:
+def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> None:
     scheduler = started_run(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
     for name in ("a", "m[x]", "m[y]#2", "on"):
         assert scheduler.features.feedback.answer(Feedback(name, {"text": "so"}, "ann"), 1.0) is None
-    scheduler = _handed_on(scheduler)
+    scheduler = resumed(scheduler)
     told = "{!r} was never asked: the answer of ann, kept for it, is not needed"
     scheduler.complete("m[x]", 1, at=2.0)
     assert scheduler.features.feedback.requests.take_refusals() == [told.format("m[x]")]
@@ -421,14 +374,11 @@ def test_early_answer_to_what_ends_without_asking_is_told_as_not_needed() -> Non
         scheduler.task_cancelled(name, at=5.0)
     assert scheduler.features.feedback.requests.take_refusals() == [told.format("m[y]#2"), told.format("on")]
     assert (scheduler.features.feedback.requests.early, scheduler.features.feedback.requests.early_of) == ({}, {})
-
-
-def test_early_answer_to_an_item_that_never_comes_is_told_when_its_node_ends() -> None:
     scheduler = scheduler_of(node("l"), node("m", "l", for_each="{{l.result}}", key="{{item}}"), node("on"))
     assert scheduler.features.feedback.answer(Feedback("m[z]", {"text": "so"}), 1.0) is None
     started(scheduler)
     scheduler.complete("l", ["x"], at=2.0)
-    scheduler = _handed_on(scheduler)
+    scheduler = resumed(scheduler)
     assert ids_of(started(scheduler)) == ["m[x]"]
     scheduler.complete("m[x]", 1, at=3.0)
     told = "'m[z]' was never asked: the answer of somebody, kept for it, is not needed"
@@ -443,7 +393,9 @@ def test_answers_of_a_run_have_a_limit_in_sum_and_short_ones_are_always_taken() 
     long = {"text": "x" * 250_000}
     taken = [scheduler.features.feedback.answer(Feedback(f"n{number}", long), 1.0) for number in range(33)]
     assert taken == [None] * 33
-    scheduler = _handed_on(scheduler)
+    before = carry_of(scheduler)
+    scheduler = resumed(scheduler)
+    assert json.dumps(carry_of(scheduler)) == json.dumps(before)
     refusal = (
         "an answer of 250,011 bytes is too much: all that people send to a run may have 8,388,608 bytes, and "
         "8,250,363 are there; at most 1,024 are always taken: answer with the name of a file"
@@ -482,9 +434,6 @@ def test_form_for_missing_inputs_offers_those_with_a_default() -> None:
     )
     assert scheduler.features.feedback.answer(Feedback("inputs", {"data": {"count": 3, "quarter": "Q2"}}), 1.0) is None
     assert scheduler.state.inputs == {"count": 3, "quarter": "Q2", "given": "y"}
-
-
-def test_run_that_lacks_no_input_asks_for_none() -> None:
     declared = {"quarter": {"type": "string", "default": "Q1"}}
     scheduler = create_scheduler(compiled(plan_of(node("a"), inputs=declared)), {})
     scheduler.features.feedback.run.begin(0.0)
@@ -492,44 +441,30 @@ def test_run_that_lacks_no_input_asks_for_none() -> None:
     assert scheduler.features.feedback.answer(Feedback("inputs", {"data": {}}), 1.0) == "there is no request 'inputs'"
 
 
-def test_of_two_answers_of_one_moment_the_second_is_told_who_was_first() -> None:
-    scheduler = scheduler_of(node("check", human={"prompt": "?"}))
-    assert scheduler.features.feedback.answer(Feedback("check", {"approved": True}, by="ann"), 1.0) is None
-    told = scheduler.features.feedback.answer(Feedback("check", {"approved": False}, by="ben"), 1.0)
-    assert told == "'check' was answered by ann at 1970-01-01T00:00:01.000Z (approved, through signal)"
+def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejected() -> None:
+    def unapproved(plan: CompiledPlan, data: Any) -> RunScheduler:
+        scheduler = create_scheduler(plan, {})
+        scheduler.features.feedback.run.ask_for_approval(0.0)
+        answer = Feedback("inputs", {"data": data}, by="ann")
+        assert scheduler.features.feedback.answer(answer, 1.0) is None
+        assert scheduler.features.feedback.answer(answer, 1.0) == (
+            "'inputs' has not asked yet, and the answer of ann is kept for it already"
+        )
+        return scheduler
 
+    plan = compiled(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"})))
+    approved = unapproved(plan, {"n": 3})
+    assert approved.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
+    [task] = started(approved)
+    requests = approved.features.feedback.requests
+    assert (task.arguments, requests.open, requests.early) == ({"n": 3}, {}, {})
 
-def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved() -> None:
-    scheduler = create_scheduler(compiled(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"}))), {})
-    scheduler.features.feedback.run.ask_for_approval(0.0)
-    answer = Feedback("inputs", {"data": {"n": 3}}, by="ann")
-    assert scheduler.features.feedback.answer(answer, 1.0) is None
-    again = scheduler.features.feedback.answer(answer, 1.0)
-    assert again == "'inputs' has not asked yet, and the answer of ann is kept for it already"
-    assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
-    [task] = started(scheduler)
-    assert (task.arguments, scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.early) == (
-        {"n": 3},
-        {},
-        {},
-    )
+    rejected = unapproved(plan, {"n": 3})
+    rejected.features.feedback.answer(Feedback("plan", {"approved": False}), 2.0)
+    told = "'inputs' was never asked: the answer of ann, kept for it, is not needed"
+    assert rejected.features.feedback.requests.take_refusals() == [told]
 
-
-def test_early_answer_for_the_inputs_of_a_plan_that_is_rejected_is_told_as_not_needed() -> None:
-    scheduler = create_scheduler(compiled(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"}))), {})
-    scheduler.features.feedback.run.ask_for_approval(0.0)
-    scheduler.features.feedback.answer(Feedback("inputs", {"data": {"n": 3}}, by="ann"), 1.0)
-    scheduler.features.feedback.answer(Feedback("plan", {"approved": False}), 2.0)
-    assert scheduler.features.feedback.requests.take_refusals() == [
-        "'inputs' was never asked: the answer of ann, kept for it, is not needed"
-    ]
-
-
-def test_early_answer_for_the_inputs_that_does_not_fit_leaves_the_form_open() -> None:
-    declared = {"n": {"type": "integer"}}
-    scheduler = create_scheduler(compiled(plan_of(node("a"), inputs=declared)), {})
-    scheduler.features.feedback.run.ask_for_approval(0.0)
-    scheduler.features.feedback.answer(Feedback("inputs", {"data": {"n": "x"}}, by="ann"), 1.0)
-    scheduler.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0)
-    assert [*scheduler.features.feedback.requests.open] == ["inputs"]
-    assert len(scheduler.features.feedback.requests.take_refusals()) == 1
+    wrong = unapproved(compiled(plan_of(node("a"), inputs={"n": {"type": "integer"}})), {"n": "x"})
+    wrong.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0)
+    requests = wrong.features.feedback.requests
+    assert ([*requests.open], len(requests.take_refusals())) == (["inputs"], 1)

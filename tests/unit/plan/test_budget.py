@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.actor import By
-from dagwright.core.model.budget_limits import limits_from_json
-from dagwright.core.model.compiled import plan_from_json, plan_to_json
+from dagwright.core.model.budget_limits import Kind, Limit, limits_from_json
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -22,25 +21,42 @@ from dagwright.features.budgets.budget import Budget, Claim, Up, budget_from_jso
 from dagwright.features.commands.node_additions import add_early_nodes, add_nodes
 from dagwright.features.commands.node_commands import CancelNode
 from dagwright.features.commands.steering import Pause, Resume, take
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.outcomes import next_call
-from tests.unit.plan.building import TOOLS, compiled, ids_of, node, plan_of, record_of, resumed, started, states
+from tests.unit.plan.building import (
+    TOOLS,
+    begun,
+    budget_of,
+    compiled,
+    ids_of,
+    node,
+    plan_of,
+    record_of,
+    resumed,
+    started,
+    states,
+)
 
 MODEL = ToolDeclaration("call_model", Effects.READ)
 READER = ToolDeclaration("read_model_plan", Effects.READ)
 
 
 def call(node_id: str, *needs: str, max_tokens: int = 100, purpose: str = "agent", **fields: Any) -> dict[str, Any]:
-    """Returns a node that asks a model; it is estimated at its `max_tokens` and some for what is said."""
+    """Return a node that asks a model; it is estimated at its `max_tokens` and some for what is said."""
     arguments = {"config": {"max_tokens": max_tokens}, "labels": {"purpose": purpose}, "messages": []}
     return node(node_id, *needs, tool="call_model", arguments=arguments, **fields)
 
 
 def run_of(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
     plan = compiled(plan_of(*nodes, **fields), tools={**TOOLS, MODEL.name: MODEL, READER.name: READER})
-    scheduler = create_scheduler(plan, {})
-    scheduler.features.budget.use(budget)
-    scheduler.begin(0.0)
+    return begun(plan, setup={"budget": budget})
+
+
+def spent(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
+    """Return a run in which everything started that could, and the first node has completed with 20 tokens."""
+    scheduler = run_of(*nodes, budget=budget, **fields)
+    first, *_ = started(scheduler)
+    scheduler.complete(first.id, 1, at=1.0, attempt=used(20))
     return scheduler
 
 
@@ -67,23 +83,18 @@ def test_calls_over_the_limit_wait_until_one_gives_back_what_it_did_not_need() -
     assert reason(scheduler, "c") is None
 
 
-def test_one_request_asks_for_more_and_all_that_waited_goes_on() -> None:
-    scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
-    assert ids_of(started(scheduler)) == ["a"]
-    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+def test_one_request_asks_for_more_and_all_that_waited_continues() -> None:
+    scheduler = spent(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
     assert started(scheduler) == []
     (request,) = scheduler.features.feedback.requests.open.values()
-    assert request.to_json("w1") | {"schema": None, "opened_at": None} == {
+    prompt = (
+        "The budget of the run is used up (calls: 1 of 1 used). How much more may it use, or is it to finish as it is?"
+    )
+    nothing = dict.fromkeys(("node", "schema", "options", "assignee", "opened_at", "deadline"))
+    assert request.to_json("w1") | {"schema": None, "opened_at": None} == nothing | {
         "id": "budget",
-        "node": None,
         "type": "INFORMATION",
-        "prompt": "The budget of the run is used up (calls: 1 of 1 used). "
-        "How much more may it use, or is it to finish as it is?",
-        "schema": None,
-        "options": None,
-        "assignee": None,
-        "opened_at": None,
-        "deadline": None,
+        "prompt": prompt,
         "workflow_id": "w1",
         "purpose": "budget",
         "multiple": False,
@@ -96,24 +107,14 @@ def test_one_request_asks_for_more_and_all_that_waited_goes_on() -> None:
 
 
 def test_finish_leaves_out_what_has_not_started_and_makes_an_answer_of_what_there_is() -> None:
-    nodes = (
-        node("tool"),
-        call("a"),
-        call("b"),
-        node("after", "b"),
-        call("end", "a", "b", purpose="answer", join="all_done"),
-    )
+    end = call("end", "a", "b", purpose="answer", join="all_done")
+    nodes = (node("tool"), call("a"), call("b"), node("after", "b"), end)
     scheduler = run_of(*nodes, budget=Budget({"calls": 1}), output="{{end.result}}")
     assert ids_of(started(scheduler)) == ["tool", "a"]
     scheduler.complete("a", 1, at=1.0, attempt=used(20))
     assert answer(scheduler, {"finish": True}) is None
-    assert states(scheduler) == {
-        "tool": "running",
-        "a": "completed",
-        "b": "skipped",
-        "after": "skipped",
-        "end": "ready",
-    }
+    ends = {"tool": "running", "a": "completed", "b": "skipped", "after": "skipped", "end": "ready"}
+    assert states(scheduler) == ends
     assert reason(scheduler, "after") == "left out: calls: 1 of 1 used"
     assert ids_of(started(scheduler)) == ["end"]
     scheduler.complete("end", "so far", at=2.0, attempt=used(20))
@@ -121,22 +122,22 @@ def test_finish_leaves_out_what_has_not_started_and_makes_an_answer_of_what_ther
     assert (scheduler.status().value, scheduler.output()) == ("completed", ("so far", None))
 
 
-def test_run_that_asks_nobody_finishes_by_itself() -> None:
-    scheduler = run_of(call("a"), call("b"), call("m", for_each=[1, 2]), budget=Budget({"calls": 1}, "finish"))
-    assert ids_of(started(scheduler)) == ["a"]
-    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+def test_run_that_asks_nobody_finishes_by_itself_and_reads_the_plan_that_it_has_paid_for() -> None:
+    budget: dict[Kind, Limit] = {"calls": 1}
+    scheduler = spent(call("a"), call("b"), call("m", for_each=[1, 2]), budget=Budget(budget, "finish"))
     assert states(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
     assert (scheduler.is_finished, scheduler.features.feedback.requests.open) == (True, {})
+    nodes = (call("p"), node("read", "p", tool="read_model_plan"), call("b"))
+    scheduler = spent(*nodes, budget=Budget(budget, "finish"))
+    assert states(scheduler) == {"p": "completed", "read": "ready", "b": "skipped"}
+    assert ids_of(started(scheduler)) == ["read"]
 
 
-def test_first_call_of_unknown_price_has_the_money_for_itself() -> None:
+def test_first_call_of_unknown_price_runs_alone_and_unknown_cost_is_never_zero() -> None:
     scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"money": Decimal("1.00")}))
     assert ids_of(started(scheduler)) == ["a"]
     scheduler.complete("a", 1, at=1.0, attempt=used(100, money="0.10"))
     assert ids_of(started(scheduler)) == ["b", "c"]
-
-
-def test_unknown_cost_is_never_taken_for_none() -> None:
     scheduler = run_of(call("a"), call("b"), budget=Budget({"money": Decimal("1.00")}))
     started(scheduler)
     unpriced = Usage(calls=1, prompt_tokens=5, unpriced_calls=1)
@@ -156,14 +157,14 @@ def test_nodes_that_runs_below_have_added_leave_less_for_the_run() -> None:
 
 
 def grown(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
-    """Lets a run grow, as by the plan of a model."""
+    """Let a run grow, as by the plan of a model."""
     added = compiled(plan_of(*nodes), tools={**TOOLS, MODEL.name: MODEL}).nodes
     base = scheduler.plan.written_count
     moved = [replace(each, dependencies=[base + needed for needed in each.dependencies]) for each in added]
     add_early_nodes(scheduler, Extension(base, moved, {**TOOLS, MODEL.name: MODEL}), at=1.0)
 
 
-def test_nodes_that_a_run_adds_over_the_limit_wait_and_go_on_with_more() -> None:
+def test_nodes_over_the_limit_wait_for_more_or_are_left_out_at_the_finish() -> None:
     scheduler = run_of(node("first"), node("second"), budget=Budget({"nodes": 2}))
     assert ids_of(started(scheduler)) == ["first", "second"]
     grown(scheduler, node("a"), call("b"), node("c"), call("d"), node("e", "a"))
@@ -177,9 +178,6 @@ def test_nodes_that_a_run_adds_over_the_limit_wait_and_go_on_with_more() -> None
     assert ids_of(started(scheduler)) == ["d"]
     scheduler.complete("a", 1, at=9.0)
     assert ids_of(started(scheduler)) == ["e"]
-
-
-def test_run_that_finishes_leaves_out_the_nodes_that_were_added_over_the_limit() -> None:
     scheduler = run_of(node("first"), budget=Budget({"nodes": 1}, "finish"))
     started(scheduler)
     grown(scheduler, node("a"), node("b"), call("end", "a", "b", purpose="answer", join="all_done"))
@@ -189,7 +187,7 @@ def test_run_that_finishes_leaves_out_the_nodes_that_were_added_over_the_limit()
     assert ids_of(started(scheduler)) == ["end"]
 
 
-def test_nothing_starts_when_the_time_is_used_up_and_more_lets_it_go_on() -> None:
+def test_time_that_is_used_up_stops_starts_until_there_is_more_or_finishes_the_run() -> None:
     scheduler = run_of(node("a"), node("b", "a"), node("c", "b"), budget=Budget({"time": Decimal(10)}))
     assert ids_of(started(scheduler)) == ["a"]
     scheduler.complete("a", 1, at=9.0)
@@ -203,8 +201,13 @@ def test_nothing_starts_when_the_time_is_used_up_and_more_lets_it_go_on() -> Non
     assert scheduler.features.feedback.answer(week, 600_000.0) is None
     assert ids_of(started(scheduler, at=600_000.0)) == ["c"]
     scheduler.complete("c", 1, at=600_001.0)
-    assert scheduler.features.budget.budget is not None
-    assert (scheduler.features.budget.budget.busy.seconds, scheduler.status().value) == (12.0, "completed")
+    assert (budget_of(scheduler).busy.seconds, scheduler.status().value) == (12.0, "completed")
+    nodes = (node("a"), node("b", "a"), call("end", "b", purpose="answer", join="all_done"))
+    scheduler = run_of(*nodes, budget=Budget({"time": Decimal(10)}, "finish"))
+    started(scheduler)
+    scheduler.complete("a", 1, at=10.0)
+    assert ids_of(started(scheduler, at=10.0)) == ["end"]
+    assert states(scheduler) == {"a": "completed", "b": "skipped", "end": "running"}
 
 
 def test_time_counts_while_something_runs_beside_what_people_are_asked() -> None:
@@ -217,44 +220,44 @@ def test_time_counts_while_something_runs_beside_what_people_are_asked() -> None
     assert following.features.feedback.answer(Feedback("ask", {"text": "this"}, "ann"), 1_000.0) is None
     assert ids_of(started(following, at=1_000.0)) == ["b"]
     following.complete("b", 1, at=1_020.0)
-    assert following.features.budget.budget is not None
-    assert following.features.budget.budget.busy.seconds == 110.0
+    assert budget_of(following).busy.seconds == 110.0
 
 
-def test_run_that_asks_nobody_leaves_out_what_has_not_started_in_time() -> None:
-    nodes = (node("a"), node("b", "a"), call("end", "b", purpose="answer", join="all_done"))
-    scheduler = run_of(*nodes, budget=Budget({"time": Decimal(10)}, "finish"))
-    started(scheduler)
-    scheduler.complete("a", 1, at=10.0)
-    assert ids_of(started(scheduler, at=10.0)) == ["end"]
-    assert states(scheduler) == {"a": "completed", "b": "skipped", "end": "running"}
-
-
-def test_call_that_was_lost_counts_as_estimated() -> None:
+def test_lost_calls_count_as_estimated_and_unsent_calls_as_nothing() -> None:
     scheduler = run_of(call("a", max_tokens=250), call("b", "a", join="all_done"), budget=Budget({"tokens": 390}))
     started(scheduler)
     scheduler.task_cancelled("a", at=1.0)
     assert started(scheduler) == []
     assert list(scheduler.features.feedback.requests.open) == ["budget"]
+    broken = call("a")
+    broken["arguments"]["messages"] = ["\ud800"]
+    scheduler = run_of(broken, call("b"), budget=Budget({"calls": 1}))
+    ready = next_call(scheduler, 1.0)
+    assert (ready and ready.task.id, states(scheduler)) == ("b", {"a": "failed", "b": "running"})
 
 
-def test_request_closes_when_nothing_waits_for_it_any_more() -> None:
-    scheduler = run_of(call("a"), call("b"), budget=Budget({"calls": 1}))
-    started(scheduler)
-    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+def test_request_closes_when_nothing_waits_for_it_and_its_id_is_free() -> None:
+    scheduler = spent(call("a"), call("b"), budget=Budget({"calls": 1}))
     assert take(CancelNode("b"), scheduler, at=2.0) is None
     assert (scheduler.features.feedback.requests.open, scheduler.is_finished) == ({}, True)
+    names = ("budget", "budget#0", "budget#0#2")
+    scheduler = run_of(*(call(name) for name in names), budget=Budget({"tokens": 5}))
+    assert started(scheduler) == []
+    assert list(scheduler.features.feedback.requests.open) == ["budget#0#0"]
+    assert answer(scheduler, {"tokens": 1}, "budget#0#0") is None
+    assert list(scheduler.features.feedback.requests.open) == ["budget#0#0#2"]
+    scheduler = spent(call("a"), call("b"), budget=Budget({"calls": 1}))
+    asks = compiled(plan_of({"id": "budget", "human": {"type": "CLARIFICATION", "prompt": "Which?"}})).nodes
+    add_nodes(scheduler, Extension(2, asks), By("ann", None, "update"), at=2.0)
+    assert [(each.id, each.task) for each in scheduler.features.feedback.requests.open.values()] == [
+        ("budget", "~budget"),
+        ("budget#2", "budget"),
+    ]
+    assert answer(scheduler, {"calls": 5}) is None
+    assert ids_of(started(scheduler)) == ["b"]
 
 
-def test_budget_goes_on_in_a_new_execution() -> None:
-    scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"tokens": 300, "money": Decimal("1.5")}))
-    started(scheduler)
-    scheduler.complete("a", 1, at=1.0, attempt=used(200, money="0.5"))
-    started(scheduler)
-    following = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
-    assert following.features.budget.budget == scheduler.features.budget.budget
-    assert answer(following, {"tokens": 1000}) is None
-    assert ids_of(started(following)) == ["b", "c"]
+_AMOUNT = "over 0 and at most 1,000,000,000,000,000, such as 1.50, not 'much'"
 
 
 @pytest.mark.parametrize(
@@ -264,18 +267,13 @@ def test_budget_goes_on_in_a_new_execution() -> None:
         ({"time": 30}, "time must be a duration such as 30m, not 30"),
         ({"time": "5m"}, "time is not limited in this run; tokens, calls can be given"),
         ({"tokens": 0}, "tokens must be a whole number from 1 to 1,000,000,000,000,000, not 0"),
-        ({"calls": -3}, "calls must be a whole number from 1 to 1,000,000,000,000,000, not -3"),
         ({"token": 5}, "did you mean 'tokens'?"),
-        (
-            {"money": "much"},
-            "money must be an amount of money over 0 and at most 1,000,000,000,000,000, such as 1.50, not 'much'",
-        ),
-        ({"money": 5}, "money is not limited in this run; tokens, calls can be given"),
+        ({"money": "much"}, f"money must be an amount of money {_AMOUNT}"),
         ({"finish": True, "tokens": 5}, "'finish' is true and stands alone"),
         ({"finish": False}, "'finish' is true and stands alone"),
     ],
 )
-def test_answer_that_gives_nothing_is_told_why(data: Any, problem: str) -> None:
+def test_answer_that_gives_nothing_is_refused_with_its_reason(data: Any, problem: str) -> None:
     scheduler = run_of(call("a"), budget=Budget({"tokens": 5, "calls": 9}))
     started(scheduler)
     assert problem in (answer(scheduler, data) or "")
@@ -292,9 +290,7 @@ def test_limits_that_are_none_are_refused(encoded: Any) -> None:
 
 
 def test_call_that_makes_the_answer_waits_as_others_do_until_the_run_is_to_finish() -> None:
-    scheduler = run_of(call("a"), call("end", "a", purpose="answer"), budget=Budget({"calls": 1}))
-    started(scheduler)
-    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    scheduler = spent(call("a"), call("end", "a", purpose="answer"), budget=Budget({"calls": 1}))
     assert started(scheduler) == []
     assert states(scheduler) == {"a": "completed", "end": "waiting"}
     assert answer(scheduler, {"finish": True}) is None
@@ -304,28 +300,26 @@ def test_call_that_makes_the_answer_waits_as_others_do_until_the_run_is_to_finis
 
 def test_thousands_of_calls_that_wait_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = Counter[str]()
+
+    def counting(name: str) -> Callable[..., Any]:
+        method = getattr(Budget, name)
+
+        def counted(*args: Any, **fields: Any) -> Any:
+            looked[name] += 1
+            return method(*args, **fields)
+
+        return counted
+
     for name in ("free", "reasons", "words"):
-        monkeypatch.setattr(Budget, name, counting(looked, name))
-    scheduler = run_of(*(call(f"n{number}") for number in range(5_000)), budget=Budget({"calls": 1}))
-    assert ids_of(started(scheduler)) == ["n0"]
-    scheduler.complete("n0", 1, at=1.0, attempt=used(20))
+        monkeypatch.setattr(Budget, name, counting(name))
+    scheduler = spent(*(call(f"n{number}") for number in range(5_000)), budget=Budget({"calls": 1}))
     assert started(scheduler) == []
     assert reason(scheduler, "n4999") == "budget (calls: 1 of 1 used)"
     assert max(looked.values()) < 10
 
 
-def counting(looked: Counter[str], name: str) -> Callable[..., Any]:
-    method = getattr(Budget, name)
-
-    def counted(*args: Any, **fields: Any) -> Any:
-        looked[name] += 1
-        return method(*args, **fields)
-
-    return counted
-
-
 @pytest.mark.parametrize("is_below", [True, False])
-def test_call_that_ended_and_asks_anew_in_one_message_waits_again(is_below: bool) -> None:
+def test_call_that_ended_and_asks_again_in_one_message_waits_again(is_below: bool) -> None:
     budget = Budget({} if is_below else {"calls": 1}, is_below=is_below)
     budget.take_told("sub", Up({}, {"a": Usage(calls=1)}), grown=0)
     budget.take_up()
@@ -371,24 +365,7 @@ def test_run_that_has_the_budget_itself_takes_none_from_above() -> None:
     assert states(scheduler) == {"a": "running", "b": "waiting"}
 
 
-def test_call_that_cannot_be_sent_uses_nothing() -> None:
-    broken = call("a")
-    broken["arguments"]["messages"] = ["\ud800"]
-    scheduler = run_of(broken, call("b"), budget=Budget({"calls": 1}))
-    ready = next_call(scheduler, 1.0)
-    assert (ready and ready.task.id, states(scheduler)) == ("b", {"a": "failed", "b": "running"})
-
-
-def test_run_that_finishes_reads_the_plan_that_it_has_paid_for() -> None:
-    nodes = (call("p"), node("read", "p", tool="read_model_plan"), call("b"))
-    scheduler = run_of(*nodes, budget=Budget({"calls": 1}, "finish"))
-    started(scheduler)
-    scheduler.complete("p", 1, at=1.0, attempt=used(20))
-    assert states(scheduler) == {"p": "completed", "read": "ready", "b": "skipped"}
-    assert ids_of(started(scheduler)) == ["read"]
-
-
-def test_call_that_goes_on_with_a_conversation_is_estimated_with_it() -> None:
+def test_call_that_continues_with_a_conversation_is_estimated_with_it() -> None:
     said = {"config": {"max_tokens": 100}, "messages": [], "before": "sha256:0"}
     nodes = (call("turn1"), node("turn1.1", "turn1"), node("turn2", "turn1.1", tool="call_model", arguments=said))
     budget = Budget({"tokens": 5_000})
@@ -403,30 +380,7 @@ def test_call_that_goes_on_with_a_conversation_is_estimated_with_it() -> None:
     assert 1_100 <= budget.held["", "turn2"].tokens < 1_200
 
 
-def test_request_for_more_has_an_id_that_no_node_has() -> None:
-    names = ("budget", "budget#0", "budget#0#2")
-    scheduler = run_of(*(call(name) for name in names), budget=Budget({"tokens": 5}))
-    assert started(scheduler) == []
-    assert list(scheduler.features.feedback.requests.open) == ["budget#0#0"]
-    assert answer(scheduler, {"tokens": 1}, "budget#0#0") is None
-    assert list(scheduler.features.feedback.requests.open) == ["budget#0#0#2"]
-
-
-def test_node_that_is_added_and_called_as_a_request_of_the_run_asks_under_another_id() -> None:
-    scheduler = run_of(call("a"), call("b"), budget=Budget({"calls": 1}))
-    started(scheduler)
-    scheduler.complete("a", 1, at=1.0, attempt=used(20))
-    asks = compiled(plan_of({"id": "budget", "human": {"type": "CLARIFICATION", "prompt": "Which?"}})).nodes
-    add_nodes(scheduler, Extension(2, asks), By("ann", None, "update"), at=2.0)
-    assert [(each.id, each.task) for each in scheduler.features.feedback.requests.open.values()] == [
-        ("budget", "~budget"),
-        ("budget#2", "budget"),
-    ]
-    assert answer(scheduler, {"calls": 5}) is None
-    assert ids_of(started(scheduler)) == ["b"]
-
-
-def test_run_below_asks_for_so_many_calls_at_a_time_and_goes_on_in_order() -> None:
+def test_run_below_asks_for_so_many_calls_at_a_time_and_continues_in_order() -> None:
     budget = Budget(is_below=True)
     names = [f"c{number}" for number in range(600)]
     for name in names:
@@ -446,11 +400,9 @@ def test_run_below_asks_for_so_many_calls_at_a_time_and_goes_on_in_order() -> No
 def test_tool_that_asks_models_is_held_back_as_one_question_and_settled_by_what_it_used() -> None:
     asking = ToolDeclaration("asking", Effects.READ, asks_models=True)
     nodes = [node(name, tool="asking", arguments={"text": "x" * 300}) for name in ("a", "b")]
-    plan = compiled(plan_of(*nodes, node("c")), tools={**TOOLS, asking.name: asking})
-    scheduler = create_scheduler(plan_from_json(json.loads(json.dumps(plan_to_json(plan)))), {})
     budget = Budget({"tokens": 2_000})
-    scheduler.features.budget.use(budget)
-    scheduler.begin(0.0)
+    plan = compiled(plan_of(*nodes, node("c")), tools={**TOOLS, asking.name: asking})
+    scheduler = begun(plan, setup={"budget": budget})
     assert ids_of(started(scheduler)) == ["a", "c"]
     assert budget.held["", "a"].tokens == 1_103
     scheduler.complete("a", 1, at=1.0, attempt=used(1_500))
@@ -475,11 +427,10 @@ def test_time_stands_still_while_all_that_runs_are_sub_plans_that_wait_for_peopl
     assert started(following, at=5_000.0) == []
     following.complete("s", 1, at=5_010.0)
     assert ids_of(started(following, at=5_010.0)) == ["a"]
-    assert following.features.budget.budget is not None
-    assert following.features.budget.budget.busy.seconds == 30.0
+    assert budget_of(following).busy.seconds == 30.0
 
 
-def test_run_below_tells_when_it_rests_and_a_call_that_may_start_ends_that() -> None:
+def test_run_below_reports_when_it_rests_and_a_call_that_may_start_ends_that() -> None:
     budget = Budget(is_below=True, is_timed=True)
     scheduler = run_of(call("a"), budget=budget)
     assert started(scheduler) == []

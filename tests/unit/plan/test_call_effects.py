@@ -38,14 +38,8 @@ def effects(arguments: dict[str, Any], **fields: Any) -> str:
     ("arguments", "expected"),
     [
         ({}, "read"),
-        ({"method": "GET"}, "read"),
-        ({"method": "HEAD"}, "read"),
-        ({"method": "OPTIONS"}, "read"),
-        ({"method": "POST"}, "write"),
-        ({"method": "PUT"}, "write"),
-        ({"method": "PATCH"}, "write"),
-        ({"method": "DELETE"}, "write"),
-        ({"method": "{{a.result}}"}, "write"),
+        *(({"method": method}, "read") for method in ("GET", "HEAD", "OPTIONS")),
+        *(({"method": method}, "write") for method in ("POST", "PUT", "PATCH", "DELETE", "{{a.result}}")),
         ({"url": "{{a.result}}"}, "read"),
     ],
 )
@@ -58,13 +52,10 @@ def test_the_author_may_declare_a_request_idempotent(method: str) -> None:
     assert effects({"method": method}, effects="idempotent") == "idempotent"
 
 
-def test_a_request_that_reads_stays_one_and_may_have_a_cache() -> None:
+def test_effects_of_a_request_are_declared_by_its_author_and_those_of_other_tools_not() -> None:
     assert effects({}, effects="idempotent", cache={"ttl": "1h"}) == "read"
     with pytest.raises(PlanInvalid, match="its effects are 'write'"):
         effects({"method": "POST"}, cache={"ttl": "1h"})
-
-
-def test_other_tools_declare_their_effects_themselves() -> None:
     node = {"id": "n", "tool": "write_file", "arguments": {"path": "a", "content": ""}, "effects": "idempotent"}
     with pytest.raises(PlanInvalid, match="the effects of 'write_file' do not depend on its arguments"):
         check_plan({"plan": 1, "nodes": [node]}, TOOLS)
@@ -236,12 +227,9 @@ def test_calls_that_were_asked_about_run_and_refused_ones_stay_refused(policy: P
     assert _verdicts(below, "eve") == ("refuse", "refuse")
 
 
-def test_policy_without_remembered_tools_is_the_same() -> None:
+def test_remembered_tools_are_kept_up_to_the_limit_of_rules() -> None:
     policy = Policy((Rule("ask"),))
     assert letting_run(policy, []) == policy
-
-
-def test_tools_beyond_the_limit_of_rules_are_asked_about() -> None:
     below = letting_run(Policy((Rule("ask"),)), [f"tool{number}" for number in range(MAX_RULES)])
     assert len(below.rules) == MAX_RULES
     verdicts = [below.verdict(ToolDeclaration(f"tool{number}"), dict) for number in (0, MAX_RULES - 1)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pydantic_core
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.boundary.decoding import UNPACKED_LIMIT_BYTES, pack_json, packed_text, unpack
@@ -17,53 +17,37 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.messages import MessageInvalid, RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.run_snapshot import CarryTooLarge, RunCarry, pieces_of, state_from_text, state_to_text
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
-from tests.unit.plan.building import compiled, plan_of
+from tests.unit.plan.building import begun, compiled, node, plan_of
 
-_PLAN = compiled(
-    plan_of(
-        {"id": "a", "tool": "any"},
-        {"id": "m", "tool": "any", "for_each": ["x", "y"], "key": "{{item}}"},
-        {"id": "b", "tool": "any", "depends_on": ["a", "m"]},
-    )
-)
+_PLAN = compiled(plan_of(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("b", "a", "m")))
+
+
+_CARRY = {"began_at": 1, "notes": [], "notes_left_out": 0}
 
 
 def _interrupted() -> RunScheduler:
-    scheduler = create_scheduler(_PLAN, {}, max_in_flight=2)
-    scheduler.begin(1.0)
+    scheduler = begun(_PLAN, at=1.0, max_in_flight=2)
     scheduler.next_task(1.5)
     scheduler.next_task(1.5)
     scheduler.complete("a", {"n": 2**70}, at=2.0, attempt=Attempt(2, 1.75, "7", {"node": "z"}))
     return scheduler
 
 
-def test_carry_tells_what_is_not_as_at_the_beginning() -> None:
+def test_carry_holds_what_differs_from_the_start() -> None:
+    items = [["x", "x", {"status": "running", "started_at": 1.5}], ["y", "y", {"status": "ready"}]]
+    completed = {"status": "completed", "result": {"n": 2**70}, "started_at": 1.5, "ended_at": 2.0}
     assert carry_of(_interrupted()) == {
         "format": 1,
         "records": [
-            {
-                "status": "completed",
-                "result": {"n": 2**70},
-                "attempts": 2,
-                "started_at": 1.5,
-                "ended_at": 2.0,
-                "tool_version": "7",
-                "cached": {"node": "z"},
-            },
-            {
-                "status": "running",
-                "started_at": 1.5,
-                "items": [["x", "x", {"status": "running", "started_at": 1.5}], ["y", "y", {"status": "ready"}]],
-            },
+            {**completed, "attempts": 2, "tool_version": "7", "cached": {"node": "z"}},
+            {"status": "running", "started_at": 1.5, "items": items},
             None,
         ],
-        "error": None,
-        "cancelled": False,
-        "stopped": False,
+        **{"error": None, "cancelled": False, "stopped": False},
     }
 
 
-def test_input_with_a_carry_comes_back_the_same() -> None:
+def test_input_with_a_carry_comes_back_the_same_in_the_message_or_by_reference() -> None:
     notes = ({"code": "cancel", "node": None, "message": "no"},)
     state = carry_of(_interrupted())
     carry = RunCarry(12.25, state_to_text(state), notes=notes, notes_left_out=3)
@@ -73,21 +57,15 @@ def test_input_with_a_carry_comes_back_the_same() -> None:
     assert (read.carry, read.scope, read.asks) == (carry, "root", False)
     assert read.bound == bound
     assert state_from_text(carry.state) == state
-
-
-def test_long_state_travels_by_reference() -> None:
     carry = RunCarry(12.25, refs=("sha256-a", "sha256-b"))
     sent = RunInput(compiled=_PLAN, carry=carry)
     assert run_input_from_json(json.loads(json.dumps(run_input_to_json(sent)))).carry == carry
 
 
-def test_pieces_are_the_whole_text() -> None:
+def test_text_of_a_state_is_cut_into_pieces_and_has_a_limit() -> None:
     text = "0123456789" * 250_000
     pieces = pieces_of(text)
     assert (len(pieces), "".join(pieces)) == (3, text)
-
-
-def test_state_of_over_sixteen_megabytes_is_refused() -> None:
     with pytest.raises(CarryTooLarge, match="the results in the run's own history have 17 MB"):
         state_to_text({"records": ["x" * 17_000_000]})
 
@@ -110,16 +88,8 @@ def test_text_that_is_no_state_is_refused_in_one_sentence(text: str) -> None:
 @pytest.mark.parametrize(
     "carry",
     [
-        None,
-        7,
-        [],
-        {},
-        {"began_at": "soon", "state": "", "notes": [], "notes_left_out": 0},
-        {"began_at": 1, "state": "", "notes": [1], "notes_left_out": 0},
-        {"began_at": 1, "notes": [], "notes_left_out": 0},
-        {"began_at": 1, "refs": ["x"] * 65, "notes": [], "notes_left_out": 0},
-        {"began_at": 1, "refs": [1], "notes": [], "notes_left_out": 0},
-        {"began_at": 1, "refs": 1, "notes": [], "notes_left_out": 0},
+        *(None, 7, [], {}, {**_CARRY, "began_at": "soon", "state": ""}, {**_CARRY, "state": "", "notes": [1]}, _CARRY),
+        *({**_CARRY, "refs": wrong} for wrong in (["x"] * 65, [1], 1)),
     ],
 )
 def test_object_that_is_no_carry_is_refused_in_one_sentence(carry: Any) -> None:
@@ -141,11 +111,9 @@ _GOOD = carry_of(_interrupted())
     [
         [],
         {**_GOOD, "format": 2},
-        {**_GOOD, "records": None},
-        {**_GOOD, "records": _GOOD["records"][:2]},
-        {**_GOOD, "records": [{"status": "odd"}, None, None]},
-        {**_GOOD, "records": [{"items": [["x"]]}, None, None]},
         {**_GOOD, "error": {"what": 1}},
+        *({**_GOOD, "records": wrong} for wrong in (None, _GOOD["records"][:2])),
+        *({**_GOOD, "records": [wrong, None, None]} for wrong in ({"status": "odd"}, {"items": [["x"]]})),
         {name: part for name, part in _GOOD.items() if name != "stopped"},
     ],
 )
@@ -164,6 +132,7 @@ def _packed(content: bytes) -> dict[str, str]:
     return {"packed": base64.b64encode(content).decode()}
 
 
+@settings(deadline=None)
 @given(_VALUES)
 def test_what_is_packed_comes_back_the_same(value: Any) -> None:
     assert unpack(pack_json(pydantic_core.to_json(value))) == value

@@ -1,6 +1,5 @@
 """Large maps in the scheduler: chunks, their limits, their ends, and what is handed on in the middle of one."""
 
-import json
 from typing import Any
 
 import pytest
@@ -14,19 +13,32 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler import item_book
 from dagwright.core.scheduler.map_batches import ChunkEnd, Width, chunks_of, counts_of_items, width_of
 from dagwright.core.scheduler.ready_queue import Gate, ReadyQueue, gates_of
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.map_batch_runs import chunk_end_from_json, chunk_end_to_json
 from dagwright.protocol.outcomes import next_call
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
-from tests.unit.plan.building import compiled, node, plan_of, resumed, scheduler_of, started, started_run, states
+from tests.unit.plan.building import (
+    begun,
+    compiled,
+    error_of,
+    node,
+    plan_of,
+    resumed,
+    scheduler_of,
+    started,
+    started_run,
+    states,
+)
 
-_PLAN = compiled(plan_of(node("m", for_each=list(range(1_200)), arguments={"x": "{{item}}"}), node("z", "m")))
+_MAP = node("m", for_each=list(range(1_200)), arguments={"x": "{{item}}"})
+_PLAN = compiled(plan_of(_MAP, node("z", "m")))
 
 
 def _begun(**options: Any) -> RunScheduler:
-    scheduler = create_scheduler(_PLAN, {}, **options)
-    scheduler.begin(1.0)
-    return scheduler
+    return begun(_PLAN, at=1.0, **options)
+
+
+def _map(name: str, count: int) -> dict[str, Any]:
+    return node(name, for_each=list(range(count)), arguments={"x": "{{item}}"})
 
 
 def _complete(scheduler: RunScheduler, task: Task, **end: Any) -> None:
@@ -64,16 +76,11 @@ def test_chunks_are_about_equally_large_and_fill_every_turn(count: int, at_once:
     ],
 )
 def test_chunks_share_the_narrowest_limit(of_node: int | None, of_tool: int | None, of_run: int, width: Width) -> None:
-    found = width_of(
-        CompiledNode(id="m", max_parallel=of_node),
-        ToolDeclaration("t", max_parallel=of_tool),
-        count=501,
-        max_in_flight=of_run,
-    )
-    assert found == width
+    node, tool = CompiledNode(id="m", max_parallel=of_node), ToolDeclaration("t", max_parallel=of_tool)
+    assert width_of(node, tool, count=501, max_in_flight=of_run) == width
 
 
-def test_chunks_are_tasks_and_the_results_are_one_list() -> None:
+def test_chunks_are_tasks_whose_results_are_one_list_or_joined_by_a_task() -> None:
     scheduler = _begun()
     tasks = started(scheduler)
     assert [task.id for task in tasks] == ["m[0-299]", "m[300-599]", "m[600-899]", "m[900-1199]"]
@@ -82,9 +89,6 @@ def test_chunks_are_tasks_and_the_results_are_one_list() -> None:
         _complete(scheduler, task)
     assert scheduler.records[0].result == [number * 2 for number in range(1_200)]
     assert [task.id for task in started(scheduler)] == ["z"]
-
-
-def test_large_results_are_joined_by_a_task_of_its_own() -> None:
     scheduler = _begun()
     tasks = started(scheduler)
     for number, task in enumerate(tasks):
@@ -94,6 +98,13 @@ def test_large_results_are_joined_by_a_task_of_its_own() -> None:
     scheduler.complete(join.id, "joined", at=3.0)
     assert scheduler.records[0].result == "joined"
     assert states(scheduler) == {"m": "completed", "z": "ready"}
+    scheduler = _begun()
+    tasks = started(scheduler)
+    scheduler.cancel(1.5)
+    for task in tasks:
+        _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
+    assert scheduler.is_finished
+    assert states(scheduler) == {"m": "cancelled", "z": "cancelled"}
 
 
 def test_failed_items_are_counted_over_all_chunks() -> None:
@@ -124,18 +135,8 @@ def test_chunk_reports_the_error_of_an_item_that_completed_with_the_value_of_on_
     )
 
 
-def test_stopped_run_joins_nothing_any_more() -> None:
-    scheduler = _begun()
-    tasks = started(scheduler)
-    scheduler.cancel(1.5)
-    for task in tasks:
-        _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
-    assert scheduler.is_finished
-    assert states(scheduler) == {"m": "cancelled", "z": "cancelled"}
-
-
 @pytest.mark.parametrize("ended", range(6))
-def test_large_map_is_handed_on_at_any_moment(ended: int) -> None:
+def test_large_map_is_continued_at_any_moment(ended: int) -> None:
     scheduler = _begun(max_in_flight=2)
 
     def hand_on() -> RunScheduler:
@@ -161,9 +162,7 @@ def test_large_map_is_handed_on_at_any_moment(ended: int) -> None:
 
 def test_small_map_is_a_run_of_its_own_where_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(item_book, "OWN_ITEMS", 500)
-    maps = [node(f"m{number}", for_each=list(range(200)), arguments={"x": "{{item}}"}) for number in range(4)]
-    scheduler = create_scheduler(compiled(plan_of(*maps)), {}, max_in_flight=500)
-    scheduler.begin(1.0)
+    scheduler = begun(compiled(plan_of(*(_map(f"m{number}", 200) for number in range(4)))), max_in_flight=500)
     tasks = started(scheduler)
     assert [task.id for task in tasks if task.is_run] == ["m2[0-199]", "m3[0-199]"]
     assert [task.id for task in tasks if not task.is_run] == [f"m{at}[{key}]" for at in (0, 1) for key in range(200)]
@@ -172,31 +171,22 @@ def test_small_map_is_a_run_of_its_own_where_the_run_has_many_items(monkeypatch:
 
 def test_run_of_too_many_items_fails_the_map_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(item_book, "RUN_ITEMS", 1_500)
-    maps = [node(f"m{number}", for_each=list(range(600)), arguments={"x": "{{item}}"}) for number in range(3)]
-    scheduler = create_scheduler(compiled(plan_of(*maps)), {})
-    scheduler.begin(1.0)
+    scheduler = scheduler_of(*(_map(f"m{number}", 600) for number in range(3)))
     assert states(scheduler) == {"m0": "running", "m1": "running", "m2": "failed"}
-    assert scheduler.records[2].error == NodeError(
+    assert error_of(scheduler, "m2") == (
         "too_large",
         "for_each has 600 items, and the run has 1,200 of other nodes; at most 1,500 are allowed in sum: "
         "let sub-plans do some of it, which are runs of their own",
     )
 
 
-@pytest.mark.parametrize("handed_on", [False, True])
-def test_items_of_all_nodes_are_counted_over_a_change_of_executions(
-    monkeypatch: pytest.MonkeyPatch, handed_on: bool
-) -> None:
+@pytest.mark.parametrize("continues", [False, True])
+def test_items_of_all_nodes_are_counted_in_all_executions(monkeypatch: pytest.MonkeyPatch, continues: bool) -> None:
     monkeypatch.setattr(item_book, "RUN_ITEMS", 1_500)
-    maps = [node("m", for_each=list(range(1_000))), node("a"), node("n", "a", for_each=list(range(600)))]
-    plan = compiled(plan_of(*maps))
-    scheduler = create_scheduler(plan, {})
-    scheduler.begin(1.0)
-    started(scheduler)
-    if handed_on:
-        carry = json.loads(json.dumps(carry_of(scheduler)))
-        scheduler = create_scheduler(plan, {})
-        restore(scheduler, carry)
+    nodes = (node("m", for_each=list(range(1_000))), node("a"), node("n", "a", for_each=list(range(600))))
+    scheduler = started_run(*nodes)
+    if continues:
+        scheduler = resumed(scheduler)
     scheduler.complete("a", None, at=2.0)
     assert states(scheduler) == {"m": "running", "a": "completed", "n": "failed"}
 
@@ -210,25 +200,17 @@ def test_failing_items_of_many_maps_are_left_to_other_runs() -> None:
     assert [len(record.items) for record in scheduler.records[1:]] == [20 + 1] * 20
 
 
-def test_keys_that_take_too_long_to_work_out_fail_their_node() -> None:
+def test_keys_or_chunks_that_need_too_much_fail_their_node() -> None:
     scheduler = started_run(node("a"), node("m", for_each="{{a.result}}", key="{{item.k}}"))
     scheduler.complete("a", [{"k": 1}] * 120_000, at=1.0)
-    error = scheduler.records[1].error
-    assert error is not None
-    assert error.code == "too_large"
-
-
-def test_chunk_that_needs_more_than_a_run_can_be_given_fails() -> None:
-    scheduler = started_run(
-        node("a"),
-        node("m", for_each=list(range(501)), when="a.result != '' && item < 400", arguments={"x": "{{item}}"}),
-    )
+    assert error_of(scheduler, "m")[0] == "too_large"
+    when = "a.result != '' && item < 400"
+    scheduler = started_run(node("a"), node("m", for_each=list(range(501)), when=when, arguments={"x": "{{item}}"}))
     scheduler.complete("a", "x" * 1_600_000, at=1.0)
     assert next_call(scheduler, 1.0) is None
-    error = scheduler.records[1].error
-    assert error is not None
-    assert (error.code, scheduler.records[1].status) == ("too_large", NodeStatus.FAILED)
-    assert "501 of 501 items failed; the first: m[0-125]: items m[0-125] and what they read" in error.message
+    code, message = error_of(scheduler, "m")
+    assert (code, states(scheduler)["m"]) == ("too_large", "failed")
+    assert "501 of 501 items failed; the first: m[0-125]: items m[0-125] and what they read" in message
 
 
 def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
@@ -260,10 +242,9 @@ def test_calls_that_wait_for_one_run_keep_no_slots_that_the_chunks_of_a_map_coul
 
 
 @pytest.mark.parametrize(("of_run", "most"), [(10, 10), (3, 3), (1, 1), (500, 1_501)])
-def test_maps_share_what_whoever_started_the_run_allows_at_once(of_run: int, most: int) -> None:
-    maps = [node(f"m{number}", for_each=list(range(1_200)), arguments={"x": "{{item}}"}) for number in range(3)]
-    scheduler = create_scheduler(compiled(plan_of(*maps, node("a"))), {}, max_in_flight=of_run)
-    scheduler.begin(1.0)
+def test_maps_share_what_the_one_who_started_the_run_allows_at_once(of_run: int, most: int) -> None:
+    maps = [_map(f"m{number}", 1_200) for number in range(3)]
+    scheduler = begun(compiled(plan_of(*maps, node("a"))), at=1.0, max_in_flight=of_run)
     running, at_once = started(scheduler), []
     while running:
         at_once.append(sum(scheduler.state.width_of(task.ref.node).each if task.is_run else 1 for task in running))
@@ -278,10 +259,8 @@ def test_maps_share_what_whoever_started_the_run_allows_at_once(of_run: int, mos
 
 
 def test_chunks_that_run_over_a_change_of_executions_keep_their_share() -> None:
-    maps = [node(f"m{number}", for_each=list(range(1_200)), arguments={"x": "{{item}}"}) for number in range(2)]
-    plan = compiled(plan_of(*maps))
-    scheduler = create_scheduler(plan, {}, max_in_flight=10)
-    scheduler.begin(1.0)
+    plan = compiled(plan_of(*(_map(f"m{number}", 1_200) for number in range(2))))
+    scheduler = begun(plan, at=1.0, max_in_flight=10)
     ids = [task.id for task in started(scheduler)]
     assert ids == ["m0[0-299]", "m0[300-599]", "m0[600-899]", "m0[900-1199]", "m1[0-299]"]
     following = resumed(scheduler, plan, max_in_flight=10)

@@ -17,20 +17,16 @@ from dagwright.core.model.times import parse_duration
 from dagwright.core.model.tools import Effects, ToolDeclaration, parameter_name
 from tests.unit.plan.building import TOOLS, check, compiled, node, plan_of, problems_of
 
+_EACH = {
+    **{"for_each": "{{a.result.files[*]}}", "key": "{{item.name}}-{{index}}", "max_parallel": 2, "join": "any"},
+    "arguments": {"x": ["{{item}}", "{{secret.KEY}}", 1], "y": {"z": "n={{a.result}}"}, "0": None},
+    "when": "a.result.n > 1",
+    "retry": {"max_attempts": 5, "first_delay": "500ms", "factor": 3.5, "max_delay": "1m"},
+    "on_error": {"value": [None]},
+}
 EVERYTHING = plan_of(
     node("a", title="First", timeout="90s", heartbeat="5s", priority=1),
-    node(
-        "b",
-        "a",
-        for_each="{{a.result.files[*]}}",
-        key="{{item.name}}-{{index}}",
-        max_parallel=2,
-        arguments={"x": ["{{item}}", "{{secret.KEY}}", 1], "y": {"z": "n={{a.result}}"}, "0": None},
-        when="a.result.n > 1",
-        retry={"max_attempts": 5, "first_delay": "500ms", "factor": 3.5, "max_delay": "1m"},
-        on_error={"value": [None]},
-        join="any",
-    ),
+    node("b", "a", **_EACH),
     node("c", for_each=[1, {"n": "{{a.result}}"}], on_error="skip", join={"at_least": 1}, depends_on=["b"]),
     node("s", plan=plan_of(node("inner", arguments={"q": "{{PLACEHOLDER_q}}"})), arguments={"q": "{{b.result}}"}),
     title="All of it",
@@ -42,11 +38,13 @@ EVERYTHING = plan_of(
 )
 
 
-def test_compiled_plan_survives_its_way_through_json() -> None:
+def test_compiled_plan_survives_its_way_through_json_and_fields_of_a_newer_program() -> None:
     made = compile_plan(check(EVERYTHING, workers=[0]))
     # Schemas and descriptions stay behind: only the check needs them.
     assert made.tools.keys() == {"any"}
     assert compiled(EVERYTHING, workers=[0]) == plan_from_json(plan_to_json(made)) == made
+    plan = plan_from_json({"format": 1, "nodes": [{"id": "a", "colour": "red"}], "mood": "good"})
+    assert [made.id for made in plan.nodes] == ["a"]
 
 
 def test_node_is_compiled_with_numbers_holes_and_seconds() -> None:
@@ -78,9 +76,12 @@ def test_node_is_compiled_with_numbers_holes_and_seconds() -> None:
     assert list(plan.nodes[3].sub_plan.inputs) == ["q"]
 
 
-def test_cache_is_compiled_to_seconds() -> None:
+def test_cache_and_timeout_are_compiled_to_seconds() -> None:
     plan = compiled(plan_of(node("a"), node("b", cache="off"), node("c", cache={"ttl": "1h"}), node("d", cache=None)))
     assert [each.cache_s for each in plan.nodes] == [None, 0.0, 3600.0, None]
+    tools = {"t": ToolDeclaration("t", timeout_s=5.0)}
+    plan = compiled(plan_of(node("a", tool="t"), node("b", tool="t", timeout="7s")), tools=tools)
+    assert [made.timeout_s for made in plan.nodes] == [5.0, 7.0]
 
 
 @pytest.mark.parametrize(
@@ -101,16 +102,10 @@ def test_write_is_tried_once_unless_the_plan_or_the_tool_says_otherwise(
     assert plan.nodes[0].retry.max_attempts == attempts
 
 
-def test_timeout_is_that_of_the_tool_unless_the_plan_has_one() -> None:
-    tools = {"t": ToolDeclaration("t", timeout_s=5.0)}
-    plan = compiled(plan_of(node("a", tool="t"), node("b", tool="t", timeout="7s")), tools=tools)
-    assert [made.timeout_s for made in plan.nodes] == [5.0, 7.0]
-
-
 _PLANLESS = "on_error: replan: only a run for a request in words has a planner, and its sub-plans have none"
 
 
-def test_what_is_not_available_yet_is_told_with_its_place() -> None:
+def test_what_needs_a_planner_is_refused_elsewhere_with_its_place() -> None:
     inner = plan_of(node("h", human={"type": "APPROVAL", "prompt": "Go?"}), node("i", on_error="replan"))
     raw = plan_of(
         node("a", on_error="ask", approval="required"),
@@ -130,13 +125,10 @@ def test_what_is_not_available_yet_is_told_with_its_place() -> None:
         ("not_available", "/nodes/1/on_error", "b", _PLANLESS),
         ("not_available", "/nodes/3/plan/nodes/1/on_error", "i", _PLANLESS),
     ]
-
-
-def test_nodes_of_a_run_that_has_a_planner_may_be_planned_again_but_not_those_of_its_sub_plans() -> None:
-    planned = compile_planned(check(plan_of(node("a", on_error="replan"))))
-    assert [each.on_error for each in planned.nodes] == ["replan"]
+    again = plan_of(node("a", on_error="replan"))
+    assert [each.on_error for each in compile_planned(check(again)).nodes] == ["replan"]
     with pytest.raises(PlanInvalid) as caught:
-        compile_planned(check(plan_of(node("d", plan=plan_of(node("i", on_error="replan"))))))
+        compile_planned(check(plan_of(node("d", plan=again))))
     assert [(each.pointer, each.message) for each in caught.value.problems] == [
         ("/nodes/0/plan/nodes/0/on_error", _PLANLESS)
     ]
@@ -170,11 +162,6 @@ def test_json_that_is_no_compiled_plan_is_refused(encoded: Any) -> None:
         plan_from_json(encoded)
 
 
-def test_field_of_a_newer_program_is_ignored() -> None:
-    plan = plan_from_json({"format": 1, "nodes": [{"id": "a", "colour": "red"}], "mood": "good"})
-    assert [made.id for made in plan.nodes] == ["a"]
-
-
 def test_filling_parts_copies_only_what_lies_on_their_paths() -> None:
     value = {"a": {"b": [1, {"c": 2}], "kept": {}}, "other": []}
     filled = with_parts(value, [(("a", "b", 1, "c"), 3), (("a", "b", 0), 0)])
@@ -199,17 +186,10 @@ def test_text_that_is_no_duration_is_refused(text: str) -> None:
         parse_duration(text)
 
 
-def test_key_with_hyphens_is_the_parameter_with_underscores() -> None:
+def test_key_with_hyphens_is_the_parameter_with_underscores_and_pointers_are_escaped() -> None:
     declared: dict[str, Any] = {"cbu_id": {}, "a-b": {}}
-    assert [parameter_name(key, declared) for key in ("cbu-id", "cbu_id", "a-b", "x-y")] == [
-        "cbu_id",
-        "cbu_id",
-        "a-b",
-        "x-y",
-    ]
-
-
-def test_pointer_escapes_what_rfc_6901_says() -> None:
+    names = {"cbu-id": "cbu_id", "cbu_id": "cbu_id", "a-b": "a-b", "x-y": "x-y"}
+    assert {key: parameter_name(key, declared) for key in names} == names
     assert pointer("nodes", 0, "a/b", "~", "") == "/nodes/0/a~1b/~0/"
 
 
@@ -246,7 +226,7 @@ def test_nodes_come_back_as_they_were(nodes: tuple[CompiledNode, ...]) -> None:
     assert [repr(each) for each in decoded] == [repr(each) for each in nodes]
 
 
-def test_what_nodes_share_is_told_once_and_what_none_has_not_at_all() -> None:
+def test_what_nodes_share_is_reported_once_and_what_none_has_not_at_all() -> None:
     nodes = [CompiledNode(id=name, tool="any", dependencies=needs) for name, needs in (("a", ()), ("b", (0,)))]
 
     assert nodes_to_columns(nodes, {"kind": ["tool", "reported"]}) == {
@@ -258,14 +238,9 @@ def test_what_nodes_share_is_told_once_and_what_none_has_not_at_all() -> None:
 @pytest.mark.parametrize(
     "encoded",
     [
-        None,
-        [],
-        {"same": {}, "each": {}},
-        {"same": {}, "each": {"id": "ab"}},
-        {"same": {}, "each": {"id": [1]}},
-        {"same": {}, "each": {"id": ["a"], "tool": []}},
-        {"same": {}, "each": {"id": ["a"], "tool": "t"}},
-        {"same": {}, "each": {"id": ["a"], "dependencies": [None]}},
+        *(None, [], {"same": {}, "each": {}}),
+        *({"same": {}, "each": each} for each in ({"id": "ab"}, {"id": [1]}, {"id": ["a"], "tool": []})),
+        *({"same": {}, "each": {"id": ["a"], **each}} for each in ({"tool": "t"}, {"dependencies": [None]})),
         {"same": {"kind": "unknown"}, "each": {"id": ["a"]}},
         {"same": {"kind": []}, "each": {"id": ["a"]}},
         {"same": {"retry": {"unknown": 1}}, "each": {"id": ["a"]}},

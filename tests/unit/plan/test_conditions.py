@@ -20,13 +20,13 @@ from dagwright.core.expressions.conditions import (
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler import item_book, map_batches
 from dagwright.features.run_scheduler import RunScheduler
-from tests.unit.plan.building import begun, compiled, error_of, node, plan_of, started, started_run, states
+from tests.unit.plan.building import begun, compiled, error_of, node, plan_of, started, started_run, states, work_of
 
 IDS = {"check", "sum", "odd id", "b.c", "map", "nodes", "_p0", "é"}
 
 
 def _evaluated(condition: Condition, scope: Mapping[str, Any]) -> bool:
-    """Returns whether a condition holds, in one go: a run reads the values of all items once."""
+    """Return whether a condition holds, in one go: a run reads the values of all items once."""
     values = read_values(condition, scope)
     if "item" in scope:
         values = with_item(condition, values, item=scope["item"], index=scope["index"])
@@ -34,19 +34,10 @@ def _evaluated(condition: Condition, scope: Mapping[str, Any]) -> bool:
 
 
 def evaluate(text: str, **scope: Any) -> bool:
-    nodes = {
-        "check": {
-            "result": {"approved": True, "n": 5, "list": [1, 2, 3], "none": None},
-            "status": "completed",
-            "error": None,
-        },
-        "sum": {"result": None, "status": "failed", "error": {"code": "x", "message": "m"}},
-        "odd id": {"result": "text", "status": "completed", "error": None},
-        "b.c": {"result": [], "status": "completed", "error": None},
-        "map": {"result": 1, "status": "completed", "error": None},
-        "nodes": {"result": 2, "status": "completed", "error": None},
-        "_p0": {"result": 7, "status": "completed", "error": None},
-    }
+    results: dict[str, Any] = {"odd id": "text", "b.c": [], "map": 1, "nodes": 2, "_p0": 7}
+    results["check"] = {"approved": True, "n": 5, "list": [1, 2, 3], "none": None}
+    nodes = {name: {"result": result, "status": "completed", "error": None} for name, result in results.items()}
+    nodes["sum"] = {"result": None, "status": "failed", "error": {"code": "x", "message": "m"}}
     condition = parse_condition(text, IDS.__contains__)
     read = {name: nodes[name] for name in condition.nodes}
     return _evaluated(condition, {"nodes": read, "inputs": {"quarter": "Q1", "n": 2, "word": "\u00e9"}} | scope)
@@ -55,21 +46,16 @@ def evaluate(text: str, **scope: Any) -> bool:
 @pytest.mark.parametrize(
     ("text", "holds"),
     [
-        ("true", True),
-        ("check.result.approved", True),
         ("check.result.approved && check.result.n > 4", True),
         ("size(check.result.list) == 3", True),
         ("check.result.list.exists(x, x > 2)", True),
         ("check.result.list.all(x, x > 2)", False),
-        ("check.result.list[0] == 1", True),
-        ("2 in check.result.list", True),
         ('nodes["odd id"].result == "text"', True),
         ("nodes['b.c'].result == []", True),
         ("map.result == 1", True),
         ('check.status == "completed" && sum.status == "failed"', True),
         ('sum.error.code == "x"', True),
         ('inputs.quarter == "Q1"', True),
-        ("inputs.n + 1 == 3", True),
         ("has(check.result.gone)", False),
         ('"check.result.approved" == ""', False),
         ("check.result.list.exists(check, check > 2) && check.result.n == 5", True),
@@ -77,7 +63,6 @@ def evaluate(text: str, **scope: Any) -> bool:
         ("size(inputs.word) == 2", True),
         ("has(check.result.n) && has(nodes.check)", True),
         ("has(sum.result.n)", False),
-        ("!has(check.result.gone)", True),
         ("check.result.list[index] == 2 && _p0.result == 7", True),
         ("1 in[1]//check.result", True),
         ("sum.result == null || size(sum.result) == 0", True),
@@ -93,7 +78,6 @@ def test_condition_holds(text: str, holds: bool) -> None:
     [
         "sum.result > 3",
         "sum.result.deep.path == 1",
-        "check.result.none > 1",
         "check.result.gone == 1",
         "check.result.list[9] == 1",
         "check.error.code == 'x'",
@@ -106,10 +90,12 @@ def test_condition_that_needs_what_is_null_or_missing_is_false(text: str) -> Non
     assert evaluate(text) is False
 
 
-def test_condition_over_the_item_reads_item_and_index() -> None:
+def test_condition_reports_what_it_reads() -> None:
     assert evaluate("item.n > 1 && index == 0", item={"n": 2}, index=0) is True
     condition = parse_condition("item.n > 1", IDS.__contains__)
     assert (condition.uses_item, condition.nodes) == (True, ())
+    text = 'sum.result == 1 || nodes["odd id"].status == "check" || check.result.n == 1 || sum.status == ""'
+    assert parse_condition(text, IDS.__contains__).nodes == ("sum", "odd id", "check")
 
 
 @pytest.mark.parametrize(
@@ -129,11 +115,6 @@ def test_text_in_quotes_is_never_read_as_a_name(literal: str) -> None:
         ("check",),
         False,
     )
-
-
-def test_condition_tells_what_it_reads_in_order_of_mention() -> None:
-    text = 'sum.result == 1 || nodes["odd id"].status == "check" || check.result.n == 1 || sum.status == ""'
-    assert parse_condition(text, IDS.__contains__).nodes == ("sum", "odd id", "check")
 
 
 @pytest.mark.parametrize(
@@ -181,23 +162,18 @@ def test_text_that_is_no_condition_is_refused(text: str, message: str) -> None:
 
 @pytest.fixture(autouse=True)
 def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets the scheduler take every item itself; otherwise the runs of the chunks ask for their own."""
+    """Let the scheduler take every item itself; otherwise the runs of the chunks ask for their own."""
     monkeypatch.setattr(map_batches, "CHUNK_ITEMS", 10_000)
     monkeypatch.setattr(item_book, "OWN_ITEMS", 10_000)
 
 
 def mapped(when: str, *, result: Any, items: list[Any]) -> RunScheduler:
-    """Returns a scheduler in which `m` has just got its items and its condition has read the result of `facts`."""
+    """Return a scheduler in which `m` has just got its items and its condition has read the result of `facts`."""
     scheduler = started_run(
         node("facts"), node("m", "facts", for_each="{{PLACEHOLDER_items}}", when=when), inputs={"items": items}
     )
     scheduler.complete("facts", result, at=1.0)
     return scheduler
-
-
-def work_in(scheduler: RunScheduler) -> int:
-    """Returns the work of the conditions at the last moment."""
-    return MAX_WORK - scheduler.state.compute_budget.left
 
 
 @pytest.mark.parametrize(
@@ -213,33 +189,30 @@ def test_condition_of_ten_thousand_items_reads_no_more_than_it_names(when: str) 
     scheduler = mapped(when, result=list(range(10_000)), items=list(range(10_000)))
     waiting = [item.record.status is NodeStatus.READY for item in scheduler.records[1].items]
     assert waiting == [number >= 5_000 for number in range(10_000)]
-    assert work_in(scheduler) <= 20 * 10_000
+    assert work_of(scheduler) <= 20 * 10_000
 
 
 @pytest.mark.parametrize("when", ["item in facts.result", "facts.result.exists(x, x == item)"])
-def test_condition_that_would_read_a_large_list_for_each_of_many_items_fails_its_node(when: str) -> None:
+def test_condition_that_would_read_too_much_fails_its_node(when: str) -> None:
     scheduler = mapped(when, result=list(range(10_000)), items=list(range(10_000)))
     assert states(scheduler)["m"] == "failed"
     code, message = error_of(scheduler, "m")
     assert (code, message[:31]) == ("too_large", "when: it reads too much: about ")
     assert scheduler.record_of("m[0]") is None
-
-
-def test_condition_that_goes_over_one_large_list_for_each_element_of_another_fails_its_node() -> None:
     scheduler = started_run(node("a"), node("b", "a", when="a.result.exists(x, x + 1 in a.result && x < 0)"))
     scheduler.complete("a", list(range(10_000)), at=1.0)
     assert error_of(scheduler, "b")[0] == "too_large"
 
 
-def test_work_of_conditions_is_counted_anew_at_every_moment() -> None:
+def test_work_of_conditions_is_counted_again_at_every_moment() -> None:
     when = "a.result.exists(x, x < 0) || a.status == 'completed'"
     scheduler = started_run(node("a"), node("b", "a", when=when), node("c", "b", when=when), node("d", "b", when=when))
     scheduler.complete("a", [0] * 180_000, at=1.0)
-    spent = work_in(scheduler)
+    spent = work_of(scheduler)
     started(scheduler)
     scheduler.complete("b", 1, at=2.0)
     assert states(scheduler) == {"a": "completed", "b": "completed", "c": "ready", "d": "ready"}
-    assert (3 * spent > MAX_WORK, work_in(scheduler)) == (True, 2 * spent)
+    assert (3 * spent > MAX_WORK, work_of(scheduler)) == (True, 2 * spent)
 
 
 def test_large_result_is_measured_once_for_all_conditions_that_read_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """What a fork takes over: results whose content is the same, keys of what had not ended, and nothing unasked twice."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +13,7 @@ from dagwright.core.scheduler.map_batches import ChunkEnd
 from dagwright.features.compensation.compensation import without_undoing
 from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, outlook, takeover
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
-from tests.unit.plan.building import broken, compiled, node, plan_of, started, states
+from tests.unit.plan.building import begun, broken, compiled, configured, node, plan_of, resumed, started, states
 
 TOOLS = {
     "look": ToolDeclaration("look", Effects.READ, version="1"),
@@ -36,16 +34,17 @@ def send(node_id: str, *needs: str, tool: str = "send", **arguments: Any) -> dic
     return node(node_id, *needs, tool=tool, arguments=arguments)
 
 
-def ran(made: CompiledPlan, results: Mapping[str, Any], **inputs: Any) -> RunScheduler:
-    """Returns the scheduler of a run in which tasks ended with these results; an error is a failure."""
-    scheduler = create_scheduler(made, inputs)
-    scheduler.begin(1.0)
-    while waiting := started(scheduler, at=1.0):
+def ran(
+    made: CompiledPlan, results: Mapping[str, Any], *, setup: Mapping[str, Any] | None = None, **inputs: Any
+) -> RunScheduler:
+    """Return the scheduler of a run in which tasks ended with these results; an error is a failure."""
+    scheduler = begun(made, inputs, setup=setup, at=1.0)
+    while waiting := [task for task in started(scheduler, at=1.0) if task.id in results]:
         for task in waiting:
-            result = results.get(task.id)
+            result = results[task.id]
             if isinstance(result, NodeError):
                 scheduler.fail(task.id, result, at=2.0)
-            elif task.id in results:
+            else:
                 scheduler.complete(task.id, result, at=2.0, attempt=Attempt(1, 1.5, "1"))
     return scheduler
 
@@ -53,17 +52,14 @@ def ran(made: CompiledPlan, results: Mapping[str, Any], **inputs: Any) -> RunSch
 def forked(
     old: RunScheduler, made: CompiledPlan, *, rerun: Sequence[str] = (), is_open: bool = False, **inputs: Any
 ) -> tuple[RunScheduler, Takeover, Outlook]:
-    """Returns the begun scheduler of a fork, as it is after its way through JSON, and what was said of it before."""
+    """Return the fork scheduler of a fork, as it is after its way through JSON, and what was said of it before."""
     changed = {name for name in inputs if inputs[name] != old.state.inputs.get(name)}
     change = Change(changed, rerun)
     taken = takeover(old, made, source=Source("old", "old-scope", is_open=is_open), change=change)
     seen = outlook(create_scheduler(made, inputs), old, taken, change=change)
-    fresh = create_scheduler(made, inputs)
-    fresh.features.reuse.use(taken.book)
-    begun = create_scheduler(made, inputs)
-    restore(begun, carry_of(fresh))
-    begun.reconcile(10.0)
-    return begun, taken, seen
+    following = resumed(configured(create_scheduler(made, inputs), reuse=taken.book), inputs=inputs)
+    following.reconcile(10.0)
+    return following, taken, seen
 
 
 def scopes(scheduler: RunScheduler) -> dict[str, str | None]:
@@ -75,42 +71,38 @@ CHAIN = (look("a", x="{{PLACEHOLDER_x}}"), look("b", x="{{a.result}}"), send("c"
 
 def test_nothing_changed_takes_everything_over() -> None:
     made = plan(*CHAIN)
-    begun, _, seen = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=0)
+    fork, _, seen = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=0)
 
-    assert scopes(begun) == {}
-    assert states(begun) == {"a": "completed", "b": "completed", "c": "completed"}
-    assert [record.result for record in begun.records] == [1, 2, 3]
-    assert [record.reused for record in begun.records] == [
+    assert scopes(fork) == {}
+    assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
+    assert [record.result for record in fork.records] == [1, 2, 3]
+    assert [record.reused for record in fork.records] == [
         {"workflow_id": "old", "node": name} for name in ("a", "b", "c")
     ]
     assert seen == Outlook(["a", "b", "c"], {}, [], [])
 
 
-def test_what_comes_out_as_before_stops_a_change() -> None:
+def test_result_that_is_the_same_stops_a_change_and_another_one_runs_the_rest_with_new_keys() -> None:
     made = plan(*CHAIN)
-    begun, _, seen = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
-
+    fork, _, seen = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
     assert seen == Outlook([], {"a": "reads something that has changed"}, ["b", "c"], [])
-    assert scopes(begun) == {"a": None}
-    begun.complete("a", 1, at=12.0)
-    assert states(begun) == {"a": "completed", "b": "completed", "c": "completed"}
-
-
-def test_what_comes_out_otherwise_runs_again_with_a_new_key() -> None:
+    assert scopes(fork) == {"a": None}
+    fork.complete("a", 1, at=12.0)
+    assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
     made = plan(*CHAIN)
-    begun, _, _ = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
-    scopes(begun)
-    begun.complete("a", 7, at=12.0)
-    assert scopes(begun) == {"b": None}
-    begun.complete("b", 8, at=13.0)
-    assert scopes(begun) == {"c": None}
+    fork, _, _ = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
+    scopes(fork)
+    fork.complete("a", 7, at=12.0)
+    assert scopes(fork) == {"b": None}
+    fork.complete("b", 8, at=13.0)
+    assert scopes(fork) == {"c": None}
 
 
 def test_what_had_not_ended_keeps_its_key_and_what_is_named_does_not() -> None:
     made = plan(look("a"), send("c", tool="put", to="{{a.result}}"), send("d", tool="put", to="x"))
     old = ran(made, {"a": 1, "c": broken(), "d": 4})
-    begun, _, seen = forked(old, made)
-    assert scopes(begun) == {"c": "old-scope"}
+    fork, _, seen = forked(old, made)
+    assert scopes(fork) == {"c": "old-scope"}
     assert seen.runs == {"c": "had failed"}
 
     again, _, seen = forked(old, made, rerun=["d", "c"])
@@ -129,45 +121,43 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_first_maker() -> None:
     assert third.tasks["a"].made == {"workflow_id": "old", "node": "a"}
 
 
-def test_other_version_of_a_tool_runs_what_looks_and_not_what_changes_the_world() -> None:
+def test_other_plan_or_tool_version_runs_what_changed() -> None:
     made = plan(look("a"), send("c", to="x"))
     newer = {name: ToolDeclaration(name, tool.effects, version="2") for name, tool in TOOLS.items()}
-    begun, _, seen = forked(ran(made, {"a": 1, "c": 3}), plan(look("a"), send("c", to="x"), tools=newer))
-
-    assert scopes(begun) == {"a": None}
+    fork, _, seen = forked(ran(made, {"a": 1, "c": 3}), plan(look("a"), send("c", to="x"), tools=newer))
+    assert scopes(fork) == {"a": None}
     assert (seen.reused, seen.runs) == (["c"], {"a": "has another version of its tool"})
-
-
-def test_other_plan_runs_what_is_new_or_another_and_forgets_what_is_gone() -> None:
     old = ran(plan(look("a"), look("b", x="{{a.result}}"), look("gone")), {"a": 1, "b": 2, "gone": 3})
-    begun, _, seen = forked(old, plan(look("new"), look("b", x="{{a.result}}!"), look("a")))
-
-    assert scopes(begun) == {"new": None, "b": None}
+    fork, _, seen = forked(old, plan(look("new"), look("b", x="{{a.result}}!"), look("a")))
+    assert scopes(fork) == {"new": None, "b": None}
     assert seen == Outlook(["a"], {"new": "is new", "b": "is another one in the plan"}, [], [])
 
 
-def test_items_are_taken_over_by_their_keys() -> None:
+def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:
     each = {"for_each": "{{PLACEHOLDER_list}}", "key": "{{item.name}}", "on_error": "skip"}
     made = plan({**look("sum", x="{{item.x}}"), **each}, look("all", x="{{sum.result}}"))
     before = [{"name": "n", "x": 1}, {"name": "s", "x": 2}]
     after = [{"name": "w", "x": 9}, {"name": "s", "x": 2}, {"name": "n", "x": 5}]
-    begun, _, seen = forked(ran(made, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=before), made, list=after)
-
+    fork, _, seen = forked(ran(made, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=before), made, list=after)
     assert (seen.reused, [*seen.runs], seen.undecided) == (["sum[s]"], ["sum[w]", "sum[n]"], ["all"])
-    assert [*scopes(begun)] == ["sum[w]", "sum[n]"]
-    begun.complete("sum[w]", 1, at=12.0)
-    begun.complete("sum[n]", 2, at=12.0)
-    assert begun.records[0].result == [1, 20, 2]
-    assert [*scopes(begun)] == ["all"]
+    assert [*scopes(fork)] == ["sum[w]", "sum[n]"]
+    fork.complete("sum[w]", 1, at=12.0)
+    fork.complete("sum[n]", 2, at=12.0)
+    assert fork.records[0].result == [1, 20, 2]
+    assert [*scopes(fork)] == ["all"]
+    made = plan({**send("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
+    fork, _, seen = forked(ran(made, {"each[x]": 1, "each[y]": broken()}), made)
+    assert scopes(fork) == {"each[y]": "old-scope"}
+    assert (seen.reused, seen.runs) == (["each[x]"], {"each[y]": "had failed"})
 
 
 def test_what_only_waits_looks_again_and_changes_nothing_twice() -> None:
     made = plan(look("a", x="{{PLACEHOLDER_x}}"), look("b", "a"), send("c", "a", to="x"))
-    begun, _, _ = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=1)
-    scopes(begun)
-    begun.complete("a", 9, at=12.0)
-    assert scopes(begun) == {"b": None}
-    assert states(begun)["c"] == "completed"
+    fork, _, _ = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=1)
+    scopes(fork)
+    fork.complete("a", 9, at=12.0)
+    assert scopes(fork) == {"b": None}
+    assert states(fork)["c"] == "completed"
 
 
 @pytest.mark.parametrize(
@@ -186,22 +176,14 @@ def test_change_that_may_have_been_made_is_not_made_again_unasked(result: Any, i
     assert taken.problems == []
 
 
-def test_of_a_run_that_goes_on_what_had_not_begun_keeps_its_key_as_long_as_nothing_reaches_it() -> None:
+def test_of_a_run_that_continues_what_had_not_begun_keeps_its_key_as_long_as_nothing_reaches_it() -> None:
     nodes = (look("a"), send("c", tool="put", to="{{a.result}}"), look("b", x="{{PLACEHOLDER_x}}"))
     made = plan(*nodes, send("d", tool="put", to="{{b.result}}"))
-    begun, _, _ = forked(ran(made, {}, x=0), made, is_open=True, x=1)
-    scopes(begun)
-    begun.complete("a", 1, at=12.0)
-    begun.complete("b", 1, at=12.0)
-    assert scopes(begun) == {"c": "old-scope", "d": None}
-
-
-def test_failed_items_of_a_node_are_done_again_with_their_keys() -> None:
-    made = plan({**send("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
-    begun, _, seen = forked(ran(made, {"each[x]": 1, "each[y]": broken()}), made)
-
-    assert scopes(begun) == {"each[y]": "old-scope"}
-    assert (seen.reused, seen.runs) == (["each[x]"], {"each[y]": "had failed"})
+    fork, _, _ = forked(ran(made, {}, x=0), made, is_open=True, x=1)
+    scopes(fork)
+    fork.complete("a", 1, at=12.0)
+    fork.complete("b", 1, at=12.0)
+    assert scopes(fork) == {"c": "old-scope", "d": None}
 
 
 def ran_in_chunks(
@@ -214,8 +196,7 @@ def ran_in_chunks(
         failed, replaced, running: first item of the chunk that fails, has items with the value of `on_error`, or has
             not ended; `None` if there is no such chunk.
     """
-    scheduler = create_scheduler(made, {})
-    scheduler.begin(1.0)
+    scheduler = begun(made, at=1.0)
     for task in started(scheduler, at=1.0):
         assert task.chunk is not None
         if task.chunk.first == running:
@@ -239,11 +220,11 @@ def ran_in_chunks(
 @pytest.mark.parametrize("size", [1, 1_000])
 def test_large_map_is_taken_over_whether_its_results_are_joined_in_the_run_or_by_a_task(tool: str, size: int) -> None:
     made = plan({**send("m", tool=tool, to="{{item}}"), "for_each": list(range(1_200))})
-    begun, taken, seen = forked(ran_in_chunks(made, size=size), made)
+    fork, taken, seen = forked(ran_in_chunks(made, size=size), made)
 
     assert (taken.problems, seen) == ([], Outlook(["m"], {}, [], []))
-    assert states(begun) == {"m": "completed"}
-    assert begun.records[0].result == (["x"] * 1_200 if size == 1 else "joined")
+    assert states(fork) == {"m": "completed"}
+    assert fork.records[0].result == (["x"] * 1_200 if size == 1 else "joined")
 
 
 @pytest.mark.parametrize(
@@ -275,38 +256,22 @@ UNDOABLE = {
 
 
 def undone(results: Mapping[str, Any]) -> RunScheduler:
-    """Returns a run of all or nothing of two bookings and what fails behind them, taken back as far as is told."""
+    """Return a run with compensation of two bookings and what fails behind them, compensated as far as is told."""
     made = plan(look("r"), send("a", tool="book"), send("b", "a", tool="book"), look("end", "b"), tools=UNDOABLE)
-    scheduler = create_scheduler(made, {})
-    scheduler.set_options(replace(scheduler.state.options, compensate=True))
-    scheduler.begin(1.0)
-    while waiting := [task for task in started(scheduler, at=1.0) if task.id in results]:
-        for task in waiting:
-            result = results[task.id]
-            if isinstance(result, NodeError):
-                scheduler.fail(task.id, result, at=2.0)
-            else:
-                scheduler.complete(task.id, result, at=2.0, attempt=Attempt(1, 1.5, "1"))
-    return scheduler
+    return ran(made, results, setup={"compensate": True})
 
 
-def test_what_was_taken_back_is_done_anew_with_a_new_key_and_what_takes_back_is_no_part_of_a_fork() -> None:
+def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": None, "undo a": None})
     made = without_undoing(old.plan)
     assert [each.id for each in made.nodes] == ["r", "a", "b", "end"]
-    begun, taken, seen = forked(old, made)
+    fork, taken, seen = forked(old, made)
     assert (seen.reused, seen.runs, seen.later) == (["r"], {"a": "was taken back"}, ["b", "end"])
-    assert scopes(begun) == {"a": None}
+    assert scopes(fork) == {"a": None}
     assert not taken.problems
-
-
-def test_what_is_yet_to_be_taken_back_is_done_anew_too_and_what_could_not_be_is_there() -> None:
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": broken()})
     _, taken, _ = forked(old, without_undoing(old.plan), is_open=True)
     assert (taken.undone, list(taken.book.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
-
-
-def test_call_of_which_nobody_knows_whether_it_was_taken_back_has_to_be_named() -> None:
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": NodeError("timeout", "late"), "undo a": None})
     made = without_undoing(old.plan)
     words = "nobody knows whether 'b' was taken back: look, and name it with --rerun b if it is to be done again"

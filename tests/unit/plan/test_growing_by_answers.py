@@ -11,7 +11,6 @@ from dagwright.core.model.actor import By
 from dagwright.core.model.answers import normal_answer
 from dagwright.core.model.compiled import plan_from_json, plan_to_json
 from dagwright.core.model.requests import Feedback
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.commands.node_commands import RetryNode, SetResult
 from dagwright.features.commands.steering import take
 from dagwright.features.feedback.answer_reading import EARLY_ANSWERS, RUN_ANSWERS_BYTES
@@ -21,13 +20,16 @@ from dagwright.protocol.scheduler_snapshot import carry_of
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from tests.unit.plan.building import (
+    FreePursuit,
     begun,
     broken,
     compiled,
     ids_of,
     node,
+    overrides_of,
     plan_of,
     problems_of,
+    pursuing,
     record_of,
     resumed,
     scheduler_of,
@@ -53,6 +55,8 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     started(scheduler)
     assert scheduler.features.feedback.refusal_of(_answer(), 1.0) is None
     assert scheduler.features.feedback.answer(_answer(), 1.0) is None
+    following = resumed(scheduler, compiled(plan_of(node("a"), node("ask", human=_ASKING), node("on", "ask"))))
+    assert states(following) == states(scheduler)
     result = {"text": "the north", "nodes": ["look", "sum"]}
     assert [(task.id, task.arguments) for task in started(scheduler)] == [
         ("on", {"x": result}),
@@ -65,38 +69,20 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
         "look": "running",
         "sum": "pending",
     }
-    assert scheduler.state.overrides["look"].steps == [
-        {
-            "what": "append_nodes",
-            "by": "ann",
-            "at": 1.0,
-            "through": "signal",
-            "reason": "it is missing",
-            "request": "ask",
-        }
-    ]
+    actor = {"by": "ann", "at": 1.0, "through": "signal", "reason": "it is missing"}
+    assert overrides_of(scheduler, "look") == [{"what": "append_nodes", **actor, "request": "ask"}]
     assert scheduler.features.feedback.requests.closed["ask"].what == "answered"
 
 
-class _Giving:
+class _Giving(FreePursuit):
     """Gives the ids that begin with `look`."""
-
-    def follow(self, state: RunState) -> None:
-        return None
-
-    def shortfall(self, state: RunState) -> None:
-        return None
 
     def is_own(self, node_id: str) -> bool:
         return node_id.startswith("look")
 
-    def refusal_of_result(self, node_id: str, result: Any) -> str | None:
-        return None
-
 
 def test_nodes_of_an_answer_cannot_have_the_ids_that_the_run_gives() -> None:
-    scheduler = _asking()
-    scheduler.features.extension.use(_Giving())
+    scheduler = pursuing(_asking(), _Giving())
     refusal = "'ask': the run itself gives ids such as 'look': choose another one"
     # An early answer is not kept either: it could never be taken.
     assert scheduler.features.feedback.refusal_of(_answer(), 0.0) == refusal
@@ -109,61 +95,47 @@ def test_nodes_of_an_answer_cannot_have_the_ids_that_the_run_gives() -> None:
     assert states(scheduler)["more"] == "pending"
 
 
-def test_nodes_of_an_answer_are_there_in_the_next_execution() -> None:
+def test_answer_may_hold_nodes_alone_or_no_nodes_and_tools_that_the_run_does_not_know() -> None:
     scheduler = _asking()
-    started(scheduler)
-    scheduler.features.feedback.answer(_answer(), 1.0)
-    following = resumed(scheduler, compiled(plan_of(node("a"), node("ask", human=_ASKING), node("on", "ask"))))
-    assert states(following) == states(scheduler)
-
-
-def test_answer_may_hold_nodes_alone() -> None:
-    scheduler = _asking()
+    [request] = scheduler.features.feedback.requests.open.values()
+    assert normal_answer(request, {"text": "x", "nodes": None}) == {"text": "x"}
     assert scheduler.features.feedback.answer(Feedback("ask", {"nodes": [node("look")]}), 1.0) is None
     assert record_of(scheduler, "ask").result == {"text": "", "nodes": ["look"]}
-
-
-@pytest.mark.parametrize(
-    ("answer", "refusal"),
-    [
-        (
-            {"nodes": [node("a"), node("b", "nobody")]},
-            "duplicate_id at /nodes/0/id: the run has a node 'a' already (choose another id)",
-        ),
-        (
-            {"nodes": [node("b"), node("c"), node("b")]},
-            "duplicate_id at /nodes/2/id: duplicate node id 'b' (nodes 0 and 2)",
-        ),
-        ({"nodes": [node("b", "nobody")]}, "unknown_dependency at /nodes/0/depends_on/0"),
-        ({"nodes": [node("b", tool="unheard")]}, "unknown_tool at /nodes/0/tool"),
-        ({"nodes": [node("b", "c"), node("c", "b")]}, "cycle at"),
-        ({"nodes": [node("b")], "tools": []}, "'tools' must be an object of declarations by name"),
-        ({"nodes": [node("b")], "tools": {"t": {"effects": "odd"}}}, "the effects of the tool 't' must be"),
-        ({"nodes": "b"}, "'nodes' must be a list of nodes as in a plan, not \"b\""),
-        ({"nodes": []}, 'the text is missing; expected {"text": "…"}'),
-    ],
-)
-def test_nodes_that_do_not_fit_are_refused_and_the_request_stays_open(answer: Any, refusal: str) -> None:
-    scheduler = _asking()
-    before = json.dumps(carry_of(scheduler))
-    told = scheduler.features.feedback.answer(Feedback("ask", answer), 1.0)
-    assert told is not None
-    assert told.startswith("'ask': ")
-    assert refusal in told
-    assert json.dumps(carry_of(scheduler)) == before
-
-
-def test_every_problem_of_the_nodes_is_told() -> None:
-    told = _asking().features.feedback.refusal_of(Feedback("ask", {"nodes": [node("a"), node("b", "nobody")]}), 1.0)
-    assert told is not None
-    assert ("duplicate_id" in told, "unknown_dependency" in told) == (True, True)
-
-
-def test_tool_that_the_run_does_not_know_comes_with_the_nodes() -> None:
     scheduler = _asking()
     tools = {"mail": {"effects": "write", "task_queue": "post"}}
     assert scheduler.features.feedback.answer(_answer(nodes=[node("send", tool="mail")], tools=tools), 1.0) is None
     assert scheduler.plan.tools["mail"].task_queue == "post"
+
+
+@pytest.mark.parametrize(
+    ("answer", "refusals"),
+    [
+        (
+            {"nodes": [node("a"), node("b", "nobody")]},
+            [
+                "duplicate_id at /nodes/0/id: the run has a node 'a' already (choose another id)",
+                "unknown_dependency at /nodes/1/depends_on/0",
+            ],
+        ),
+        (
+            {"nodes": [node("b"), node("c"), node("b")]},
+            ["duplicate_id at /nodes/2/id: duplicate node id 'b' (nodes 0 and 2)"],
+        ),
+        ({"nodes": [node("b", tool="unheard")]}, ["unknown_tool at /nodes/0/tool"]),
+        ({"nodes": [node("b", "c"), node("c", "b")]}, ["cycle at"]),
+        ({"nodes": [node("b")], "tools": []}, ["'tools' must be an object of declarations by name"]),
+        ({"nodes": [node("b")], "tools": {"t": {"effects": "odd"}}}, ["the effects of the tool 't' must be"]),
+        ({"nodes": "b"}, ["'nodes' must be a list of nodes as in a plan, not \"b\""]),
+        ({"nodes": []}, ['the text is missing; expected {"text": "…"}']),
+    ],
+)
+def test_nodes_that_do_not_fit_are_refused_and_the_request_stays_open(answer: Any, refusals: list[str]) -> None:
+    scheduler = _asking()
+    before = json.dumps(carry_of(scheduler))
+    told = scheduler.features.feedback.answer(Feedback("ask", answer), 1.0) or ""
+    assert told.startswith("'ask': ")
+    assert [refusal for refusal in refusals if refusal not in told] == []
+    assert json.dumps(carry_of(scheduler)) == before
 
 
 def test_nodes_count_among_all_that_people_send_to_a_run() -> None:
@@ -175,13 +147,20 @@ def test_nodes_count_among_all_that_people_send_to_a_run() -> None:
     assert scheduler.features.feedback.answer(_answer(nodes=[node("look")]), 1.0) is None
 
 
-def test_other_types_take_no_nodes() -> None:
+def test_other_types_and_defaults_take_no_nodes() -> None:
     scheduler = scheduler_of(node("ask", human={**_ASKING, "type": "CLARIFICATION"}))
-    told = scheduler.features.feedback.answer(_answer(), 1.0)
-    assert told == "'ask': unknown key 'nodes'; expected {\"text\": \"…\"}"
+    assert (
+        scheduler.features.feedback.answer(_answer(), 1.0) == "'ask': unknown key 'nodes'; expected {\"text\": \"…\"}"
+    )
+    human = {**_ASKING, "deadline": "1d", "on_timeout": {"default": {"text": "x", "nodes": [node("b")]}}}
+    [problem] = problems_of(plan_of(node("ask", human=human)))
+    assert problem.message == (
+        "the default does not fit the question: only a person adds nodes to a plan that runs; "
+        "write them into the plan itself"
+    )
 
 
-def test_early_answer_with_nodes_counts_when_its_node_asks() -> None:
+def test_early_answer_with_nodes_counts_if_its_nodes_still_fit() -> None:
     scheduler = started_run(node("a"), node("ask", "a", human=_ASKING), node("beside", "a"), node("on", "ask"))
     assert scheduler.features.feedback.answer(_answer(), 0.5) is None
     assert states(scheduler)["ask"] == "pending"
@@ -191,9 +170,6 @@ def test_early_answer_with_nodes_counts_when_its_node_asks() -> None:
     for task_id in ("beside", "on", "look"):
         scheduler.complete(task_id, 1, at=2.0)
     assert ids_of(started(scheduler, at=2.0)) == ["sum"]
-
-
-def test_early_answer_whose_nodes_do_not_fit_any_more_leaves_the_request_open() -> None:
     scheduler = started_run(node("a"), node("ask", "a", human=_ASKING), node("other", human=_ASKING))
     for request in ("ask", "other"):
         assert scheduler.features.feedback.answer(_answer(request, nodes=[node("look")]), 0.5) is None
@@ -272,21 +248,6 @@ def test_nodes_for_what_several_items_ask_are_added_for_one_item_alone() -> None
     assert states(scheduler) == {"a": "ready", "q": "completed", "look": "ready", "look2": "ready"}
 
 
-def test_nodes_are_no_default_of_the_plan() -> None:
-    human = {**_ASKING, "deadline": "1d", "on_timeout": {"default": {"text": "x", "nodes": [node("b")]}}}
-    [problem] = problems_of(plan_of(node("ask", human=human)))
-    assert problem.message == (
-        "the default does not fit the question: only a person adds nodes to a plan that runs; "
-        "write them into the plan itself"
-    )
-
-
-def test_answer_that_adds_nothing_is_as_it_was() -> None:
-    scheduler = _asking()
-    [request] = scheduler.features.feedback.requests.open.values()
-    assert normal_answer(request, {"text": "x", "nodes": None}) == {"text": "x"}
-
-
 # Another try.
 
 
@@ -296,7 +257,7 @@ def _failed(**fields: Any) -> RunScheduler:
     return scheduler
 
 
-def test_failed_node_that_is_tried_again_with_other_arguments_is_a_new_node_as_by_retry() -> None:
+def test_retry_with_other_arguments_is_a_new_node_and_none_for_an_item() -> None:
     answered, retried = _failed(), _failed()
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
     assert answered.features.feedback.answer(Feedback("a", answer, by="ann", through="update"), 2.0) is None
@@ -304,14 +265,11 @@ def test_failed_node_that_is_tried_again_with_other_arguments_is_a_new_node_as_b
     assert states(answered) == states(retried) == {"a": "superseded", "a#2": "ready", "b": "pending"} | {}
     [task] = started(answered)
     assert (task.id, task.arguments, task.path) == ("a#2", {"to": "eve"}, [["node", "a#2"]])
-    [step] = answered.state.overrides["a#2"].steps
-    assert step == retried.state.overrides["a#2"].steps[0] | {"request": "a"}
+    [step] = overrides_of(answered, "a#2")
+    assert step == overrides_of(retried, "a#2")[0] | {"request": "a"}
     assert answered.features.feedback.requests.closed["a"].what == "retry"
     answered.complete("a#2", 1, at=3.0)
     assert ids_of(started(answered)) == ["b"]
-
-
-def test_item_is_not_tried_again_with_other_arguments() -> None:
     scheduler = _failed(for_each=[1])
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
     assert scheduler.features.feedback.answer(Feedback("a[0]", answer), 2.0) == (
@@ -335,7 +293,6 @@ def test_early_choice_of_other_arguments_counts_when_the_node_fails() -> None:
 
 
 def _run_of(*nodes: dict[str, Any]) -> RunScheduler:
-    """Returns a run of a plan that was prepared with the built-in tools."""
     plan = prepare_plan(check_plan(plan_of(*nodes), builtin_tools(ToolEnvironment(Path())).declarations()), {})
     return begun(plan_from_json(json.loads(json.dumps(plan_to_json(plan)))))
 
@@ -343,33 +300,20 @@ def _run_of(*nodes: dict[str, Any]) -> RunScheduler:
 _SUM = {"id": "sum", "tool": "calculator", "arguments": {"query": "1 + 1"}}
 
 
-def test_nodes_of_an_answer_may_use_every_tool_of_the_workers() -> None:
+def test_nodes_of_an_answer_may_use_every_tool_of_the_workers_also_in_a_sub_plan() -> None:
     scheduler = _run_of({"id": "ask", "human": _ASKING})
     started(scheduler)
-    assert scheduler.features.feedback.answer(Feedback("ask", {"nodes": [_SUM]}), 1.0) is None
-    assert [task.id for task in started(scheduler)] == ["sum"]
-
-
-def test_nodes_of_an_answer_in_a_sub_plan_may_use_them_too() -> None:
-    below = {"nodes": [{"id": "ask", "human": _ASKING}]}
-    (sub_plan,) = [node.sub_plan for node in _run_of({"id": "below", "plan": below}).plan.nodes]
-    assert sub_plan is not None
-    assert "calculator" in sub_plan.tools
-
-
-def test_plan_without_guidance_declares_its_own_tools_alone() -> None:
-    scheduler = _run_of(
-        {**_SUM, "depends_on": ["ask"]}, {"id": "ask", "human": {"type": "CLARIFICATION", "prompt": "?"}}
-    )
-    assert [*scheduler.plan.tools] == ["calculator"]
-
-
-def test_unknown_tool_of_an_answer_is_refused_with_the_tools_that_there_are() -> None:
-    scheduler = _run_of({"id": "ask", "human": _ASKING})
-    started(scheduler)
-    refusal = scheduler.features.feedback.answer(Feedback("ask", {"nodes": [{"id": "x", "tool": "zzz"}]}), 1.0)
-    assert refusal is not None
+    refusal = scheduler.features.feedback.answer(Feedback("ask", {"nodes": [{"id": "x", "tool": "zzz"}]}), 1.0) or ""
     assert "there is no tool 'zzz' (the run knows " in refusal
     assert " calculator, " in refusal
     assert "`dagwright feedback` and `dagwright append` bring others with --tools" in refusal
     assert "name the module" not in refusal
+    assert scheduler.features.feedback.answer(Feedback("ask", {"nodes": [_SUM]}), 1.0) is None
+    assert [task.id for task in started(scheduler)] == ["sum"]
+    below = {"nodes": [{"id": "ask", "human": _ASKING}]}
+    (sub_plan,) = [node.sub_plan for node in _run_of({"id": "below", "plan": below}).plan.nodes]
+    assert sub_plan is not None
+    assert "calculator" in sub_plan.tools
+    # A plan without guidance declares its own tools alone.
+    asking = {"id": "ask", "human": {"type": "CLARIFICATION", "prompt": "?"}}
+    assert [*_run_of({**_SUM, "depends_on": ["ask"]}, asking).plan.tools] == ["calculator"]

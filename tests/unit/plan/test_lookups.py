@@ -13,6 +13,15 @@ from dagwright.core.model.actor import NOBODY
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.entity_arguments import KEYWORD
 from dagwright.core.model.errors import NodeError, PlanInvalid, Problem
+from dagwright.core.model.lookups import (
+    BIND_PARTIES,
+    FIND_PARTY,
+    KNOWN_BEFORE,
+    MOST_LOOKUPS,
+    KnownEntities,
+    bindings,
+    found_before,
+)
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import Feedback, Request
 from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
@@ -29,15 +38,6 @@ from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import what_holds
 from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.lookups.entity_resolver import EntityResolver
-from dagwright.features.lookups.lookups import (
-    BIND_PARTIES,
-    FIND_PARTY,
-    KNOWN_BEFORE,
-    MOST_LOOKUPS,
-    KnownEntities,
-    bindings,
-    found_before,
-)
 from dagwright.features.lookups.places import lookup_errors
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.run_reader import RunView

@@ -17,14 +17,11 @@ from dagwright.protocol.run_snapshot import state_to_text
 from dagwright.protocol.scheduler_snapshot import carry_of
 from tests.unit.plan.building import (
     TOOLS,
-    begun,
     broken,
-    compiled,
     ids_of,
     node,
-    plan_of,
+    overrides_of,
     record_of,
-    resumed,
     scheduler_of,
     started,
     started_run,
@@ -38,7 +35,7 @@ SIDE = (node("side"), node("after", "side"))
 
 
 def _going_on() -> RunScheduler:
-    """Returns a run of which `a` has failed, its branch is blocked, and something else runs on."""
+    """Return a run of which `a` has failed, its branch is blocked, and something else runs on."""
     scheduler = scheduler_of(node("a"), node("b", "a", arguments={"of": "{{a.result.n}}"}), node("c", "b"), node("on"))
     assert ids_of(started(scheduler)) == ["a", "on"]
     scheduler.fail("a", broken(), at=1.0)
@@ -46,13 +43,13 @@ def _going_on() -> RunScheduler:
 
 
 def _steps(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
-    return scheduler.state.overrides[task_id].steps
+    return overrides_of(scheduler, task_id)
 
 
 # Cancelling.
 
 
-def test_cancelled_node_blocks_what_needs_it_and_the_others_go_on() -> None:
+def test_cancelled_node_blocks_its_dependents_or_takes_its_branch_with_it() -> None:
     scheduler = scheduler_of(*BRANCHES, *SIDE)
     assert take(CancelNode("b", by=ANN), scheduler, at=1.0) is None
     assert states(scheduler) == {
@@ -69,9 +66,6 @@ def test_cancelled_node_blocks_what_needs_it_and_the_others_go_on() -> None:
         {"what": "cancel_node", "by": "ann", "at": 1.0, "through": "update", "reason": "wrong file"}
     ]
     assert ids_of(started(scheduler)) == ["a", "side"]
-
-
-def test_cancelled_branch_takes_those_with_it_that_cannot_run_without_it() -> None:
     scheduler = scheduler_of(*BRANCHES, *SIDE)
     assert take(CancelNode("b", branch=True, by=ANN), scheduler, at=1.0) is None
     assert [name for name, status in states(scheduler).items() if status == "cancelled"] == ["b", "c", "late"]
@@ -80,24 +74,21 @@ def test_cancelled_branch_takes_those_with_it_that_cannot_run_without_it() -> No
     assert ids_of(started(scheduler)) == ["any", "after"]
 
 
-def test_running_node_is_told_and_waited_for() -> None:
-    scheduler = started_run(node("a"), node("b", "a"), node("on"))
-    assert take(CancelNode("a", branch=True, grace_s=30.0), scheduler, at=1.0) is None
-    assert (scheduler.state.cancelling, states(scheduler)["a"], states(scheduler)["b"]) == (
-        {"a": 31.0},
-        "running",
-        "cancelled",
-    )
+def test_running_node_is_cancelled_and_waited_for_until_its_grace_ends() -> None:
+    def stopping() -> RunScheduler:
+        scheduler = started_run(node("a"), node("b", "a"), node("on"))
+        assert take(CancelNode("a", branch=True, grace_s=30.0), scheduler, at=1.0) is None
+        return scheduler
+
+    scheduler = stopping()
+    assert (scheduler.state.cancelling, scheduler.next_timer) == ({"a": 31.0}, 31.0)
+    assert states(scheduler) == {"a": "running", "b": "cancelled", "on": "running"}
     assert take(CancelNode("a"), scheduler, at=2.0) == "'a' is being stopped already"
     scheduler.task_cancelled("a", at=3.0)
     assert (scheduler.state.cancelling, states(scheduler)["a"]) == ({}, "cancelled")
     assert take(CancelNode("a"), scheduler, at=4.0) == "'a' has ended: cancelled"
 
-
-def test_task_that_does_not_stop_in_time_is_given_up() -> None:
-    scheduler = started_run(node("a"), node("on"))
-    take(CancelNode("a", grace_s=30.0), scheduler, at=1.0)
-    assert scheduler.next_timer == 31.0
+    scheduler = stopping()
     scheduler.advance(30.0)
     assert states(scheduler)["a"] == "running"
     scheduler.advance(31.0)
@@ -141,7 +132,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(act: Act, refusal: s
 # Trying again.
 
 
-def test_node_that_is_tried_again_keeps_its_key_and_what_was_blocked_goes_on() -> None:
+def test_node_that_is_tried_again_keeps_its_key_and_what_was_blocked_continues() -> None:
     scheduler = _going_on()
     assert take(RetryNode("a", by=ANN), scheduler, at=2.0) is None
     (task,) = started(scheduler)
@@ -154,7 +145,7 @@ def test_node_that_is_tried_again_keeps_its_key_and_what_was_blocked_goes_on() -
     assert [step["what"] for step in _steps(scheduler, "a")] == ["retry_node"]
 
 
-def test_node_that_is_tried_again_with_other_arguments_is_a_new_node() -> None:
+def test_retry_with_other_arguments_is_a_new_node_with_an_unused_id() -> None:
     scheduler = _going_on()
     assert take(RetryNode("a", {"file": "other"}, by=ANN), scheduler, at=2.0) is None
     (task,) = started(scheduler)
@@ -163,9 +154,6 @@ def test_node_that_is_tried_again_with_other_arguments_is_a_new_node() -> None:
     assert [task.arguments for task in started(scheduler)] == [{"of": 7}]
     assert states(scheduler) == {"a": "superseded", "b": "running", "c": "pending", "on": "running", "a#2": "completed"}
     assert take(RetryNode("a"), scheduler, at=4.0) == "'a' was superseded by 'a#2': name that one"
-
-
-def test_third_try_with_other_arguments_takes_the_place_of_the_second() -> None:
     scheduler = _going_on()
     take(RetryNode("a"), scheduler, at=2.0)
     started(scheduler)
@@ -176,6 +164,14 @@ def test_third_try_with_other_arguments_takes_the_place_of_the_second() -> None:
         scheduler.fail(name, broken(), at=4.0)
     record = record_of(scheduler, "b")
     assert (states(scheduler)["a#3"], record.blocked_by) == ("superseded", ("a#4",))
+    scheduler = _going_on()
+    for at in (2.0, 3.0):
+        take(RetryNode("a"), scheduler, at=at)
+        started(scheduler)
+        scheduler.fail("a", broken(), at=at)
+    assert calls_of_task(scheduler.state, "a") == ["a", "a#2", "a#3"]
+    assert take(RetryNode("a", {"n": 1}), scheduler, at=4.0) is None
+    assert ids_of(started(scheduler)) == ["a#4"]
 
 
 def test_failed_items_are_tried_again_and_the_others_stay_done() -> None:
@@ -195,30 +191,20 @@ def test_failed_items_are_tried_again_and_the_others_stay_done() -> None:
     assert scheduler.records[0].result == ["X", "Y", "Z"]
 
 
-def test_cancelled_branch_goes_on_when_its_node_is_tried_again() -> None:
+def test_cancelled_branch_is_pending_again_when_its_node_is_retried() -> None:
     scheduler = scheduler_of(*BRANCHES, *SIDE)
     take(CancelNode("b", branch=True), scheduler, at=1.0)
     assert take(RetryNode("b"), scheduler, at=2.0) is None
-    assert states(scheduler) == {
-        "a": "ready",
-        "b": "pending",
-        "c": "pending",
-        "late": "pending",
-        "any": "pending",
-        "side": "ready",
-        "after": "pending",
-    }
+    pending = dict.fromkeys(("b", "c", "late", "any", "after"), "pending")
+    assert states(scheduler) == {"a": "ready", "side": "ready", **pending}
 
 
 def test_arguments_that_the_tool_does_not_take_are_refused() -> None:
     schema = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
     tools = {**TOOLS, "mail": ToolDeclaration("mail", Effects.WRITE, input_schema=schema)}
-    plan = plan_of(node("a", tool="mail", arguments={"to": "ann"}), node("on"))
-    scheduler = begun(compiled(plan, tools=tools))
-    started(scheduler)
+    scheduler = started_run(node("a", tool="mail", arguments={"to": "ann"}), node("on"), tools=tools)
     scheduler.fail("a", broken(), at=1.0)
-    refusal = take(RetryNode("a", {"to": 5}), scheduler, at=2.0)
-    assert refusal == 'arguments/to: 5 is not of type "string"'
+    assert take(RetryNode("a", {"to": 5}), scheduler, at=2.0) == 'arguments/to: 5 is not of type "string"'
     assert states(scheduler) == {"a": "failed", "on": "running"}
     assert take(RetryNode("a", {"to": "eve"}), scheduler, at=2.0) is None
 
@@ -226,7 +212,7 @@ def test_arguments_that_the_tool_does_not_take_are_refused() -> None:
 # A result by hand.
 
 
-def test_result_by_hand_lets_what_was_blocked_go_on_and_is_marked() -> None:
+def test_manual_result_ends_a_node_and_is_marked() -> None:
     scheduler = _going_on()
     assert take(SetResult("a", {"n": 3}, by=ANN), scheduler, at=2.0) is None
     assert [task.arguments for task in started(scheduler)] == [{"of": 3}]
@@ -234,15 +220,9 @@ def test_result_by_hand_lets_what_was_blocked_go_on_and_is_marked() -> None:
     assert (record.status, record.result, record.ended_at) == (NodeStatus.COMPLETED, {"n": 3}, 2.0)
     assert [(step["what"], step["error"]["code"]) for step in _steps(scheduler, "a")] == [("set_result", "tool_failed")]
     assert take(SetResult("a", 4), scheduler, at=3.0) == "'a' has completed, and others may have used its result"
-
-
-def test_node_that_has_its_result_before_its_turn_does_not_run() -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"), node("c", "b"))
     assert take(SetResult("b", 1), scheduler, at=1.0) is None
     assert ids_of(started(scheduler)) == ["a", "c"]
-
-
-def test_result_of_the_last_item_ends_its_node() -> None:
     scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
     scheduler.complete("m[x]", "X", at=1.0)
     scheduler.fail("m[y]", broken(), at=1.0)
@@ -250,7 +230,7 @@ def test_result_of_the_last_item_ends_its_node() -> None:
     assert (scheduler.records[0].status, scheduler.records[0].result) == (NodeStatus.COMPLETED, ["X", "Y"])
 
 
-def test_what_people_send_is_bounded_in_sum_so_that_the_run_can_always_be_handed_on() -> None:
+def test_what_people_send_is_bounded_in_sum_so_that_the_run_can_always_be_continued() -> None:
     scheduler = started_run(*(node(f"n{number}") for number in range(90)), node("on"))
     for number in range(90):
         scheduler.fail(f"n{number}", broken(), at=1.0)
@@ -271,7 +251,7 @@ def test_what_people_send_is_bounded_in_sum_so_that_the_run_can_always_be_handed
 # A plan that grows.
 
 
-def test_appended_nodes_wait_for_old_ones_and_for_each_other() -> None:
+def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
     scheduler = _going_on()
     nodes = (CompiledNode("x", tool="any", dependencies=(3,)), CompiledNode("y", tool="any", dependencies=(4, 0)))
     assert take(AppendNodes(Extension(4, nodes), by=ANN), scheduler, at=2.0) is None
@@ -280,38 +260,16 @@ def test_appended_nodes_wait_for_old_ones_and_for_each_other() -> None:
     assert states(scheduler)["y"] == "pending"
     scheduler.complete("x", 1, at=4.0)
     assert (states(scheduler)["y"], scheduler.is_finished) == ("blocked", True)
-
-
-def test_extension_for_another_plan_is_refused_and_changes_nothing() -> None:
     scheduler = _going_on()
     before = carry_of(scheduler)
-    nodes = (CompiledNode("x", tool="any"),)
+    early = (CompiledNode("x", tool="any"),)
     refusal = "it was made for a plan of 3 nodes, and the plan has 4"
-    assert take(AppendNodes(Extension(3, nodes)), scheduler, at=2.0) == refusal
+    assert take(AppendNodes(Extension(3, early)), scheduler, at=2.0) == refusal
     taken = AppendNodes(Extension(4, (CompiledNode("on", tool="any"),)))
     assert take(taken, scheduler, at=2.0) == "the run has a node or item 'on' already"
     assert carry_of(scheduler) == before
 
 
 def test_scheduler_has_so_few_attributes_that_access_to_them_stays_fast() -> None:
-    assert len(vars(_going_on())) < 30
-
-
-def test_everything_done_by_hand_is_handed_on() -> None:
     scheduler = _going_on()
-    take(RetryNode("a", {"file": "other"}, by=ANN), scheduler, at=2.0)
-    take(CancelNode("on", by=ANN), scheduler, at=2.0)
-    following = resumed(scheduler, _going_on().plan)
-    assert carry_of(following) == carry_of(scheduler)
-    assert (ids_of(started(following)), following.state.cancelling) == (["a#2"], {"on": 32.0})
-
-
-def test_new_node_has_an_id_that_no_call_of_the_old_one_has_had() -> None:
-    scheduler = _going_on()
-    for at in (2.0, 3.0):
-        take(RetryNode("a"), scheduler, at=at)
-        started(scheduler)
-        scheduler.fail("a", broken(), at=at)
-    assert calls_of_task(scheduler.state, "a") == ["a", "a#2", "a#3"]
-    assert take(RetryNode("a", {"n": 1}), scheduler, at=4.0) is None
-    assert ids_of(started(scheduler)) == ["a#4"]
+    assert max(len(vars(scheduler)), len(vars(scheduler.state))) < 30

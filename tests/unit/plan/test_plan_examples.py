@@ -12,12 +12,12 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.tasks import Task
 from dagwright.dialects.reading import inline_files, read_plan_file
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.tools.testing import tool_context
 from dagwright.toolset.toolset import Toolset, load_toolset
-from tests.unit.plan.building import record_of
+from tests.unit.plan.building import begun, error_of, states
 
 FOLDER = Path(__file__).parents[3] / "examples"
 
@@ -30,9 +30,7 @@ def toolset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolset:
 
 
 def run(plan: CompiledPlan, inputs: Mapping[str, Any], toolset: Toolset) -> RunScheduler:
-    """Runs a plan in this process, sub-plans included."""
-    scheduler = create_scheduler(plan, inputs)
-    scheduler.begin(0.0)
+    scheduler = begun(plan, inputs)
     while (task := scheduler.next_task(0.0)) is not None:
         try:
             value = call(task, toolset)
@@ -65,18 +63,8 @@ def example(name: str, toolset: Toolset, inputs: Mapping[str, Any]) -> RunSchedu
 
 def test_failing_plan_keeps_what_did_not_need_the_failed_node(toolset: Toolset) -> None:
     scheduler = example("failing-plan/plan.yaml", toolset, {})
-    assert {
-        node.id: record.status.value for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True)
-    } == {
-        "north": "failed",
-        "south": "completed",
-        "north total": "blocked",
-        "south total": "completed",
-        "both": "blocked",
-        "report": "completed",
-        "rate": "completed",
-        "converted": "completed",
-    }
+    completed = dict.fromkeys(("south", "south total", "report", "rate", "converted"), "completed")
+    assert states(scheduler) == {"north": "failed", "north total": "blocked", "both": "blocked", **completed}
     assert scheduler.status() == "completed_with_failures"
     reason = "There is no file 'examples/failing-plan/there-is-no-such-file.txt' in the files folder"
     assert scheduler.output() == ({"report": f"North blocked: {reason}. South: 100.25.", "south in euro": 100.25}, None)
@@ -98,5 +86,4 @@ def test_file_fan_out_adds_up_every_file(toolset: Toolset) -> None:
         },
         None,
     )
-    failed = record_of(scheduler, "total[3]")
-    assert failed.error is not None
+    assert error_of(scheduler, "total[3]")[0] == "tool_failed"

@@ -8,6 +8,7 @@ from dagwright.core.model.actor import By
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, letting_run, policy_from_json
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -15,12 +16,11 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.features.commands.node_commands import AppendNodes
 from dagwright.features.commands.steering import take
 from dagwright.features.explain.plan_text import plan_words, words_and_shown
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.nodes import with_agents
 from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.run_start import begin_run, handed_down, scheduler_of
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
-from tests.unit.plan.building import TOOLS, compiled, ids_of, node, plan_of, started, states
+from tests.unit.plan.building import TOOLS, compiled, ids_of, node, plan_of, resumed, started, states
 
 _TOOLS = {**TOOLS, "pay": ToolDeclaration("pay", Effects.WRITE), "keep": ToolDeclaration("keep", Effects.IDEMPOTENT)}
 _PAY = node("pay/all", "sum", tool="pay", arguments={"to": "ann", "amount": "{{sum.result}}"}, title="Pay them")
@@ -33,13 +33,15 @@ _PLAN = plan_of(
 )
 
 
-def _scheduler(raw: dict[str, Any] = _PLAN, **terms: Any) -> tuple[RunScheduler, RunInput]:
+def _begun(raw: dict[str, Any] = _PLAN, **terms: Any) -> RunScheduler:
     plan = compiled(raw, tools=_TOOLS)
     run_input = run_input_from_json(run_input_to_json(RunInput(compiled=plan, **terms)))
-    return scheduler_of(plan, run_input, began_at=0.0, inputs={}), run_input
+    scheduler = scheduler_of(plan, run_input, began_at=0.0, inputs={})
+    begin_run(scheduler, run_input, at=0.0)
+    return scheduler
 
 
-def test_words_tell_the_graph_and_what_changes_something() -> None:
+def test_words_report_the_graph_and_what_changes_something() -> None:
     assert plan_words(compiled(_PLAN, tools=_TOOLS)).splitlines() == [
         "The plan 'Pay' has 5 nodes; 3 of them can change something.",
         "- sum: any (read)",
@@ -54,19 +56,13 @@ def test_policy_has_plans_approved_that_change_something() -> None:
     policy = policy_from_json({"approves_changes": True})
     assert policy_from_json(policy.to_json()) == policy
     assert letting_run(policy, ["pay"]).approves_changes
-    looking = plan_of(node("sum"))
     for raw, terms, asks in (
         (_PLAN, {"policy": policy}, ["plan"]),
         (_PLAN, {"policy": policy, "approved_by": "ann"}, []),
         (_PLAN, {"policy": ALL_RUN}, []),
-        (looking, {"policy": policy}, []),
+        (plan_of(node("sum")), {"policy": policy}, []),
     ):
-        scheduler, run_input = _scheduler(raw, **terms)
-        begin_run(scheduler, run_input, at=1.0)
-        assert [*scheduler.features.feedback.requests.open] == asks, terms
-
-
-def test_approves_changes_is_true_or_false() -> None:
+        assert [*_begun(raw, **terms).features.feedback.requests.open] == asks, terms
     with pytest.raises(ValueError, match="approves_changes: expected true or false, not 'yes'"):
         policy_from_json({"approves_changes": "yes"})
 
@@ -95,125 +91,82 @@ def test_an_agent_can_change_what_its_tools_can(called: list[str], line: str) ->
     )
 
 
-def test_words_of_a_large_plan_tell_what_changes_something_alone() -> None:
+def test_words_of_a_plan_are_bounded_and_name_what_they_leave_out() -> None:
     many = plan_of(*(node(f"n{number}") for number in range(99)), node("last", tool="pay"))
     assert plan_words(compiled(many, tools=_TOOLS)).splitlines() == [
         "The plan has 100 nodes; 1 of them can change something.",
         "! last: pay (write)",
         "… and 99 more",
     ]
-
-
-def test_title_cannot_look_like_a_line_of_the_plan_nor_fill_the_question() -> None:
     odd = node("last", title="Look\n- a: any (read)\u202e\x1b" + "x" * 8_000)
     [_, line] = plan_words(compiled(plan_of(odd), tools=_TOOLS)).splitlines()
     assert line == "- last “Look\\n- a: any (read)\\u202e\\x1b" + "x" * 57 + "…”: any (read)"
-
-
-def test_words_that_are_too_long_tell_what_they_leave_out() -> None:
     many = plan_of(*(node(f"n{number}", tool="pay", arguments={"to": "x" * 900}) for number in range(60)))
     words, shown = words_and_shown(compiled(many, tools=_TOOLS))
     assert len(words) < 6_100
     assert words.splitlines()[-1] == f"… and {60 - len(shown)} more, {60 - len(shown)} of them can change something"
     assert list(shown) == [f"n{number}" for number in range(len(shown))]
     assert 20 < len(shown) < 40
-
-
-def test_sub_plan_is_shown_if_all_of_it_is() -> None:
     below = plan_of(*(node(f"n{number}") for number in range(50)), title=None)
     plan = compiled(plan_of(node("large", plan=below), node("small", plan=plan_of(node("a")))), tools=_TOOLS)
     assert words_and_shown(plan)[1] == ["small"]
 
 
 def test_plan_of_a_model_asks_before_its_first_node() -> None:
-    scheduler, run_input = _scheduler(needs_approval=True)
-    begin_run(scheduler, run_input, at=0.0)
+    scheduler = _begun(needs_approval=True)
     [request] = scheduler.features.feedback.requests.open.values()
-
     assert (request.id, request.type, request.purpose) == ("plan", "APPROVAL", "plan")
     assert request.prompt == plan_words(scheduler.plan) + "\nMay it run?"
     assert started(scheduler) == []
     assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}, by="ann"), 1.0) is None
     assert ids_of(started(scheduler, at=1.0)) == ["sum", "each[0]", "each[1]", "below"]
+    rejected = _begun(needs_approval=True)
+    answer = Feedback("plan", {"approved": False, "reason": "too dear"}, by="ann")
+    assert rejected.features.feedback.answer(answer, 1.0) is None
+    assert rejected.is_finished
+    assert rejected.state.error == NodeError("rejected", "rejected by ann: too dear")
+    assert set(states(rejected).values()) == {"cancelled"}
 
 
-def test_rejected_plan_ends_with_who_said_so() -> None:
-    scheduler, run_input = _scheduler(needs_approval=True)
-    begin_run(scheduler, run_input, at=0.0)
-    assert (
-        scheduler.features.feedback.answer(Feedback("plan", {"approved": False, "reason": "too dear"}, by="ann"), 1.0)
-        is None
-    )
-
-    assert scheduler.is_finished
-    assert scheduler.state.error is not None
-    assert (scheduler.state.error.code, scheduler.state.error.message) == ("rejected", "rejected by ann: too dear")
-    assert set(states(scheduler).values()) == {"cancelled"}
-
-
-def test_approval_of_the_plan_covers_its_nodes_and_what_was_handed_on() -> None:
+def test_approval_of_the_plan_covers_its_nodes_in_all_executions_and_none_that_is_added() -> None:
     plan = plan_of(node("free", tool="pay"), node("held", tool="pay", approval="required"))
-    scheduler, run_input = _scheduler(plan, approved_by="ann")
-    begin_run(scheduler, run_input, at=0.0)
-    following = create_scheduler(scheduler.plan, {}, policy=scheduler.state.policy)
-    restore(following, carry_of(scheduler))
-
+    scheduler = _begun(plan, approved_by="ann")
+    following = resumed(scheduler, policy=scheduler.state.policy)
     assert scheduler.state.policy == WRITES_ASK
     assert (list(scheduler.features.feedback.requests.open), ids_of(started(scheduler))) == (["held"], ["free"])
-    assert (following.features.feedback.state.approved_nodes, following.features.feedback.state.approved_by) == (
-        2,
-        "ann",
-    )
     child = handed_down(RunInput(), following, number=0)
     assert (child.policy, child.approved_by, child.approved_tools) == (WRITES_ASK, "ann", {})
-
-
-def test_approval_of_the_plan_covers_no_node_that_is_appended() -> None:
-    scheduler, run_input = _scheduler(plan_of(node("pure", tool="typed", arguments={"name": "ab"})), approved_by="ann")
-    begin_run(scheduler, run_input, at=0.0)
-    more = Extension(1, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
-    assert take(AppendNodes(more, by=By("ben")), scheduler, at=1.0) is None
-
-    assert list(scheduler.features.feedback.requests.open) == ["more"]
+    more = Extension(2, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
+    for run in (scheduler, following):
+        assert take(AppendNodes(more, by=By("ben")), run, at=1.0) is None
+        assert list(run.features.feedback.requests.open) == ["held", "more"]
 
 
 def test_policy_refuses_what_an_approval_of_the_plan_covers() -> None:
     policy = policy_from_json({"rules": [{"tool": "pay", "then": "refuse"}]})
-    scheduler, run_input = _scheduler(plan_of(node("a", tool="pay")), policy=policy, approved_by="ann")
-    begin_run(scheduler, run_input, at=0.0)
-
-    assert states(scheduler) == {"a": "failed"}
+    assert states(_begun(plan_of(node("a", tool="pay")), policy=policy, approved_by="ann")) == {"a": "failed"}
 
 
-def test_tool_that_is_not_asked_about_any_more_is_not_asked_about_in_sub_plans_either() -> None:
-    scheduler, run_input = _scheduler(plan_of(node("a", tool="pay"), node("b", tool="pay")), policy=WRITES_ASK)
-    begin_run(scheduler, run_input, at=0.0)
+def test_tool_that_is_remembered_as_approved_is_approved_in_sub_plans_too() -> None:
+    scheduler = _begun(plan_of(node("a", tool="pay"), node("b", tool="pay")), policy=WRITES_ASK)
     assert (
         scheduler.features.feedback.answer(Feedback("a", {"approved": True, "remember": True}, by="ann"), 1.0) is None
     )
     child = handed_down(RunInput(), scheduler, number=0)
-
     assert ids_of(started(scheduler, at=1.0)) == ["a", "b"]
     assert (child.approved_by, child.approved_tools) == (None, {"pay": "ann"})
-    below, below_input = _scheduler(
-        plan_of(node("c", tool="pay")), policy=child.policy, approved_tools=child.approved_tools
-    )
-    begin_run(below, below_input, at=2.0)
+    below = _begun(plan_of(node("c", tool="pay")), policy=child.policy, approved_tools=child.approved_tools)
     assert ids_of(started(below, at=2.0)) == ["c"]
 
 
 def test_plan_of_a_person_asks_nobody() -> None:
-    scheduler, run_input = _scheduler()
-    begin_run(scheduler, run_input, at=0.0)
-
-    assert scheduler.state.policy == ALL_RUN
-    assert scheduler.features.feedback.requests.open == {}
+    scheduler = _begun()
+    assert (scheduler.state.policy, scheduler.features.feedback.requests.open) == (ALL_RUN, {})
     assert handed_down(RunInput(), scheduler, number=0) == RunInput()
 
 
 def test_request_of_a_plan_with_a_node_of_its_name_has_another() -> None:
-    scheduler, run_input = _scheduler(plan_of(node("plan", human={"prompt": "?"})), needs_approval=True)
-    begin_run(scheduler, run_input, at=0.0)
+    scheduler = _begun(plan_of(node("plan", human={"prompt": "?"})), needs_approval=True)
     assert list(scheduler.features.feedback.requests.open) == ["plan#0"]
     assert scheduler.features.feedback.answer(Feedback("plan#0", {"approved": True}), 1.0) is None
     assert list(scheduler.features.feedback.requests.open) == ["plan"]

@@ -15,24 +15,22 @@ from dagwright.features.plan_extension.extender import MOST_STEPS, GivenUp
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.loop import AgentPursuit
 from dagwright.planning.agent_loop.spec import MOST_CALLS, AgentSpec, agent_plan
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
-from tests.unit.plan.building import compiled, ids_of, node, plan_of, scheduler_of, started, states
+from tests.unit.plan.building import (
+    FreePursuit,
+    compiled,
+    ids_of,
+    node,
+    overrides_of,
+    plan_of,
+    pursuing,
+    resumed,
+    scheduler_of,
+    started,
+    states,
+)
 
 
-class _Free:
-    """Has no ids of its own."""
-
-    def shortfall(self, state: RunState) -> NodeError | None:
-        return None
-
-    def is_own(self, node_id: str) -> bool:
-        return False
-
-    def refusal_of_result(self, node_id: str, result: Any) -> str | None:
-        return None
-
-
-class Counting(_Free):
+class Counting(FreePursuit):
     """Adds a node behind the last one until there are so many, and has the output be its result."""
 
     def __init__(self, most: int) -> None:
@@ -46,7 +44,7 @@ class Counting(_Free):
         return Extension(count, (new,), output=(None, (((), (ResultOf(new.id, "result"),)),)))
 
 
-class Doing(_Free):
+class Doing(FreePursuit):
     """Does what it is given, once the first node has ended."""
 
     def __init__(self, follow: Callable[[RunState], Extension | None]) -> None:
@@ -57,27 +55,28 @@ class Doing(_Free):
 
 
 def test_a_plan_grows_as_soon_as_a_node_has_ended_and_gives_out_what_came_last() -> None:
-    scheduler = scheduler_of(node("n0"))
-    scheduler.features.extension.use(Counting(3))
+    scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
     for number in range(3):
         assert ids_of(started(scheduler)) == [f"n{number}"]
         assert not scheduler.is_finished
         scheduler.complete(f"n{number}", number, at=1.0)
     assert (scheduler.is_finished, scheduler.output()) == (True, (2, None))
-    assert scheduler.state.overrides == {}
+    assert overrides_of(scheduler, "n2") == []
 
 
-def test_what_a_plan_has_grown_by_is_carried_on() -> None:
-    scheduler = scheduler_of(node("n0"))
-    scheduler.features.extension.use(Counting(3))
+def test_plan_that_grew_is_carried_on_and_grows_no_more_when_it_is_stopped() -> None:
+    scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
     started(scheduler)
     scheduler.complete("n0", 0, at=1.0)
-    following = create_scheduler(compiled(plan_of(node("n0"))), {})
-    following.features.extension.use(Counting(3))
-    restore(following, carry_of(scheduler))
+    following = resumed(scheduler, compiled(plan_of(node("n0"))), pursuit=Counting(3))
     assert ids_of(started(following)) == ["n1"]
     following.complete("n1", 1, at=2.0)
     assert states(following) == {"n0": "completed", "n1": "completed", "n2": "ready"}
+    scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
+    started(scheduler)
+    scheduler.cancel(1.0)
+    scheduler.task_cancelled("n0", at=1.0)
+    assert (scheduler.is_finished, states(scheduler)) == (True, {"n0": "cancelled"})
 
 
 def _bug(state: RunState) -> Extension | None:
@@ -105,24 +104,14 @@ def _for_ever(state: RunState) -> Extension:
         (_for_ever, NodeError("Bug", f"the run grew {MOST_STEPS} times at one moment, and wants to grow again")),
     ],
 )
-def test_a_pursuit_that_cannot_go_on_ends_the_run_with_its_reason(
+def test_a_pursuit_that_cannot_continue_ends_the_run_with_its_reason(
     follow: Callable[[RunState], Extension | None], error: NodeError
 ) -> None:
-    scheduler = scheduler_of(node("n0"), node("other", "n0"))
-    scheduler.features.extension.use(Doing(follow))
+    scheduler = pursuing(scheduler_of(node("n0"), node("other", "n0")), Doing(follow))
     started(scheduler)
     scheduler.complete("n0", 0, at=1.0)
     assert (scheduler.state.error, scheduler.is_finished) == (error, True)
     assert states(scheduler) == {"n0": "completed", "other": "cancelled"}
-
-
-def test_a_run_that_was_stopped_grows_no_more() -> None:
-    scheduler = scheduler_of(node("n0"))
-    scheduler.features.extension.use(Counting(3))
-    started(scheduler)
-    scheduler.cancel(1.0)
-    scheduler.task_cancelled("n0", at=1.0)
-    assert (scheduler.is_finished, states(scheduler)) == (True, {"n0": "cancelled"})
 
 
 TOOLS = {name: ToolDeclaration(name, Effects.READ) for name in ("look", "find")}
@@ -130,16 +119,14 @@ TOO_MANY = "It was not called: one turn calls at most 64 tools."
 
 
 def agent_of(spec: AgentSpec) -> RunScheduler:
-    """Returns the run of an agent, whose first turn has started."""
-    scheduler = create_scheduler(agent_plan(spec, prompt="", results={}), {"objective": "Look."})
-    scheduler.features.extension.use(AgentPursuit(spec))
+    plan = agent_plan(spec, prompt="", results={})
+    scheduler = pursuing(create_scheduler(plan, {"objective": "Look."}), AgentPursuit(spec))
     scheduler.begin(0.0)
     assert ids_of(started(scheduler)) == ["turn1"]
     return scheduler
 
 
 def calling(*tools: str) -> dict[str, Any]:
-    """Returns the answer of a model that calls tools."""
     calls = [{"id": f"c{place}", "name": tool, "arguments": "{}"} for place, tool in enumerate(tools)]
     return {
         "message": {"role": "assistant", "content": None, "tool_calls": calls},
@@ -150,7 +137,7 @@ def calling(*tools: str) -> dict[str, Any]:
 
 
 def told(scheduler: RunScheduler) -> list[str]:
-    """Returns what the turn that starts now is told of what was called."""
+    """Return what the turn that starts now is told of what was called."""
     [turn] = started(scheduler)
     return [message["content"] for message in turn.arguments["messages"] if message["role"] == "tool"]
 

@@ -16,8 +16,7 @@ from dagwright.protocol.command_messages import feedback_from_json, feedback_to_
 from dagwright.protocol.documents import node_document
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.outcomes import next_call
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
-from tests.unit.plan.building import node, plan_of, problems_of, scheduler_of, started_run, states
+from tests.unit.plan.building import node, plan_of, problems_of, resumed, scheduler_of, started_run, states
 
 _CHAIN = {"escalate": "boss", "then": {"escalate": "ceo", "then": {"default": {"approved": False, "reason": "late"}}}}
 
@@ -28,8 +27,7 @@ def _asking(**fields: Any) -> dict[str, Any]:
 
 
 def _scheduler(**fields: Any) -> RunScheduler:
-    scheduler = started_run(_asking(**fields))
-    return scheduler
+    return started_run(_asking(**fields))
 
 
 def _answers(scheduler: RunScheduler) -> list[dict[str, Any]]:
@@ -52,13 +50,8 @@ def test_chain_asks_one_after_the_other_and_ends_with_the_default() -> None:
     assert states(scheduler) == {"ask": "completed"}
     [answer] = _answers(scheduler)
     assert answer == {
-        "request": "ask",
-        "how": "answered",
-        "what": "rejected",
-        "by": None,
+        **{"request": "ask", "how": "answered", "what": "rejected", "by": None, "through": "deadline", "note": None},
         "at": "1970-01-01T00:00:30.000Z",
-        "through": "deadline",
-        "note": None,
         "requested_from": "ann",
         "requested_at": "1970-01-01T00:00:00.000Z",
         "escalations": [
@@ -79,8 +72,7 @@ def test_escalation_is_in_the_request_the_reason_and_the_words_of_the_answer() -
         "ask waits for boss since 10 s until 20 s, requested from ann at 0 s, escalated to boss at 10 s (Publish?)"
     )
     # The next execution of the run knows it too.
-    moved = scheduler_of(_asking())
-    restore(moved, carry_of(scheduler))
+    moved = resumed(scheduler)
     assert moved.features.feedback.answer(Feedback("ask", {"approved": True}, by="mallory"), 11.0) is None
     [answer] = _answers(moved)
     assert (answer["by"], answer["requested_from"], answer["escalations"]) == ("mallory", "ann", request["escalations"])
@@ -90,16 +82,13 @@ def test_escalation_is_in_the_request_the_reason_and_the_words_of_the_answer() -
     assert ", escalated to boss at " in words
 
 
-def test_escalation_without_a_next_step_fails_as_before() -> None:
+def test_escalation_without_a_next_step_and_request_without_an_assignee() -> None:
     scheduler = _scheduler(on_timeout={"escalate": "boss"})
     scheduler.advance(10.0)
     scheduler.advance(20.0)
     assert states(scheduler) == {"ask": "failed"}
     assert scheduler.plan.nodes[0].arguments["on_timeout"] == {"escalate": "boss"}
     assert _answers(scheduler)[0]["how"] == "expired"
-
-
-def test_answer_to_a_request_that_names_nobody_has_no_more_fields_than_before() -> None:
     scheduler = _scheduler(assignee=None)
     scheduler.features.feedback.answer(Feedback("ask", {"approved": True}, by="ann"), 1.0)
     assert {*_answers(scheduler)[0]} == {"request", "how", "what", "by", "at", "through", "note"}
@@ -110,23 +99,22 @@ def test_answer_to_a_request_that_names_nobody_has_no_more_fields_than_before() 
     [
         ({"escalate": "a", "then": {"default": {"text": "x"}}}, "the default does not fit the question"),
         ({"escalate": "a", "then": {"escalate": " "}}, "expected the assignee to escalate to"),
+        (
+            {"escalate": "a", "then": "wait"},
+            "human.on_timeout: expected fail, {default: …} or {escalate: …, then: …}, not",
+        ),
     ],
 )
 def test_wrong_step_of_a_chain_is_a_problem_of_the_plan(on_timeout: Any, message: str) -> None:
-    [problem] = problems_of(plan_of(_asking(on_timeout=on_timeout)))
+    problem, *_ = problems_of(plan_of(_asking(on_timeout=on_timeout)))
     assert message in problem.message
-    assert problem.pointer.startswith("/nodes/0/human/on_timeout/then/")
-
-
-def test_unknown_step_of_a_chain_is_a_problem_of_the_plan() -> None:
-    problem, *_ = problems_of(plan_of(_asking(on_timeout={"escalate": "a", "then": "wait"})))
-    assert "human.on_timeout: expected fail, {default: …} or {escalate: …, then: …}, not" in problem.message
+    assert problem.pointer.startswith("/nodes/0/human/on_timeout")
 
 
 _YES = {"approved": True}
 
 
-def test_key_may_answer_only_what_is_assigned_to_its_owner_or_to_nobody() -> None:
+def test_key_answers_what_is_assigned_to_its_owner_or_to_nobody_as_it_may() -> None:
     scheduler = _scheduler()
     mallory = Feedback("ask", _YES, by="mallory", may_answer="unassigned")
     boss = Feedback("ask", _YES, by="boss", may_answer="unassigned")
@@ -140,22 +128,28 @@ def test_key_may_answer_only_what_is_assigned_to_its_owner_or_to_nobody() -> Non
     )
     assert scheduler.features.feedback.answer(boss, 10.0) is None
     assert states(scheduler) == {"ask": "completed"}
-
-
-def test_key_of_another_owner_may_not_answer_what_is_assigned_to_nobody() -> None:
     scheduler = _scheduler(assignee=None)
     other = Feedback("ask", _YES, by="boss", may_answer="assigned")
     assert scheduler.features.feedback.answer(other, 1.0) == "'ask' is not assigned to boss"
     assert scheduler.features.feedback.answer(Feedback("ask", _YES, by="eve", may_answer="unassigned"), 1.0) is None
 
 
-def test_early_answer_of_a_key_is_rejected_when_the_request_names_another() -> None:
+def test_early_answer_is_checked_when_its_node_asks() -> None:
     scheduler = started_run(node("first"), {**_asking(), "depends_on": ["first"]})
     assert scheduler.features.feedback.answer(Feedback("ask", _YES, by="eve", may_answer="unassigned"), 0.5) is None
     scheduler.complete("first", None, at=1.0)
     assert [*scheduler.features.feedback.requests.open] == ["ask"]
     [refusal] = scheduler.features.feedback.requests.take_refusals()
     assert "'ask' waits for ann" in refusal
+    human = {"type": "SELECTION", "prompt": "Which?", "options": "{{first.result}}", "channel": "inbox"}
+    scheduler = started_run(node("first"), node("ask", human=human))
+    early = Feedback("ask", {"selected": ["a"]}, by="ann", through="tool_result")
+    assert scheduler.features.feedback.answer(early, 0.5) is None
+    scheduler.complete("first", ["a", "b"], at=1.0)
+    assert [*scheduler.features.feedback.requests.open] == ["ask"]
+    assert scheduler.features.feedback.requests.take_refusals() == [
+        f"the early answer of ann to 'ask' does not fit: {_REJECTED}"
+    ]
 
 
 def test_limit_of_an_author_travels_with_the_answer() -> None:
@@ -163,9 +157,6 @@ def test_limit_of_an_author_travels_with_the_answer() -> None:
     feedback = feedback_from_json(message, through="update")
     assert (feedback.may_answer, feedback_to_json(feedback, request="ask")["may_answer"]) == ("unassigned",) * 2
     assert "may_answer" not in Answer("yes", "ann").to_json("ask")
-
-
-def test_list_of_names_that_may_be_cut_may_await_anybody() -> None:
     assert [may_await(names, "boss") for names in (["ann"], ["ann", "boss"], ["x" * 100] * 12)] == [False, True, True]
 
 
@@ -186,45 +177,22 @@ def test_plan_that_requires_the_inbox_rejects_what_a_model_client_relays(through
     assert scheduler.features.feedback.refusal_of(_said(through), 1.0) == _REJECTED
     assert scheduler.features.feedback.answer(_said(through), 1.0) == _REJECTED
     # The next execution of the run knows it too.
-    moved = scheduler_of(_ASKING)
-    restore(moved, carry_of(scheduler))
+    moved = resumed(scheduler)
     assert moved.features.feedback.answer(_said(through), 1.0) == _REJECTED
     assert moved.features.feedback.answer(_said("update"), 2.0) is None
     assert states(moved) == {"ask": "completed"}
+    early = scheduler_of(node("first"), {**_ASKING, "depends_on": ["first"]})
+    assert early.features.feedback.answer(_said(through), 0.5) == _REJECTED
+    assert early.features.feedback.requests.early == {}
 
 
-@pytest.mark.parametrize("through", CLIENT_CHANNELS)
-def test_early_answer_that_a_model_client_relays_is_rejected_too(through: Through) -> None:
-    scheduler = scheduler_of(node("first"), {**_ASKING, "depends_on": ["first"]})
-    assert scheduler.features.feedback.answer(_said(through), 0.5) == _REJECTED
-    assert scheduler.features.feedback.requests.early == {}
-
-
-def test_early_answer_is_rejected_when_its_node_asks_if_the_plan_did_not_show_the_question_before() -> None:
-    human = {"type": "SELECTION", "prompt": "Which?", "options": "{{first.result}}", "channel": "inbox"}
-    scheduler = started_run(node("first"), node("ask", human=human))
-    early = Feedback("ask", {"selected": ["a"]}, by="ann", through="tool_result")
-    assert scheduler.features.feedback.answer(early, 0.5) is None
-    scheduler.complete("first", ["a", "b"], at=1.0)
-    assert [*scheduler.features.feedback.requests.open] == ["ask"]
-    assert scheduler.features.feedback.requests.take_refusals() == [
-        f"the early answer of ann to 'ask' does not fit: {_REJECTED}"
-    ]
-
-
-def test_lineage_tells_that_an_answer_came_as_a_tool_result() -> None:
+def test_channel_is_in_the_lineage_and_in_the_request_if_it_is_restricted() -> None:
     scheduler = started_run(node("ask", human={"type": "CLARIFICATION", "prompt": "Which?"}))
     assert scheduler.features.feedback.answer(_said("tool_result"), 1.0) is None
     assert scheduler.features.feedback.requests.closed["ask"].to_json()["through"] == "tool_result"
-
-
-def test_document_of_a_request_names_its_channel_only_if_it_is_restricted() -> None:
     scheduler = started_run(_ASKING, node("free", human={"type": "CLARIFICATION", "prompt": "Which?"}))
     told = [request.to_json("run-1").get("channel") for request in scheduler.features.feedback.requests.open.values()]
     assert told == ["inbox", None]
-
-
-def test_unknown_channel_is_a_problem_of_the_plan() -> None:
     problems = problems_of(plan_of(node("ask", human={"type": "APPROVAL", "prompt": "?", "channel": "phone"})))
     message = "human.channel: expected 'any' or 'inbox', not 'phone'"
     assert (problems[0].code, problems[0].message) == ("invalid_field", message)
@@ -237,9 +205,6 @@ def test_message_declares_the_channel_and_keeps_it_on_the_way_to_a_sub_plan() ->
     assert (feedback.through, feedback_to_json(feedback, request="ask")["through"]) == ("tool_result", "tool_result")
     plain = feedback_from_json(Answer("yes", "ann").to_json("ask"), through="signal")
     assert (plain.through, "through" in feedback_to_json(plain, request="ask")) == ("signal", False)
-
-
-def test_message_cannot_declare_another_channel() -> None:
     with pytest.raises(MessageInvalid, match="'through' must be tool_result or mcp"):
         feedback_from_json({"request": "a", "answer": 1, "through": "deadline"}, through="signal")
 
@@ -248,7 +213,7 @@ _ATTEMPT = Attempt(1)
 
 
 def _asked_and_answered(scheduler: RunScheduler, text: str, *, checkpoint: Any = None) -> str | None:
-    """Starts the one node, which asks; answers it, and returns why it could not ask."""
+    """Start the one node, which asks; answers it, and returns why it could not ask."""
     task = scheduler.next_task(0.0)
     assert task is not None
     problem = scheduler.features.feedback.ask("n", Raised("Go on?", checkpoint), at=1.0, attempt=_ATTEMPT)
@@ -258,7 +223,7 @@ def _asked_and_answered(scheduler: RunScheduler, text: str, *, checkpoint: Any =
     return problem
 
 
-def test_call_is_given_all_answers_and_the_last_checkpoint() -> None:
+def test_call_gets_all_answers_up_to_a_limit_in_bytes() -> None:
     scheduler = scheduler_of(node("n"))
     for number in range(3):
         assert _asked_and_answered(scheduler, f"answer {number}", checkpoint=number) is None
@@ -269,17 +234,11 @@ def test_call_is_given_all_answers_and_the_last_checkpoint() -> None:
         {"request": "n#2", "answer": {"text": "answer 1"}},
         {"request": "n#3", "answer": {"text": "answer 2"}, "checkpoint": 2},
     ]
-
-
-def test_answers_count_in_what_a_call_sends() -> None:
     scheduler = scheduler_of(node("n"))
     assert _asked_and_answered(scheduler, "x" * 10_000) is None
     ready = next_call(scheduler, 3.0)
     assert ready is not None
     assert ready.size_bytes > 10_000
-
-
-def test_call_that_was_answered_very_much_asks_no_more() -> None:
     scheduler = scheduler_of(node("n"))
     text = "x" * 200_000
     assert [_asked_and_answered(scheduler, text) for _ in range(4)] == [

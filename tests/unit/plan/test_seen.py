@@ -8,7 +8,6 @@ import pytest
 from dagwright.core.model.lineage import (
     MOST_OF_RUN,
     MOST_READ,
-    NOTHING,
     PLACE_CHARACTERS,
     Seen,
     SeenBook,
@@ -17,17 +16,13 @@ from dagwright.core.model.lineage import (
     seen_of_places,
 )
 from dagwright.core.model.states import Attempt
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
-from tests.unit.plan.building import node, scheduler_of, started_run
+from tests.unit.plan.building import lineage_of, node, resumed, started_run
 
 
-def test_places_are_files_and_addresses_in_the_order_of_their_first_mention() -> None:
+def test_places_are_kept_in_order_once_and_within_limits() -> None:
     seen = seen_of_places(["b.txt", "https://x.example/a", "a.txt", "b.txt", "https://x.example/a"])
     assert seen.told() == {"files": ["b.txt", "a.txt"], "urls": ["https://x.example/a"]}
     assert seen_from_json(json.loads(json.dumps(seen.told()))).told() == seen.told()
-
-
-def test_what_is_too_much_is_counted_and_what_is_too_long_is_cut() -> None:
     seen = seen_of_places([f"f{number}" for number in range(MOST_READ + 7)])
     assert (len(seen.files), seen.left_out) == (MOST_READ, 7)
     assert seen.with_more(seen_of_places(["more"])).left_out == 8
@@ -36,19 +31,16 @@ def test_what_is_too_much_is_counted_and_what_is_too_long_is_cut() -> None:
 
 
 @pytest.mark.parametrize("odd", [None, 5, [], {"files": 5}, {"files": [5], "tool_calls": [5]}, {"left_out": True}])
-def test_what_is_no_lineage_tells_nothing(odd: Any) -> None:
+def test_what_is_no_lineage_reports_nothing(odd: Any) -> None:
     assert not seen_from_json(odd)
 
 
-def test_a_run_keeps_so_many_places_and_counts_the_others() -> None:
+def test_run_keeps_so_many_places_and_calls_and_counts_the_others() -> None:
     book = SeenBook()
     for number in range(MOST_OF_RUN + 5):
         book.add(f"n{number}", Seen(files=[f"f{number}"]))
     assert (book.count, len(book.tasks), book.left_out) == (MOST_OF_RUN, MOST_OF_RUN, 5)
     assert seen_book_from_json(json.loads(json.dumps(book.to_json()))).total() == book.total()
-
-
-def test_what_agents_have_called_takes_room_in_a_run_too() -> None:
     agent = Seen(
         model_calls=[f"turn{number}" for number in range(MOST_READ)],
         tool_calls=[{"node": f"turn1.{number}", "tool": "t", "status": "completed"} for number in range(MOST_READ)],
@@ -64,8 +56,6 @@ def test_what_agents_have_called_takes_room_in_a_run_too() -> None:
 def test_all_tries_of_a_node_count_and_are_carried_on() -> None:
     scheduler = started_run(node("a", on_error="ask"), node("b", "a"))
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(seen=seen_of_places(["a.txt"])))
-    scheduler.state.totals.lineage.add("a", seen_of_places(["b.txt", "a.txt"]))
-    following = scheduler_of(node("a", on_error="ask"), node("b", "a"))
-    restore(following, json.loads(json.dumps(carry_of(scheduler))))
-    assert following.state.totals.lineage.tasks["a"].told() == {"files": ["a.txt", "b.txt"]}
-    assert following.state.totals.lineage.tasks.get("b", NOTHING) is NOTHING
+    lineage_of(scheduler).add("a", seen_of_places(["b.txt", "a.txt"]))
+    following = lineage_of(resumed(scheduler))
+    assert {name: seen.told() for name, seen in following.tasks.items()} == {"a": {"files": ["a.txt", "b.txt"]}}

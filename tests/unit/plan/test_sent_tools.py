@@ -35,7 +35,7 @@ _TOOL = ToolDeclaration(
 )
 
 
-def test_every_field_of_a_declaration_is_told_or_left_out_on_purpose() -> None:
+def test_every_field_of_a_declaration_is_reported_or_left_out_on_purpose() -> None:
     others = {
         "name",
         "effects",
@@ -56,8 +56,13 @@ def test_every_field_of_a_declaration_is_told_or_left_out_on_purpose() -> None:
     assert all(getattr(_TOOL, field) != getattr(plain, field) for field in TOLD_FIELDS)
 
 
-def test_a_declaration_that_is_sent_comes_back_as_it_was() -> None:
+def test_a_declaration_comes_back_as_it_was_sent_and_that_of_a_plan_without_what_its_nodes_have() -> None:
     assert tools_from_json({"t": sent_tool_to_json(_TOOL)}) == {"t": _TOOL}
+    told = tool_from_json("t", tool_to_json(_TOOL))
+    assert all(getattr(told, field) == getattr(_TOOL, field) for field in TOLD_FIELDS)
+    assert (told.name, told.effects, told.worker) == ("t", Effects.IDEMPOTENT, _TOOL.worker)
+    plain = ToolDeclaration("p", Effects.READ)
+    assert tool_from_json("p", tool_to_json(plain)) == plain
 
 
 def test_an_agent_is_sent_with_its_card_and_what_its_model_reads_of_its_tools() -> None:
@@ -100,21 +105,10 @@ def test_a_wrong_rule_of_effects_is_reported(rule: dict[str, Any], words: str) -
     assert effects_of_call(wrong, {"method": "GET"}) is Effects.WRITE
 
 
-def test_a_rule_of_effects_that_is_no_object_is_reported() -> None:
+def test_effects_of_a_wrong_type_are_reported() -> None:
     plan = CompiledPlan((), tools={"t": ToolDeclaration("t", effects_by=cast(Any, "GET"))})
     assert "the tool 't': effects_by: expected an object" in (unsound_part(plan) or "")
     with pytest.raises(ValueError, match="wrong 'effects_by'"):
         tools_from_json({"t": {"effects_by": "GET"}})
-
-
-def test_effects_of_a_node_that_are_no_text_are_reported() -> None:
     node = CompiledNode("n", effects=cast(Any, ["read"]))
     assert "its 'effects' must be" in (unsound_part(CompiledPlan((node,))) or "")
-
-
-def test_a_declaration_of_a_plan_comes_back_with_all_but_what_its_nodes_have() -> None:
-    told = tool_from_json("t", tool_to_json(_TOOL))
-    assert all(getattr(told, field) == getattr(_TOOL, field) for field in TOLD_FIELDS)
-    assert (told.name, told.effects, told.worker) == ("t", Effects.IDEMPOTENT, _TOOL.worker)
-    plain = ToolDeclaration("p", Effects.READ)
-    assert tool_from_json("p", tool_to_json(plain)) == plain

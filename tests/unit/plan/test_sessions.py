@@ -1,11 +1,12 @@
 """What a session knows, as pure code: turns, names, parties, limits."""
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.expressions.stored_values import Part, Shape, StoredValue
@@ -13,13 +14,14 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.policy import policy_from_json
 from dagwright.core.model.states import Phase
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.features.run_scheduler import create_scheduler
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.conversation import identified, is_session_name, names_set, turns_from_json
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import MessageInvalid, RunInput, TurnPlace, run_input_from_json, run_input_to_json
 from dagwright.protocol.sessions import Session, SessionNameInvalid, session_from_json, session_id, session_name
 from dagwright.protocol.turn_summaries import CUT, OLDER_RESPONSE_BYTES, cut_inside
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
+from tests.unit.plan.building import begun
 
 FUND = {"id": "CBU-1", "name": "Apex", "kind": "fund"}
 JOHN = {"search_text": "John Smith", "entity_type": "person", "party": {"id": "P-1", "name": "John Smith"}}
@@ -34,7 +36,20 @@ def _turn(run: str = "r", **more: Any) -> TurnStart:
 
 def _done(session: Session, run: str = "r", **end: Any) -> None:
     assert session.begin_turn(_turn(run), at=1.0)
-    assert session.end_turn(run, TurnEnd("completed", **end), at=2.0)
+    assert session.end_turn(run, TurnEnd(end.pop("status", "completed"), **end), at=2.0)
+
+
+def _told(end: TurnEnd) -> TurnEnd:
+    """Return the end of a turn as it comes from its run."""
+    return turn_end_from_json(json.loads(json.dumps(end.to_json())))
+
+
+def _ran(plan: CompiledPlan, result: Callable[[str], Any]) -> RunScheduler:
+    """Return a run in which every task has completed with its result."""
+    scheduler = begun(plan)
+    while (task := scheduler.next_task(1.0)) is not None:
+        scheduler.complete(task.id, result(task.id), at=2.0)
+    return scheduler
 
 
 def _code(session: Session, start: TurnStart) -> str | None:
@@ -42,7 +57,7 @@ def _code(session: Session, start: TurnStart) -> str | None:
     return None if refusal is None else refusal.code
 
 
-def test_turn_begins_once_and_the_next_one_waits() -> None:
+def test_turn_begins_once_and_for_one_version_of_the_session() -> None:
     session = Session("s")
     assert _code(session, _turn()) is None
     assert session.begin_turn(_turn(), at=1.0)
@@ -57,9 +72,16 @@ def test_turn_begins_once_and_the_next_one_waits() -> None:
     assert not session.end_turn("r", TurnEnd("failed"), at=3.0)
     assert (session.status, session.version, session.turns[0].status) == ("idle", 2, "completed")
     assert _code(session, _turn()) is None
+    session = Session("s")
+    assert _code(session, _turn(version=1)) == "session_changed"
+    assert _code(session, _turn(version=0)) is None
+    _done(session)
+    assert _code(session, _turn("b", version=0)) == "session_changed"
+    assert _code(session, _turn("b", version=2)) is None
+    assert _code(session, _turn("b")) is None
 
 
-def test_turn_whose_run_is_that_of_somebody_else_is_taken_back() -> None:
+def test_turn_whose_run_is_that_of_somebody_else_is_compensated() -> None:
     session = Session("s")
     _done(session)
     session.begin_turn(_turn("other"), at=3.0)
@@ -69,16 +91,6 @@ def test_turn_whose_run_is_that_of_somebody_else_is_taken_back() -> None:
     assert ([turn.run for turn in session.turns], session.status, session.version) == (["r"], "idle", 4)
     session.drop_turn("r")
     assert (_code(session, _turn("next", version=3)), session.version) == ("session_changed", 4)
-
-
-def test_turn_that_was_prepared_for_something_else_is_refused() -> None:
-    session = Session("s")
-    assert _code(session, _turn(version=1)) == "session_changed"
-    assert _code(session, _turn(version=0)) is None
-    _done(session)
-    assert _code(session, _turn("b", version=0)) == "session_changed"
-    assert _code(session, _turn("b", version=2)) is None
-    assert _code(session, _turn("b")) is None
 
 
 def test_session_that_is_ended_waits_for_its_turn() -> None:
@@ -91,7 +103,7 @@ def test_session_that_is_ended_waits_for_its_turn() -> None:
     assert Session("t", is_ending=True).has_ended
 
 
-def test_newest_name_and_party_count() -> None:
+def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> None:
     session = Session("s")
     other: dict[str, Any] = {**JOHN, "party": {"id": "P-2"}}
     narrowed = {**JOHN, "jurisdiction": "LU", "party": {"id": "P-3"}}
@@ -100,9 +112,6 @@ def test_newest_name_and_party_count() -> None:
     assert [*session.names] == ["fund", "cbu"]
     assert session.names["cbu"]["id"] == "CBU-2"
     assert session.bindings == [other, narrowed]
-
-
-def test_turn_that_could_not_look_all_up_has_all_looked_up_again() -> None:
     session = Session("s")
     _done(session, "a", names={"cbu": FUND}, bindings=[JOHN])
     failed = end_of_turn({"status": "failed", "error": {"code": "lookup_not_found", "message": "gone"}})
@@ -126,7 +135,7 @@ def test_party_that_no_later_run_could_read_is_left_out(binding: Any) -> None:
     assert turn_end_from_json({"status": "completed", "bindings": [binding, JOHN]}).bindings == [JOHN]
 
 
-def test_run_of_a_turn_is_given_what_the_session_knows() -> None:
+def test_run_of_a_turn_gets_what_the_session_knows_and_its_policy() -> None:
     session = Session("s")
     _done(session, names={"cbu": FUND}, bindings=[JOHN])
     session.policy = policy_from_json({"approves_changes": True})
@@ -142,9 +151,6 @@ def test_run_of_a_turn_is_given_what_the_session_knows() -> None:
     own = {"compiled": {}, "options": {"policy": {}, "deadline": "2h"}, "context": {}}
     given_own = session.started_with(TurnStart("b", own), workflow_id="session-s")
     assert (given_own["options"], given_own["context"]) == (own["options"], {})
-
-
-def test_policy_of_a_turn_is_that_of_the_session_from_then_on() -> None:
     session, policy = Session("s"), policy_from_json({"approves_changes": True})
     session.begin_turn(_turn(policy=policy), at=1.0)
     session.end_turn("r", TurnEnd("completed"), at=2.0)
@@ -152,7 +158,7 @@ def test_policy_of_a_turn_is_that_of_the_session_from_then_on() -> None:
     assert session.policy == policy
 
 
-def test_what_the_next_planner_is_told_of_turns() -> None:
+def test_what_the_next_planner_is_reported_of_turns() -> None:
     session = Session("s")
     _done(session, "a", explanation="Makes a fund.", names={"cbu": FUND})
     _done(session, "b", outcome="'x' failed: no")
@@ -172,19 +178,14 @@ _CLARIFICATION = """I found several companies for "Acme Corp":
 Which one did you mean?"""
 
 
-def test_next_turn_is_told_the_whole_clarification_that_it_answers() -> None:
-    session = Session("s")
-    document = {"status": "completed", "output": _CLARIFICATION}
-    session.begin_turn(TurnStart("a", {}, "Show shipments from Acme Corp to Houston"), at=1.0)
-    session.end_turn("a", turn_end_from_json(end_of_turn(document).to_json()), at=2.0)
+def test_next_turn_gets_the_whole_clarification_that_it_answers() -> None:
+    session, asked = Session("s"), "Show shipments from Acme Corp to Houston"
+    session.begin_turn(TurnStart("a", {}, asked), at=1.0)
+    session.end_turn("a", _told(end_of_turn({"status": "completed", "output": _CLARIFICATION})), at=2.0)
     told = [summary.to_json() for summary in session.turn_summaries()]
-    assert told == [
-        {"turn_id": 1, "human_message": "Show shipments from Acme Corp to Houston", "ai_response": _CLARIFICATION}
-    ]
+    assert told == [{"turn_id": 1, "human_message": asked, "ai_response": _CLARIFICATION}]
     assert [turn.to_json() for turn in turns_from_json(told)] == told
-    assert session.turn_words() == [
-        f"Request: Show shipments from Acme Corp to Houston\nResult: completed: {_CLARIFICATION}"
-    ]
+    assert session.turn_words() == [f"Request: {asked}\nResult: completed: {_CLARIFICATION}"]
 
 
 def test_largest_answer_that_lies_in_no_store_is_kept_whole_until_a_newer_one_comes() -> None:
@@ -200,11 +201,10 @@ def test_largest_answer_that_lies_in_no_store_is_kept_whole_until_a_newer_one_co
     assert encoded_size(older.ai_response) <= OLDER_RESPONSE_BYTES
 
 
-def test_turn_without_an_answer_is_told_by_what_became_of_it() -> None:
+def test_turn_without_an_answer_is_reported_by_its_outcome() -> None:
     session = Session("s")
-    for run, status in (("a", "failed"), ("b", "cancelled")):
-        session.begin_turn(_turn(run), at=1.0)
-        session.end_turn(run, TurnEnd(status, outcome="max_rounds: no answer" if run == "a" else None), at=2.0)
+    _done(session, "a", status="failed", outcome="max_rounds: no answer")
+    _done(session, "b", status="cancelled")
     session.begin_turn(_turn("c"), at=3.0)
     assert [turn.ai_response for turn in session.turn_summaries()] == ["(failed: max_rounds: no answer)", "(cancelled)"]
 
@@ -222,11 +222,9 @@ def test_answer_in_the_store_is_kept_as_far_as_the_run_knows_it() -> None:
 def test_place_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
     shape = Shape("text", 50_000, 49_998, "It begins so")
     output = StoredValue("ref", name="answer.result", paths=(("message", "content"),), shape=shape)
-    end = turn_end_from_json(json.loads(json.dumps(end_of_turn({"status": "completed", "output": output}).to_json())))
-    assert (end.response_at, end.outcome) == (
-        {"ref": "ref", "paths": [["message", "content"]]},
-        "It begins so [… cut here …]",
-    )
+    end = _told(end_of_turn({"status": "completed", "output": output}))
+    place = {"ref": "ref", "paths": [["message", "content"]]}
+    assert (end.response_at, end.outcome) == (place, "It begins so [… cut here …]")
     session = Session("s")
     session.begin_turn(_turn("a"), at=1.0)
     session.end_turn("a", end, at=2.0)
@@ -245,6 +243,7 @@ def test_place_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
         assert turn_end_from_json({"status": "completed", "response_at": odd}).response_at is None
 
 
+@settings(deadline=None)
 @given(st.text(), st.integers(min_value=100, max_value=3_000))
 def test_text_that_is_cut_fits_and_keeps_both_ends(text: str, most: int) -> None:
     found = cut_inside(text * 50, max_bytes=most)
@@ -289,6 +288,7 @@ _ENDS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(ends=st.lists(_ENDS, max_size=30), is_open=st.booleans(), is_ending=st.booleans())
 def test_state_travels_whatever_happened(*, ends: list[TurnEnd], is_open: bool, is_ending: bool) -> None:
     session = Session("s")
@@ -304,7 +304,7 @@ def test_state_travels_whatever_happened(*, ends: list[TurnEnd], is_open: bool, 
 
 
 @pytest.mark.parametrize("state", [None, 3, [], {}, {"version": 1}, {"version": "x", "context": {}, "lookups": []}])
-def test_state_that_is_none_is_told(state: Any) -> None:
+def test_state_that_is_none_is_reported(state: Any) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - its words are of no use to anybody but those who debug
         session_from_json(state, name="s")
 
@@ -315,6 +315,7 @@ _MESSAGES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(_MESSAGES)
 def test_any_message_is_read_or_refused(message: Any) -> None:
     for read in (turn_start_from_json, turn_end_from_json):
@@ -345,50 +346,29 @@ def test_turn_of_a_request_is_one_that_pursues_it() -> None:
         ({"id": 7}, {"id": "7", "name": None, "kind": None}),
         ("CBU-1", {"id": "CBU-1", "name": None, "kind": None}),
         ({"id": "a", "name": " A\n b ", "kind": 3}, {"id": "a", "name": "A b", "kind": None}),
-        ({"name": "x"}, None),
-        ({"id": True}, None),
-        ({"id": ""}, None),
-        ({"id": "x" * 301}, None),
-        ([1], None),
-        (None, None),
+        *((odd, None) for odd in ({"name": "x"}, {"id": True}, {"id": ""}, {"id": "x" * 301}, [1], None)),
     ],
 )
 def test_what_a_result_stands_for(result: Any, known: Any) -> None:
     assert identified(result) == known
 
 
-def test_names_that_a_planner_could_not_take_are_none() -> None:
+def test_names_are_those_that_a_planner_can_use_and_a_run_has_set() -> None:
     assert [name for name in ("cbu", "_a.b-c", "Result_1", "1a", "", "x" * 81, "a b", 3) if is_session_name(name)] == [
         "cbu",
         "_a.b-c",
     ]
-
-
-def test_last_node_that_sets_a_name_counts_in_plan_order_and_what_was_taken_back_does_not() -> None:
     declared = ToolDeclaration("make", Effects.IDEMPOTENT, undo="undo", sets="cbu")
-    nodes = (
-        CompiledNode("a", tool="make"),
-        CompiledNode("b", tool="make"),
-        CompiledNode("c", tool="make"),
-        CompiledNode("~c", tool="undo", undoes="c"),
-    )
-    scheduler = create_scheduler(CompiledPlan(nodes, {"make": declared, "undo": ToolDeclaration("undo")}), {})
-    scheduler.begin(1.0)
-    while (task := scheduler.next_task(1.0)) is not None:
-        scheduler.complete(task.id, {"id": task.id}, at=2.0)
-    assert names_set(scheduler) == {"cbu": {"id": "b", "name": None, "kind": None}}
+    nodes = (*(CompiledNode(name, tool="make") for name in "abc"), CompiledNode("~c", tool="undo", undoes="c"))
+    plan = CompiledPlan(nodes, {"make": declared, "undo": ToolDeclaration("undo")})
+    names = names_set(_ran(plan, lambda task_id: {"id": task_id}))
+    assert names == {"cbu": {"id": "b", "name": None, "kind": None}}
 
 
-def test_what_a_run_has_made_is_told_in_a_few_words_and_without_ids() -> None:
+def test_what_a_run_has_made_is_summarized_without_ids() -> None:
+    fund = {"id": "fund_1", "kind": "fund", "name": "Apex", "client_type": "fund", "manco_id": "c_1", "created": True}
     results: dict[str, Any] = {
-        "a": {
-            "id": "fund_1",
-            "kind": "fund",
-            "name": "Apex",
-            "client_type": "fund",
-            "manco_id": "c_1",
-            "created": True,
-        },
+        "a": fund,
         "b": {"id": None, "cbu_id": "fund_1", "cbuId": "fund_1", "product": "CUSTODY", "removed": False},
         "c": {"id": "x", "name": "Bird", "created": False, "note": "long " * 40},
         "d": [1],
@@ -400,43 +380,34 @@ def test_what_a_run_has_made_is_told_in_a_few_words_and_without_ids() -> None:
         CompiledNode("~e", tool="undo", undoes="e"),
     )
     tools = {name: ToolDeclaration(name, effects) for name, effects in _EFFECTS.items()}
-    scheduler = create_scheduler(CompiledPlan(nodes, tools), {})
-    scheduler.begin(1.0)
-    while (task := scheduler.next_task(1.0)) is not None:
-        scheduler.complete(task.id, results.get(task.id), at=2.0)
+    scheduler = _ran(CompiledPlan(nodes, tools), results.get)
     made = "make: fund, Apex; make: CUSTODY (was not there); make: Bird (was there); make"
     assert end_of_turn({"status": "completed", "output": {}}, scheduler).outcome == made
     assert end_of_turn({"status": "completed", "output": "Done."}, scheduler).outcome == "Done."
     failed = {"x": {"status": "failed", "error": {"message": "no"}}}
     assert end_of_turn({"status": "failed", "nodes": failed}, scheduler).outcome == f"'x' failed: no; done: {made}"
-
-
-def test_of_many_calls_the_first_are_told() -> None:
-    nodes = tuple(CompiledNode(f"n{number}", tool="make") for number in range(20))
-    scheduler = create_scheduler(CompiledPlan(nodes, {"make": ToolDeclaration("make", Effects.WRITE)}), {})
-    scheduler.begin(1.0)
-    while (task := scheduler.next_task(1.0)) is not None:
-        scheduler.complete(task.id, {"name": task.id}, at=2.0)
-    outcome = end_of_turn({"status": "completed", "output": {}}, scheduler).outcome or ""
+    many = CompiledPlan(
+        tuple(CompiledNode(f"n{number}", tool="make") for number in range(20)),
+        {"make": ToolDeclaration("make", Effects.WRITE)},
+    )
+    outcome = end_of_turn({"status": "completed", "output": {}}, _ran(many, lambda name: {"name": name})).outcome or ""
     assert (outcome.startswith("make: n0; make: n1; "), outcome.endswith("make: n11; and 8 more")) == (True, True)
 
 
-def test_end_of_a_run_is_told_in_a_few_words() -> None:
-    failed = {"status": "failed", "error": {"code": "message"}, "message": "no"}
+def test_end_of_a_run_is_summarized() -> None:
     nodes = {f"n{number}": {"status": "failed", "error": {"message": "no"}} for number in range(5)}
-    assert end_of_turn({"status": "completed", "output": "It is\n7."}).outcome == "It is 7."
-    assert end_of_turn({"status": "completed", "output": {"a": 1}}).outcome is None
-    assert end_of_turn({"status": "failed", "nodes": nodes}).outcome == (
-        "'n0' failed: no; 'n1' failed: no; 'n2' failed: no; and 2 more"
-    )
-    assert end_of_turn({"status": "failed", "error": {"code": "too_large", "message": "it is"}}).outcome == (
-        "too_large: it is"
-    )
-    assert end_of_turn({**failed, "status": "odd"}).status == "failed"
+    outcomes: dict[str | None, dict[str, Any]] = {
+        "It is 7.": {"status": "completed", "output": "It is\n7."},
+        None: {"status": "completed", "output": {"a": 1}},
+        "'n0' failed: no; 'n1' failed: no; 'n2' failed: no; and 2 more": {"status": "failed", "nodes": nodes},
+        "too_large: it is": {"status": "failed", "error": {"code": "too_large", "message": "it is"}},
+    }
+    assert [end_of_turn(document).outcome for document in outcomes.values()] == [*outcomes]
+    assert end_of_turn({"error": {"code": "message"}, "message": "no", "status": "odd"}).status == "failed"
     assert end_of_turn({"status": "completed", "context": {"cbu": FUND}, "lookups": [JOHN, 3]}).bindings == [JOHN]
 
 
-def test_party_that_was_created_by_a_run_that_was_taken_back_is_not_known_to_the_next_turn() -> None:
+def test_party_that_was_created_by_a_run_that_was_compensated_is_not_known_to_the_next_turn() -> None:
     created = {**JOHN, "search_text": "Jane", "created": True}
     document = {"status": "failed", "lookups": [{**JOHN, "created": False}, created]}
     scheduler = create_scheduler(CompiledPlan(()), {})
@@ -446,14 +417,11 @@ def test_party_that_was_created_by_a_run_that_was_taken_back_is_not_known_to_the
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 151, "ä" * 76, "a\nb", "a\u202eb", "a\u200bb", "a\ud800"])
-def test_name_that_no_session_can_have_is_refused(name: str) -> None:
+def test_name_of_a_session_is_any_text_but_an_empty_long_or_hidden_one(name: str) -> None:
     with pytest.raises(SessionNameInvalid) as invalid:
         session_name(name)
     is_of_size = "it has 1 to 150 bytes of UTF-8" in str(invalid.value)
     assert is_of_size == (not name.strip() or len(name) > 75)
-
-
-def test_name_of_a_session_is_any_text() -> None:
     assert session_name("  Cafe\u0301 / 'x' 日本  ") == "Café / 'x' 日本"
     assert session_id("a/b") == "session-a/b"
 

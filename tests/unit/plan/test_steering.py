@@ -14,62 +14,46 @@ from dagwright.core.model.states import RunStatus
 from dagwright.core.scheduler.deadline import Deadline
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.core.scheduler.rebuild import Rebuild
-from dagwright.core.scheduler.run_state import Paused
 from dagwright.core.scheduler.shown_arguments import shown_arguments
 from dagwright.features.commands.steering import Cancel, Pause, Resume, SetLimits, standing_notes, take
 from dagwright.features.feedback.answer_reading import EARLY_ANSWERS
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol import command_handler
 from dagwright.protocol.command_handler import ActTaker, is_awaited, refuse_unknown, report_of
 from dagwright.protocol.commands import Taken
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.notes import Notes
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
-from tests.unit.plan.building import compiled, ids_of, node, plan_of, record_of, resumed, scheduler_of, started
+from tests.unit.plan.building import begun, compiled, ids_of, node, plan_of, record_of, resumed, scheduler_of, started
 
 ANN = By("ann", "too early")
+_DEADLINE = {"deadline": Deadline(10.0, 60.0)}
 
 
-def test_paused_run_starts_nothing_new_and_goes_on_when_it_is_resumed() -> None:
+def test_paused_run_starts_nothing_new_until_it_is_resumed() -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"))
     assert ids_of(started(scheduler)) == ["a"]
-
     assert take(Pause(ANN), scheduler, at=1.0) is None
     assert scheduler.status() is RunStatus.RUNNING
     scheduler.complete("a", 1, at=2.0)
+    scheduler = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
     assert (ids_of(started(scheduler)), scheduler.status()) == ([], RunStatus.WAITING)
     assert standing_notes(scheduler) == [
         {"code": "paused", "node": None, "message": "nothing new starts: paused by ann"}
     ]
-
     assert take(Pause(), scheduler, at=3.0) == "the run is paused already, paused by ann: too early"
-    scheduler.state.paused = Paused(2.0, None, None)
-    assert take(Pause(), scheduler, at=3.0) == "the run is paused already"
     assert take(Resume(), scheduler, at=4.0) is None
     assert take(Resume(), scheduler, at=4.0) == "the run is not paused"
     assert (ids_of(started(scheduler)), standing_notes(scheduler)) == (["b"], [])
-
-
-def test_paused_run_stays_paused_in_a_new_execution() -> None:
-    scheduler = scheduler_of(node("a"))
-    take(Pause(ANN), scheduler, at=1.0)
-    following = resumed(scheduler)
-    assert (following.state.paused, ids_of(started(following))) == (scheduler.state.paused, [])
-
-
-def test_paused_run_can_be_cancelled() -> None:
-    scheduler = scheduler_of(node("a"))
-    take(Pause(ANN), scheduler, at=1.0)
-    scheduler.cancel(2.0)
+    assert take(Pause(), scheduler, at=5.0) is None
+    assert take(Pause(), scheduler, at=5.0) == "the run is paused already"
+    scheduler.cancel(6.0)
+    assert take(Pause(ANN), scheduler, at=7.0) == "the run is being stopped"
+    scheduler.task_cancelled("b", at=7.0)
     assert scheduler.status() is RunStatus.CANCELLED
-    assert take(Pause(ANN), scheduler, at=3.0) == "the run is being stopped"
 
 
 def _limited(count: int) -> RunScheduler:
-    scheduler = create_scheduler(compiled(plan_of(*(node(name) for name in "abcd"))), {}, max_in_flight=count)
-    scheduler.features.deadline.deadline = Deadline(10.0, 60.0)
-    scheduler.begin(10.0)
-    return scheduler
+    return begun(compiled(plan_of(*map(node, "abcd"))), setup=_DEADLINE, at=10.0, max_in_flight=count)
 
 
 def test_limit_that_is_raised_lets_more_start_and_one_that_is_lowered_fewer() -> None:
@@ -93,9 +77,7 @@ def test_deadline_that_was_changed_counts_from_the_start_and_says_who_set_it() -
     assert take(SetLimits(deadline_s=15.0, by=ANN), scheduler, at=20.0) is None
     scheduler.features.deadline.expire(24.9)
     assert not scheduler.is_stopped
-    following = create_scheduler(scheduler.plan, {})
-    following.features.deadline.deadline = Deadline(10.0, 60.0)
-    restore(following, carry_of(scheduler))
+    following = resumed(scheduler, setup=_DEADLINE)
     following.features.deadline.expire(25.0)
     told = NodeError("deadline_exceeded", "the run took over its deadline of 15 s, set by ann")
     assert (following.state.error, following.state.max_in_flight) == (told, 1)
@@ -117,7 +99,7 @@ def test_run_that_is_stopped_or_has_ended_is_not_cancelled() -> None:
     assert take(Cancel(), scheduler, at=12.0) == "the run is being stopped already"
 
 
-def test_arguments_of_what_has_begun_are_told_as_they_are_shown() -> None:
+def test_arguments_of_what_has_begun_are_reported_as_they_are_shown() -> None:
     scheduler = scheduler_of(
         node("a", arguments={"x": "{{PLACEHOLDER_n}}", "key": "{{secret.KEY}}"}),
         node("b", arguments={"x": "{{a.result}}"}),
@@ -196,7 +178,7 @@ def test_message_that_comes_as_update_and_as_signal_leaves_one_note(name: str, n
     assert run.told == [(name, note)]
 
 
-def test_other_message_that_is_refused_leaves_a_note_of_its_own() -> None:
+def test_messages_that_are_refused_leave_one_note_each() -> None:
     run = _Run()
     run.begin()
     run.send(wire.CANCEL, {"by": "ann"}, through="update")
@@ -204,6 +186,12 @@ def test_other_message_that_is_refused_leaves_a_note_of_its_own() -> None:
     run.send(wire.CANCEL, {"by": "bob"})
     refused = ("refused", "cancel: the run is being stopped already")
     assert run.told == [("cancel", "cancelled by ann"), refused, refused]
+    run = _Run()
+    for number in range(EARLY_ANSWERS + 1):
+        run.send(wire.SIGNAL_FEEDBACK, {"request": f"r{number}", "answer": {}})
+    assert run.told[-1][1].startswith("feedback: the run has not read its plan, and keeps no more than 1,000 messages")
+    assert run.send(wire.CANCEL).refusal is None
+    assert run.begin().status() is RunStatus.CANCELLED
 
 
 @pytest.mark.parametrize(
@@ -227,7 +215,7 @@ def test_run_that_is_telling_its_end_takes_nothing(name: str, message: Any) -> N
     assert (scheduler.is_finished, run.told) == (True, [("refused", f"{name}: the run has ended")])
 
 
-def test_first_early_answer_that_fits_counts_and_the_others_are_told_why_not() -> None:
+def test_first_early_answer_that_fits_counts_and_the_others_are_reported_why_not() -> None:
     run = _Run()
     for by, given in (("eve", 17), ("ann", {"approved": True}), ("bob", {"approved": False})):
         message = {"request": "check", "answer": given, "by": by}
@@ -242,23 +230,11 @@ def test_first_early_answer_that_fits_counts_and_the_others_are_told_why_not() -
     assert scheduler.features.feedback.requests.closed["check"].by == "ann"
 
 
-def test_cancel_is_kept_in_a_flood_of_other_messages() -> None:
-    run = _Run()
-    for number in range(EARLY_ANSWERS + 1):
-        run.send(wire.SIGNAL_FEEDBACK, {"request": f"r{number}", "answer": {}})
-    assert run.told[-1][1].startswith("feedback: the run has not read its plan, and keeps no more than 1,000 messages")
-    assert run.send(wire.CANCEL).refusal is None
-    assert run.begin().status() is RunStatus.CANCELLED
-
-
 @pytest.mark.parametrize("name", [wire.PAUSE, wire.CANCEL])
-def test_pause_and_cancel_take_any_payload(name: str) -> None:
+def test_message_that_cannot_be_read_is_refused_unless_it_pauses_or_cancels(name: str) -> None:
     run = _Run()
     run.begin()
     assert run.read(name, _no_json).refusal is None
-
-
-def test_message_that_cannot_be_read_is_refused_and_noted_only_of_a_signal() -> None:
     run = _Run()
     run.begin()
     reason = "the payload is no JSON: x"
@@ -275,11 +251,8 @@ def test_defect_refuses_one_message_and_a_cancel_still_cancels(monkeypatch: pyte
     assert (taken.refusal, type(taken.error)) == ("Bug: KeyError: 'x'", KeyError)
     assert run.acts.refusal_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == "Bug: KeyError: 'x'"
     assert run.send(wire.CANCEL, {"by": "ann"}) == Taken(said="the run is being stopped", note=("cancel", "cancelled"))
-    assert run.told == [
-        ("refused", "retry_node: Bug: KeyError: 'x'"),
-        ("refused", "cancel: Bug: KeyError: 'x'"),
-        ("cancel", "cancelled"),
-    ]
+    bug = "Bug: KeyError: 'x'"
+    assert run.told == [("refused", f"retry_node: {bug}"), ("refused", f"cancel: {bug}"), ("cancel", "cancelled")]
     assert scheduler.status() is RunStatus.CANCELLED
 
 

@@ -48,6 +48,7 @@ from tests.unit.plan.building import compiled, node, plan_of
 
 _LARGE = "x" * (VALUE_BYTES + 1)
 _LARGER = "y" * (PARTS_BYTES + 1)
+_IDS = '$["list"][*]["id"]'
 _VALUE = {"id": 7, "text": _LARGE, "list": [{"n": 1}, {"n": 2, "text": _LARGE}], "whole": [_LARGER]}
 
 
@@ -55,7 +56,7 @@ def _told(*wanted: Want) -> StoredValue:
     return describe(_VALUE, "sha256-v", size_bytes=len(pydantic_core.to_json(_VALUE)), wanted=wanted, name="a.result")
 
 
-def test_large_value_tells_its_shape_and_what_is_wanted_of_it() -> None:
+def test_large_value_reports_its_shape_and_what_is_wanted_of_it() -> None:
     stored = _told((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
     large = Shape("text", len(_LARGE) + 2, len(_LARGE), _LARGE[:PREVIEW_CHARACTERS])
     whole = Shape("list", len(_LARGER) + 4, 1, f'["{_LARGER}'[:PREVIEW_CHARACTERS])
@@ -69,17 +70,14 @@ def test_large_value_tells_its_shape_and_what_is_wanted_of_it() -> None:
     assert (stored.shape.type, stored.shape.length, stored.shape.preview[:9]) == ("object", 4, '{"id": 7,')
 
 
-def test_parts_beyond_what_a_run_can_be_told_stay_in_the_store() -> None:
+def test_what_is_reported_of_a_large_value_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     value = [f"{number}{'x' * 8_000}" for number in range(10)]
     stored = describe(value, "r", size_bytes=1, wanted=[((number,), "value") for number in range(10)], name="a.result")
     assert list(stored.parts) == [(0,), (1,), (2,), (3,)]
     assert isinstance(stored.at((7,))[0], StoredValue)
-
-
-def test_query_that_would_take_too_long_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projection, "worker_budget", lambda: WorkBudget(100))
-    value = [{"a": number} for number in range(1_000)]
-    stored = describe(value, "r", size_bytes=1, wanted=[("$..a", "value"), ((0, "a"), "value")], name="a.result")
+    objects = [{"a": number} for number in range(1_000)]
+    stored = describe(objects, "r", size_bytes=1, wanted=[("$..a", "value"), ((0, "a"), "value")], name="a.result")
     assert stored.parts == {(0, "a"): Part("small", 0)}
 
 
@@ -99,7 +97,7 @@ def test_query_that_would_take_too_long_tells_nothing(monkeypatch: pytest.Monkey
     ],
     ids=str,
 )
-def test_path_finds_what_is_told_or_leads_further_into_the_store(path: Path, found: Any, rest: Path) -> None:
+def test_path_finds_what_is_reported_or_leads_further_into_the_store(path: Path, found: Any, rest: Path) -> None:
     parts: dict[Path, Part] = {
         ("id",): Part("small", 7),
         ("list",): Part("small", [{"n": 1}]),
@@ -111,7 +109,7 @@ def test_path_finds_what_is_told_or_leads_further_into_the_store(path: Path, fou
     assert answer == (StoredValue("r", name="a.result", parts=parts) if path == () else found, rest)
 
 
-def test_what_is_told_of_each_item_of_a_list_is_told_of_the_items() -> None:
+def test_what_is_reported_of_each_item_of_a_list_is_reported_of_the_items() -> None:
     rows = [{"id": f"r{number}", "some": {"n": number}, "text": "x" * 900} for number in range(400)]
     wanted: list[Want] = [
         (("rows",), "whole"),
@@ -179,23 +177,18 @@ def test_largest_result_that_a_call_can_bring(node: CompiledNode, tool: ToolDecl
     assert largest_result_bytes(node, tool) == size
 
 
+_WRONG_PATHS: list[Any] = [[{}], 1, [[1.5]]]
+_WRONG_PROJECTIONS: list[Any] = [[["$", None]], [[["a"], {"missing": 1}]], [["$"]]]
+
+
 @pytest.mark.parametrize(
     "encoded",
     [
-        None,
-        [],
-        {},
-        {"ref": 1},
-        {"ref": "r", "name": 1},
-        {"ref": "r", "paths": [{}]},
-        {"ref": "r", "paths": 1},
-        {"ref": "r", "paths": [[1.5]]},
+        *(None, [], {}, {"ref": 1}, {"ref": "r", "name": 1}),
+        *({"ref": "r", "paths": wrong} for wrong in _WRONG_PATHS),
         {"ref": "r", "type": "number", "bytes": 1, "length": 1},
-        {"ref": "r", "type": "list", "bytes": "many", "length": 1},
-        {"ref": "r", "type": "list"},
-        {"ref": "r", "projections": [["$", None]]},
-        {"ref": "r", "projections": [[["a"], {"missing": 1}]]},
-        {"ref": "r", "projections": [["$"]]},
+        *({"ref": "r", "type": "list", **more} for more in ({"bytes": "many", "length": 1}, {})),
+        *({"ref": "r", "projections": wrong} for wrong in _WRONG_PROJECTIONS),
     ],
     ids=str,
 )
@@ -204,30 +197,28 @@ def test_object_that_is_no_stored_value_is_refused(encoded: Any) -> None:
         stored_from_json(encoded)
 
 
-def test_stored_value_travels_with_all_that_it_tells() -> None:
+def test_stored_values_travel_as_a_whole_or_in_two_halves() -> None:
     stored = _told((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
     sent = pydantic_core.from_json(pydantic_core.to_json(stored_to_json(stored)))
     assert stored_from_json(sent) == stored
     assert stored_from_json(sent, name="b.result").name == "b.result"
-
-
-def test_two_stored_values_are_never_written_as_json_in_silence() -> None:
     for value in (StoredValue("r"), WorkerText(["a"])):
         with pytest.raises(pydantic_core.PydanticSerializationError):
             pydantic_core.to_json({"x": value})
+    sent = unfilled_to_json(_ARGUMENTS)
+    assert sent["value"] == {"plain": {"ref": "r"}, "held": [1, {"x": None}], "token": None, "both": None}
+    assert unfilled_from_json(sent["value"], sent["stored"]) == _ARGUMENTS
 
 
 _TOKEN = WorkerText(["Bearer ", Secret("KEY")])
 _STORED = StoredValue("r", name="a.result", paths=(("text",),), shape=Shape("text", 9, 7))
-_ARGUMENTS = {"plain": {"ref": "r"}, "held": [1, {"x": _STORED}], "token": _TOKEN, "both": WorkerText(["<", [_STORED]])}
+_BOTH = WorkerText(["<", [_STORED]])
+_ARGUMENTS = {"plain": {"ref": "r"}, "held": [1, {"x": _STORED}], "token": _TOKEN, "both": _BOTH}
 
 
-def test_places_of_what_is_not_here_are_in_document_order() -> None:
+def test_places_of_what_is_not_here_are_in_document_order_and_shown_to_people() -> None:
     assert [path for path, _ in unfilled_places(_ARGUMENTS)] == [("held", 1, "x"), ("token",), ("both",)]
     assert (is_whole(_ARGUMENTS), is_whole({"ref": "r"}), is_whole(None)) == (False, True, True)
-
-
-def test_arguments_show_what_a_worker_puts_in() -> None:
     shown = {"ref": "r", "path": [["text"]], "bytes": 9}
     assert with_shown(_ARGUMENTS, shown_in_arguments) == {
         "plain": {"ref": "r"},
@@ -237,7 +228,7 @@ def test_arguments_show_what_a_worker_puts_in() -> None:
     }
 
 
-def test_holes_say_what_belongs_where() -> None:
+def test_holes_say_what_belongs_where_and_a_secret_is_a_text() -> None:
     stored = {"stored": "r", "name": "a.result", "paths": [["text"]]}
     assert holes_of(_ARGUMENTS) == [
         (("held", 1, "x"), [stored]),
@@ -247,16 +238,13 @@ def test_holes_say_what_belongs_where() -> None:
     assert holes_of({"plain": 1, "text": "{{a.result}}"}) == []
     assert secret_names(holes_of(_ARGUMENTS)) == {"KEY"}
     assert stored_refs(holes_of(_ARGUMENTS)) == ["r"]
-
-
-def test_secret_that_is_a_whole_value_is_a_text() -> None:
     arguments = {"key": None}
     fill(arguments, holes_of({"key": WorkerText([Secret("KEY")])}), secrets={"KEY": "7"}, take=_nothing)
     assert arguments == {"key": "7"}
 
 
 @pytest.mark.parametrize("path", [["gone", 0], ["list", 5], ["text", "x"], ["list", "x"]], ids=str)
-def test_hole_at_no_place_is_told(path: list[str | int]) -> None:
+def test_hole_at_no_place_is_reported(path: list[str | int]) -> None:
     with pytest.raises(HoleMisplaced, match="there is no place"):
         fill({"list": [1], "text": "t"}, [(path, [{"text": "x"}])], secrets={}, take=_nothing)
 
@@ -268,7 +256,7 @@ def test_hole_at_no_place_is_told(path: list[str | int]) -> None:
         ((("list",), (5,)), "Missing data: a.result.list[5]: [5] not found in a.result.list; it has 2 items"),
     ],
 )
-def test_path_that_leads_nowhere_is_told_by_whoever_walks_it(paths: tuple[Path, ...], words: str) -> None:
+def test_path_that_leads_nowhere_is_reported_by_the_one_who_walks_it(paths: tuple[Path, ...], words: str) -> None:
     with pytest.raises(MissingData) as missing:
         walk(_VALUE, paths, "a.result")
     assert str(missing.value) == words
@@ -284,18 +272,12 @@ def test_second_half_that_does_not_belong_to_the_first_is_refused(stored: Any) -
         unfilled_from_json([], stored)
 
 
-def test_two_halves_are_the_value() -> None:
-    sent = unfilled_to_json(_ARGUMENTS)
-    assert sent["value"] == {"plain": {"ref": "r"}, "held": [1, {"x": None}], "token": None, "both": None}
-    assert unfilled_from_json(sent["value"], sent["stored"]) == _ARGUMENTS
-
-
 def _nothing(ref: str, paths: Any, name: str) -> Any:
     raise AssertionError(f"{ref} {paths} {name} is not to be taken")
 
 
 def _wanted(plan: CompiledPlan) -> dict[str, list[Want]]:
-    """Returns node id -> what is named of its result; of those of sub-plans under `id/inner id`."""
+    """Return node id -> what is named of its result; of those of sub-plans under `id/inner id`."""
     found = {node.id: list(node.wanted) for node in plan.nodes if node.wanted}
     for outer in plan.nodes:
         if outer.sub_plan is not None:
@@ -306,14 +288,13 @@ def _wanted(plan: CompiledPlan) -> dict[str, list[Want]]:
 @pytest.mark.parametrize(
     ("fields", "wanted"),
     [
-        ({"arguments": {"x": "{{a.result}}"}}, []),
-        ({"arguments": {"x": "{{a.result.id}}"}}, [(("id",), "value")]),
+        ({"arguments": {"x": "{{a.result.id}}", "y": ["{{a.result.id}}"]}}, [(("id",), "value")]),
         (
             {"arguments": {"x": "no {{a.result.list[0]}} and {{a.result.id}}"}},
             [(("list", 0), "value"), (("id",), "value")],
         ),
-        ({"arguments": {"x": "{{a.result.id}}", "y": ["{{a.result.id}}"]}}, [(("id",), "value")]),
         ({"arguments": {"x": "{{a.result..name}}"}}, [("$..name", "value")]),
+        ({"arguments": {"x": "{{a.result}}"}}, []),
         ({"arguments": {"x": "{{a.status}}"}}, []),
         ({"depends_on": ["a"]}, []),
         ({"when": "a.result.score > 3"}, [(("score",), "whole")]),
@@ -321,10 +302,7 @@ def _wanted(plan: CompiledPlan) -> dict[str, list[Want]]:
         ({"when": "has(a.result.b.c)"}, [(("b", "c"), "value"), (("b",), "value")]),
         ({"for_each": "{{a.result.list}}"}, [(("list",), "whole")]),
         ({"for_each": "{{a.result}}"}, [((), "whole")]),
-        (
-            {"for_each": "{{a.result.list}}", "key": "{{item.id}}"},
-            [(("list",), "whole"), ('$["list"][*]["id"]', "whole")],
-        ),
+        ({"for_each": "{{a.result.list}}", "key": "{{item.id}}"}, [(("list",), "whole"), (_IDS, "whole")]),
         ({"for_each": "{{a.result.list}}", "key": "{{item}} {{index}}"}, [(("list",), "whole")]),
         ({"for_each": ["{{a.result.id}}"], "arguments": {"x": "{{item}}"}}, [(("id",), "value")]),
     ],
@@ -335,9 +313,28 @@ def test_parts_that_one_node_names_of_another(fields: dict[str, Any], wanted: li
     assert _wanted(plan) == ({"a": wanted} if wanted else {})
 
 
-def test_parts_that_the_output_names() -> None:
+def test_parts_that_outputs_and_sub_plans_name() -> None:
     plan = compiled(plan_of(node("a"), node("b"), output={"x": "{{a.result.id}}", "y": "{{b.result}}"}))
     assert _wanted(plan) == {"a": [(("id",), "value")]}
+    below = plan_of(node("x"), node("y"), output={"first": "{{x.result.doc}}", "all": "{{y.result}}"})
+    reads = {"p": "{{s.result.first.id}}", "q": "{{s.result.all.name}}"}
+    plan = compiled(plan_of({"id": "s", "plan": below}, node("b", arguments=reads)))
+    assert _wanted(plan) == {"s/x": [(("doc",), "value"), (("doc", "id"), "value")], "s/y": [(("name",), "value")]}
+    # An output that was not written holds the results of the sinks.
+    unwritten = {"id": "s", "plan": plan_of(node("x"))}
+    plan = compiled(plan_of(unwritten, node("b", arguments={"p": "{{s.result.x.id}}"})))
+    assert _wanted(plan) == {"s/x": [(("id",), "value")]}
+    below = plan_of(
+        node("x", arguments={"v": "{{PLACEHOLDER_doc}}"}, when="inputs.doc.size > 3"),
+        inputs={"doc": {"type": "object"}},
+    )
+    plan = compiled(plan_of(node("a"), {"id": "s", "plan": below, "arguments": {"doc": "{{a.result.inner}}"}}))
+    assert _wanted(plan) == {"a": [(("inner",), "value"), (("inner", "size"), "whole")]}
+    plan = compiled(plan_of(node("a"), node("b", arguments={"x": "{{a.result.id}}"})), workers=[0])
+    own = [(name,) for name in ("status", "outputs", "error", "message")]
+    assert _wanted(plan) == {
+        "a": [(("id",), "value"), (("outputs", "id"), "value"), *((path, "value") for path in own)]
+    }
 
 
 @pytest.mark.parametrize(
@@ -347,33 +344,3 @@ def test_parts_that_the_output_names() -> None:
 def test_path_into_a_list_of_items_names_a_part_of_each(reference: str, wanted: list[Want]) -> None:
     plan = compiled(plan_of(node("a", for_each=[1, 2]), node("b", arguments={"x": reference})))
     assert _wanted(plan) == ({"a": wanted} if wanted else {})
-
-
-def test_part_that_a_sub_plan_names_of_its_input_is_named_of_what_is_handed_down() -> None:
-    below = plan_of(
-        node("x", arguments={"v": "{{PLACEHOLDER_doc}}"}, when="inputs.doc.size > 3"),
-        inputs={"doc": {"type": "object"}},
-    )
-    plan = compiled(plan_of(node("a"), {"id": "s", "plan": below, "arguments": {"doc": "{{a.result.inner}}"}}))
-    assert _wanted(plan) == {"a": [(("inner",), "value"), (("inner", "size"), "whole")]}
-
-
-def test_part_that_is_named_of_a_sub_plan_is_named_of_what_its_output_holds() -> None:
-    below = plan_of(node("x"), node("y"), output={"first": "{{x.result.doc}}", "all": "{{y.result}}"})
-    reads = {"p": "{{s.result.first.id}}", "q": "{{s.result.all.name}}"}
-    plan = compiled(plan_of({"id": "s", "plan": below}, node("b", arguments=reads)))
-    assert _wanted(plan) == {"s/x": [(("doc",), "value"), (("doc", "id"), "value")], "s/y": [(("name",), "value")]}
-
-
-def test_output_that_was_not_written_holds_the_results_of_the_sinks() -> None:
-    below = plan_of(node("x"))
-    plan = compiled(plan_of({"id": "s", "plan": below}, node("b", arguments={"p": "{{s.result.x.id}}"})))
-    assert _wanted(plan) == {"s/x": [(("id",), "value")]}
-
-
-def test_worker_is_asked_for_its_outputs_and_for_what_a_run_reads_of_it() -> None:
-    plan = compiled(plan_of(node("a"), node("b", arguments={"x": "{{a.result.id}}"})), workers=[0])
-    own = [(name,) for name in ("status", "outputs", "error", "message")]
-    assert _wanted(plan) == {
-        "a": [(("id",), "value"), (("outputs", "id"), "value"), *((path, "value") for path in own)]
-    }

@@ -6,44 +6,28 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.states import Chunk
 from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tasks import Task
-from dagwright.protocol.run_attributes import (
-    KEYWORD_CHARACTERS,
-    MOST_TAGS,
-    TagsInvalid,
-    attributes_at_start,
-    checked_tags,
-    identifying_pairs,
-    task_summary,
-)
+from dagwright.protocol.run_attributes import attributes_at_start, identifying_pairs
+from dagwright.protocol.run_labels import KEYWORD_CHARACTERS, MOST_TAGS, TagsInvalid, checked_tags, task_summary
 from tests.unit.plan.building import compiled, node, plan_of
 
 _MEMO = {wire.MEMO_TITLE: "Nightly sales", wire.MEMO_TEMPLATE: "sales", wire.MEMO_TAGS: {"team": "blue", "env": "test"}}
 
 
-def test_tags_are_returned_in_their_order() -> None:
-    assert list(checked_tags({"team": "blue", "env": ""}).items()) == [("team", "blue"), ("env", "")]
-
-
 @pytest.mark.parametrize(
     "tags",
     [
-        {"": "x"},
-        {"a b": "x"},
-        {"a=b": "x"},
-        {"a": 1},
-        {"a": "x\n"},
-        {"a": "\ud800"},
-        {"n" * 65: "x"},
-        {"a": "x" * (KEYWORD_CHARACTERS - 1)},
+        *({name: "x"} for name in ("", "a b", "a=b", "n" * 65)),
+        *({"a": value} for value in (1, "x\n", "\ud800", "x" * (KEYWORD_CHARACTERS - 1))),
         {f"t{number}": "x" for number in range(MOST_TAGS + 1)},
     ],
 )
-def test_invalid_tags_are_rejected(tags: dict[str, object]) -> None:
+def test_tags_keep_their_order_and_invalid_ones_are_rejected(tags: dict[str, object]) -> None:
+    assert list(checked_tags({"team": "blue", "env": ""}).items()) == [("team", "blue"), ("env", "")]
     with pytest.raises(TagsInvalid):
         checked_tags(tags)
 
 
-def test_run_starts_with_title_template_and_tags() -> None:
+def test_run_starts_with_title_template_and_tags_if_they_are_registered() -> None:
     found = {pair.key.name: pair.value for pair in attributes_at_start(_MEMO, missing=()).search_attributes}
     assert found == {
         "DagwrightState": "running",
@@ -51,12 +35,9 @@ def test_run_starts_with_title_template_and_tags() -> None:
         "DagwrightTemplate": "sales",
         "DagwrightTags": ["team=blue", "env=test"],
     }
-
-
-def test_unregistered_attributes_are_left_out() -> None:
     missing = {wire.SEARCH_TITLE, wire.SEARCH_TAGS, wire.SEARCH_AWAITING}
-    found = [pair.key.name for pair in attributes_at_start(_MEMO, missing=missing).search_attributes]
-    assert found == ["DagwrightTemplate"]
+    some = [pair.key.name for pair in attributes_at_start(_MEMO, missing=missing).search_attributes]
+    assert some == ["DagwrightTemplate"]
 
 
 def test_memo_of_any_shape_gives_attributes_that_a_server_accepts() -> None:

@@ -1,9 +1,7 @@
 """Runs that do all or nothing, without Temporal: what is taken back, in which order, and what is told of the rest."""
 
 import asyncio
-import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.actor import By
 from dagwright.core.model.errors import NodeError
+from dagwright.core.model.lookups import with_lookups
 from dagwright.core.model.policy import Policy, Rule, Verdict
 from dagwright.core.model.states import Attempt, NodeStatus, Phase, RunStatus
 from dagwright.core.model.tasks import Task
@@ -21,12 +20,21 @@ from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.commands.node_commands import AppendWritten, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import UNDOING, Act, Cancel, SetPolicy, Written, standing_notes, take
 from dagwright.features.compensation.compensation import notes_of_undoing, undo_counts
-from dagwright.features.lookups.lookups import with_lookups
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.outcomes import next_call, take_loading_failure
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from dagwright_onboarding.entity_types import RESOLVER
-from tests.unit.plan.building import broken, compiled, node, plan_of, scheduler_of, started
+from tests.unit.plan.building import (
+    begun,
+    broken,
+    compiled,
+    configured,
+    ids_of,
+    node,
+    plan_of,
+    resumed,
+    scheduler_of,
+    started,
+)
 
 TOOLS: Mapping[str, ToolDeclaration] = {
     tool.name: tool
@@ -42,17 +50,14 @@ ANN = By("ann")
 
 
 def _saga(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
-    scheduler = create_scheduler(compiled(plan_of(*nodes, **fields), tools=TOOLS), {})
-    _told(scheduler)
-    scheduler.begin(0.0)
-    return scheduler
+    return begun(compiled(plan_of(*nodes, **fields), tools=TOOLS), setup=_ALL_OR_NOTHING)
 
 
-def _told(scheduler: RunScheduler) -> None:
-    scheduler.set_options(replace(scheduler.state.options, compensate=True))
-    scheduler.state.options = replace(
-        scheduler.state.options, key_of=lambda scope, path: f"{scope or 'run'}:" + "/".join(name for _, name in path)
-    )
+def _key_of(scope: str | None, path: Sequence[Sequence[str]]) -> str:
+    return f"{scope or 'run'}:" + "/".join(name for _, name in path)
+
+
+_ALL_OR_NOTHING = {"compensate": True, "key_of": _key_of}
 
 
 def _make(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
@@ -60,7 +65,7 @@ def _make(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
 
 
 def _run(scheduler: RunScheduler, *, fails: Mapping[str, NodeError] | None = None, second: float = 1.0) -> list[Task]:
-    """Runs everything, one task after the other at a time of its own, and returns the tasks in order."""
+    """Run everything, one task after the other at a time of its own, and returns the tasks in order."""
     done: list[Task] = []
     at = second + max((record.ended_at or 0.0 for record in scheduler.records), default=0.0)
     while tasks := started(scheduler, at=at):
@@ -75,7 +80,7 @@ def _run(scheduler: RunScheduler, *, fails: Mapping[str, NodeError] | None = Non
 
 
 def _advanced(*nodes: Mapping[str, Any], rounds: int = 1) -> RunScheduler:
-    """Returns a run in which everything that started in so many rounds has completed at second 1."""
+    """Return a run in which everything that started in so many rounds has completed at second 1."""
     scheduler = _saga(*nodes)
     for _ in range(rounds):
         for task in started(scheduler):
@@ -83,22 +88,18 @@ def _advanced(*nodes: Mapping[str, Any], rounds: int = 1) -> RunScheduler:
     return scheduler
 
 
-def _ids(tasks: list[Task]) -> list[str]:
-    return [task.id for task in tasks]
-
-
 def _standing(scheduler: RunScheduler) -> dict[str, str]:
     return {note["node"]: note["message"] for note in standing_notes(scheduler) if note["code"] == "stands"}
 
 
-def test_what_was_done_is_taken_back_last_first_with_key_arguments_and_result() -> None:
+def test_what_was_done_is_compensated_last_first_with_key_arguments_and_result() -> None:
     scheduler = _saga(
         _make("a", arguments={"name": "x"}),
         _make("b", arguments={"of": "{{a.result.id}}"}),
         node("c", "b", tool="look"),
     )
     done = _run(scheduler, fails={"c": broken("boom")})
-    assert _ids(done) == ["a", "b", "c", "undo b", "undo a"]
+    assert ids_of(done) == ["a", "b", "c", "undo b", "undo a"]
     undo_b, undo_a = done[3:]
     assert undo_b.arguments == {"key": "run:b", "arguments": {"of": "a"}, "result": {"id": "b"}}
     assert undo_a.arguments == {"key": "run:a", "arguments": {"name": "x"}, "result": {"id": "a"}}
@@ -109,19 +110,16 @@ def test_what_was_done_is_taken_back_last_first_with_key_arguments_and_result() 
     assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (2 in all)"]
 
 
-def test_run_that_completes_takes_nothing_back() -> None:
+def test_run_that_completes_or_lacks_the_option_takes_nothing_back() -> None:
     scheduler = _saga(_make("a"), _make("b", "a", when="false"))
-    assert _ids(_run(scheduler)) == ["a"]
+    assert ids_of(_run(scheduler)) == ["a"]
     assert (scheduler.status(), standing_notes(scheduler)) == (RunStatus.COMPLETED, [])
-
-
-def test_run_without_the_option_takes_nothing_back() -> None:
     scheduler = scheduler_of(_make("a"), node("b", "a", tool="look"), tools=TOOLS)
-    assert _ids(_run(scheduler, fails={"b": broken()})) == ["a", "b"]
+    assert ids_of(_run(scheduler, fails={"b": broken()})) == ["a", "b"]
     assert scheduler.status() is RunStatus.FAILED
 
 
-def test_independent_calls_are_taken_back_in_reverse_order_of_their_ends_one_by_one() -> None:
+def test_calls_are_compensated_one_by_one_in_reverse_order_of_ends_and_edges() -> None:
     scheduler = _saga(_make("a"), _make("b"), _make("c"), node("end", "a", "b", "c", tool="look"))
     assert len(started(scheduler)) == 3
     for at, name in enumerate(["b", "c", "a"], start=1):
@@ -131,10 +129,7 @@ def test_independent_calls_are_taken_back_in_reverse_order_of_their_ends_one_by_
     (first,) = started(scheduler, at=6.0)
     assert first.id == "undo a"
     scheduler.complete("undo a", None, at=7.0)
-    assert _ids(_run(scheduler)) == ["undo c", "undo b"]
-
-
-def test_diamond_is_taken_back_from_its_end_though_all_of_it_ended_at_one_moment() -> None:
+    assert ids_of(_run(scheduler)) == ["undo c", "undo b"]
     scheduler = _saga(
         _make("last", "left", "right"),
         _make("left", "top"),
@@ -142,7 +137,7 @@ def test_diamond_is_taken_back_from_its_end_though_all_of_it_ended_at_one_moment
         _make("top"),
         node("z", "last", tool="look"),
     )
-    order = _ids(_run(scheduler, fails={"z": broken()}, second=0.0))
+    order = ids_of(_run(scheduler, fails={"z": broken()}, second=0.0))
     assert order[4:] == ["z", "undo last", "undo right", "undo left", "undo top"]
 
 
@@ -156,32 +151,29 @@ def test_diamond_is_taken_back_from_its_end_though_all_of_it_ended_at_one_moment
         (NodeError("invalid_arguments", "no"), Attempt(1), False),
     ],
 )
-def test_call_that_failed_is_taken_back_unless_it_cannot_have_begun(
+def test_call_that_failed_is_compensated_unless_it_cannot_have_begun(
     error: NodeError, attempt: Attempt, is_undone: bool
 ) -> None:
     scheduler = _saga(_make("a"))
     started(scheduler)
     scheduler.fail("a", error, at=1.0, attempt=attempt)
     tasks = started(scheduler, at=2.0)
-    assert _ids(tasks) == (["undo a"] if is_undone else [])
+    assert ids_of(tasks) == (["undo a"] if is_undone else [])
     assert all(task.arguments["result"] is None for task in tasks)
     if not is_undone:
         assert scheduler.is_finished
         assert standing_notes(scheduler)[0]["message"] == "it had changed nothing"
 
 
-def test_call_that_did_not_complete_does_not_count_among_what_was_taken_back() -> None:
+def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"))
-    assert _ids(_run(scheduler, fails={"b": broken("boom")})) == ["a", "b", "undo b", "undo a"]
+    assert ids_of(_run(scheduler, fails={"b": broken("boom")})) == ["a", "b", "undo b", "undo a"]
     assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.COMPLETED: 3, NodeStatus.FAILED: 1}
     assert undo_counts(scheduler.state) == {NodeStatus.COMPLETED: 2}
     assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
     alone = _saga(_make("a"))
     _run(alone, fails={"a": broken("boom")})
     assert [note["message"] for note in standing_notes(alone)] == ["what it may have done was taken back"]
-
-
-def test_call_that_was_never_sent_is_not_taken_back() -> None:
     scheduler = _saga(_make("a"), _make("b"), _make("c"), _make("d", arguments={"name": "x" * ARGUMENTS_LIMIT_BYTES}))
     for _ in range(3):
         assert next_call(scheduler, 1.0) is not None
@@ -189,39 +181,36 @@ def test_call_that_was_never_sent_is_not_taken_back() -> None:
     scheduler.complete("a", None, at=2.0)
     take_loading_failure(scheduler, "b", RuntimeError("no store"), at=3.0)
     take_loading_failure(scheduler, "c", asyncio.CancelledError(), at=4.0)
-    assert _ids(_run(scheduler)) == ["undo a"]
+    assert ids_of(_run(scheduler)) == ["undo a"]
     assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
-
-
-def test_write_of_unknown_outcome_is_taken_back() -> None:
     scheduler = _saga(node("a", tool="post"), node("b", tool="send"))
     started(scheduler)
     scheduler.fail("a", NodeError("outcome_unknown", "its worker died"), at=1.0)
     scheduler.fail("b", NodeError("outcome_unknown", "its worker died"), at=2.0)
-    assert _ids(_run(scheduler)) == ["undo a"]
+    assert ids_of(_run(scheduler)) == ["undo a"]
     assert _standing(scheduler) == {"b": "'b' cannot be taken back: the tool 'send' has no undo"}
 
 
-def test_failed_undo_is_told_and_the_others_still_run_also_where_the_plan_fails_fast() -> None:
+def test_failed_undo_is_reported_and_the_others_still_run_also_where_the_plan_fails_fast() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"), on_failure="fail_fast")
     done = _run(scheduler, fails={"c": broken("boom"), "undo b": broken("stuck")})
-    assert _ids(done) == ["a", "b", "c", "undo b", "undo a"]
+    assert ids_of(done) == ["a", "b", "c", "undo b", "undo a"]
     assert scheduler.status() is RunStatus.FAILED
     assert _standing(scheduler) == {"b": "'b' was not taken back: 'undo b' failed: stuck"}
     (told, _) = standing_notes(scheduler)
     assert told["message"] == "taken back: 1; not taken back: 1 ('b')"
 
 
-def test_items_of_a_map_are_taken_back_each_by_its_own_key() -> None:
+def test_items_of_a_map_are_compensated_each_by_its_own_key() -> None:
     scheduler = _saga(
         _make("m", for_each=["x", "y", "z"], key="{{item}}", arguments={"name": "{{item}}", "at": "{{index}}"})
     )
     done = _run(scheduler, fails={"m[y]": NodeError("not_started", "no")})
-    assert _ids(done) == ["m[x]", "m[y]", "m[z]", "undo m[z]", "undo m[x]"]
+    assert ids_of(done) == ["m[x]", "m[y]", "m[z]", "undo m[z]", "undo m[x]"]
     assert done[3].arguments == {"key": "run:m/z", "arguments": {"name": "z", "at": 2}, "result": {"id": "m[z]"}}
 
 
-def test_cancelled_run_takes_back_what_it_did_and_what_was_stopped_in_the_middle() -> None:
+def test_cancelled_run_compensates_what_it_did_and_what_was_stopped_in_the_middle() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), _make("c", "b"))
     (a,) = started(scheduler)
     scheduler.complete(a.id, {"id": 1}, at=1.0)
@@ -235,31 +224,25 @@ def test_cancelled_run_takes_back_what_it_did_and_what_was_stopped_in_the_middle
     assert scheduler.status() is RunStatus.CANCELLED
 
 
-def test_cancel_with_nothing_in_flight_begins_to_take_back_at_once_also_in_a_paused_run() -> None:
+def test_cancel_starts_the_compensation_once_and_a_second_one_ends_it() -> None:
     scheduler = _advanced(
         _make("a"), node("ask", "a", human={"type": "APPROVAL", "prompt": "Go on?"}), _make("b", "ask")
     )
     take(Cancel(), scheduler, at=2.0)
-    assert _ids(started(scheduler, at=2.0)) == ["undo a"]
+    assert ids_of(started(scheduler, at=2.0)) == ["undo a"]
     assert not scheduler.features.feedback.requests.open
-
-
-def test_second_cancel_leaves_the_rest_as_it_is() -> None:
     scheduler = _advanced(_make("a"), _make("b", "a"), node("c", "b", tool="look"), rounds=2)
     take(Cancel(ANN), scheduler, at=2.0)
-    assert _ids(started(scheduler, at=3.0)) == ["undo b"]
+    assert ids_of(started(scheduler, at=3.0)) == ["undo b"]
     assert take(Cancel(ANN), scheduler, at=4.0) is None
     scheduler.complete("undo b", None, at=5.0)
     assert (scheduler.is_finished, scheduler.status()) == (True, RunStatus.CANCELLED)
     assert list(_standing(scheduler)) == ["a"]
-
-
-def test_first_cancel_of_a_failed_run_that_takes_back_does_not_stop_that() -> None:
     scheduler = _advanced(_make("a"), node("b", "a", tool="look"))
     for task in started(scheduler):
         scheduler.fail(task.id, broken("boom"), at=2.0)
     assert take(Cancel(), scheduler, at=3.0) is None
-    assert _ids(_run(scheduler)) == ["undo a"]
+    assert ids_of(_run(scheduler)) == ["undo a"]
     assert (scheduler.status(), scheduler.state.error) == (
         RunStatus.FAILED,
         NodeError("not_completed", "'b' failed: boom"),
@@ -267,8 +250,7 @@ def test_first_cancel_of_a_failed_run_that_takes_back_does_not_stop_that() -> No
 
 
 def test_deadline_ends_the_plan_and_not_what_takes_it_back() -> None:
-    scheduler = _saga(_make("a"), node("b", "a", tool="look"))
-    scheduler.features.deadline.deadline = Deadline(0.0, 10.0)
+    scheduler = configured(_saga(_make("a"), node("b", "a", tool="look")), deadline=Deadline(0.0, 10.0))
     for task in started(scheduler):
         scheduler.complete(task.id, None, at=1.0)
     started(scheduler, at=2.0)
@@ -276,11 +258,11 @@ def test_deadline_ends_the_plan_and_not_what_takes_it_back() -> None:
     scheduler.task_cancelled("b", at=11.0)
     assert (scheduler.features.deadline.deadline.at, scheduler.state.phase) == (None, Phase.UNDOING)
     scheduler.features.deadline.expire(99.0)
-    assert _ids(_run(scheduler)) == ["undo a"]
+    assert ids_of(_run(scheduler)) == ["undo a"]
     assert scheduler.state.error == NodeError("deadline_exceeded", "the run took over its deadline; still running: b")
 
 
-def test_run_that_goes_on_in_a_new_execution_goes_on_taking_back() -> None:
+def test_run_that_continues_in_a_new_execution_continues_taking_back() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"))
     (a,) = started(scheduler)
     scheduler.complete(a.id, {"id": "a"}, at=1.0)
@@ -290,18 +272,15 @@ def test_run_that_goes_on_in_a_new_execution_goes_on_taking_back() -> None:
     scheduler.fail("c", broken("boom"), at=3.0)
     (undo_b,) = started(scheduler, at=4.0)
     scheduler.complete(undo_b.id, None, at=5.0)
-    following = create_scheduler(
-        compiled(plan_of(_make("a"), _make("b", "a"), node("c", "b", tool="look")), tools=TOOLS), {}
-    )
-    _told(following)
-    restore(following, json.loads(json.dumps(carry_of(scheduler))))
+    plan = compiled(plan_of(_make("a"), _make("b", "a"), node("c", "b", tool="look")), tools=TOOLS)
+    following = resumed(scheduler, plan, setup=_ALL_OR_NOTHING)
     (undo_a,) = started(following, at=6.0)
     assert (undo_a.id, undo_a.arguments) == ("undo a", {"key": "run:a", "arguments": {}, "result": {"id": "a"}})
     following.complete("undo a", None, at=7.0)
     assert (following.status(), following.state.error) == (RunStatus.FAILED, scheduler.state.error)
 
 
-def test_people_change_nothing_of_the_plan_while_it_is_taken_back_but_what_takes_it_back() -> None:
+def test_people_change_nothing_of_the_plan_while_it_is_compensated_but_what_takes_it_back() -> None:
     scheduler = _advanced(_make("a"), _make("b", "a"), node("c", "b", tool="look"), rounds=2)
     for task in started(scheduler):
         scheduler.fail(task.id, broken("boom"), at=2.0)
@@ -325,7 +304,7 @@ def test_people_change_nothing_of_the_plan_while_it_is_taken_back_but_what_takes
     assert list(_standing(scheduler)) == ["a"]
 
 
-def test_result_that_was_given_by_hand_stands_and_its_call_is_taken_back_as_of_unknown_end() -> None:
+def test_result_that_was_given_manually_stands_and_its_call_is_compensated_as_of_unknown_end() -> None:
     scheduler = _saga(_make("a"), _make("b"), node("c", "a", "b", tool="look"))
     started(scheduler)
     scheduler.fail("a", broken("boom"), at=1.0)
@@ -341,7 +320,7 @@ def test_result_that_was_given_by_hand_stands_and_its_call_is_taken_back_as_of_u
 def test_node_of_the_plan_with_the_id_of_an_undo_keeps_it() -> None:
     scheduler = _saga(_make("a"), node("undo a", "a", tool="look"), node("z", "undo a", tool="look"))
     done = _run(scheduler, fails={"z": broken()})
-    assert _ids(done) == ["a", "undo a", "z", "undo a#2"]
+    assert ids_of(done) == ["a", "undo a", "z", "undo a#2"]
 
 
 @pytest.mark.parametrize("then", ["ask", "refuse"])
@@ -349,11 +328,11 @@ def test_no_policy_keeps_a_run_from_taking_back_what_it_let_run(then: Verdict) -
     scheduler = _advanced(_make("a"), node("b", "a", tool="look"))
     assert take(SetPolicy(Policy((Rule(then),))), scheduler, at=2.0) is None
     take(Cancel(ANN), scheduler, at=3.0)
-    assert _ids(_run(scheduler)) == ["undo a"]
+    assert ids_of(_run(scheduler)) == ["undo a"]
     assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
 
 
-def test_superseded_try_is_taken_back_too() -> None:
+def test_superseded_try_is_compensated_too() -> None:
     scheduler = _saga(_make("a"), node("z", tool="look"))
     started(scheduler)
     scheduler.fail("a", NodeError("timeout", "late"), at=1.0)
@@ -368,7 +347,7 @@ def test_superseded_try_is_taken_back_too() -> None:
     ]
 
 
-def test_what_cannot_be_taken_back_is_told_before_the_run() -> None:
+def test_what_cannot_be_compensated_is_reported_before_the_run() -> None:
     below = plan_of(node("x", tool="send"), _make("y"))
     plan = compiled(
         plan_of(_make("a"), node("b", tool="post"), node("c", tool="send"), node("s", plan=below)), tools=TOOLS
@@ -381,13 +360,11 @@ def test_what_cannot_be_taken_back_is_told_before_the_run() -> None:
 
 
 @pytest.mark.parametrize(("created", "undos"), [(True, ["undo a", "undo {bind}"]), (False, ["undo a"])])
-def test_parties_that_a_lookup_created_are_taken_back_last(*, created: bool, undos: list[str]) -> None:
+def test_parties_that_a_lookup_created_are_compensated_last(*, created: bool, undos: list[str]) -> None:
     plan = with_lookups(
         compiled(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), [Lookup("X", "person")], RESOLVER
     )
-    scheduler = create_scheduler(plan, {})
-    _told(scheduler)
-    scheduler.begin(0.0)
+    scheduler = begun(plan, setup=_ALL_OR_NOTHING)
     done: list[str] = []
     at = 0.0
     while tasks := started(scheduler, at=at):

@@ -35,12 +35,14 @@ from tests.unit.plan.building import (
     begun,
     broken,
     compiled,
+    lineage_of,
     node,
     plan_of,
     resumed,
     scheduler_of,
     started,
     started_run,
+    store_waits_of,
 )
 
 FACTS = RunFacts("w1", "r1")
@@ -56,42 +58,35 @@ def told(usage: Usage) -> bytes:
 
 
 def failure(details: Any) -> ActivityError:
-    error = ActivityError(
-        "failed",
-        scheduled_event_id=1,
-        started_event_id=2,
-        identity="",
-        activity_type="any",
-        activity_id="a",
-        retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED,
-    )
+    about: dict[str, Any] = {"scheduled_event_id": 1, "started_event_id": 2, "identity": "", "activity_id": "a"}
+    error = ActivityError("failed", **about, activity_type="any", retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED)
     error.__cause__ = ApplicationError("no", details, type="model_cut_off")
     return error
 
 
-def test_document_tells_what_nodes_used_and_all_of_it() -> None:
+def test_document_has_the_usage_of_nodes_and_no_cost_if_one_is_unknown() -> None:
     scheduler = started_run(node("a"), node("b"), node("c"))
     take_result(scheduler, "a", answered(1, told(USED)), at=1.0)
     take_failure(scheduler, "b", failure({"attempt": 3, "usage": USED.to_json()}), at=1.0)
     take_result(scheduler, "c", Payload(metadata={"encoding": b"json/plain"}, data=b"1"), at=1.0)
     document = result_document(scheduler, FACTS)
+    none = dict.fromkeys(("cached_tokens", "reasoning_tokens", "unpriced_calls", "uncounted_calls"), 0)
     one = {
         "calls": 1,
         "prompt_tokens": 30,
         "completion_tokens": 12,
-        "cached_tokens": 0,
-        "reasoning_tokens": 0,
-        "money": "0.25",
-        "unpriced_calls": 0,
-        "uncounted_calls": 0,
         "tokens": 42,
+        "money": "0.25",
         "cost": "0.25",
+        **none,
     }
     assert document["usage"] == (USED + USED).told()
     assert {name: each.get("usage") for name, each in document["nodes"].items()} == {"a": one, "b": one, "c": None}
-
-
-def test_run_that_asked_no_model_tells_nothing_of_it() -> None:
+    scheduler = started_run(node("a"), node("b"))
+    scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=USED))
+    scheduler.complete("b", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, prompt_tokens=5, unpriced_calls=1)))
+    document = result_document(scheduler, FACTS)
+    assert (document["usage"]["money"], document["usage"]["cost"], document["usage"]["tokens"]) == ("0.25", None, 47)
     scheduler = started_run(node("a"))
     scheduler.complete("a", 1, at=1.0)
     assert result_document(scheduler, FACTS)["usage"] == {}
@@ -106,15 +101,7 @@ def test_usage_that_cannot_be_read_is_none(told_as: bytes) -> None:
     assert (scheduler.records[0].result, scheduler.state.totals.usage) == (1, UsageBook())
 
 
-def test_unknown_cost_is_told_as_unknown() -> None:
-    scheduler = started_run(node("a"), node("b"))
-    scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=USED))
-    scheduler.complete("b", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, prompt_tokens=5, unpriced_calls=1)))
-    document = result_document(scheduler, FACTS)
-    assert (document["usage"]["money"], document["usage"]["cost"], document["usage"]["tokens"]) == ("0.25", None, 47)
-
-
-def test_every_try_of_a_node_counts() -> None:
+def test_every_try_of_a_node_and_all_its_items_count() -> None:
     scheduler = started_run(node("a"))
     scheduler.fail("a", broken(), at=1.0, attempt=Attempt(usage=USED))
     assert take(RetryNode("a"), scheduler, at=2.0) is None
@@ -122,9 +109,6 @@ def test_every_try_of_a_node_counts() -> None:
     scheduler.fail("a", broken(), at=3.0, attempt=Attempt(usage=USED))
     assert take(SetResult("a", 5), scheduler, at=4.0) is None
     assert (scheduler.state.totals.usage.total, scheduler.state.totals.usage.tasks) == (USED + USED, {"a": USED + USED})
-
-
-def test_node_with_items_has_used_what_they_have() -> None:
     scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"))
     scheduler.complete("m[x]", 1, at=1.0, attempt=Attempt(usage=USED))
     scheduler.complete("m[y]", 1, at=1.0, attempt=Attempt(usage=USED))
@@ -141,7 +125,7 @@ def agents_plan() -> RunScheduler:
     return scheduler
 
 
-def test_agents_are_told_by_name_those_of_sub_plans_too() -> None:
+def test_agents_are_reported_by_name_in_all_executions() -> None:
     scheduler = agents_plan()
     scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USED))
     inside = {**(USED + USED).told(), "agents": {"writer": USED.told(), "critic": USED.told()}}
@@ -157,9 +141,6 @@ def test_agents_are_told_by_name_those_of_sub_plans_too() -> None:
         "writer": (USED + USED).told(),
         "critic": USED.told(),
     }
-
-
-def test_usage_goes_on_in_a_new_execution() -> None:
     scheduler = agents_plan()
     scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USED))
     following = resumed(scheduler)
@@ -198,21 +179,15 @@ def test_repeated_call_waits_longer_each_time_and_fails_at_last() -> None:
     assert failure is not None
     assert (failure.code, failure.retryable) == ("store_unavailable", True)
     assert scheduler.records[0].attempts == MOST_STORE_WAITS + 1
-
-
-def test_waits_of_a_call_that_succeeds_are_forgotten() -> None:
     scheduler = _running()
     wait_for_store(scheduler, "a", _away(0), at=1.0)
     take_result(scheduler, "a", answered(1, told(USED)), at=2.0)
-    assert (scheduler.state.store_waits, scheduler.records[0].attempts) == ({}, 1)
-
-
-def test_usage_and_lineage_of_a_call_count_although_it_is_repeated() -> None:
+    assert (store_waits_of(scheduler), scheduler.records[0].attempts) == ({}, 1)
     scheduler = _running()
     lineage = seen_of_places(["file:///in.csv"]).told()
     wait_for_store(scheduler, "a", _away(9000, usage=USED.to_json(), lineage=lineage), at=1.0)
     assert scheduler.state.totals.usage.total == USED
-    assert scheduler.state.totals.lineage.tasks["a"].told() == lineage
+    assert lineage_of(scheduler).tasks["a"].told() == lineage
     take_result(scheduler, "a", answered(1, told(USED)), at=2.0)
     assert scheduler.state.totals.usage.total == USED + USED
 

@@ -12,8 +12,19 @@ from dagwright.core.scheduler.deadline import Deadline
 from dagwright.features.commands.node_commands import SetResult
 from dagwright.features.commands.steering import Pause, take
 from dagwright.features.explain.why import Chain, sentence, what_holds, why
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from tests.unit.plan.building import broken, check, node, plan_of, record_of, scheduler_of, started, started_run
+from dagwright.features.run_scheduler import RunScheduler
+from tests.unit.plan.building import (
+    begun,
+    broken,
+    check,
+    configured,
+    node,
+    plan_of,
+    record_of,
+    scheduler_of,
+    started,
+    started_run,
+)
 
 HUMAN = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "1h"}
 
@@ -29,10 +40,8 @@ class Backing:
 
 
 def asking(*nodes: dict[str, Any], **inputs: Any) -> RunScheduler:
-    """Returns a scheduler of nodes of which some ask people, begun at time 0."""
-    scheduler = create_scheduler(compiled_form(check(plan_of(*nodes))), inputs)
-    scheduler.begin(0.0)
-    return scheduler
+    """Return a run, begun at time 0, of nodes of which some ask people."""
+    return begun(compiled_form(check(plan_of(*nodes))), inputs)
 
 
 def told(chain: Chain) -> dict[str, tuple[str, str, list[str]]]:
@@ -43,7 +52,7 @@ def words(chain: Chain) -> str:
     return sentence(chain, chain.reasons[0], clock=lambda at: f"{at:g} s")
 
 
-def test_pending_node_is_told_down_to_the_person_it_waits_for() -> None:
+def test_pending_node_is_reported_down_to_the_person_it_waits_for() -> None:
     scheduler = asking(node("check", human=HUMAN), node("publish", "check"), node("other"))
     started(scheduler, at=5.0)
 
@@ -74,7 +83,7 @@ def test_joins_say_how_many_they_wait_for() -> None:
     assert told(why(scheduler, "two", calls={}))["two"][1] == ("waits for 2 of 3 nodes to be done, still for b and c|")
 
 
-def test_running_call_is_told_with_its_next_attempt() -> None:
+def test_running_call_is_reported_with_its_next_attempt() -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"))
     started(scheduler, at=2.0)
 
@@ -89,7 +98,7 @@ def test_running_call_is_told_with_its_next_attempt() -> None:
     )
 
 
-def test_ready_node_is_told_with_the_limit_or_the_pause_that_keeps_it() -> None:
+def test_ready_node_is_reported_with_the_limit_or_the_pause_that_keeps_it() -> None:
     scheduler = started_run(node("a", tool="single"), node("b", tool="single"), node("late"))
     assert told(why(scheduler, "b", calls={}))["b"] == (
         "limit",
@@ -101,7 +110,7 @@ def test_ready_node_is_told_with_the_limit_or_the_pause_that_keeps_it() -> None:
     assert words(why(scheduler, "b", calls={})) == "b is ready, and the run is paused by ann since 7 s (too early)"
 
 
-def test_map_is_told_by_the_items_that_are_open() -> None:
+def test_map_is_reported_by_the_items_that_are_open() -> None:
     scheduler = scheduler_of(
         node("each", for_each=["x", "y", "z"], key="{{item}}", arguments={"of": "{{item}}"}), node("sum", "each")
     )
@@ -114,7 +123,7 @@ def test_map_is_told_by_the_items_that_are_open() -> None:
     assert [*told(what_holds(scheduler, calls={}))] == ["each[y]", "each[z]"]
 
 
-def test_ends_are_told_with_the_node_and_the_reason_they_came_from() -> None:
+def test_ends_are_reported_with_the_node_and_the_reason_they_came_from() -> None:
     scheduler = started_run(
         node("bad"),
         node("after", "bad"),
@@ -138,7 +147,7 @@ def test_ends_are_told_with_the_node_and_the_reason_they_came_from() -> None:
     assert [(each.node, each.facts.get("blocks")) for each in ended.reasons] == [("bad", 2), ("sorry", None)]
 
 
-def test_result_is_told_with_what_is_behind_it() -> None:
+def test_result_is_reported_with_what_is_behind_it() -> None:
     scheduler = asking(
         node("ask", human={"type": "CLARIFICATION", "prompt": "Which?", "assignee": "ann"}),
         node("use", arguments={"text": "{{ask.result.text}} of {{PLACEHOLDER_year}}"}),
@@ -151,48 +160,28 @@ def test_result_is_told_with_what_is_behind_it() -> None:
     chain = why(scheduler, "use", calls={})
 
     use, ask = (each.to_json() for each in chain.reasons)
-    expected: dict[str, Any] = {
-        "node": "use",
-        "status": "completed",
-        "why": "completed",
-        "message": "completed",
-        "since": "1970-01-01T00:00:07.000Z",
-        "until": None,
-        "because": ["ask"],
-        "tool": "any",
-        "tool_version": "v1",
-        "effects": "read",
-        "attempts": 2,
-        "started_at": "1970-01-01T00:00:06.000Z",
-        "inputs": {"year": 2026},
-        "result": {"ok": True},
+    assert use == {
+        **{"node": "use", "status": "completed", "why": "completed", "message": "completed", "because": ["ask"]},
+        **{"since": "1970-01-01T00:00:07.000Z", "until": None, "started_at": "1970-01-01T00:00:06.000Z"},
+        **{"tool": "any", "tool_version": "v1", "effects": "read", "attempts": 2},
+        **{"inputs": {"year": 2026}, "result": {"ok": True}},
     }
-    assert use == expected
-    assert (ask["node"], ask["result"], ask["answers"]) == (
-        "ask",
-        {"text": "this"},
-        [
-            {
-                "request": "ask",
-                "how": "answered",
-                "what": "answered",
-                "by": "bob",
-                "through": "signal",
-                "at": "1970-01-01T00:00:05.000Z",
-                "note": "sure",
-                "requested_from": "ann",
-                "requested_at": "1970-01-01T00:00:00.000Z",
-                "escalations": [],
-            }
-        ],
-    )
+    answer = {
+        **{"request": "ask", "how": "answered", "what": "answered", "by": "bob", "through": "signal", "note": "sure"},
+        **{"at": "1970-01-01T00:00:05.000Z", "requested_from": "ann", "requested_at": "1970-01-01T00:00:00.000Z"},
+        "escalations": [],
+    }
+    assert (ask["node"], ask["result"], ask["answers"]) == ("ask", {"text": "this"}, [answer])
 
 
-def test_result_by_hand_came_of_no_other_node() -> None:
+def test_manual_result_and_repeated_error_codes_are_reported_once() -> None:
     scheduler = asking(node("a"), node("b", "a"))
     started(scheduler, at=1.0)
     assert take(SetResult("b", 7, By("ann")), scheduler, at=2.0) is None
     assert words(why(scheduler, "b", calls={})) == "b was given its result by hand at 2 s"
+    scheduler = started_run(node("a"))
+    scheduler.fail("a", NodeError("outcome_unknown", "outcome unknown: its worker died"), at=1.0)
+    assert why(scheduler, "a", calls={}).reasons[0].detail == "outcome unknown: its worker died"
 
 
 def test_wide_chains_are_bounded() -> None:
@@ -204,15 +193,8 @@ def test_wide_chains_are_bounded() -> None:
     assert chain.reasons[0].message == "waits for n0, n1, n2, n3, n4 and 295 more"
 
 
-def test_code_of_an_error_is_not_repeated() -> None:
-    scheduler = started_run(node("a"))
-    scheduler.fail("a", NodeError("outcome_unknown", "outcome unknown: its worker died"), at=1.0)
-    assert why(scheduler, "a", calls={}).reasons[0].detail == "outcome unknown: its worker died"
-
-
 def _at_its_deadline(scheduler: RunScheduler) -> NodeError | None:
-    scheduler.features.deadline.deadline = Deadline(0.0, 60.0)
-    scheduler.features.deadline.expire(60.0)
+    configured(scheduler, deadline=Deadline(0.0, 60.0)).features.deadline.expire(60.0)
     return scheduler.state.error
 
 
@@ -231,16 +213,11 @@ def test_run_at_its_deadline_says_what_ran_and_what_waited() -> None:
     assert (after.status, after.reason) == (NodeStatus.CANCELLED, "the run took over its deadline")
 
 
-def test_run_that_was_paused_at_its_deadline_says_so() -> None:
+def test_run_at_its_deadline_says_that_it_was_paused_or_no_more() -> None:
+    scheduler = scheduler_of(node("a"))
+    assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", "the run took over its deadline")
     scheduler = scheduler_of(node("a"))
     take(Pause(By("ann")), scheduler, at=1.0)
-
     assert _at_its_deadline(scheduler) == NodeError(
         "deadline_exceeded", "the run took over its deadline; it was paused"
     )
-
-
-def test_run_with_nothing_under_way_at_its_deadline_says_no_more() -> None:
-    scheduler = scheduler_of(node("a"))
-
-    assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", "the run took over its deadline")

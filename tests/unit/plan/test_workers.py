@@ -47,16 +47,11 @@ def schema(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
+_FIND = card("found", "count", takes_sub_goal=True)
+_SHOW = card("table", requires=("found",), goal_type="deliverable")
 WORKERS = {
-    "find": ToolDeclaration(
-        "find", Effects.READ, schema(text={"type": "string"}), worker=card("found", "count", takes_sub_goal=True)
-    ),
-    "show": ToolDeclaration(
-        "show",
-        Effects.PURE,
-        schema(found={}, width={"type": "integer"}),
-        worker=card("table", requires=("found",), goal_type="deliverable"),
-    ),
+    "find": ToolDeclaration("find", Effects.READ, schema(text={"type": "string"}), worker=_FIND),
+    "show": ToolDeclaration("show", Effects.PURE, schema(found={}, width={"type": "integer"}), worker=_SHOW),
 }
 SHOWN = node("b", tool="show", arguments={"found": "{{a.result.found}}"})
 FOUND = node("a", tool="find", title="Look for it")
@@ -98,12 +93,9 @@ def test_a_card_that_says_nothing_useful_is_none(fields: dict[str, Any], said: s
 # Sets of workers.
 
 
-def test_a_set_of_workers_is_fine_and_so_is_none() -> None:
+def test_a_set_of_workers_may_be_empty_and_put_a_slot_out_under_another_name() -> None:
     check_workers({})
     check_workers(workers_among(WORKERS))
-
-
-def test_required_slot_may_be_put_out_under_another_name() -> None:
     same = card("a", same_as={"a": "wanted"})
     check_workers(_set_of({"x": same, "y": card("b", requires=("wanted",), goal_type="deliverable")}))
 
@@ -136,7 +128,7 @@ def test_a_set_that_no_planner_could_work_with_is_refused(workers: dict[str, Wor
     assert str(refused.value).startswith(said)
 
 
-def test_all_that_is_wrong_with_a_set_is_told_at_once() -> None:
+def test_all_that_is_wrong_with_a_set_is_reported_at_once() -> None:
     with pytest.raises(WorkersRefused) as refused:
         check_workers(_set_of({"x": card("a"), "y": card("a", requires=("q",))}))
     assert len(str(refused.value).split("; ")) == 4
@@ -153,42 +145,18 @@ def told(*nodes: Any) -> list[tuple[str, str, str, str | None]]:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"found": None}])
-def test_a_required_slot_that_is_not_given_is_told_with_who_puts_it_out(arguments: dict[str, Any]) -> None:
+def test_a_required_slot_that_is_not_given_is_reported_with_who_puts_it_out(arguments: dict[str, Any]) -> None:
     message = "'show' requires the slot 'found', which it is not given"
     assert told(FOUND, node("b", tool="show", arguments=arguments)) == [
         ("precondition_missing", "/nodes/1/arguments/found" if arguments else "/nodes/1", message, "'a' puts it out")
     ]
 
 
-def test_a_reference_to_a_slot_that_its_worker_does_not_put_out_is_told() -> None:
+def test_a_sub_goal_is_held_against_its_worker_and_its_slots() -> None:
+    message = "Invalid reference: a.result.fond: 'find' does not put out 'fond'; it puts out found, count"
     assert told(FOUND, node("b", tool="show", arguments={"found": "{{a.result.fond}}"})) == [
-        (
-            "invalid_reference",
-            "/nodes/1/arguments/found",
-            "Invalid reference: a.result.fond: 'find' does not put out 'fond'; it puts out found, count",
-            "did you mean 'found'?",
-        )
+        ("invalid_reference", "/nodes/1/arguments/found", message, "did you mean 'found'?")
     ]
-
-
-@pytest.mark.parametrize(
-    ("written", "at"), [("{{a.result.count}}", ""), (["{{a.result.found}}", "{{a.result.count}}"], "/1")]
-)
-def test_a_slot_that_stands_where_another_one_is_required_is_told(written: Any, at: str) -> None:
-    assert told(FOUND, node("b", tool="show", arguments={"found": written})) == [
-        (
-            "invalid_reference",
-            f"/nodes/1/arguments/found{at}",
-            "'show' requires 'found', and 'count' is another slot",
-            "'a' puts it out",
-        )
-    ]
-    # What is not required may be anything, and so may a part of a slot: nobody knows what is in it.
-    free = {"found": "{{a.result.found.first}}", "width": "{{a.result.count}}"}
-    assert told(FOUND, node("b", tool="show", arguments=free)) == []
-
-
-def test_a_sub_goal_that_says_something_else_of_its_worker_than_the_worker_is_told() -> None:
     raw: Any = {
         "sub_goals": [
             {"id": 1, "worker": "find", "outputs": ["found", "more"], "goal_type": "deliverable"},
@@ -204,38 +172,42 @@ def test_a_sub_goal_that_says_something_else_of_its_worker_than_the_worker_is_to
     ]
 
 
+@pytest.mark.parametrize(
+    ("written", "at"), [("{{a.result.count}}", ""), (["{{a.result.found}}", "{{a.result.count}}"], "/1")]
+)
+def test_a_slot_that_stands_where_another_one_is_required_is_refused(written: Any, at: str) -> None:
+    message = "'show' requires 'found', and 'count' is another slot"
+    assert told(FOUND, node("b", tool="show", arguments={"found": written})) == [
+        ("invalid_reference", f"/nodes/1/arguments/found{at}", message, "'a' puts it out")
+    ]
+    # What is not required may be anything, and so may a part of a slot: nobody knows what is in it.
+    free = {"found": "{{a.result.found.first}}", "width": "{{a.result.count}}"}
+    assert told(FOUND, node("b", tool="show", arguments=free)) == []
+
+
 def test_a_node_whose_tool_is_a_worker_is_one_in_every_dialect() -> None:
     plan = compiled(plan_of(FOUND, SHOWN), tools=WORKERS)
     assert [each.is_worker for each in plan.nodes] == [True, True]
     assert plan.tools["show"].worker == WORKERS["show"].worker
     contracted = contract(compiled(plan_of(FOUND, SHOWN, SHOWN | {"id": "c"}), tools=WORKERS))
     assert [each.kind for each in contracted.nodes] == ["tool", "tool", "tool"]
+    bare = {"any": ToolDeclaration("any", Effects.READ, worker=card("a", goal_type="deliverable"))}
+    assert compile_plan(check_document(to_document(plan_of(node("x"))), tools=bare)).nodes[0].is_worker
 
 
 # What a run does.
 
 
-def test_a_worker_is_told_its_sub_goal_and_its_outputs_are_the_result() -> None:
+def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_result() -> None:
     scheduler = scheduler_of(FOUND, SHOWN)
     (task,) = started(scheduler)
-    assert task.arguments == {
-        "sub_goal": {
-            "id": "a",
-            "worker": "find",
-            "description": "Look for it",
-            "inputs": {},
-            "outputs": ["found", "count"],
-            "goal_type": "support",
-        }
-    }
+    goal = {"id": "a", "worker": "find", "description": "Look for it", "inputs": {}, "outputs": ["found", "count"]}
+    assert task.arguments == {"sub_goal": {**goal, "goal_type": "support"}}
     scheduler.complete("a", {"status": "success", "outputs": {"found": [1], "count": 1}, "message": "as it is"}, at=1.0)
     (task,) = started(scheduler, at=1.0)
     assert (task.id, task.arguments) == ("b", {"found": [1]})
     record = scheduler.records[0]
     assert (record.result, record.partial, record.message) == ({"found": [1], "count": 1}, False, "as it is")
-
-
-def test_a_worker_is_told_which_slots_it_gets() -> None:
     more = {"text": "{{a.result.found}}"}
     scheduler = scheduler_of(FOUND, node("sg2", tool="find", arguments=more))
     started(scheduler)
@@ -262,16 +234,13 @@ def test_a_worker_that_lacks_a_slot_is_not_called_whatever_the_plan_says() -> No
     scheduler.complete("a", {"status": "partial", "outputs": {"count": 0}, "message": "three names fit"}, at=1.0)
     assert started(scheduler, at=1.0) == []
     assert states(scheduler) == {"a": "completed", "b": "failed", "c": "blocked"}
-    assert scheduler.records[1].error == NodeError(
-        "precondition_missing", "'show' was not called: it requires 'found' (a.result.found is null)"
-    )
-    assert (scheduler.records[0].result, scheduler.records[0].message) == (
-        {"found": None, "count": 0},
-        "three names fit",
-    )
+    message = "'show' was not called: it requires 'found' (a.result.found is null)"
+    assert scheduler.records[1].error == NodeError("precondition_missing", message)
+    found = resumed(scheduler).records[0]
+    assert (found.result, found.message, found.partial) == ({"found": None, "count": 0}, "three names fit", True)
 
 
-def test_a_list_of_slots_is_not_there_if_one_of_them_is_null() -> None:
+def test_a_list_of_slots_is_missing_if_one_of_them_is_null_and_not_for_its_items() -> None:
     both = node("b", tool="show", arguments={"found": ["{{a.result.found}}", "{{c.result.found}}"]})
     scheduler = scheduler_of(FOUND, FOUND | {"id": "c"}, both)
     started(scheduler)
@@ -280,19 +249,8 @@ def test_a_list_of_slots_is_not_there_if_one_of_them_is_null() -> None:
     assert started(scheduler, at=1.0) == []
     assert scheduler.records[2].error is not None
     assert "c.result.found is null" in scheduler.records[2].error.message
-
-
-def test_what_is_null_inside_of_a_given_list_is_the_business_of_the_worker() -> None:
     assert missing_slots(card("a", requires=("x_y",)), {"x-y": [None]}) == []
     assert missing_slots(card("a", requires=("x_y",)), {"x-y": None, "other": 1}) == [("x_y", None)]
-
-
-def test_words_of_a_worker_are_handed_on_to_a_new_execution() -> None:
-    scheduler = scheduler_of(FOUND, SHOWN)
-    started(scheduler)
-    scheduler.complete("a", {"status": "partial", "outputs": {}, "message": "nothing is near"}, at=1.0)
-    again = resumed(scheduler)
-    assert (again.records[0].message, again.records[0].partial) == ("nothing is near", True)
 
 
 # What workers answer.
@@ -314,27 +272,21 @@ def test_slots_that_are_not_exactly_those_of_the_card_are_a_failure(outputs: dic
         assert error == NodeError("invalid_result", f"its slots are not those it declares: {said}")
 
 
-def test_a_partial_answer_may_leave_slots_out_and_must_not_invent_any() -> None:
+def test_a_partial_answer_may_leave_slots_out_and_one_that_is_no_object_fails() -> None:
     found = unwrap_worker_result({"status": "partial", "outputs": {"count": 0}}, FIND)
     assert (found.outputs, found.is_partial) == ({"found": None, "count": 0}, True)
     assert unwrap_worker_result({"status": "partial", "outputs": {"more": 0}}, FIND).error is not None
-
-
-def test_an_answer_that_is_no_object_is_a_failure_of_a_worker_with_a_card() -> None:
     assert unwrap_worker_result([1], FIND).error == NodeError(
         "invalid_result", "a worker answers its slots, in an object"
     )
     assert unwrap_worker_result([1]).outputs == [1]
 
 
-def test_a_failed_answer_keeps_its_words_and_they_are_cut() -> None:
+def test_words_of_a_failed_or_stored_answer_are_kept_and_cut() -> None:
     said = unwrap_worker_result({"status": "failed", "error": "no luck", "message": {"of": [1]}}, FIND)
     assert said.message == '{"of":[1]}'
     found = unwrap_worker_result({"status": "failed", "error": "no luck", "message": "x" * 9_999}, FIND)
     assert (found.error, found.message) == (NodeError("worker_failed", "no luck"), "x" * MESSAGE_CHARACTERS)
-
-
-def test_words_beside_outputs_in_the_store_are_kept() -> None:
     told_of_large = stored_from_json(
         {
             "ref": "r",
@@ -387,16 +339,8 @@ def test_sub_goal_whose_place_another_took_ended_as_it_had_and_what_never_began_
         worker_result_of("sg1", Record(NodeStatus.BLOCKED, error=waited)),
         worker_result_of("sg1", Record(NodeStatus.SKIPPED, reason="the budget is used up")),
     ]
-    assert results == [
-        WorkerResult(1, "success", {"found": 1}),
-        WorkerResult(1, "failed", error="tool_failed: no luck"),
-        None,
-        None,
-        None,
-        WorkerResult(1, "failed", error="the budget is used up"),
-    ]
-
-
-def test_compiling_is_not_hurt_by_workers_without_schemas() -> None:
-    bare = {"any": ToolDeclaration("any", Effects.READ, worker=card("a", goal_type="deliverable"))}
-    assert compile_plan(check_document(to_document(plan_of(node("x"))), tools=bare)).nodes[0].is_worker
+    done = WorkerResult(1, "success", {"found": 1})
+    failed, unpaid = (
+        WorkerResult(1, "failed", error=words) for words in ("tool_failed: no luck", "the budget is used up")
+    )
+    assert results == [done, failed, None, None, None, unpaid]

@@ -10,6 +10,7 @@ from dagwright.planner import Asked, prepare_goal
 from dagwright.planning.plan_and_execute.goals import tools_read
 from dagwright.planning.plan_and_execute.loop import GoalPursuit
 from dagwright.protocol.planned_nodes import Planned
+from tests.unit.plan.building import pursuing
 
 MANY = {
     f"tool{number}": ToolDeclaration(f"tool{number}", Effects.READ, {"type": "object", "properties": {"a": {}}})
@@ -20,8 +21,7 @@ MANY = {
 def test_tools_of_a_goal_are_read_once_for_all_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, _ = prepare_goal("Look.", MANY, Asked())
     assert plan.pursuit is not None
-    scheduler = create_scheduler(plan, {})
-    scheduler.features.extension.use(GoalPursuit.from_json(plan.pursuit))
+    scheduler = pursuing(create_scheduler(plan, {}), GoalPursuit.from_json(plan.pursuit))
     read: list[int] = []
 
     def counted(told: Any) -> dict[str, ToolDeclaration]:

@@ -35,6 +35,7 @@ from dagwright.toolset.toolset import load_toolset
 from dagwright_onboarding.onboarding import onboarding_tools
 from tests.support.intents import answer
 from tests.support.onboarding import intent
+from tests.unit.plan.building import pursuing
 
 VERBS = ToolRegistry.of(*onboarding_tools("sqlite://")).declarations()
 CBU = {"cbu": {"id": "prt_1", "name": "Apex Capital Fund", "kind": "fund", "jurisdiction": "LU"}}
@@ -44,7 +45,6 @@ FUND = intent("cbu.ensure", name="Apex", jurisdiction="LU", client_type="fund")
 
 
 def custody(cbu: str) -> dict[str, Any]:
-    """Returns the intent that adds a product to what a reference names."""
     return intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": cbu})
 
 
@@ -52,13 +52,12 @@ CUSTODY = custody("@result_1")
 
 
 def read(said: Any, **context: Any) -> ReadPlan:
-    """Returns what is read of an answer as a value, or of a text."""
+    """Return what is read of an answer as a value, or of a text."""
     plan, text = (None, said) if isinstance(said, str) else (said, "")
     return read_intents_answer(plan, text, VERBS, context=context_from_json(context))
 
 
 def problems_in(said: Any, **context: Any) -> list[Problem]:
-    """Returns what is wrong with an answer."""
     with pytest.raises(PlanInvalid) as invalid:
         read(said, **context)
     return [*invalid.value.problems]
@@ -90,7 +89,7 @@ def test_what_was_written_can_be_read_again_with_its_references() -> None:
     assert (again.planned, again.words) == (first.planned, first.words)
 
 
-def test_whoever_approves_sees_what_is_said_what_is_looked_up_and_in_which_order() -> None:
+def test_words_of_a_plan_show_what_is_said_in_one_line_and_what_runs_in_its_order() -> None:
     assert read(answer(FUND, CUSTODY)).words.splitlines() == [
         "The model is 90% sure: “Does it.”",
         "Order: @result_1 → @result_2",
@@ -98,9 +97,9 @@ def test_whoever_approves_sees_what_is_said_what_is_looked_up_and_in_which_order
         '! @result_1: cbu.ensure (idempotent) with {"name":"Apex","jurisdiction":"LU","client-type":"fund"}',
         '! @result_2: cbu.add-product (idempotent) with {"product":"CUSTODY","cbu-id":"@result_1"}, after @result_1',
     ]
-
-
-def test_approval_names_the_party_that_the_session_knows() -> None:
+    lines = read(answer(FUND, explanation="Fine.\n- @result_2: nothing\u2028! x")).words.splitlines()
+    assert len(lines) == 4
+    assert lines[0] == "The model is 90% sure: “Fine.\\n- @result_2: nothing\\u2028! x”"
     [*_, line] = read(answer(custody("@cbu")), **CBU).words.splitlines()
     assert line.endswith('with {"product":"CUSTODY","cbu-id":"@cbu (Apex Capital Fund, prt_1)"}')
 
@@ -109,9 +108,8 @@ def test_approval_shows_all_of_a_plan_that_looks_something_up() -> None:
     manco = {"search_text": "B", "entity_type": "company"}
     found = read(answer({**FUND, "lookups": {"manco-id": manco}}, CUSTODY))
     plan = goal_of_document({"goal": "Do it.", "profile": "intents", "confidence": 0.95}, VERBS)
-    scheduler = create_scheduler(plan, {})
     assert plan.pursuit is not None
-    scheduler.features.extension.use(GoalPursuit.from_json(plan.pursuit))
+    scheduler = pursuing(create_scheduler(plan, {}), GoalPursuit.from_json(plan.pursuit))
     scheduler.begin(0.0)
     for result in ({"output": None, "message": {"content": ""}}, found.to_json()):
         task = scheduler.next_task(0.0)
@@ -125,35 +123,14 @@ def test_approval_shows_all_of_a_plan_that_looks_something_up() -> None:
     ]
 
 
-def test_explanation_cannot_look_like_a_line_of_the_plan() -> None:
-    lines = read(answer(FUND, explanation="Fine.\n- @result_2: nothing\u2028! x")).words.splitlines()
-    assert len(lines) == 4
-    assert lines[0] == "The model is 90% sure: “Fine.\\n- @result_2: nothing\\u2028! x”"
-
-
 @pytest.mark.parametrize(
     ("said", "code", "at", "words"),
     [
         (
-            answer(
-                intent("cbu.ensure", name="A", refs={"related-to": "@result_2"}),
-                intent("cbu.ensure", name="B", refs={"related-to": "@result_1"}),
-            ),
+            answer(*(intent("cbu.ensure", name="A", refs={"related-to": f"@result_{other}"}) for other in (2, 1))),
             "cycle",
             "/intents/0",
             "CircularDependencyError: @result_1 → @result_2 → @result_1",
-        ),
-        (
-            answer(intent("cbu.assign-role", role="DIRECTOR", refs={"cbu-id": "@result_1", "entity-id": "@result_2"})),
-            "self_dependency",
-            "/intents/0",
-            "'@result_1' depends on itself",
-        ),
-        (
-            answer(FUND, custody("@result_3")),
-            "invalid_reference",
-            "/intents/1/refs/cbu-id",
-            "Invalid reference: @result_3: nothing makes it",
         ),
         (
             answer(custody("@fund")),
@@ -168,22 +145,14 @@ def test_explanation_cannot_look_like_a_line_of_the_plan() -> None:
             "/intents/0/params/product",
             "",
         ),
-        (
-            answer(FUND, confidence=92),
-            "invalid_field",
-            "/confidence",
-            "'confidence' must be a number from 0 to 1, not 92",
+        *(
+            (answer(FUND, confidence=wrong), "invalid_field", "/confidence", "'confidence' must be a number")
+            for wrong in (-0.1, float("nan"), "high", True)
         ),
-        (answer(FUND, confidence=-0.1), "invalid_field", "/confidence", ""),
-        (answer(FUND, confidence=float("nan")), "invalid_field", "/confidence", ""),
-        (answer(FUND, confidence="high"), "invalid_field", "/confidence", "'confidence' must be a number"),
-        (answer(FUND, confidence=True), "invalid_field", "/confidence", ""),
-        (answer(), "", "", ""),
+        (answer(FUND, confidence=92), "invalid_field", "/confidence", "must be a number from 0 to 1, not 92"),
         (answer(explanation=" "), "empty_plan", "/intents", "there are no intents, and nothing says why"),
         ({"intents": []}, "empty_plan", "/intents", ""),
         ({"nodes": [{"id": "a", "tool": "cbu.ensure", "arguments": {"name": "x"}}]}, "invalid_field", "", ""),
-        ({"intents": "none"}, "invalid_field", "/intents", "'intents' must be a list"),
-        ({"intents": [1, None]}, "invalid_field", "/intents/0", "intent 1 must be an object"),
         ([FUND], "invalid_field", "", "is an object with the key 'intents'"),
         ("I would make a fund.", "empty_plan", "", ""),
         ("", "empty_plan", "", ""),
@@ -197,16 +166,13 @@ def test_explanation_cannot_look_like_a_line_of_the_plan() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 20 else "",
 )
-def test_what_is_wrong_is_told_in_the_words_of_intents(said: Any, code: str, at: str, words: str) -> None:
-    if not code:
-        assert read(said).planned.nodes == ()
-        return
+def test_what_is_wrong_is_reported_in_the_terms_of_intents(said: Any, code: str, at: str, words: str) -> None:
     found = [problem for problem in problems_in(said, cbu="prt_1") if (problem.code, problem.pointer) == (code, at)]
     assert found
     assert words in found[0].message
 
 
-def test_name_that_the_session_lacks_is_told_with_those_that_it_has() -> None:
+def test_name_that_the_session_lacks_is_reported_with_those_that_it_has() -> None:
     said = answer(custody("@fund"))
     assert [problem.hint for problem in problems_in(said, cbu="prt_1", manco="prt_2")] == [
         "the session has @cbu, @manco; use lookups for what exists already"
@@ -228,52 +194,27 @@ def test_party_that_the_model_wrote_as_a_value_goes_back_once() -> None:
     assert read(answer({**FUND, "params": {"name": "Apex", "manco-id": None}})).planned.nodes
 
 
-def test_what_undoes_verbs_is_known_to_the_check_and_is_no_verb() -> None:
-    names = {tool["name"] for tool in goal_of().tools}
-    assert "onboarding.undo" in names
-    assert "onboarding.undo" not in verb_catalogue(verbs_among(VERBS)).text
-    [problem] = problems_in(answer(intent("onboarding.undo", key="x")))[:1]
-    assert (problem.code, problem.pointer) == ("unknown_tool", "/intents/0/verb")
-
-
-def test_forward_reference_is_run_and_noted() -> None:
-    found = read(answer(custody("@result_2"), FUND))
-    assert [node.dependencies for node in found.planned.nodes] == [(1,), ()]
-
-
-def test_confidence_that_is_not_given_counts_as_none_at_all() -> None:
+def test_confidence_may_be_missing_or_a_text() -> None:
     for said in (answer(FUND, confidence=None), {"intents": [FUND]}):
         found = read(said)
         assert found.said["confidence"] == 0
         assert found.words.startswith("The model does not say how sure it is")
-
-
-def test_confidence_as_a_text_is_mended_where_it_is_a_number() -> None:
     found = read(answer(FUND, confidence="0.92"))
     assert found.said["confidence"] == 0.92
     assert [note.message for note in found.notes] == ["mended: the confidence '0.92' was read as a number"]
 
 
-def test_answer_in_the_form_that_strict_services_demand_is_read_though_it_does_not_fit() -> None:
+def test_answer_may_be_strict_empty_or_large_and_not_cut_off() -> None:
     strict = {**FUND, "params": json.dumps(FUND["params"]), "refs": "{}", "lookups": "null"}
     assert [node.arguments["name"] for node in read(json.dumps(answer(strict))).planned.nodes] == ["Apex"]
     assert [problem.pointer for problem in problems_in(json.dumps(answer(strict, confidence=1.5)))] == ["/confidence"]
     assert problems_in(answer({**FUND, "params": "name=Apex"}))[0].pointer == "/intents/0/params"
-
-
-def test_nothing_to_do_is_a_plan_without_nodes_if_it_is_explained() -> None:
     found = read(answer(explanation="It has custody already."))
     assert (found.planned.nodes, found.changes) == ((), 0)
     assert found.words == "The model is 90% sure: “It has custody already.”\nNothing is to be done."
-
-
-def test_answer_that_was_cut_off_goes_back_whatever_is_left_of_it() -> None:
     text = json.dumps(answer(FUND, CUSTODY))
     for end in (text.index('"refs"'), text.index("]") + 1, len(text) - 3):
         assert {"cut_off", "invalid_syntax"} & {problem.code for problem in problems_in(text[:end])}, text[:end]
-
-
-def test_two_hundred_intents_fit() -> None:
     found = read(answer(FUND, *[CUSTODY] * 199))
     assert len(found.planned.nodes) == 200
     assert len(json.dumps(found.to_json())) < PLANNED_BYTES
@@ -282,7 +223,7 @@ def test_two_hundred_intents_fit() -> None:
 # What the model is told.
 
 
-def test_planner_is_told_rules_verbs_session_turns_and_request() -> None:
+def test_planner_gets_rules_verbs_session_turns_and_request_without_ids() -> None:
     tools = {"cbu.close": ToolDeclaration("cbu.close", Effects.IDEMPOTENT)}
     rules, there = intents_messages("Close it.", verb_catalogue(tools), context=CBU, turns=["Made a fund."])
     assert (rules.role, rules.content, there.role) == ("system", INTENTS_PROMPT, "user")
@@ -299,9 +240,6 @@ def test_planner_is_told_rules_verbs_session_turns_and_request() -> None:
         "Request:",
         "Close it.",
     ]
-
-
-def test_no_id_of_a_party_is_told() -> None:
     assert "prt_1" not in str(intents_messages("Close it.", verb_catalogue(VERBS), context=CBU))
 
 
@@ -315,7 +253,7 @@ def test_name_and_turn_stay_on_their_lines_whatever_stands_in_them() -> None:
     assert [line for line in text.splitlines() if line == "Request:"] == ["Request:"]
 
 
-def test_verbs_are_the_tools_that_do_something_and_that_nobody_else_calls() -> None:
+def test_verbs_are_the_tools_that_change_or_read_something_for_the_user() -> None:
     writer = agent_declaration(
         AgentCard(type="llm", name="writer", description="Writes.", objective_template="{x}", prompt="You write.")
     )
@@ -331,9 +269,15 @@ def test_verbs_are_the_tools_that_do_something_and_that_nobody_else_calls() -> N
     assert [*verbs_among(own)] == ["look", "close", "wait"]
     built_in = load_toolset(Settings()).declarations()
     assert [name.partition(".")[0] in ("cbu", "entity") for name in verbs_among(built_in)].count(False) == 0
+    assert frozenset(builtin_tools(ToolEnvironment(files_root=Path())).declarations()) == HELPERS
+    names = {tool["name"] for tool in goal_of().tools}
+    assert "onboarding.undo" in names
+    assert "onboarding.undo" not in verb_catalogue(verbs_among(VERBS)).text
+    [problem] = problems_in(answer(intent("onboarding.undo", key="x")))[:1]
+    assert (problem.code, problem.pointer) == ("unknown_tool", "/intents/0/verb")
 
 
-def test_verb_is_told_with_what_of_it_is_a_party_and_what_it_makes() -> None:
+def test_verbs_are_described_with_their_parties_and_results() -> None:
     told = {line["verb"]: line for line in map(json.loads, verb_catalogue(VERBS).text.splitlines()[1:])}
     ensure = told["cbu.ensure"]
     assert (ensure["effects"], ensure["makes"], ensure["required"]) == ("idempotent", "fund", ["name"])
@@ -346,19 +290,12 @@ def test_verb_is_told_with_what_of_it_is_a_party_and_what_it_makes() -> None:
     }
     assert ensure["params"]["jurisdiction"]["format"] == "jurisdiction"
     assert "x-dagwright" not in json.dumps(told)
-
-
-def test_verb_of_which_nobody_said_what_are_parties_is_told_as_a_tool() -> None:
     schema = {"type": "object", "properties": {"account": {"type": "string"}}}
-    told = verb_catalogue({"close": ToolDeclaration("close", Effects.WRITE, schema)}).text.splitlines()[1]
-    assert json.loads(told) == {"verb": "close", "effects": "write", "arguments": schema}
+    line = verb_catalogue({"close": ToolDeclaration("close", Effects.WRITE, schema)}).text.splitlines()[1]
+    assert json.loads(line) == {"verb": "close", "effects": "write", "arguments": schema}
 
 
-def test_helpers_are_the_built_in_tools() -> None:
-    assert frozenset(builtin_tools(ToolEnvironment(files_root=Path())).declarations()) == HELPERS
-
-
-def test_repair_is_told_in_the_words_of_intents() -> None:
+def test_repair_is_reported_in_the_words_of_intents() -> None:
     words = repair_words([Problem("cycle", "a circle", "/intents/0", "@result_1")], profile="intents").splitlines()
     assert (words[0], words[-1]) == (
         "These intents cannot be run:",
@@ -371,41 +308,22 @@ def test_repair_is_told_in_the_words_of_intents() -> None:
 
 
 def test_answer_that_fits_the_response_format_can_be_read() -> None:
-    said = answer(
-        FUND,
-        CUSTODY,
-        intent("cbu.ensure", name="B", lookups={"manco-id": {"search_text": "B", "entity_type": "company"}}),
-    )
+    lookups = {"manco-id": {"search_text": "B", "entity_type": "company"}}
+    right = [answer(FUND, CUSTODY, intent("cbu.ensure", name="B", lookups=lookups)), answer()]
+    wrong = [{}, {"intents": []}, *(answer(confidence=value) for value in (1.1, "0.5"))]
+    wrong += [answer({"verb": "x"}), answer(more=1)]
     validator = validator_of(intents_schema())
-    assert validator.is_valid(said)
-    assert validator.is_valid(answer())
-    wrong = [
-        {},
-        {"intents": []},
-        answer(confidence=1.1),
-        answer(confidence="0.5"),
-        answer({"verb": "x"}),
-        answer(more=1),
-    ]
-    assert [validator.is_valid(each) for each in wrong] == [False] * len(wrong)
+    assert [validator.is_valid(each) for each in (*right, *wrong)] == [True] * len(right) + [False] * len(wrong)
 
 
-def test_response_format_is_strict_and_comes_back_as_it_was_asked_for() -> None:
-    strict = StrictSchema(intents_schema())
+def test_response_format_is_strict_fresh_and_comes_back_as_it_was_asked_for() -> None:
     lookups = {"entity-id": {"search_text": "John", "entity_type": "person", "jurisdiction": "GB"}}
+    refs = {"cbu-id": "@result_1"}
     first = {"verb": "cbu.ensure", "params": '{"name": "Apex"}', "refs": "{}", "lookups": None}
-    second = {
-        "verb": "cbu.assign-role",
-        "params": "{}",
-        "refs": '{"cbu-id": "@result_1"}',
-        "lookups": json.dumps(lookups),
-    }
-    assert strict.restore(answer(first, second)) == answer(
-        intent("cbu.ensure", name="Apex"), intent("cbu.assign-role", refs={"cbu-id": "@result_1"}, lookups=lookups)
+    second = {"verb": "cbu.assign-role", "params": "{}", "refs": json.dumps(refs), "lookups": json.dumps(lookups)}
+    assert StrictSchema(intents_schema()).restore(answer(first, second)) == answer(
+        intent("cbu.ensure", name="Apex"), intent("cbu.assign-role", refs=refs, lookups=lookups)
     )
-
-
-def test_published_response_format_is_fresh() -> None:
     assert INTENTS_FILE.read_text(encoding="utf-8") == text_of(intents_schema())
 
 
@@ -413,49 +331,35 @@ def test_published_response_format_is_fresh() -> None:
 
 
 def goal_of(**document: Any) -> Goal:
-    """Returns the goal of a run that is started with a request in place of a plan."""
+    """Return the goal of a run that is started with a request in place of a plan."""
     plan = goal_of_document({"goal": "Make a fund.", "profile": "intents", **document}, VERBS)
     return goal_from_json(plan.pursuit)
 
 
-def test_request_from_outside_has_all_that_the_profile_takes() -> None:
-    goal = goal_of(
-        context={"cbu": "prt_1", "manco": {"id": "prt_2", "name": "ManCo", "kind": "company"}},
-        turns=["x"],
-        confidence=0.8,
-    )
+def test_request_has_all_that_the_profile_takes() -> None:
+    manco = {"id": "prt_2", "name": "ManCo", "kind": "company"}
+    goal = goal_of(context={"cbu": "prt_1", "manco": manco}, turns=["x"], confidence=0.8)
     assert (goal.profile, goal.confidence, goal.replans, goal.streams) == ("intents", 0.8, 0, False)
-    assert goal.context == {"cbu": {"id": "prt_1"}, "manco": {"id": "prt_2", "name": "ManCo", "kind": "company"}}
+    assert goal.context == {"cbu": {"id": "prt_1"}, "manco": manco}
     assert goal_from_json(goal.to_json()) == goal
-
-
-def test_names_of_the_session_may_stand_beside_the_request() -> None:
-    plan = goal_of_document(
-        {"goal": "Do it.", "profile": "intents", "context": {"cbu": "prt_1"}},
-        VERBS,
-        context={"cbu": "prt_2", "manco": "prt_3"},
-    )
+    # Names of the session may stand beside the request.
+    document = {"goal": "Do it.", "profile": "intents", "context": {"cbu": "prt_1"}}
+    plan = goal_of_document(document, VERBS, context={"cbu": "prt_2", "manco": "prt_3"})
     assert goal_from_json(plan.pursuit).context == {"cbu": {"id": "prt_1"}, "manco": {"id": "prt_3"}}
-
-
-def test_plan_may_be_asked_for_with_earlier_turns_too() -> None:
     plan = goal_of_document({"goal": "More.", "turns": ["Made Apex."]}, VERBS)
     assert '- "Made Apex."' in json.dumps(plan.nodes[0].arguments).replace('\\"', '"')
+
+
+_WRONG_CONTEXTS: list[Any] = [[], {"a b": "x"}, {"result_1": "x"}, {"cbu": ""}]
 
 
 @pytest.mark.parametrize(
     ("document", "at"),
     [
         ({"profile": "rounds"}, "/profile"),
-        ({"confidence": 2}, "/confidence"),
-        ({"confidence": "0.5"}, "/confidence"),
-        ({"confidence": True}, "/confidence"),
-        ({"context": []}, "/context"),
-        ({"context": {"a b": "x"}}, "/context"),
-        ({"context": {"result_1": "x"}}, "/context"),
-        ({"context": {"cbu": ""}}, "/context"),
-        ({"context": {"cbu": {"name": "Apex"}}}, "/context"),
-        ({"context": {"cbu": {"id": "x", "name": "n" * 501}}}, "/context"),
+        *(({"confidence": wrong}, "/confidence") for wrong in (2, "0.5", True)),
+        *(({"context": wrong}, "/context") for wrong in _WRONG_CONTEXTS),
+        *(({"context": {"cbu": wrong}}, "/context") for wrong in ({"name": "Apex"}, {"id": "x", "name": "n" * 501})),
         ({"turns": "one"}, "/turns"),
         ({"turns": [1]}, "/turns"),
         ({"max_replans": 1}, "/max_replans"),
@@ -463,7 +367,7 @@ def test_plan_may_be_asked_for_with_earlier_turns_too() -> None:
         ({"profile": "plan", "context": {"cbu": "x"}}, "/context"),
     ],
 )
-def test_wrong_field_of_a_request_from_outside_is_told_with_its_place(document: Any, at: str) -> None:
+def test_wrong_field_of_a_request_is_reported_with_its_place(document: Any, at: str) -> None:
     with pytest.raises(PlanInvalid) as invalid:
         goal_of(**document)
     assert [problem.pointer for problem in invalid.value.problems] == [at]

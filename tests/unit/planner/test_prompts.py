@@ -33,18 +33,13 @@ SEARCH = ToolDeclaration(
     description="Searches\n  the web.",
 )
 MAIL = ToolDeclaration("mail.send")
-WRITER = agent_declaration(
-    AgentCard(
-        type="llm",
-        name="writer",
-        description="Writes well.",
-        objective_template="Write about {topic}",
-        prompt="You write.",
-    )
+_CARD = AgentCard(
+    name="writer", description="Writes well.", objective_template="Write about {topic}", type="llm", prompt="You write."
 )
+WRITER = agent_declaration(_CARD)
 
 
-def test_catalogue_tells_agents_and_tools_by_name_a_line_each() -> None:
+def test_catalogue_lists_agents_and_tools_by_name_in_any_order() -> None:
     assert catalogue_of({"search": SEARCH, "mail.send": MAIL, WRITER.name: WRITER}).text.splitlines() == [
         "Agents:",
         '{"agent": "writer", "description": "Writes well.", "objective": "Write about {topic}"}',
@@ -54,9 +49,6 @@ def test_catalogue_tells_agents_and_tools_by_name_a_line_each() -> None:
         '{"tool": "search", "effects": "read", "description": "Searches the web.", "arguments": {"type": "object", '
         '"properties": {"query": {"type": "string"}}, "required": ["query"]}}',
     ]
-
-
-def test_catalogue_does_not_depend_on_the_order_of_what_it_is_given() -> None:
     tools = {"search": SEARCH, WRITER.name: WRITER, "mail.send": MAIL}
     assert catalogue_of(dict(reversed(tools.items()))) == catalogue_of(tools)
 
@@ -70,7 +62,7 @@ def test_name_with_a_line_end_stays_on_its_line(end: str) -> None:
     assert json.loads(text.splitlines()[1])["tool"] == name
 
 
-def test_what_does_not_fit_is_left_out_and_said_to_be() -> None:
+def test_what_does_not_fit_the_catalogue_is_left_out_or_shortened() -> None:
     tools = {
         f"tool{number:03}": ToolDeclaration(f"tool{number:03}", description="word " * 190) for number in range(120)
     }
@@ -81,9 +73,6 @@ def test_what_does_not_fit_is_left_out_and_said_to_be() -> None:
     rest = len(catalogue.left_out) - 20
     assert (catalogue.note() or "").endswith(f" and {rest} more: there is no room for them in what it reads")
     assert "(The planner is not told of 'tool0" in (planning_messages("do it", catalogue)[1].content or "")
-
-
-def test_long_schema_is_told_as_names_and_types() -> None:
     properties = {f"field{number}": {"type": "string", "description": "x" * 100} for number in range(100)}
     tool = ToolDeclaration("wide", input_schema={"type": "object", "properties": properties, "required": ["field1"]})
     told = json.loads(catalogue_of({"wide": tool}).text.splitlines()[1])["arguments"]
@@ -94,7 +83,7 @@ def test_long_schema_is_told_as_names_and_types() -> None:
     }
 
 
-def test_planner_is_told_rules_then_what_there_is_then_the_request() -> None:
+def test_planner_is_reported_rules_then_what_there_is_then_the_request() -> None:
     rules, there = planning_messages("Find it.", catalogue_of({"mail.send": MAIL}))
     assert (rules.role, there.role) == ("system", "user")
     assert (rules.content or "").startswith("You plan.")
@@ -102,7 +91,7 @@ def test_planner_is_told_rules_then_what_there_is_then_the_request() -> None:
     assert there.content == f"{lines}\n\nRequest:\nFind it."
 
 
-def test_repair_tells_every_problem_with_place_and_hint() -> None:
+def test_repair_lists_problems_with_place_and_hint_up_to_a_limit() -> None:
     problems = [
         Problem("unknown_tool", "there is no tool 'serch'", "/nodes/0/tool", "a", "did you mean 'search'?"),
         Problem("empty_plan", "it has\nno nodes"),
@@ -114,9 +103,6 @@ def test_repair_tells_every_problem_with_place_and_hint() -> None:
         '- {"code": "empty_plan", "problem": "it has\\nno nodes"}',
         "Write the whole plan again, as one JSON object, with all of this put right and all else as it was.",
     ]
-
-
-def test_repair_of_a_thousand_problems_is_bounded_and_says_so() -> None:
     words = repair_words([Problem("invalid_field", "x" * 5_000)] * 1_000).splitlines()
     assert sum(map(len, words)) < 30_000
     assert words[-2] == f"- and {1_000 - (len(words) - 3)} more problems"
@@ -132,59 +118,40 @@ def test_request_of_which_nothing_can_come_is_refused(goal: object, code: str) -
     assert (refused.value.code, bool(refused.value.hint)) == (code, True)
 
 
-def test_request_without_any_tool_is_refused_with_advice() -> None:
+def test_request_of_the_longest_size_is_accepted_if_there_are_tools() -> None:
     with pytest.raises(GoalRefused) as refused:
         checked_goal("Find it.", catalogue_of({}))
     assert str(refused.value) == (
         "there is no tool and no agent that a plan could use; name some with --tools or --agents"
     )
-
-
-def test_request_for_which_too_much_had_to_be_sent_along_is_refused_before_it_starts() -> None:
-    def cards(count: int) -> dict[str, ToolDeclaration]:
-        made = [
-            AgentCard(
-                name=f"a{number}",
-                description="Works",
-                objective_template="Work",
-                type="llm",
-                prompt="x" * (30_000 if number else 32_000),
-            )
-            for number in range(count)
-        ]
-        return {tool.name: tool for tool in map(agent_declaration, made)}
-
-    plan, _ = prepare_goal("Work.", cards(4), Asked())
-    assert plan.pursuit is not None
-    with pytest.raises(
-        GoalRefused, match=r"can be sent along; the largest agents are 'a0' \(32,\d+ bytes\), "
-    ) as refused:
-        prepare_goal("Work.", cards(12), Asked())
-    assert refused.value.code == "too_large"
-
-
-def test_request_of_the_longest_size_is_taken() -> None:
     goal = "ü" * (GOAL_LIMIT_BYTES // 2)
     assert checked_goal(f" {goal}\n", catalogue_of({"search": SEARCH})) == goal
 
 
+def test_request_for_which_too_much_had_to_be_sent_along_is_refused_before_it_starts() -> None:
+    def cards(count: int) -> dict[str, ToolDeclaration]:
+        sizes = [32_000, *[30_000] * (count - 1)]
+        about: dict[str, Any] = {"description": "Works", "objective_template": "Work", "type": "llm"}
+        made = [AgentCard(name=f"a{at}", prompt="x" * size, **about) for at, size in enumerate(sizes)]
+        return {tool.name: tool for tool in map(agent_declaration, made)}
+
+    plan, _ = prepare_goal("Work.", cards(4), Asked())
+    assert plan.pursuit is not None
+    words = r"can be sent along; the largest agents are 'a0' \(32,\d+ bytes\), "
+    with pytest.raises(GoalRefused, match=words) as refused:
+        prepare_goal("Work.", cards(12), Asked())
+    assert refused.value.code == "too_large"
+
+
+_WHICH = {"type": "SELECTION", "prompt": "Which?", "options": ["a", "b"]}
+_REST = {"tool": "search", "arguments": {"query": "y"}, "on_error": {"value": [1]}}
 PLAN: Any = {
     "title": "Look",
     "nodes": [
         {"id": "find", "tool": "search", "arguments": {"query": "x"}},
         {"id": "each", "tool": "search", "arguments": {"query": "{{item}}"}, "for_each": "{{find.result}}"},
-        {
-            "id": "who",
-            "human": {"type": "SELECTION", "prompt": "Which?", "options": ["a", "b"]},
-            "depends_on": ["each"],
-        },
-        {
-            "id": "rest",
-            "tool": "search",
-            "arguments": {"query": "y"},
-            "depends_on": ["who"],
-            "on_error": {"value": [1]},
-        },
+        {"id": "who", "human": _WHICH, "depends_on": ["each"]},
+        {"id": "rest", "depends_on": ["who"], **_REST},
     ],
 }
 
@@ -197,12 +164,9 @@ def test_plan_that_fits_the_response_format_is_a_plan() -> None:
     assert [node.id for node in checked.nodes] == ["find", "each", "who", "rest"]
 
 
-def test_response_format_is_strict_and_comes_back_as_it_was_asked_for() -> None:
+def test_response_format_is_published_strict_and_comes_back_as_it_was_asked_for() -> None:
     strict = StrictSchema(response_schema())
     written = {"id": "find", "tool": "search", "arguments": '{"query": "x"}'}
     node = dict.fromkeys(strict.strict["$defs"]["Node"]["properties"]) | written
     assert strict.restore({"title": None, "nodes": [node]}) == {"nodes": [PLAN["nodes"][0]]}
-
-
-def test_published_response_format_is_fresh() -> None:
     assert RESPONSE_FILE.read_text(encoding="utf-8") == text_of(response_schema())

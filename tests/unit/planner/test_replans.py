@@ -12,7 +12,7 @@ from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.planner.reading import fits_early
-from dagwright.planning.plan_and_execute.replan_context import SoFar, so_far_from_json
+from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
 from dagwright.planning.plan_and_execute.replans import given_up, reasons_of, title_of
 
 C, F, B, S, X = (
@@ -25,7 +25,6 @@ C, F, B, S, X = (
 
 
 def state_of(*nodes: tuple[CompiledNode, NodeStatus]) -> RunState:
-    """Returns a run whose nodes are in these states."""
     state = RunState(CompiledPlan(tuple(node for node, _ in nodes)), {}, policy=ALL_RUN)
     for record, (_, status) in zip(state.records, nodes, strict=True):
         record.status = status
@@ -33,7 +32,6 @@ def state_of(*nodes: tuple[CompiledNode, NodeStatus]) -> RunState:
 
 
 def each(node_id: str, *needs: int, join: str = "all", wanted: int = 0, **more: Any) -> CompiledNode:
-    """Returns a node that needs others by their numbers."""
     return CompiledNode(node_id, dependencies=needs, join=(join, wanted), **more)  # type: ignore[arg-type]  # any join
 
 
@@ -48,7 +46,7 @@ def each(node_id: str, *needs: int, join: str = "all", wanted: int = 0, **more: 
         (["a", "x"], ("b",)),
     ],
 )
-def test_blocked_nodes_go_on_if_what_stands_for_those_before_them_lets_them(
+def test_blocked_nodes_continue_if_what_stands_for_those_before_them_lets_them(
     replaced: list[str], left: tuple[str, ...]
 ) -> None:
     state = state_of(
@@ -114,9 +112,9 @@ def test_reasons_are_failures_that_say_so_and_guidance_in_words() -> None:
     assert title_of(found, count=2, most=3) == "planning again (2 of 3): 'a' failed: tool_failed: no way; and 2 more"
 
 
-def test_nodes_of_a_plan_that_is_made_again_may_start_early_if_they_need_only_what_is_there() -> None:
+def test_new_nodes_start_early_if_they_need_only_what_is_there() -> None:
     tools = {"look": ToolDeclaration("look", Effects.READ)}
-    so_far = SoFar(["a"], {"completed": ["c"], "failed": ["a"], "blocked": ["b"]})
+    so_far = ReplanContext(["a"], {"completed": ["c"], "failed": ["a"], "blocked": ["b"]})
 
     def fits(node_id: str, of: str) -> bool:
         return fits_early([{"id": node_id, "tool": "look", "arguments": {"of": of}}], tools, so_far=so_far)
@@ -127,7 +125,7 @@ def test_nodes_of_a_plan_that_is_made_again_may_start_early_if_they_need_only_wh
     assert [fits(node_id, "{{c.result}}") for node_id in ("a", "b", "c")] == [False, False, False]
 
 
-def test_node_that_is_nested_too_deep_to_be_told_of_waits_for_the_whole_plan() -> None:
+def test_node_that_is_nested_too_deep_to_be_reported_of_waits_for_the_whole_plan() -> None:
     tools = {"look": ToolDeclaration("look", Effects.READ)}
 
     def fits(depth: int) -> bool:
@@ -138,10 +136,10 @@ def test_node_that_is_nested_too_deep_to_be_told_of_waits_for_the_whole_plan() -
 
 
 def test_what_a_run_has_come_to_travels_as_json() -> None:
-    so_far = SoFar(["a"], {"completed": ["c", "d#2"], "failed": ["a"]})
-    assert so_far_from_json(so_far.to_json()) == so_far
-    assert (so_far.referable, so_far.left, so_far_from_json(None)) == (["c", "d#2"], ["a"], None)
+    so_far = ReplanContext(["a"], {"completed": ["c", "d#2"], "failed": ["a"]})
+    assert REPLAN_CONTEXTS.decode(REPLAN_CONTEXTS.encode(so_far)) == so_far
+    assert (so_far.referable, so_far.left, REPLAN_CONTEXTS.decode(None)) == (["c", "d#2"], ["a"], None)
     wrongs: list[Any] = [3, {}, {"because": [], "ended": []}]
     for wrong in wrongs:
-        with pytest.raises(ValueError, match="this is not what a run has come to"):
-            so_far_from_json(wrong)
+        with pytest.raises(ValueError, match="invalid replan context"):
+            REPLAN_CONTEXTS.decode(wrong)

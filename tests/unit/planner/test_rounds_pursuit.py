@@ -22,10 +22,11 @@ from dagwright.planning.extenders import pursuit_of
 from dagwright.planning.rounds.documents import rounds_document
 from dagwright.planning.rounds.nodes import worker_node
 from dagwright.planning.rounds.rounds import RoundsLimits
-from dagwright.planning.rounds.sub_goals import PlannedSubGoal, round_context_from_json
+from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, PlannedSubGoal
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.support.rounds import Workers, done, failed, goes_on, ref, sub_goal
+from tests.unit.plan.building import pursuing, started
 
 PICK, OTHER = sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
 SUM = sub_goal(3, "add_up", numbers=ref(1, "numbers"))
@@ -58,25 +59,21 @@ class Question:
 
     def _scheduler(self) -> RunScheduler:
         scheduler = create_scheduler(plan_from_json(json.loads(json.dumps(plan_to_json(self.plan)))), {})
-        scheduler.features.extension.use(pursuit_of(scheduler.plan))
-        return scheduler
+        return pursuing(scheduler, pursuit_of(scheduler.plan))
 
     def step(self) -> list[str]:
-        """Ends all tasks that may start now, and returns their ids."""
+        """End all tasks that may start now, and returns their ids."""
         tasks = self.begin()
         self.end(tasks)
         return [task.id for task in tasks]
 
     def begin(self) -> list[Task]:
-        """Returns all tasks that may start now."""
+        """Return all tasks that may start now."""
         self.at += 1.0
-        tasks = []
-        while (task := self.scheduler.next_task(self.at)) is not None:
-            tasks.append(task)
-        return tasks
+        return started(self.scheduler, at=self.at)
 
     def end(self, tasks: Sequence[Task]) -> None:
-        """Ends tasks with what the test answers."""
+        """End tasks with what the test answers."""
         for task in tasks:
             self.at += 1.0
             answer = self._answer(task.id, task.arguments)
@@ -98,7 +95,7 @@ class Question:
         said, self.planner = self.planner[0], self.planner[1:]
         if isinstance(said, NodeError):
             return said
-        asked = round_context_from_json(json.loads(json.dumps(arguments["round"])))
+        asked = ROUND_CONTEXTS.decode(json.loads(json.dumps(arguments["round"])))
         self.known[node] = [each.id for each in asked.known]
         return {**_said(said), "read": read_round(None, said, asked)}
 
@@ -109,7 +106,7 @@ class Question:
         return {"numbers": [1, 2]} if "name" in arguments else {"clarification": arguments["question"]}
 
     def run(self) -> list[list[str]]:
-        """Runs it to its end, and returns which tasks ran at once."""
+        """Run it to its end, and returns which tasks ran at once."""
         steps = []
         while not self.scheduler.is_finished:
             steps.append(self.step())
@@ -117,13 +114,13 @@ class Question:
         return steps
 
     def hand_on(self) -> None:
-        """Goes on with another scheduler, as a new execution does."""
+        """Go on with another scheduler, as a new execution does."""
         carried = carry_of(self.scheduler)
         self.scheduler = self._scheduler()
         restore(self.scheduler, carried)
 
     def planning(self) -> list[Task]:
-        """Goes on until the planner is asked for the second time, which the test answers."""
+        """Go on until the planner is asked for the second time, which the test answers."""
         for _ in range(3):
             self.step()
         return self.begin()
@@ -150,7 +147,7 @@ def test_sub_goals_start_when_their_slots_are_there_and_the_planner_when_all_hav
     assert question.scheduler.output() == ("x", None)
 
 
-def test_question_goes_on_in_another_execution_at_any_moment() -> None:
+def test_question_continues_in_another_execution_at_any_moment() -> None:
     answers = (goes_on(PICK, ASK), "No.", goes_on(OTHER), done(all=ref(9, "clarification")))
     whole = Question(*answers).run()
     question = Question(*answers)
@@ -173,7 +170,7 @@ def test_pending_sub_goals_are_carried_over_until_what_they_wait_for_is_tried_ag
 
 
 def retried_while_planning(act: RetryNode) -> tuple[Question, list[Task], list[Task]]:
-    """Returns a question whose planner begins sub-goals 1 and 5 after a person has retried 1, with both calls."""
+    """Return a question whose planner begins sub-goals 1 and 5 after a person has retried 1, with both calls."""
     more = sub_goal(5, "pick", name="MSC")
     question = Question(goes_on(PICK, ASK), goes_on(PICK, more), done(all=ref(9, "clarification")), workers=FAILS)
     planning = question.planning()
@@ -195,7 +192,7 @@ def test_sub_goal_that_a_person_begins_again_meanwhile_keeps_no_other_from_its_s
     assert question.planner == ()
 
 
-def test_sub_goal_that_a_person_has_mended_meanwhile_is_not_done_again() -> None:
+def test_sub_goal_that_a_person_has_repaired_meanwhile_is_not_done_again() -> None:
     question, planning, again = retried_while_planning(RetryNode("sg1"))
     assert [task.id for task in again] == ["sg1"]
     question.end([*again, *planning])
@@ -217,7 +214,7 @@ def _results(question: Question) -> list[list[tuple[int, str]]]:
     ]
 
 
-def test_results_are_of_the_round_in_which_a_sub_goal_was_begun_or_could_go_on() -> None:
+def test_results_belong_to_the_round_in_which_a_sub_goal_was_started() -> None:
     workers: dict[str, Any] = {"sg1": NodeError("tool_failed", "no"), "sg1#2": NodeError("tool_failed", "no")}
     other = {**SUM, "inputs": {"numbers": ref(2, "numbers")}}
     answers = (goes_on(PICK, SUM, ASK), goes_on(PICK, OTHER), goes_on(other), failed("no"))
@@ -233,9 +230,6 @@ def test_results_are_of_the_round_in_which_a_sub_goal_was_begun_or_could_go_on()
     question = Question(goes_on(PICK, SUM), goes_on(PICK), failed("no"), workers=FAILS)
     question.run()
     assert _results(question) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
-
-
-def test_what_a_person_begins_again_is_of_the_round_whose_planner_began_it() -> None:
     question = Question(goes_on(PICK, ASK), done(all=ref(9, "clarification")), workers=FAILS)
     planning = question.planning()
     take(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.at)
@@ -258,21 +252,22 @@ def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> N
     } <= {*found}
     sub_goal_fields = ["id", "worker", "description", "inputs", "params", "outputs", "goal_type", "result", "error"]
     assert [name for name in found["sub_goals"][0] if name != "status"] == sub_goal_fields
+    outputs: dict[int, Any] = {1: {"numbers": [1, 2]}, 9: {"clarification": "Which?"}}
     assert found["rounds"][0]["results"] == [
-        {"sub_goal_id": 1, "status": "success", "outputs": {"numbers": [1, 2]}, "error": None, "message": None},
-        {"sub_goal_id": 9, "status": "success", "outputs": {"clarification": "Which?"}, "error": None, "message": None},
+        {"sub_goal_id": number, "status": "success", "outputs": output, "error": None, "message": None}
+        for number, output in outputs.items()
     ]
-    assert found["completed_outputs"] == {"1": {"numbers": [1, 2]}, "9": {"clarification": "Which?"}}
+    assert found["completed_outputs"] == {str(number): output for number, output in outputs.items()}
     (turn,) = found["conversation_history"]
     assert (turn["turn_id"], turn["human_message"], len(turn["ai_response"])) == (1, "Compare.", 508)
-    assert found["messages"] == [
-        {"role": "user", "name": "question", "content": "Compare."},
-        {"role": "assistant", "name": "intention", "content": "intention"},
-        {"role": "assistant", "name": "plan", "content": "First."},
-        {"role": "tool", "name": "sg1", "content": "success"},
-        {"role": "tool", "name": "sg9", "content": "success"},
-        {"role": "assistant", "name": "plan", "content": "All is there."},
-        {"role": "assistant", "name": "answer", "content": "Which?"},
+    assert [(each["role"], each["name"], each["content"]) for each in found["messages"]] == [
+        ("user", "question", "Compare."),
+        ("assistant", "intention", "intention"),
+        ("assistant", "plan", "First."),
+        ("tool", "sg1", "success"),
+        ("tool", "sg9", "success"),
+        ("assistant", "plan", "All is there."),
+        ("assistant", "answer", "Which?"),
     ]
 
 
@@ -302,11 +297,11 @@ def test_calls_of_workers_and_the_question_have_the_time_that_was_given() -> Non
     assert (task.node.timeout_s, question.scheduler.plan.deadline_s) == (7.0, 90.0)
     # One that names a timeout keeps to it.
     tool = replace(question.scheduler.plan.tools["pick"], timeout_s=3.0)
-    made = PlannedSubGoal(1, "pick", "", ("numbers",), "support")
+    made = PlannedSubGoal(id=1, worker="pick", description="", outputs=("numbers",), goal_type="support")
     assert worker_node(made, tool, node_id="sg1", dependencies=(), timeout_s=7.0).timeout_s == 3.0
 
 
-def test_planner_is_told_once_a_round_that_it_repeats_itself() -> None:
+def test_planner_may_repeat_itself_or_need_repair_a_few_times_a_round() -> None:
     again = goes_on(PICK | {"id": 2})
     question = Question(goes_on(PICK), again, goes_on(OTHER), again, goes_on(ASK), done(all=ref(9, "clarification")))
     question.run()
@@ -316,6 +311,12 @@ def test_planner_is_told_once_a_round_that_it_repeats_itself() -> None:
     assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "planner_repeats")
     assert question.scheduler.state.error is not None
     assert "it is sub-goal 1, whose status is success" in question.scheduler.state.error.message
+    question = Question(*["No."] * 3, goes_on(ASK), *["No."] * 3, done(all=ref(9, "clarification")))
+    question.run()
+    assert question.scheduler.status() is RunStatus.COMPLETED
+    question = Question(goes_on(ASK), *["No."] * 4)
+    question.run()
+    assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "planner_invalid")
 
 
 def test_planner_that_cannot_be_asked_leaves_the_deliverables() -> None:
@@ -350,16 +351,13 @@ def test_answer_is_assembled_from_slots_in_order_without_a_call(*, hands_on: boo
     assert (document["phase"], document["final_response"]) == ("done", text)
 
 
-def test_assembled_answer_names_partial_sources_and_failed_deliverables() -> None:
+def test_assembled_answer_names_what_is_incomplete() -> None:
     workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no\nway")}
     second = sub_goal(8, "clarify", "The other one", question="Other?")
     question = Question(goes_on(PICK, ASK, second), done(all=ref(9, "clarification")), workers=workers)
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
     assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The other one: failed: tool_failed: no way", None)
-
-
-def test_assembled_answer_of_a_run_that_stops_says_why() -> None:
     question = Question(goes_on(ASK), goes_on(OTHER), max_rounds=2)
     question.run()
     assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "max_rounds")
@@ -380,15 +378,6 @@ def test_run_started_without_the_field_has_a_model_write_its_answer() -> None:
     assert question.scheduler.output() == ("answer", None)
 
 
-def test_repairs_are_counted_anew_in_each_round() -> None:
-    question = Question(*["No."] * 3, goes_on(ASK), *["No."] * 3, done(all=ref(9, "clarification")))
-    question.run()
-    assert question.scheduler.status() is RunStatus.COMPLETED
-    question = Question(goes_on(ASK), *["No."] * 4)
-    question.run()
-    assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "planner_invalid")
-
-
 def test_deliverable_that_failed_stays_failed_and_what_only_was_to_help_is_left_behind() -> None:
     workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no")}
     second = sub_goal(8, "clarify", question="Other?")
@@ -400,47 +389,28 @@ def test_deliverable_that_failed_stays_failed_and_what_only_was_to_help_is_left_
     assert states == {"sg1": "superseded", "sg3": "superseded", "sg9": "completed", "sg8": "failed"}
     assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
     document = _document(question)
-    assert [(each["id"], each["status"]) for each in document["sub_goals"]] == [
-        (1, "failed"),
-        (3, "pending"),
-        (9, "success"),
-        (8, "failed"),
-    ]
+    ends = [(each["id"], each["status"]) for each in document["sub_goals"]]
+    assert ends == [(1, "failed"), (3, "pending"), (9, "success"), (8, "failed")]
 
 
 def test_phases_of_a_question() -> None:
     question = Question(goes_on(PICK), goes_on(OTHER), failed("no"))
-    phases = []
-    while True:
-        document = _document(question)
-        phases.append((document["phase"], document["round"]))
-        if question.scheduler.is_finished:
-            break
+    phases = [_phase(question)]
+    while not question.scheduler.is_finished:
         question.step()
-    assert phases == [
-        ("idle", 1),
-        ("planning", 1),
-        ("executing", 1),
-        ("joining", 2),
-        ("executing", 2),
-        ("joining", 3),
-        ("failed", 3),
-    ]
+        phases.append(_phase(question))
+    assert phases == [*("idle 1", "planning 1", "executing 1", "joining 2", "executing 2", "joining 3", "failed 3")]
 
 
-def test_nobody_gives_what_a_model_has_to_say() -> None:
-    question = Question(goes_on(PICK))
-    assert question.scheduler.features.extension.extender is not None
-    refusal_of = question.scheduler.features.extension.extender.refusal_of_result
-    assert [refusal_of(name, {"numbers": [1]}) is None for name in ("intention", "plan#2", "answer", "sg1")] == [
-        False,
-        False,
-        False,
-        True,
-    ]
+def _phase(question: Question) -> str:
+    return "{phase} {round}".format(**_document(question))
 
 
-def test_result_that_a_person_gives_for_a_sub_goal_has_exactly_the_slots_of_its_worker() -> None:
+def test_people_give_results_of_sub_goals_with_exactly_their_slots() -> None:
+    pursuit = Question(goes_on(PICK)).scheduler.features.extension.extender
+    assert pursuit is not None
+    names = {"intention": False, "plan#2": False, "answer": False, "sg1": True}
+    assert {name: pursuit.refusal_of_result(name, {"numbers": [1]}) is None for name in names} == names
     question = Question(goes_on(PICK, SUM), failed("no"), workers=FAILS)
     planning = question.planning()
     slots = "the result of 'sg1' has exactly the slots numbers, of which some may be null; "
@@ -455,19 +425,15 @@ def test_result_that_a_person_gives_for_a_sub_goal_has_exactly_the_slots_of_its_
     assert [each["status"] for each in _document(question)["sub_goals"]] == ["success", "success"]
 
 
-def test_what_the_planner_is_told_stays_short_however_much_was_found() -> None:
+def test_planner_prompt_is_short_and_has_the_earlier_reasoning() -> None:
     each = [sub_goal(number, "pick", f"number {number}", name=str(number)) for number in range(1, 41)]
     workers = {f"sg{number}": {"numbers": ["x" * 7_000]} for number in range(1, 41)}
     question = Question(goes_on(*each), failed("enough"), workers=workers)
     question.run()
     assert len(question.told["plan#2"]) < 70_000
     assert question.told["plan#2"].count('"begins": ') == 40
-
-
-def test_planner_is_told_why_it_did_what_it_did() -> None:
-    question = Question(
-        goes_on(PICK, reasoning="First\nMaersk."), goes_on(SUM, reasoning="Then the sum."), failed("no")
-    )
+    rounds = (goes_on(PICK, reasoning="First\nMaersk."), goes_on(SUM, reasoning="Then the sum."), failed("no"))
+    question = Question(*rounds)
     question.run()
     told = question.told["plan#3"].splitlines()
     at = told.index("Your reasoning in the rounds before:")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -18,12 +18,11 @@ from dagwright.planner.rounds_reading import read_round
 from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SUB_GOALS
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.rounds.sub_goals import (
+    ROUND_CONTEXTS,
+    SUB_GOALS,
     KnownSubGoal,
-    PlannedSubGoal,
     RoundContext,
     SubGoalStatus,
-    inputs_from_json,
-    round_context_from_json,
     work_of,
 )
 from dagwright.protocol.documents import encoded_size
@@ -32,7 +31,7 @@ from tests.support.rounds import done, failed, goes_on, ref, sub_goal
 
 
 def worker(name: str, *outputs: str, goal_type: str = "support", **more: Any) -> ToolDeclaration:
-    """Returns a worker whose arguments are those named in `takes`, of any type."""
+    """Return a worker whose arguments are those named in `takes`, of any type."""
     takes = more.pop("takes", ())
     schema = {"type": "object", "properties": {each: {} for each in takes}, "additionalProperties": False}
     card = WorkerCard(description=name, outputs=outputs, goal_type=goal_type, **more)  # type: ignore[arg-type]
@@ -63,14 +62,11 @@ def known(
     tries: int = 1,
     **given: Any,
 ) -> KnownSubGoal:
-    """Returns what became of a sub-goal; all of its slots are there unless others are named."""
+    """Return what became of a sub-goal; all of its slots are there unless others are named."""
     written = sub_goal(number, worker_name, given.pop("description", ""), **given)
     card = WORKERS[worker_name].worker
     assert card is not None
-    inputs = inputs_from_json(written["inputs"])
-    made = PlannedSubGoal(
-        number, worker_name, written["description"], card.outputs, card.goal_type, inputs, written["params"]
-    )
+    made = SUB_GOALS.decode({**written, "worker": worker_name, "outputs": card.outputs, "goal_type": card.goal_type})
     work = work_of(made, Worker(WORKERS[worker_name], card))
     is_done = status in ("success", "partial")
     there = (card.outputs if is_done else ()) if slots is None else slots
@@ -78,16 +74,15 @@ def known(
 
 
 def read(answer: str, *there: KnownSubGoal) -> dict[str, Any]:
-    """Returns what is read of an answer, as it comes back from where it is read."""
+    """Return what is read of an answer, as it comes back from where it is read."""
     asked = RoundContext(tools_told(WORKERS), there)
-    return read_round(None, answer, round_context_from_json(json.loads(json.dumps(asked.to_json()))))
+    return read_round(None, answer, ROUND_CONTEXTS.decode(json.loads(json.dumps(ROUND_CONTEXTS.encode(asked)))))
 
 
 FAILED_AND_PENDING = (known(1, "pick", "failed", name="x"), known(2, "add_up", "pending", numbers=ref(1, "numbers")))
 
 
 def problems_of(answer: str, *there: KnownSubGoal) -> list[tuple[str, str]]:
-    """Returns code and place of all that is wrong with an answer."""
     found = read(answer, *there)
     assert found["valid"] is False
     assert found["repair"].startswith("This answer cannot be taken:\n- ")
@@ -103,25 +98,11 @@ def test_sub_goals_are_read_with_what_their_workers_put_out() -> None:
         )
     )
     assert (found["valid"], found["action"], found["reasoning"]) == (True, "continue", "Both.")
+    first = {"id": 1, "worker": "pick", "description": "the numbers", "outputs": ["numbers"], "goal_type": "support"}
+    second = {"id": 2, "worker": "add_up", "description": "", "outputs": ["total", "rest"], "goal_type": "support"}
     assert found["sub_goals"] == [
-        {
-            "id": 1,
-            "worker": "pick",
-            "description": "the numbers",
-            "inputs": {},
-            "params": {"name": "Maersk"},
-            "outputs": ["numbers"],
-            "goal_type": "support",
-        },
-        {
-            "id": 2,
-            "worker": "add_up",
-            "description": "",
-            "inputs": {"numbers": [ref(1, "numbers"), ref(1, "numbers")]},
-            "params": {"more": 1},
-            "outputs": ["total", "rest"],
-            "goal_type": "support",
-        },
+        {**first, "inputs": {}, "params": {"name": "Maersk"}},
+        {**second, "inputs": {"numbers": [ref(1, "numbers"), ref(1, "numbers")]}, "params": {"more": 1}},
     ]
 
 
@@ -178,10 +159,7 @@ def test_what_is_clear_is_read_however_it_is_written(written: str) -> None:
         (goes_on(sub_goal(1, "add_up", more=1)), "precondition_missing", "/sub_goals/0/inputs"),
         (goes_on(sub_goal(1, "add_up", numbers=None)), "precondition_missing", "/sub_goals/0/inputs"),
         (
-            goes_on(
-                sub_goal(1, "add_up", numbers=ref(2, "rest")),
-                sub_goal(2, "add_up", numbers=ref(1, "rest")),
-            ),
+            goes_on(*(sub_goal(number, "add_up", numbers=ref(3 - number, "rest")) for number in (1, 2))),
             "cycle",
             "/sub_goals",
         ),
@@ -193,14 +171,7 @@ def test_what_is_clear_is_read_however_it_is_written(written: str) -> None:
         ),
         *(
             (goes_on({**sub_goal(1, "pick"), field: wrong}), "invalid_field", f"/sub_goals/0/{field}")
-            for field, wrong in (
-                ("params", []),
-                ("params", False),
-                ("params", ""),
-                ("inputs", ""),
-                ("inputs", 0),
-                ("description", 0),
-            )
+            for field, wrong in (("params", []), ("params", False), ("params", ""), ("inputs", ""), ("description", 0))
         ),
         (goes_on(sub_goal(1, "show", total=[ref(2, "total")] * 51)), "too_large", "/sub_goals/0/inputs"),
         (done(), "empty_plan", "/synthesis_inputs"),
@@ -249,28 +220,25 @@ def test_arguments_are_those_of_the_worker_however_their_names_are_written() -> 
     assert same == ("repeated", "/sub_goals/0")
 
 
-def test_slots_of_rounds_before_are_there_and_those_that_are_null_are_not() -> None:
+def test_slots_of_earlier_rounds_are_available_unless_null_or_others_are_required() -> None:
     there = (known(1, "pick", name="x"), known(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")))
     assert read(goes_on(sub_goal(3, "show", total=ref(2, "total"))), *there)["valid"] is True
     # What only may be there may be null.
     assert read(goes_on(sub_goal(3, "show", total=ref(2, "rest"))), *there)["valid"] is True
     wrong = goes_on(sub_goal(3, "add_up", numbers=ref(2, "rest")))
     assert problems_of(wrong, *there) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]
-
-
-def test_required_slot_is_filled_by_that_slot_or_by_one_that_is_the_same() -> None:
     there = (known(1, "pick", name="x"), known(2, "add_up", numbers=ref(1, "numbers")))
     for fits in (ref(1, "numbers"), ref(2, "rest"), [ref(1, "numbers"), ref(2, "rest")]):
         assert read(goes_on(sub_goal(3, "add_up", numbers=fits, more=7)), *there)["valid"] is True
     # Of an argument that is not required the planner alone knows what it takes.
     assert read(goes_on(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *there)["valid"]
-    wrong = read(goes_on(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *there)
-    (problem,) = wrong["problems"]
+    refused = read(goes_on(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *there)
+    (problem,) = refused["problems"]
     assert problem["code"] == "invalid_reference"
     assert problem["pointer"] == "/sub_goals/0/inputs/numbers/1/slot"
     assert problem["message"] == "'add_up' requires 'numbers', and 'total' is another slot"
     assert problem["hint"] == "wire 'numbers' of 'pick' or 'rest' of 'add_up'"
-    assert problem["message"] in wrong["repair"]
+    assert problem["message"] in refused["repair"]
     # The same holds where both are begun by one answer.
     both = goes_on(
         sub_goal(3, "pick", name="y"), sub_goal(4, "think"), sub_goal(5, "tell", all_results=ref(4, "thought"))
@@ -284,7 +252,7 @@ def test_id_of_what_is_done_or_runs_is_taken(status: SubGoalStatus) -> None:
     assert problems_of(goes_on(sub_goal(1, "pick", name="other")), there) == [("duplicate_id", "/sub_goals/0/id")]
 
 
-def test_failed_sub_goal_is_begun_again_under_its_id_and_others_may_wait_for_it() -> None:
+def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
     wired = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
     assert problems_of(goes_on(wired), *FAILED_AND_PENDING)[0] == (
         "precondition_missing",
@@ -292,18 +260,12 @@ def test_failed_sub_goal_is_begun_again_under_its_id_and_others_may_wait_for_it(
     )
     found = read(goes_on(sub_goal(1, "pick", name="x"), wired), *FAILED_AND_PENDING)
     assert [each["id"] for each in found["sub_goals"]] == [1, 3]
-
-
-def test_what_waits_already_is_not_begun_twice_and_may_be_wired_anew() -> None:
     waiting = sub_goal(2, "add_up", numbers=ref(1, "numbers"))
     again = sub_goal(1, "pick", name="x")
     assert [each["id"] for each in read(goes_on(again, waiting), *FAILED_AND_PENDING)["sub_goals"]] == [1]
     assert problems_of(goes_on(waiting), *FAILED_AND_PENDING) == [("empty_plan", "/sub_goals")]
     other = goes_on(sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers")))
     assert [each["id"] for each in read(other, *FAILED_AND_PENDING)["sub_goals"]] == [4, 2]
-
-
-def test_answer_of_which_nothing_can_start_goes_back() -> None:
     waits = goes_on(sub_goal(3, "show", total=ref(2, "total")))
     assert problems_of(waits, *FAILED_AND_PENDING) == [("precondition_missing", "/sub_goals")]
 
@@ -322,7 +284,7 @@ def test_answer_of_which_nothing_can_start_goes_back() -> None:
         (known(1, "think", about=1, description="The trends."), sub_goal(2, "think", "the trends", about=1), True),
     ],
 )
-def test_same_work_again_is_told_as_a_repetition(
+def test_same_work_again_is_reported_as_a_repetition(
     there: KnownSubGoal, again: Mapping[str, Any], *, is_repeated: bool
 ) -> None:
     found = read(goes_on(again), there)
@@ -344,12 +306,9 @@ def test_done_names_slots_that_are_there_and_a_deliverable_among_them() -> None:
     assert problems_of(done(shown=ref(2, "show")), *there) == [("invalid_reference", "/synthesis_inputs/shown/slot")]
 
 
-def test_run_has_so_many_sub_goals_and_no_more() -> None:
+def test_sub_goals_and_answers_that_are_too_many_or_cut_off_go_back() -> None:
     there = [known(number, "pick", name=str(number)) for number in range(MAX_OF_RUN)]
     assert problems_of(goes_on(sub_goal(500, "pick", name="one more")), *there) == [("too_large", "/sub_goals")]
-
-
-def test_answer_that_was_cut_off_goes_back() -> None:
     cut = goes_on(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")).rpartition("yyyyyyyy")[0]
     assert problems_of(cut)[0][0] == "cut_off"
 
@@ -359,7 +318,7 @@ def _with_params(params: str) -> dict[str, Any]:
 
 
 def read_both_ways(answer: Any) -> list[dict[str, Any]]:
-    """Returns what is read of an answer that fits the response format, and of the same as a text."""
+    """Return what is read of an answer that fits the response format, and of the same as a text."""
     asked = RoundContext(tools_told(WORKERS), (known(1, "pick"),))
     return [read_round(answer, "", asked), read_round(None, json.dumps(answer), asked)]
 
@@ -416,6 +375,7 @@ _ANSWERS = _VALUES | st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(_ANSWERS)
 def test_whatever_a_planner_says_is_read_or_goes_back(answer: Any) -> None:
     for found in read_both_ways(answer):
@@ -424,6 +384,7 @@ def test_whatever_a_planner_says_is_read_or_goes_back(answer: Any) -> None:
         assert encoded_size(found) > 0
 
 
+@settings(deadline=None)
 @given(_TEXTS)
 def test_whatever_text_a_planner_writes_is_read_or_goes_back(text: str) -> None:
     found = read_round(None, text, RoundContext(tools_told(WORKERS)))
@@ -431,7 +392,7 @@ def test_whatever_text_a_planner_writes_is_read_or_goes_back(text: str) -> None:
     assert plain_json(found) == found
 
 
-def test_newest_answer_is_told_up_to_ten_thousand_characters_and_those_before_it_up_to_four() -> None:
+def test_newest_answer_is_reported_up_to_ten_thousand_characters_and_those_before_it_up_to_four() -> None:
     def said(letter: str, length: int) -> str:
         return letter * length + "Which one?"
 

@@ -26,7 +26,6 @@ def guess() -> dict[str, str]:
 
 
 def limits_of(**said: Any) -> RoundsLimits:
-    """Returns the limits of a question that came as a document."""
     document = {"goal": "How many?", "profile": "rounds", **said}
     plan = rounds_of_document(document, Workers().registry().declarations(), limits=USUAL)
     assert plan.pursuit is not None
@@ -34,15 +33,23 @@ def limits_of(**said: Any) -> RoundsLimits:
     return RoundsLimits(rounds.max_rounds, rounds.worker_timeout_s, plan.deadline_s)
 
 
-def test_question_of_another_program_says_its_limits_or_has_the_usual_ones() -> None:
+def test_question_has_its_own_limits_or_those_of_the_settings(toolset: Toolset) -> None:
     assert limits_of() == USUAL
     assert limits_of(max_rounds=2, worker_timeout="2m", deadline="1h") == RoundsLimits(2, 120.0, 3_600.0)
+    prepared = _prepared(toolset)
+    assert prepared.plan.pursuit is not None
+    assert rounds_from_json(prepared.plan.pursuit).worker_timeout_s == 30.0
+    assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (600.0, 7)
+    prepared = _prepared(toolset, options=RunOptions(5_000.0), max_rounds=3, worker_timeout_s=2.0)
+    assert prepared.plan.pursuit is not None
+    assert rounds_from_json(prepared.plan.pursuit).worker_timeout_s == 2.0
+    assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (5_000.0, 3)
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("max_rounds", 0), ("max_rounds", "3"), ("worker_timeout", 5), ("deadline", "soon")]
 )
-def test_limit_that_is_none_is_told_with_its_place(name: str, value: Any) -> None:
+def test_limit_that_is_none_is_reported_with_its_place(name: str, value: Any) -> None:
     with pytest.raises(PlanInvalid) as refused:
         limits_of(**{name: value})
     (problem,) = refused.value.problems
@@ -59,18 +66,6 @@ def toolset(tmp_path: Path) -> Toolset:
 
 def _prepared(toolset: Toolset, **said: Any) -> StartRequest:
     return prepare_request(TextRequest("How many?", profile="rounds", **said), toolset).start
-
-
-def test_question_has_the_limits_of_the_settings_or_its_own(toolset: Toolset) -> None:
-    prepared = _prepared(toolset)
-    assert prepared.plan.pursuit is not None
-    assert rounds_from_json(prepared.plan.pursuit).worker_timeout_s == 30.0
-    assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (600.0, 7)
-    options = RunOptions(5_000.0)
-    prepared = _prepared(toolset, options=options, max_rounds=3, worker_timeout_s=2.0)
-    assert prepared.plan.pursuit is not None
-    assert rounds_from_json(prepared.plan.pursuit).worker_timeout_s == 2.0
-    assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (5_000.0, 3)
 
 
 def test_same_question_to_other_workers_or_with_other_limits_of_its_own_is_another_one(toolset: Toolset) -> None:

@@ -1,6 +1,6 @@
 """What the toy application contributes."""
 
-from dagwright.plugins import Plugin
+from dagwright.core.plugins import Plugin
 
 PLUGIN = Plugin(
     tools="toy_app.tools:tools",

@@ -1,0 +1,46 @@
+"""JSON form of frozen dataclasses, derived from their fields by pydantic.
+
+The fields in their order are the form, so a class whose JSON differs from its fields (derived keys, omitted defaults,
+limits on texts) writes it out by itself. Hot paths do too: nodes and records have a columnar form.
+"""
+
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+T = TypeVar("T")
+
+
+class JsonCodec(Generic[T]):
+    """Encoder and decoder of one type; pydantic builds it at first use, as that takes milliseconds.
+
+    Args:
+        kind: a frozen dataclass, or a mapping or union of such.
+        name: of a value, for error messages.
+    """
+
+    def __init__(self, kind: Any, *, name: str) -> None:
+        self._kind = kind
+        self._name = name
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[T]:
+        return TypeAdapter(self._kind)
+
+    def encode(self, value: T) -> Any:
+        """Return the fields of a value in their order, as plain JSON."""
+        return self._adapter.dump_python(value, mode="json")
+
+    def decode(self, encoded: Any) -> T:
+        """Return the value of its JSON form; unknown keys are ignored.
+
+        Raises:
+            ValueError: the form is invalid; the message names the first wrong field.
+        """
+        try:
+            return self._adapter.validate_python(encoded)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            field = "/".join(map(str, first["loc"])) or "value"
+            raise ValueError(f"invalid {self._name}: {field}: {first['msg']}") from None

@@ -1,0 +1,53 @@
+"""Shortening of texts: by characters, by bytes of UTF-8, and to one line.
+
+A limit includes the mark that shows the cut, unless a function says otherwise. Limits are longer than their marks.
+Pure: no imports from other packages.
+"""
+
+_MARK = "…"
+_MODEL_MARK = " […cut]"
+"""Mark of a cut in a text that a model reads."""
+
+
+def cut_characters(text: str, max_characters: int) -> str:
+    """Shorten a text to at most `max_characters`, ending in `…` if it was cut."""
+    return text if len(text) <= max_characters else text[: max_characters - len(_MARK)] + _MARK
+
+
+def cut_bytes(text: str, *, max_bytes: int) -> str:
+    """Shorten a text to at most `max_bytes` of UTF-8, ending in `…` if it was cut; lone surrogates become `?`."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= max_bytes:
+        return encoded.decode()
+    return first_bytes(encoded, max_bytes - len(_MARK.encode())) + _MARK
+
+
+def first_bytes(encoded: bytes, count: int) -> str:
+    """Decode the first `count` bytes of UTF-8, without a character that the cut divides."""
+    return encoded[:count].decode(errors="ignore")
+
+
+def cut_for_model(text: str, max_characters: int) -> str:
+    """Shorten a text for a model to at most `max_characters`, ending in ` […cut]` if it was cut."""
+    return text if len(text) <= max_characters else text[: max_characters - len(_MODEL_MARK)] + _MODEL_MARK
+
+
+def cut_middle_for_model(text: str, max_characters: int) -> str:
+    """Shorten a text for a model to the first and last half of `max_characters`, with ` […cut] ` between them."""
+    if len(text) <= max_characters:
+        return text
+    half = max_characters // 2
+    return f"{text[:half]}{_MODEL_MARK} {text[-half:]}"
+
+
+def cut_with_count(text: str, max_characters: int) -> str:
+    """Shorten a text for a model to its first `max_characters`, and add a line with the number of those left out."""
+    left = len(text) - max_characters
+    if left <= 0:
+        return text
+    return f"{text[:max_characters]}\n[… cut here: {left:,} of {len(text):,} characters are left out]"
+
+
+def one_line(text: str) -> str:
+    """Replace line breaks and runs of white space by single spaces."""
+    return " ".join(text.split())

@@ -1,0 +1,122 @@
+"""Labels that identify a run in lists: owner, tags, and the summaries of its activities."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.core.boundary.limits import SUMMARY_CHARACTERS, summary_of
+from dagwright.core.boundary.text import cut_bytes, cut_characters, one_line
+from dagwright.core.model.tasks import Task
+
+ALL_OWNERS = "*"
+"""Owner of the keys that see the runs of all."""
+_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
+
+
+def is_owner_name(text: str) -> bool:
+    """Return whether a text is the name of one owner, which may also be the name of a folder."""
+    return _OWNER.fullmatch(text) is not None
+
+
+MOST_TAGS = 20
+TAG_KEY_BYTES = 64
+KEYWORD_CHARACTERS = 255
+"""Length of a Keyword in the SQL databases of a Temporal server (VARCHAR(255))."""
+_FORBIDDEN_IN_KEYS = frozenset("= \t")
+
+
+class TagsInvalid(ValueError):
+    """The tags of a run are invalid; the message names the first invalid tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagWords:
+    """What the messages call a tag: the API accepts tags as the entries of `metadata`."""
+
+    one: str
+    article: str
+    many: str
+    key: str
+
+
+TAGS = TagWords("tag", "a tag", "tags", "tag key")
+METADATA = TagWords("entry", "an entry", "entries", "key")
+
+
+def checked_tags(tags: Mapping[str, Any], *, words: TagWords = TAGS) -> dict[str, str]:
+    """Validate the tags of a run.
+
+    Returns:
+        The tags, key -> value, in the given order.
+
+    Raises:
+        TagsInvalid: there are more than `MOST_TAGS`, or one of them cannot be a tag.
+    """
+    if len(tags) > MOST_TAGS:
+        raise TagsInvalid(f"a run has at most {MOST_TAGS} {words.many}; {len(tags)} were given")
+    for key, value in tags.items():
+        _check_tag(key, value, words)
+    return dict(tags)
+
+
+def _check_tag(key: str, value: Any, words: TagWords) -> None:
+    if not key or len(key.encode(errors="replace")) > TAG_KEY_BYTES or _FORBIDDEN_IN_KEYS & set(key):
+        limit = f"1 to {TAG_KEY_BYTES} bytes of UTF-8 without spaces and '='"
+        raise TagsInvalid(f"{words.key} {key!r:.80} is invalid: a {words.key} has {limit}")
+    if not isinstance(value, str):
+        raise TagsInvalid(f"the value of {words.one} {key!r} must be a string, not {type(value).__name__}")
+    text = keyword_of_tag(key, value)
+    if any(character < " " or "\ud800" <= character <= "\udfff" for character in text):
+        raise TagsInvalid(f"{words.one} {key!r:.80} contains control characters or surrogates")
+    if len(text) > KEYWORD_CHARACTERS:
+        found = f"{key!r} has {len(text)}"
+        raise TagsInvalid(
+            f"{words.article} has at most {KEYWORD_CHARACTERS} characters, its key and '=' included; {found}"
+        )
+
+
+def keyword_of_tag(key: str, value: str) -> str:
+    """Return the element of `SEARCH_TAGS` for one tag."""
+    return f"{key}={value}"
+
+
+def tags_in(memo: Mapping[str, Any], *, key: str) -> dict[str, str]:
+    """Return the tags that a memo holds; without any, an empty dictionary.
+
+    Args:
+        key: name of the memo field.
+    """
+    found = memo.get(key)
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, Mapping) else {}
+
+
+def keyword(text: str) -> str:
+    """Return a text cut to what a Keyword search attribute can hold."""
+    # A lone surrogate cannot be encoded, and would make the request fail.
+    return text.encode(errors="replace").decode()[:KEYWORD_CHARACTERS]
+
+
+_KEY_BYTES = 120
+"""Part of a summary that the key of an item may take, so that the title stays readable."""
+
+
+def task_summary(task: Task) -> str:
+    """Return the summary of a task: the title of its node, for an item with its key; without a title the task ID.
+
+    The key stays readable if the title has to be cut: it is what distinguishes the items of a map.
+    """
+    title = task.node.title
+    if not title:
+        return summary_of(task.id)
+    if task.chunk is not None and task.chunk.count:
+        return _with_key(title, f"items {task.chunk.first + 1} to {task.chunk.first + task.chunk.count}")
+    kind, key = task.path[-1] if task.path else ("node", "")
+    return _with_key(title, key) if task.ref.item is not None and kind == "item" else summary_of(title)
+
+
+def _with_key(title: str, key: str) -> str:
+    shown_key = cut_bytes(one_line(str(key)), max_bytes=_KEY_BYTES)
+    # Four bytes per character at most, and 400 bytes for the whole summary.
+    shown = cut_characters(summary_of(title), SUMMARY_CHARACTERS - len(shown_key) - len(" []"))
+    return f"{cut_bytes(shown, max_bytes=400 - _KEY_BYTES - len(' []'))} [{shown_key}]"

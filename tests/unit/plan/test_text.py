@@ -1,0 +1,33 @@
+"""Shortening of texts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagwright.core.boundary import text
+
+
+@given(st.text(), st.integers(12, 40))
+def test_cut_texts_stay_within_their_limit_and_short_ones_stay_whole(words: str, limit: int) -> None:
+    cuts = (text.cut_characters, text.cut_for_model)
+    assert all(len(cut(words, limit)) <= limit for cut in cuts)
+    assert len(text.cut_bytes(words, max_bytes=limit).encode()) <= limit
+    if len(words.encode(errors="replace")) <= limit:
+        assert all(cut(words, limit) == words for cut in (*cuts, text.cut_middle_for_model, text.cut_with_count))
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (text.cut_characters("abcdef", 4), "abc…"),
+        (text.cut_for_model("a" * 20, 10), "aaa […cut]"),
+        (text.cut_middle_for_model("a" * 20 + "z" * 20, 6), "aaa […cut] zzz"),
+        (text.cut_with_count("abcdef", 4), "abcd\n[… cut here: 2 of 6 characters are left out]"),
+        (text.cut_bytes("short", max_bytes=5), "short"),
+        (text.cut_bytes("日本語日本語", max_bytes=10), "日本…"),
+        (text.cut_bytes("a\ud800", max_bytes=5), "a?"),
+        (text.one_line(" a\n b\t c "), "a b c"),
+    ],
+)
+def test_marks_show_where_a_text_was_cut(found: str, expected: str) -> None:
+    assert found == expected

@@ -1,0 +1,65 @@
+"""Retry policies of all activities that workflows start.
+
+The SDK's default interval and factor apply where a policy names none: 1 s, doubled after each attempt.
+"""
+
+from datetime import timedelta
+from functools import lru_cache
+
+from temporalio.common import RetryPolicy
+
+from dagwright.core.model.compiled import RetryRule
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import Effects, ToolDeclaration
+
+UNLIMITED = RetryPolicy(maximum_interval=timedelta(minutes=1))
+"""For what must not end a run: a payload store or webhook that does not answer delays it."""
+FIVE_ATTEMPTS = RetryPolicy(maximum_attempts=5)
+"""For activities that read a plan or arguments: a defect must not repeat for ever."""
+QUICK_FIVE_ATTEMPTS = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=5)
+REGION_BATCH = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3)
+"""A batch fails because of its worker, not its nodes; after that the nodes run one by one."""
+PLAN_PAGE = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=12)
+JOIN_ITEMS = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=10)
+FIND_ENDED = RetryPolicy(maximum_attempts=3)
+"""The next look repeats it."""
+
+_TOO_LONG = "TemporalTimeout:StartToClose"
+"""The server's error type for a `write` that takes too long: the outcome is unknown."""
+_LOST_ATTEMPT = [_TOO_LONG, "TemporalTimeout:Heartbeat"]
+"""The same for a foreign `write`: when its worker dies, it is unknown too whether it was called."""
+_LOST_STARTS = 2
+"""Attempts of a `write` beyond those of its plan: for workers that died before they called the tool, and for the
+attempt that reports that a worker died after it."""
+
+
+def retry_policy_of(task: Task, tool: ToolDeclaration) -> RetryPolicy:
+    """Retry policy of a tool call: the rule of its node, limited by the effects of the tool."""
+    return _policy(task.node.retry, tool.effects, is_foreign=tool.is_foreign)
+
+
+# Most calls of a run have the same policy, and making one takes as long as the rest of a command.
+@lru_cache
+def _policy(rule: RetryRule, effects: Effects, *, is_foreign: bool) -> RetryPolicy:
+    # Temporal takes no first delay that is over the longest; a run that sends one is stuck without a reason.
+    first_delay_s = min(rule.first_delay_s, rule.max_delay_s or rule.first_delay_s)
+    return RetryPolicy(
+        initial_interval=timedelta(seconds=first_delay_s),
+        backoff_coefficient=rule.factor,
+        maximum_interval=timedelta(seconds=rule.max_delay_s) if rule.max_delay_s is not None else None,
+        maximum_attempts=_maximum_attempts(rule, effects, is_foreign=is_foreign),
+        non_retryable_error_types=_not_repeated(effects, is_foreign=is_foreign),
+    )
+
+
+def _maximum_attempts(rule: RetryRule, effects: Effects, *, is_foreign: bool) -> int:
+    if effects is not Effects.WRITE:
+        return rule.max_attempts
+    # What a foreign write failed of is not known to be before its change, so it is never tried again.
+    return 1 if is_foreign else rule.max_attempts + _LOST_STARTS
+
+
+def _not_repeated(effects: Effects, *, is_foreign: bool) -> list[str] | None:
+    if effects is not Effects.WRITE:
+        return None
+    return _LOST_ATTEMPT if is_foreign else [_TOO_LONG]
