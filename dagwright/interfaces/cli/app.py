@@ -498,7 +498,7 @@ def append(
     json: Json = False,
 ) -> int:
     """Add nodes to the plan of a run that goes on."""
-    return call("appending", "append", AppendRequest(workflow_id, file, by), Output(is_json=json))
+    return call("steering", "append", AppendRequest(workflow_id, file, by), Output(is_json=json))
 
 
 @app.command(cls=PlainHelp)
