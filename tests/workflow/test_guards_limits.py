@@ -16,7 +16,8 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import STILL_OUTSIDE
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.run_reader import RunFeed
 from dagwright.protocol import plan_limits
 from dagwright.protocol.messages import run_input_from_json
@@ -92,7 +93,7 @@ async def test_exception_in_workflow_code_ends_the_run_as_a_bug(
     def broken(*arguments: Any, **keywords: Any) -> None:
         raise defect
 
-    monkeypatch.setattr(RunScheduler, "begin", broken)
+    monkeypatch.setattr(Scheduler, "begin", broken)
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo"}]})
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
@@ -111,7 +112,7 @@ async def test_exception_while_an_end_is_taken_ends_the_run_as_a_bug(
     def broken(*arguments: Any, **keywords: Any) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(RunScheduler, where, broken)
+    monkeypatch.setattr(Scheduler, where, broken)
     tool = {"complete": "echo", "fail": "fail"}[where]
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": tool}]})
     assert await _end_of(handle) == wire.ERROR_BUG
