@@ -1,4 +1,4 @@
-"""Starts and lists runs: the only user of Temporal's client in the command line and the gateway."""
+"""Starts and lists runs: the client of runs that command line, HTTP API and MCP server share."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -1,5 +1,6 @@
 """The pure core: what a plan is, and when a node may start.
 
-No Temporal, no LLM, no I/O and no clock. It imports nothing else of Dagwright; the packages in it import one way:
-`model`, `expressions`, `validation`, `compiler`, `scheduler`. `boundary` has the wire names and limits.
+No Temporal, no LLM and no clock. It imports nothing else of Dagwright. `boundary`, `model` and `expressions` know each
+other; `validation`, `compiler` and `scheduler` each import only the packages before them. `plugins` finds the
+applications that are installed, whose text formats validation calls.
 """

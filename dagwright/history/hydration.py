@@ -149,7 +149,7 @@ async def stored_text(store: PayloadStore, place: Mapping[str, Any]) -> str | No
     """Returns a text of the payload store; `None` if it is none, or cannot be had.
 
     Args:
-        place: `{"ref", "paths"}`, as `contracts.turn_summaries` tells it.
+        place: `{"ref", "paths"}`, as `protocol.turn_summaries` tells it.
     """
     try:
         value = stored_from_json(place)

@@ -111,7 +111,7 @@ class RunView:
     def unfilled_document(self) -> dict[str, Any]:
         """Return the result document with every value; what lies in the payload store is a `StoredValue` there.
 
-        Its `error` says why the run failed, also if only nodes failed: `contracts.failures`.
+        Its `error` says why the run failed, also if only nodes failed: `protocol.failures`.
         """
         document = self._recorded_document()
         return {**document, "error": run_error_of(document)}

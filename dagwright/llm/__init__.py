@@ -1,8 +1,8 @@
 """Models: a client for every service that speaks OpenAI's protocol.
 
-`ModelClient` asks; `contracts.model_calls` has what it is asked with and what it answers; `ModelFailure` says what to
-do about a call that failed. Nothing here reads the environment or imports Temporal, and only `transport` imports
-`openai`, at the first call.
+`ModelClient` asks; `planning.model_calls.calls` has what it is asked with and what it answers; `ModelFailure` says
+what to do about a call that failed. Nothing here reads the environment or imports Temporal, and only `transport`
+imports `openai`, at the first call.
 """
 
 from dagwright.core.boundary.usage import Usage

@@ -5,7 +5,7 @@ OpenRouter, Groq and LiteLLM's proxy send, as their documentation and source hav
 
     Exception
     ├── Trouble           what the transport or the reader of answers met, before anybody judged it
-    └── ModelFailure      what whoever asked gets: `contracts.model_failures`
+    └── ModelFailure      what whoever asked gets: `planning.model_calls.failures`
 """
 
 import re

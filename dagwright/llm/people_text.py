@@ -10,7 +10,7 @@ MOST_CHARACTERS = 256 * 1024
 """Of an answer that is looked at while it is written; what follows is told when it is whole."""
 _FENCE = "```"
 _MARKER = re.compile(r"\[(\[\s*(F(E(E(D(B(A(C(K.*)?)?)?)?)?)?)?)?)?\Z", re.DOTALL)
-"""The words in which an agent asks a person (`contracts.agent_asking`), or what may become them."""
+"""The words in which an agent asks a person (`planning.agent_loop.asking`), or what may become them."""
 
 
 class PeopleText:

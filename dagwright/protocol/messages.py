@@ -479,7 +479,7 @@ class SubPlanEnd:
 
     Args:
         task: id of the call that started it, `archive`, and `archive#2` of a second try.
-        chunk: of the run of a chunk of a large map, what became of its items, as `chunk_runs` reads it.
+        chunk: of the run of a chunk of a large map, what became of its items, as `map_batch_runs` reads it.
         usage: what it has used of models, and `agents` what of it each agent has.
         seen: what it has looked at, and called if it is the run of an agent.
         below: of a run that is to do all or nothing, the carry from which another one takes back what it did, as JSON;

@@ -53,20 +53,6 @@ async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
         yield Connection(client, server, await register_search_attributes(client))
 
 
-async def find_connection(settings: Settings) -> Client | None:
-    """Returns a client of the server that is named or that runs in the state folder; None if there is none.
-
-    Raises:
-        NoServer: one is named and does not answer.
-    """
-    profile = _profile()
-    namespace = profile.namespace or "default"
-    if profile.address is not None:
-        return await _dial_named(profile, namespace=namespace)
-    server = LocalServer(settings).find(namespace)
-    return None if server is None else await dial(server.address, namespace=namespace)
-
-
 def named_server() -> dict[str, str]:
     """Returns which server Temporal's own variables or config file name: variable -> value; empty if they name none.
 

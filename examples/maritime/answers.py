@@ -12,7 +12,6 @@ from dagwright.testing import ReceivedCall
 
 _KINDS = {"is": "term", "in": "terms"}
 _FIGURE_WORDS = {"sum": "total", "avg": "average"}
-_NO_GROUPS = ("all other groups", "all together")
 
 
 def query(call: ReceivedCall) -> Mapping[str, Any]:

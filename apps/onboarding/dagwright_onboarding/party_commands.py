@@ -14,7 +14,7 @@ from dagwright_onboarding.gateway import SqlEntityGateway
 from dagwright_onboarding.load_watching import watched_load
 from dagwright_onboarding.loading import LoadReport, load_parties, load_read_parties
 from dagwright_onboarding.lookup import Candidate, Findings
-from dagwright_onboarding.party_file import read_parties
+from dagwright_onboarding.party_file import PartiesUnreadable, read_parties
 from dagwright_onboarding.resolution import told_apart
 
 REFUSALS_SHOWN = TWINS_SHOWN = RENAMES_SHOWN = 50
@@ -23,11 +23,14 @@ REFUSALS_SHOWN = TWINS_SHOWN = RENAMES_SHOWN = 50
 def load(file: str, output: Output) -> int:
     """Loads the parties of a file, or of standard input (`-`), and says what came of them; 1 if rows were refused."""
     name = "standard input" if file == STANDARD_INPUT else file
-    with opened_database(EntityDatabase) as database, watched_load(output) as watch:
-        if file == STANDARD_INPUT:
-            report = load_read_parties(database, read_parties(sys.stdin.buffer.read(), name=name), watch=watch)
-        else:
-            report = load_parties(database, Path(file), watch=watch)
+    try:
+        with opened_database(EntityDatabase) as database, watched_load(output) as watch:
+            if file == STANDARD_INPUT:
+                report = load_read_parties(database, read_parties(sys.stdin.buffer.read(), name=name), watch=watch)
+            else:
+                report = load_parties(database, Path(file), watch=watch)
+    except PartiesUnreadable as error:
+        raise CommandRefused(one_line(str(error), limit=500), status="unreadable") from error
     if output.is_json:
         output.document({"status": "loaded", "file": file, **asdict(report)})
     else:

@@ -1,7 +1,7 @@
 """Names on the wire: constants, never derived from Python names and never reused with another meaning.
 
 Other programs (the Temporal UI, clients in other languages, saved histories) hold these texts, so a
-rename here is a break. Names that the core knows too are imported from there.
+rename here is a break.
 """
 
 from dagwright.core.model import tools
@@ -213,7 +213,7 @@ METADATA_CACHED = "dagwright-cached"
 """Metadata of a result payload, JSON `{"made_at", "workflow_id", "node"}`: an earlier call made the result, at that RFC
 3339 time."""
 METADATA_USAGE = "dagwright-usage"
-"""Metadata of a result payload, JSON of `contracts.usage.Usage`: what the models have used that the attempt asked; not
+"""Metadata of a result payload, JSON of `core.model.usage.Usage`: what the models have used that the attempt asked; not
 there if it asked none."""
 DETAIL_USAGE = "usage"
 """Of the details of a failure: the same of an attempt that failed."""
@@ -275,7 +275,7 @@ MEMO_TAGS = "dagwright_tags"
 MEMO_SESSION = "dagwright_session"
 """Workflow memo of the run of a turn: the name of its session. The runs below it do not have it."""
 MEMO_SESSION_STATE = "dagwright_session_state"
-"""Workflow memo of a session: all that it knows, as `contracts.sessions` reads it."""
+"""Workflow memo of a session: all that it knows, as `protocol.sessions` reads it."""
 
 MEMO_OWNER = "dagwright_owner"
 """Workflow memo of a run or session that was started with a key of the API, and of its sub-plans: the key's owner."""

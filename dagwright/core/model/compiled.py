@@ -162,7 +162,7 @@ class CompiledPlan:
         tools: declarations of the tools that the nodes name.
         inputs: names of the inputs -> their JSON Schema, prompt and default.
         output: JSON with null at every hole; `None` with no holes means that no output was written.
-        pursuit: what the run adds nodes for while it goes on, `{"kind": …}`, as `contracts.pursuits` reads it; `None`
+        pursuit: what the run adds nodes for while it goes on, `{"kind": …}`, as `planning.extenders` reads it; `None`
             for a plan that is whole as it is.
     """
 

@@ -1,6 +1,6 @@
 """Resolver nodes: hidden nodes (`kind="lookup"`) that find values which must be known before a plan starts.
 
-An application implements `NodeResolver`; the engine calls it wherever such nodes differ from other nodes. It must not
+`dagwright.features.lookups.entity_resolver` implements it with the tools of the application's resolver. It must not
 import the scheduler.
 """
 

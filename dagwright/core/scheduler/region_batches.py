@@ -4,12 +4,11 @@ from typing import Any
 
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Attempt, NodeStatus, Record
-from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.region_members import InnerState
 from dagwright.core.scheduler.scheduler import Scheduler
 
 
-class RegionBatches(SchedulerComponent):
+class RegionBatches:
     """Handles the reports of the calls of regions."""
 
     def __init__(self, scheduler: Scheduler[Any]) -> None:

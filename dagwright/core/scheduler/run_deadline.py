@@ -3,13 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.deadline import Deadline
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.scheduler.timeout_report import held_up_words
 
 
-class RunDeadline(SchedulerComponent):
+class RunDeadline:
     """Limits how long a run may take; the driver keeps the timer and calls `expire`."""
 
     def __init__(self, scheduler: Scheduler[Any]) -> None:

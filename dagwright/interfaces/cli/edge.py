@@ -46,7 +46,6 @@ _EXPECTED: Final = {
     "dagwright.client.sessions.SessionNotFound": _Answer("not_found", ExitCode.REFUSED),
     "dagwright.protocol.sessions.SessionNameInvalid": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.client.runs.IdInvalid": _Answer("bad_usage", ExitCode.REFUSED),
-    "dagwright_onboarding.party_file.PartiesUnreadable": _Answer("unreadable", ExitCode.REFUSED),
 }
 """Errors whose text is the sentence to show. By name: importing their modules would cost commands that need none."""
 

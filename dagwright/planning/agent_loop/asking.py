@@ -1,8 +1,8 @@
 """When the answer of an agent is a question to a person (`AgentSpec.feedback_policy`).
 
-An agent may ask by a tool, which `contracts.agent_calls` reads, or in the words of its answer, which is read here: by
-the marker `[[FEEDBACK type: prompt]]`, with `| option` after the prompt for a SELECTION and `| {JSON Schema}` for an
-INFORMATION, or, where its policy says so, by an answer that is nothing but a question.
+An agent may ask by a tool, which `planning.agent_loop.tool_calls` reads, or in the words of its answer, which is read
+here: by the marker `[[FEEDBACK type: prompt]]`, with `| option` after the prompt for a SELECTION and `| {JSON Schema}`
+for an INFORMATION, or, where its policy says so, by an answer that is nothing but a question.
 """
 
 import json

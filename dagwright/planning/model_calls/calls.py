@@ -282,7 +282,7 @@ class Planning:
     """Says of a call that its answer is a plan, whose nodes are sent to the run while the model writes.
 
     Args:
-        tools: what the plan may use, as `contracts.goals` tells it.
+        tools: what the plan may use, as `planning.plan_and_execute.goals` tells it.
         accepted: nodes of earlier answers that stand already, as they were written.
         so_far: what the run has come to, of a plan that is made again.
     """

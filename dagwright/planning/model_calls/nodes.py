@@ -33,7 +33,7 @@ def model_node(
     dependencies: Sequence[int] = (),
     holes: Sequence[Hole] = (),
 ) -> CompiledNode:
-    """Returns the node that asks a model; its result is an answer as `contracts.told_answers` reads it.
+    """Returns the node that asks a model; its result is an answer as `planning.model_calls.responses` reads it.
 
     Args:
         holes: what is put into the request when the node starts, such as at `("messages", 1, "content")`; results that

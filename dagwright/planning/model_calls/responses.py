@@ -33,7 +33,7 @@ ACCEPTED: Want = (("accepted",), "value")
 READ: Want = (("read",), "whole")
 """Of a planner's answer that the worker reads which asked for it: what was read."""
 MARKER: Want = (("marker",), "value")
-"""Of a large answer in which the model asks a person: the words in which it does (`contracts.agent_asking`)."""
+"""Of a large answer in which the model asks a person: the words in which it does (`planning.agent_loop.asking`)."""
 TOOL_CALLS_BYTES = 128 * 1024
 """JSON of all tool calls of one answer; below what a run may be told of one result."""
 

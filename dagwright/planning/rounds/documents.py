@@ -56,7 +56,6 @@ def drawn_needs(scheduler: RunScheduler, node: CompiledNode) -> Sequence[int]:
     return needed
 
 
-PHASES = ("idle", "planning", "executing", "joining", "done", "failed")
 _SUB_GOALS_BYTES = 192 * 1024
 _ROUNDS_BYTES = 96 * 1024
 """JSON of all sub-goals and of all rounds; where it is more, the oldest stand in short."""

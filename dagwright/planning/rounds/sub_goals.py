@@ -104,7 +104,7 @@ class RoundContext:
     """Says of a call that its answer is one of a planner of rounds, and what it is read against.
 
     Args:
-        workers: what the planner may use, as `contracts.goals` tells tools.
+        workers: what the planner may use, as `planning.plan_and_execute.goals` tells tools.
         known: the sub-goals that there are, in the order in which they came up.
     """
 

@@ -16,7 +16,6 @@ from dagwright.interfaces.cli.output import Output
 from dagwright_onboarding import loading
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.party_commands import find, load, migrate
-from dagwright_onboarding.party_file import PartiesUnreadable
 
 pytestmark = pytest.mark.waits
 
@@ -85,7 +84,7 @@ def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     assert "line 2: refused" in err
     for content, told in ((b"", "standard input: the first line must name the columns"), (b"name,\xff\n", "not UTF-8")):
         given(content)
-        with pytest.raises(PartiesUnreadable, match=told):
+        with pytest.raises(CommandRefused, match=told):
             load("-", Output())
 
 

@@ -12,6 +12,7 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_deadline import RunDeadline
 from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.commands.node_cancellation import NodeCancellation
 from dagwright.features.compensation.component import Compensation
 from dagwright.features.forks.component import ForkReuse
@@ -106,7 +107,8 @@ def test_task_that_does_not_stop_in_time_is_cancelled() -> None:
 
 
 def test_run_past_its_deadline_fails_and_names_what_ran() -> None:
-    scheduler, deadline = alone(state_of(node("a"), node("b", "a")), RunDeadline)
+    scheduler: Scheduler[Any] = Scheduler(state_of(node("a"), node("b", "a")))
+    deadline = RunDeadline(scheduler)
     deadline.deadline = Deadline(0.0, 10.0)
     scheduler.begin(0.0)
     started_ids(scheduler)

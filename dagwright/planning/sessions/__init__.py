@@ -1,1 +1,0 @@
-"""The conversation that the runs of a session share, and the names of the session's values."""
