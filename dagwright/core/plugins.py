@@ -148,6 +148,6 @@ def _plugin_of(point: EntryPoint) -> InstalledPlugin:
 def _loaded(who: str, reference: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())[:500] or type(error).__name__
         raise PluginError(f"{who} cannot be loaded: importing {reference}: {reason}") from error

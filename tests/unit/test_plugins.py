@@ -44,6 +44,7 @@ PLUGIN = "from dagwright.core.plugins import Plugin\nPLUGIN = Plugin({})\n"
     ("source", "reason"),
     [
         ("import no_such_module_at_all", "importing broken_plugin:PLUGIN: No module named 'no_such_module_at_all'"),
+        ("raise SystemExit(3)", "importing broken_plugin:PLUGIN: 3"),
         ("PLUGIN = 3", "cannot be used: broken_plugin:PLUGIN is a int, expected a Plugin"),
     ],
 )
@@ -148,6 +149,13 @@ def test_command_group_of_a_plugin_is_listed_and_run(capfd: pytest.CaptureFixtur
     assert capfd.readouterr().out.split() == ["s1", "s2", "s3"]
     assert run_command_line(["--help"]) == 0
     assert "toy         The shelves of the toy warehouse." in capfd.readouterr().out
+
+
+def test_command_group_with_the_name_of_a_command_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with plugged([write_plugin(tmp_path, "loud", PLUGIN.format("commands={'run': 'x:y'}"))], tmp_path):
+        assert run_command_line(["--help"]) == 2
+    message = "the plugin 'loud' of the distribution loud-dist contributes the command 'run', which Dagwright has"
+    assert message in " ".join(capfd.readouterr().err.split())
 
 
 @pytest.mark.usefixtures("toy")

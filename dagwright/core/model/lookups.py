@@ -10,7 +10,7 @@ not looked up again.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from dagwright.core.expressions.references import BY_ID, Lookup, Placeholder, Re
 from dagwright.core.expressions.stored_values import Path, StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, RetryRule
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, slug_of
+from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEntityType, slug_of
 from dagwright.core.model.states import NodeStatus, Record
 
 FIND_PARTY, BIND_PARTIES = "find_party", "bind_parties"
@@ -100,12 +100,20 @@ def _finds(lookups: Sequence[Lookup], taken: Sequence[str]) -> dict[str, list[Lo
     while any(node_id.startswith(prefix) for node_id in taken):
         prefix = "_" + prefix
     finds: dict[str, list[Lookup]] = {}
+    ids: dict[tuple[Any, ...], str] = {}
     for lookup in lookups:
         words = _words_of(lookup.search_text)
-        parts = [prefix, lookup.known_as or "", slug_of(lookup.entity_type), words]
-        parts += [value for _, value in lookup.filters]
-        finds.setdefault(":".join(filter(None, parts)), []).append(lookup)
+        key = (lookup.known_as, slug_of(lookup.entity_type), words, lookup.filters)
+        if key not in ids:
+            parts = [prefix, lookup.known_as or "", *key[1:3], *(value for _, value in lookup.filters)]
+            ids[key] = _free_id(":".join(filter(None, parts)), key, finds)
+        finds.setdefault(ids[key], []).append(lookup)
     return finds
+
+
+def _free_id(node_id: str, key: Sequence[Any], taken: Collection[str]) -> str:
+    """Return the id, with a digest of the key if another lookup has it: the names of filters are not in ids."""
+    return node_id if node_id not in taken else f"{node_id}:{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
 
 
 def _words_of(text: str) -> str:
@@ -225,7 +233,7 @@ def found_before(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) 
     given = node.arguments
     resolver = bound.resolver if isinstance(bound, KnownEntities) else UNKNOWN_RESOLVER
     if (known_as := given.get(KNOWN_AS)) is not None:
-        kinds = [*(resolver.kinds_of(given["entity_type"]) or ())]
+        kinds = [*(_kinds_of(given["entity_type"], resolver) or ())]
         return {"party": {"id": given["search_text"]}, "reason": known_as, KNOWN_AS: known_as, "kinds": kinds}
     lookup = lookup_of(node)
     known = bound.get(lookup) or _known_of_more_kinds(lookup, bound, resolver)
@@ -238,11 +246,19 @@ def _known_of_more_kinds(
     """Return the entity that was bound to the same text where all of the wanted kinds were searched, and others."""
     for lookup, party in bound.items():
         if (lookup.search_text, lookup.filters) == (wanted.search_text, wanted.filters):
-            kinds, searched = resolver.kinds_of(wanted.entity_type), resolver.kinds_of(lookup.entity_type)
+            kinds, searched = _kinds_of(wanted.entity_type, resolver), _kinds_of(lookup.entity_type, resolver)
             is_wider = searched is None or (kinds is not None and set(kinds) <= set(searched))
             if is_wider and kinds is not None and party.get("kind") in kinds:
                 return party
     return None
+
+
+def _kinds_of(entity_type: str, resolver: Resolver) -> tuple[str, ...] | None:
+    """Return the kinds of an entity type, `None` for any; none for a type that another version of the resolver had."""
+    try:
+        return resolver.kinds_of(entity_type)
+    except UnknownEntityType:
+        return ()
 
 
 # What people are told of it.
@@ -324,7 +340,9 @@ def bindings(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str
     for node, record, entry in _told_entries(plan, records):
         if record.status is NodeStatus.COMPLETED and node.id not in told and KNOWN_AS not in node.arguments:
             told.add(node.id)
-            yield {**node.arguments, **entry}
+            # A text that is neither known nor an argument would be read as a filter of the lookup.
+            known = {*_NO_FILTERS, *node.arguments}
+            yield {**node.arguments, **{k: v for k, v in entry.items() if k in known or not isinstance(v, str)}}
 
 
 def bound_for(

@@ -239,7 +239,7 @@ class HumanFeedback(SchedulerComponent):
         self.state.given_inputs.update(inputs)
         self._state.inputs.update(self.state.given_inputs)
         self.state.approved_nodes, self.state.approved_by = approved
-        self._has_requests = bool(self.requests.open or self.requests.early)
+        self._has_requests = bool(self.requests.open or self.requests.early or self.requests.early_of)
         self._scheduler.update_hooks()
 
     def _apply_early(self, request: Request, feedback: Feedback, at: float) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import typer.main
 from typer.core import TyperGroup
 
-from dagwright.core.plugins import InstalledPlugin, contributions
+from dagwright.core.plugins import InstalledPlugin, PluginError, contributions
 
 
 class PluginGroup(TyperGroup):
@@ -13,7 +13,10 @@ class PluginGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         own = super().list_commands(ctx)
-        return [*own, *(name for name in _groups() if name not in own)]
+        for name, owner in _groups().items():
+            if name in own:
+                raise PluginError(f"the {owner} contributes the command {name!r}, which Dagwright has; rename it")
+        return [*own, *_groups()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = super().get_command(ctx, cmd_name)
