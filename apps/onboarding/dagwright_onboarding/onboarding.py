@@ -49,7 +49,8 @@ Verbs = Callable[[], "OnboardingVerbs"]
 
 
 def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
-    """Return the verbs, which `docs/verbs.yaml` lists, the tool that compensates for them, and those behind lookups.
+    """Return the verbs, which `apps/onboarding/docs/verbs.yaml` lists, the tool that compensates for them, and those
+    behind lookups.
 
     Args:
         database: the store, or its URL; nothing is opened before the first call of a tool.

@@ -154,7 +154,10 @@ class PartySearch:
         if wanted.is_term:
             near = f"; near: {_listed(findings.near)}" if findings.near else ""
             message = f"No {wanted.entity_type} found for {asked}{near}."
-            hint = "Use the name or the code of one in the catalogue (docs/verbs.yaml); no other can be made."
+            hint = (
+                "Use the name or the code of one in the catalogue "
+                "(apps/onboarding/docs/verbs.yaml); no other can be made."
+            )
             return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, before=before)
         if findings.near:
             message = f"{inactive}No{other} party found for {asked}; near: {_listed(findings.near)}."

@@ -4,7 +4,6 @@ It keeps nothing: two in front of one Temporal work as one.
 """
 
 import asyncio
-from importlib.metadata import version
 from typing import Any, cast
 
 import mcp_types as types
@@ -12,6 +11,7 @@ from mcp.server.context import HandlerResult
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
+import dagwright
 from dagwright.client.runs import Runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
@@ -84,7 +84,7 @@ def create_server(
 
     server: Server[Any] = Server(
         "dagwright",
-        version=version("dagwright"),
+        version=dagwright.__version__,
         title="Dagwright",
         description="Runs plans that must not be lost.",
         instructions=_INSTRUCTIONS,
