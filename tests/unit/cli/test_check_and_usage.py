@@ -229,7 +229,10 @@ def test_any_tool_accepts_unknown_tools(command: Command) -> None:
 
 
 @pytest.mark.waits
-def test_package_is_the_same_program_and_its_check_imports_no_temporal() -> None:
+def test_package_is_the_same_program_and_its_check_imports_no_temporal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     command = [sys.executable, "-X", "importtime", "-m", "dagwright", "check", _write("small.json", _VALID)]
     ended = subprocess.run(command, env={"PYTHONPATH": _ROOT, "PATH": ""}, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout.splitlines()[0]) == (0, "small.json: valid")
