@@ -239,9 +239,9 @@ def main() -> int:
         # Property tests make a quarter of their examples otherwise (tests/support/example_counts.py).
         os.environ["TEST_EXAMPLES"] = "full"
     stages = [known[name] for name in names]
+    if names != ["fast"]:
+        install_server()
     for stage in stages:
-        if stage.name != "fast":
-            install_server()
         run(stage, options.paths, ends_at)
         if stage.exit_code == GAVE_UP:
             break

@@ -39,6 +39,7 @@ from dagwright.server import Connection
 PATIENCE_S = 3.0
 """How long the update of an answer waits for a worker."""
 HISTORIES_AT_ONCE = 8
+"""Histories that a list of runs or the inbox reads at once: a thousand readers would slow the runs."""
 _PAUSE_S = 0.2
 """Between two looks at what a call does with its answer."""
 _LISTED = 20

@@ -17,7 +17,7 @@ from temporalio.common import SearchAttributeKey, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.feedback import People, has_sub_plans
+from dagwright.client.feedback import HISTORIES_AT_ONCE, People, has_sub_plans
 from dagwright.client.graph import GraphListing
 from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary, owner_in
 from dagwright.client.starts import EncodedStart, StartRequest, checked_id, digest_of, encode_start, made_id
@@ -39,9 +39,6 @@ from dagwright.server import Connection
 from dagwright.server.tool_pauses import Parked, parked_tools
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
-
-HISTORIES_AT_ONCE = 8
-"""Histories that `list` reads at once: a thousand readers would slow the runs and fill the memory."""
 
 LISTED_AT_ONCE = 500
 """Runs that one request asks the server for when most of them may be left out."""

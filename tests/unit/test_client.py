@@ -19,8 +19,9 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import TypedSearchAttributes
 
 from activities.ended_runs import _end_of
+from dagwright.client.feedback import HISTORIES_AT_ONCE
 from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary, owner_in
-from dagwright.client.runs import HISTORIES_AT_ONCE, Runs
+from dagwright.client.runs import Runs
 from dagwright.core.boundary import wire
 from dagwright.history.closing_event import read_recorded_document
 from dagwright.server import Connection, Server

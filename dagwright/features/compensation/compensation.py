@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, agent_tools, tool_of
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, agent_tools, default_retry, tool_of
 from dagwright.core.model.errors import NodeError, Note
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus, Phase, Record
@@ -151,7 +151,6 @@ def _node(state: RunState, ref: TaskRef, node_id: str, *, needs: Sequence[int]) 
     title = f"Take back {undone.title or state.id_of(ref)}"
     is_run = _is_run(state, ref)
     tool = ToolDeclaration("") if is_run else state.plan.tools[state.plan.tools[undone.tool].undo or ""]
-    attempts = tool.max_attempts or (1 if tool.effects is Effects.WRITE else RetryRule().max_attempts)
     return CompiledNode(
         node_id,
         kind="plan" if is_run else "tool",
@@ -160,7 +159,7 @@ def _node(state: RunState, ref: TaskRef, node_id: str, *, needs: Sequence[int]) 
         dependencies=tuple(needs),
         join=("all_done", 0),
         approval="never",
-        retry=RetryRule(max_attempts=attempts) if not is_run else RetryRule(),
+        retry=RetryRule() if is_run else default_retry(tool.effects, tool.max_attempts),
         timeout_s=0.0 if is_run else tool.timeout_s,
         undoes=state.id_of(ref),
     )

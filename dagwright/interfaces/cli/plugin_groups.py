@@ -12,11 +12,11 @@ class PluginGroup(TyperGroup):
     """The commands of the engine, and after them those of the installed plugins."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        own = super().list_commands(ctx)
-        for name, owner in _groups().items():
+        own, groups = super().list_commands(ctx), _groups()
+        for name, owner in groups.items():
             if name in own:
                 raise PluginError(f"the {owner} contributes the command {name!r}, which Dagwright has; rename it")
-        return [*own, *_groups()]
+        return [*own, *groups]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = super().get_command(ctx, cmd_name)
