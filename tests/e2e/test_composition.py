@@ -193,7 +193,8 @@ def _built(stage: Stage) -> Path:
     for step in stage.steps:
         inputs.update(f"{step.instruction} {step.text}".encode())
         if step.instruction == "COPY":
-            inputs.update(b"".join((_ROOT / source).read_bytes() for source in step.words[:-1]))
+            for source in step.words[:-1]:
+                inputs.update(_content(_ROOT / source))
     cached = Settings().cache_home / "dagwright" / f"image-{inputs.hexdigest()[:16]}"
     if not cached.exists():
         cached.parent.mkdir(parents=True, exist_ok=True)
@@ -204,6 +205,14 @@ def _built(stage: Stage) -> Path:
         finally:
             shutil.rmtree(making, ignore_errors=True)
     return cached
+
+
+def _content(source: Path) -> bytes:
+    """Return the bytes that name what `_copy` copies: those of a file, or the names and bytes of the files of a folder."""
+    if source.is_file():
+        return source.read_bytes()
+    files = sorted(file for file in source.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    return b"".join(str(file.relative_to(source)).encode() + b"\0" + file.read_bytes() for file in files)
 
 
 def _run_steps(stage: Stage, root: Path, *, earlier: Mapping[str, Path]) -> None:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.model.budget_limits import Limit, Limits
@@ -261,9 +261,21 @@ EVENTS = st.lists(
 )
 
 
+_ASKED_AGAIN = [
+    *[("ask", "left", 1)] * 2,
+    *[("ask", "right", 1)] * 4,
+    *[("end", "root", 1)] * 3,
+    ("cancel", "left", 1),
+    *[("ask", "root", 1)] * 4,
+    *[("ask", "left", 1)] * 6,
+]
+"""A call is cancelled while leave for it is on its way, and asked for again."""
+
+
 @pytest.mark.parametrize("limits", LIMITS, ids="+".join)
 @settings(deadline=None)
 @given(events=EVENTS)
+@example(events=_ASKED_AGAIN)
 def test_no_more_is_spent_than_there_is_and_what_fits_continues(
     limits: Limits, events: list[tuple[str, str, int]]
 ) -> None:

@@ -125,6 +125,7 @@ class Budget:
         held: what is held back for calls in flight, and for those that the runs below may start.
         waiting: calls that wait, in order; those of the run itself by the id of their task.
         asked: in a run below, those of them for which the run above was asked: the first ones.
+        withdrawn: in a run below, call -> how often it was asked for and then cancelled while it waited.
         told: call of a sub-plan that has not ended -> what it has told of its calls so far.
         grown_below: call of a sub-plan -> how many nodes it has added.
         rate: the most that a token has cost so far; `None` while no cost is known.
@@ -140,6 +141,7 @@ class Budget:
     held: dict[Name, Claim] = field(default_factory=dict)
     waiting: dict[Name, Claim] = field(default_factory=dict)
     asked: dict[Name, None] = field(default_factory=dict)
+    withdrawn: dict[Name, int] = field(default_factory=dict, kw_only=True)
     told: dict[str, Usage] = field(default_factory=dict)
     grown_below: dict[str, int] = field(default_factory=dict)
     lost: Lost = field(default_factory=Lost)
@@ -193,11 +195,13 @@ class Budget:
             usage: what it has used; `None` if nobody will ever hear.
         """
         self.changes += 1
+        if self.is_below:
+            self.up.settled[self._key(name)] = usage
+        if name in self.asked:
+            self.withdrawn[name] = self.withdrawn.get(name, 0) + 1
         self._forget_waiting(name)
         claim = self._give_back(name)
-        if self.is_below:
-            self.up.settled[_path(name)] = usage
-        elif usage is None and claim is not None:
+        if not self.is_below and usage is None and claim is not None:
             self.lost.take(claim)
         if usage is not None and usage.tokens and usage.cost is not None:
             self.rate = max(self.rate or _NO_MONEY, usage.cost / usage.tokens)
@@ -218,7 +222,7 @@ class Budget:
                 self._told += usage
             self.settle((call, key), usage)
         for key, tokens in told.claims.items():
-            # What asks anew is settled first, in one message with it.
+            # What asks anew was settled first, maybe in the same message.
             if (call, key) not in self.held:
                 self.waiting[call, key] = Claim(tokens)
 
@@ -227,7 +231,7 @@ class Budget:
         self.changes += 1
         # Whoever gives it knows that this run goes on.
         self.busy.told = False
-        names = {_path(name): name for name in self.waiting}
+        names = {self._key(name): name for name in self.waiting}
         for key in keys:
             if (name := names.pop(key, None)) is not None:
                 claim = self.waiting[name]
@@ -418,6 +422,14 @@ class Budget:
         self.waiting.pop(name, None)
         self.asked.pop(name, None)
 
+    def _key(self, name: Name) -> str:
+        """Return how the run above calls a call.
+
+        A call that asks again after it was withdrawn has another key: leave for the earlier one may be on its way.
+        """
+        count = self.withdrawn.get(name, 0)
+        return f"~{count}:{_path(name)}" if count else _path(name)
+
     def take_up(self) -> Up | None:
         """Returns what the run above has to be told, once; it is asked for so many calls at a time."""
         up, self.up = self.up, Up()
@@ -425,7 +437,7 @@ class Budget:
             for name, claim in islice(self.waiting.items(), ASKED_AT_ONCE):
                 if name not in self.asked:
                     self.asked[name] = None
-                    up.claims[_path(name)] = claim.tokens
+                    up.claims[self._key(name)] = claim.tokens
         if self.is_timed and self.busy.rests is not self.busy.told:
             up.rests = self.busy.told = self.busy.rests
         return up if up.claims or up.settled or up.rests is not None else None
@@ -451,6 +463,7 @@ class Budget:
             "lost": [self.lost.tokens, self.lost.calls, str(self.lost.money)],
             "rate": None if self.rate is None else str(self.rate),
             "asked": len(self.asked),
+            "withdrawn": [[*name, count] for name, count in self.withdrawn.items()],
             "busy": None if self.busy == BusyTime() else self.busy.to_json(),
         }
         return {name: part for name, part in parts.items() if part not in (None, False, {}, [])}
@@ -504,6 +517,7 @@ def budget_from_json(encoded: Any) -> Budget:
         Decimal(encoded["rate"]) if "rate" in encoded else None,
         busy_time_from_json(encoded["busy"]) if "busy" in encoded else BusyTime(),
         encoded.get("timed", False),
+        withdrawn={(owner, key): count for owner, key, count in encoded.get("withdrawn", ())},
     )
 
 
@@ -513,6 +527,6 @@ def _claim_from_json(encoded: Sequence[Any]) -> tuple[Name, Claim]:
 
 
 def _path(name: Name) -> str:
-    """Returns how the run above calls a call: a sub-plan's call names its sub-plan first."""
+    """Return the name of a call in one text: a sub-plan's call names its sub-plan first."""
     # Ids hold any text: two names must not make one.
     return f"{len(name[0])}:{name[0]}/{name[1]}" if name[0] else name[1]

@@ -446,3 +446,22 @@ def test_run_below_reports_when_it_rests_and_a_call_that_may_start_ends_that() -
     scheduler.features.budget.take_grant(above.take_down()["sub"], finishing=None, at=1.0)
     assert ids_of(started(scheduler)) == ["a"]
     assert budget.take_up() is None
+
+
+def test_leave_for_a_withdrawn_call_does_not_start_the_same_call_asked_again() -> None:
+    below = Budget(is_below=True)
+
+    def ask() -> Up | None:
+        below.claim(("", "a"), Claim(5), used=NONE, grown=0)
+        return below.take_up()
+
+    assert ask() == Up(claims={"a": 5})
+    below.settle(("", "a"), NONE)
+    assert ask() == Up(claims={"~1:a": 5}, settled={"a": NONE})
+    below = budget_from_json(json.loads(json.dumps(below.to_json())))
+    below.take_given(["a"])
+    assert not below.held
+    below.take_given(["~1:a"])
+    assert [*below.held] == [("", "a")]
+    below.settle(("", "a"), None)
+    assert below.take_up() == Up(settled={"~1:a": None})
