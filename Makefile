@@ -1,6 +1,6 @@
 # Every target needs Python 3.11+ and make; the rest is fetched into .venv and the user's cache.
 BIN := .venv/bin
-CODE := dagwright workflows activities worker.py starter.py apps/maritime/dagwright_maritime apps/onboarding/dagwright_onboarding tests
+CODE := dagwright worker.py starter.py apps/maritime/dagwright_maritime apps/onboarding/dagwright_onboarding tests
 # What the targets of tests take: files, folders or tests, and after how many minutes they give up.
 PATHS ?= tests
 MINUTES ?= 75

@@ -23,14 +23,14 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from activities.call_headers import attempt_details, attempt_metadata, given_holes, given_model, wanted_parts
-from activities.errors import Posture, WorkerStopped, activity_failure_of, posture_of
-from activities.heartbeats import Heartbeats
-from activities.model_asks import ModelAsks, failure_details
-from activities.plan_sent import PlanSent
-from activities.store_waits import STORE_MARGIN_S, StoreWaits
-from activities.telling import Pace, TextTold
-from activities.values import Values
+from dagwright.activities.call_headers import attempt_details, attempt_metadata, given_holes, given_model, wanted_parts
+from dagwright.activities.errors import Posture, WorkerStopped, activity_failure_of, posture_of
+from dagwright.activities.heartbeats import Heartbeats
+from dagwright.activities.model_asks import ModelAsks, failure_details
+from dagwright.activities.plan_sent import PlanSent
+from dagwright.activities.store_waits import STORE_MARGIN_S, StoreWaits
+from dagwright.activities.telling import Pace, TextTold
+from dagwright.activities.values import Values
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL, DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY, METADATA_STORED
 from dagwright.core.expressions.stored_values import stored_to_json
@@ -203,7 +203,7 @@ class _Asking:
             posture = Posture(ERROR_STORE_AWAY, is_final=True)
             details[DETAIL_UNSTORED_BYTES] = error.size_bytes if isinstance(error, ResultNotKept) else 0
         failure = activity_failure_of(error, posture, details=details, redaction=Redaction())
-        structlog.get_logger("activities").warning(
+        structlog.get_logger("dagwright.activities").warning(
             "model call failed",
             node=self._info.activity_id,
             code=str(posture.code),

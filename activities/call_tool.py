@@ -19,8 +19,8 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from activities.cached_results import CachedResult, result_key
-from activities.call_headers import (
+from dagwright.activities.cached_results import CachedResult, result_key
+from dagwright.activities.call_headers import (
     allowed_attempts,
     attempt_details,
     attempt_metadata,
@@ -36,8 +36,8 @@ from activities.call_headers import (
     known_secrets,
     wanted_parts,
 )
-from activities.call_starts import CallStarts, CallStopped
-from activities.errors import (
+from dagwright.activities.call_starts import CallStarts, CallStopped
+from dagwright.activities.errors import (
     OutcomeUnknown,
     Posture,
     ToolParked,
@@ -47,13 +47,13 @@ from activities.errors import (
     question_of,
     whole_of,
 )
-from activities.heartbeats import Heartbeats
-from activities.model_asks import ModelAsks, failure_details
-from activities.parked_calls import ParkedCalls
-from activities.result_cache import Asked, ResultCache
-from activities.store_waits import STORE_MARGIN_S, StoreWaits
-from activities.tool_runs import Outcome, ToolRun, run_tool
-from activities.values import Values
+from dagwright.activities.heartbeats import Heartbeats
+from dagwright.activities.model_asks import ModelAsks, failure_details
+from dagwright.activities.parked_calls import ParkedCalls
+from dagwright.activities.result_cache import Asked, ResultCache
+from dagwright.activities.store_waits import STORE_MARGIN_S, StoreWaits
+from dagwright.activities.tool_runs import Outcome, ToolRun, run_tool
+from dagwright.activities.values import Values
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.wire import (
@@ -72,6 +72,7 @@ from dagwright.core.model.tools import Effects
 from dagwright.llm.clients import ModelClients
 from dagwright.planning.model_calls.calls import ModelAnswer, ModelCall
 from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.process.drain import drain_s, writes_in_flight
 from dagwright.protocol.outcomes import outcome_unknown_words
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext
@@ -89,7 +90,6 @@ from dagwright.tools.questions import Models
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.results import encoded_json, plain_json
 from dagwright.tools.secret_bindings import hosts_of_secrets
-from dagwright.worker.drain import drain_s, writes_in_flight
 
 T = TypeVar("T")
 
@@ -397,7 +397,7 @@ class _Call:
         if ref is not None:
             details[DETAIL_WHOLE] = ref
         failure = activity_failure_of(error, posture, details=details, redaction=self._redaction)
-        structlog.get_logger("activities").warning(
+        structlog.get_logger("dagwright.activities").warning(
             "tool failed",
             tool=self._spec.name,
             code=posture.code,

@@ -9,7 +9,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.heartbeats import kept_alive
+from dagwright.activities.heartbeats import kept_alive
 from dagwright.core.boundary.limits import RESULT_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_END_CANCELLED, ACTIVITY_FIND_ENDED, DETAIL_SEEN, ERROR_PLAN_FAILED
 from dagwright.core.model.states import RunStatus

@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 from temporalio import activity
 
-from activities.call_starts import CallStarts, CallStopped
+from dagwright.activities.call_starts import CallStarts, CallStopped
 from dagwright.core.boundary.usage import (
     NONE,
     USAGE_PLACE,
@@ -37,7 +37,7 @@ SHORTEST_INTERVAL_S = 2.0
 LATE_S = 1.0
 """A heartbeat that comes so much later than it was due is told; a third of the shortest timeout."""
 
-_LOG = structlog.stdlib.get_logger("activities.heartbeats")
+_LOG = structlog.stdlib.get_logger("dagwright.activities.heartbeats")
 
 
 class Heartbeats:

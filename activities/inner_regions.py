@@ -13,7 +13,7 @@ from typing import Any
 
 import pydantic_core
 
-from activities.region_slices import RegionSlice, tell_outside
+from dagwright.activities.region_slices import RegionSlice, tell_outside
 from dagwright.core.compiler.offloaded_regions import Inside
 from dagwright.core.expressions.value_refs import unfilled_from_json
 from dagwright.core.model.states import NodeStatus, Phase, Record

@@ -1,7 +1,7 @@
 """The activities of large maps: items out of a list in the payload store, and the results of all chunks in one list.
 
 Both only read, or write what lies under the hash of its content, so Temporal may repeat them. This module must not
-import workflows.
+import dagwright.workflows.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from activities.errors import posture_of
-from activities.store_waits import with_store
-from activities.values import Loaded, Values
+from dagwright.activities.errors import posture_of
+from dagwright.activities.store_waits import with_store
+from dagwright.activities.values import Loaded, Values
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, JOINED_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEMS, METADATA_STORED
 from dagwright.core.expressions.stored_values import Path, StoredValue, Want, stored_to_json, unfilled_places

@@ -10,7 +10,7 @@ from typing import Any
 
 from temporalio import activity
 
-from activities.heartbeats import Heartbeats
+from dagwright.activities.heartbeats import Heartbeats
 from dagwright.core.boundary.usage import Usage
 from dagwright.llm.client import ModelClient, ModelStream
 from dagwright.llm.clients import ModelClients, SecretMissing

@@ -18,7 +18,7 @@ import pydantic_core
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.heartbeats import Heartbeats
+from dagwright.activities.heartbeats import Heartbeats
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.wire import ACTIVITY_NOTIFY

@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 
 from dagwright.server.tool_pauses import FRESH_S, Parked, go_on_with_call, parked_tool, pause_call
 
-_LOG = structlog.stdlib.get_logger("activities.parked_calls")
+_LOG = structlog.stdlib.get_logger("dagwright.activities.parked_calls")
 
 
 class ParkedCalls:

@@ -139,7 +139,7 @@ class PlanSent:
             # Sending early is optional: it must neither lose an answer that is paid for nor hide why there is none.
             except Exception as error:
                 # The plan is read when it is whole, with all that was not sent.
-                structlog.get_logger("activities").warning(
+                structlog.get_logger("dagwright.activities").warning(
                     "the nodes of a plan cannot be sent before it is whole",
                     node=self._info.activity_id,
                     message=str(error),

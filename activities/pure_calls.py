@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from activities.call_headers import known_secrets
-from activities.errors import posture_of, text_of, whole_of
-from activities.pure_results import PureResults
-from activities.values import Load, Loaded, put_in
+from dagwright.activities.call_headers import known_secrets
+from dagwright.activities.errors import posture_of, text_of, whole_of
+from dagwright.activities.pure_results import PureResults
+from dagwright.activities.values import Load, Loaded, put_in
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes

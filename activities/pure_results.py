@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, wait
 
-from activities.cached_results import CachedResult, result_key
-from activities.result_cache import Asked, ResultCache
+from dagwright.activities.cached_results import CachedResult, result_key
+from dagwright.activities.result_cache import Asked, ResultCache
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.expressions.value_refs import WorkerHole
 from dagwright.core.model.tasks import Task

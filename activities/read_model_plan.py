@@ -12,10 +12,10 @@ from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from activities.call_headers import attempt_details, attempt_metadata, given_holes
-from activities.errors import Posture, activity_failure_of, posture_of
-from activities.heartbeats import kept_alive
-from activities.values import Values
+from dagwright.activities.call_headers import attempt_details, attempt_metadata, given_holes
+from dagwright.activities.errors import Posture, activity_failure_of, posture_of
+from dagwright.activities.heartbeats import kept_alive
+from dagwright.activities.values import Values
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN, DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import Effects, ToolDeclaration

@@ -12,8 +12,8 @@ from concurrent.futures import CancelledError
 from dataclasses import replace
 from typing import Any
 
-from activities.look_worth import SLOW_S, WorkClock
-from activities.pure_calls import PureCalls, PureEnd, timeout_error, timeout_of
+from dagwright.activities.look_worth import SLOW_S, WorkClock
+from dagwright.activities.pure_calls import PureCalls, PureEnd, timeout_error, timeout_of
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, INNER_SLICE_BYTES, SLICE_RESULT_BYTES, SLICE_S
 from dagwright.core.expressions.projection import largest_result_bytes
 from dagwright.core.model.compiled import CompiledNode

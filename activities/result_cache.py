@@ -16,9 +16,9 @@ from typing import TypeVar
 
 import structlog
 
-from activities.cached_results import CachedResult, from_stored_form, to_stored_form
-from activities.look_worth import SLOW_S, LookWorth, call_seconds
-from activities.tool_runs import Outcome
+from dagwright.activities.cached_results import CachedResult, from_stored_form, to_stored_form
+from dagwright.activities.look_worth import SLOW_S, LookWorth, call_seconds
+from dagwright.activities.tool_runs import Outcome
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
 from dagwright.core.model.times import LONGEST
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
@@ -211,7 +211,9 @@ class ResultCache:
             if time.monotonic() >= self._rests_until:
                 self._rests_until = time.monotonic() + _REST_S
                 reason = str(error) or f"the payload store did not answer within {patience_s:g} s"
-                structlog.get_logger("activities").warning("results are not used again for now", reason=reason)
+                structlog.get_logger("dagwright.activities").warning(
+                    "results are not used again for now", reason=reason
+                )
             return None
 
     def _is_fresh(self, result: CachedResult, asked: Asked) -> bool:

@@ -17,27 +17,27 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from activities.heartbeats import Heartbeats
-from activities.inner_regions import InnerRegion, RegionMemory, fetch, restored
-from activities.pure_calls import PureCalls
-from activities.pure_results import PureResults
-from activities.region_slices import RegionSlice, begun
-from activities.result_cache import ResultCache
-from activities.store_waits import StoreWaits
-from activities.tool_runs import SHUTDOWN_WAIT_S
-from activities.values import Values
+from dagwright.activities.heartbeats import Heartbeats
+from dagwright.activities.inner_regions import InnerRegion, RegionMemory, fetch, restored
+from dagwright.activities.pure_calls import PureCalls
+from dagwright.activities.pure_results import PureResults
+from dagwright.activities.region_slices import RegionSlice, begun
+from dagwright.activities.result_cache import ResultCache
+from dagwright.activities.store_waits import StoreWaits
+from dagwright.activities.tool_runs import SHUTDOWN_WAIT_S
+from dagwright.activities.values import Values
 from dagwright.core.boundary.wire import ACTIVITY_RUN_REGION
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.tools import Effects
 from dagwright.features.regions.batches import read_slice
 from dagwright.features.regions.offloaded_batches import read_inner_slice
+from dagwright.process.event_loop import hard_work
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import Cancellation
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.results import json_bytes
-from dagwright.worker.event_loop import hard_work
 
 _LOOK_S = 0.05
 """How often somebody looks whether the node that runs is over its timeout."""

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from temporalio import activity
 
-from activities.heartbeats import Heartbeats, kept_alive
-from activities.values import Load, Loaded, Values
+from dagwright.activities.heartbeats import Heartbeats, kept_alive
+from dagwright.activities.values import Load, Loaded, Values
 from dagwright.core.boundary.limits import STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
 from dagwright.store import PayloadStore, StoreUnavailable

@@ -12,9 +12,9 @@ from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from activities.call_headers import checked_version
-from activities.call_tool import ToolActivity
-from activities.errors import TOOL_CHANGED
+from dagwright.activities.call_headers import checked_version
+from dagwright.activities.call_tool import ToolActivity
+from dagwright.activities.errors import TOOL_CHANGED
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.wire import ERROR_NOT_STARTED
 from dagwright.core.model.tools import AGENT_PREFIX

@@ -9,10 +9,10 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from activities.errors import activity_failure_of, posture_of
-from activities.heartbeats import kept_alive
-from activities.store_waits import with_store
-from activities.values import Values
+from dagwright.activities.errors import activity_failure_of, posture_of
+from dagwright.activities.heartbeats import kept_alive
+from dagwright.activities.store_waits import with_store
+from dagwright.activities.values import Values
 from dagwright.core.boundary.decoding import pack_json
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_GET_BLOB, ACTIVITY_LOAD_PLAN, ACTIVITY_LOAD_VALUES, ACTIVITY_PUT_BLOB

@@ -8,7 +8,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from activities.heartbeats import Heartbeats
+from dagwright.activities.heartbeats import Heartbeats
 from dagwright.llm.client import ModelStream
 from dagwright.llm.people_text import PeopleText
 from dagwright.planning.model_calls.partial_text import end_of

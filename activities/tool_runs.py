@@ -16,10 +16,10 @@ from typing import Any
 import structlog
 from temporalio import activity
 
-from activities.errors import WorkerStopped
+from dagwright.activities.errors import WorkerStopped
+from dagwright.process.event_loop import hard_work
 from dagwright.tools import ToolSpec
 from dagwright.tools.context import Cancellation, ToolContext, entered
-from dagwright.worker.event_loop import hard_work
 
 _SHORT = 1_000
 """Values in a result, or hundreds of characters, that are encoded at once."""
@@ -80,7 +80,9 @@ async def _in_task(run: ToolRun) -> Outcome:
         # A result made while handling the cancel is part of the clean-up, not of the work.
         error = None if task.cancelled() else task.result().error
         if error is not None:
-            structlog.get_logger("activities").warning("clean-up of a cancelled tool failed", error=repr(error))
+            structlog.get_logger("dagwright.activities").warning(
+                "clean-up of a cancelled tool failed", error=repr(error)
+            )
         return _cancelled()
     return task.result()
 
@@ -128,7 +130,9 @@ async def _ended(future: "asyncio.Future[Outcome]", run: ToolRun, *, stop: Calla
             if future.done():
                 return True
             if _is_worker_stopping() and not run.cancellation.is_requested and (left_s := run.drain_s()) > 0:
-                structlog.get_logger("activities").info("write continues while the worker stops", left_s=round(left_s))
+                structlog.get_logger("dagwright.activities").info(
+                    "write continues while the worker stops", left_s=round(left_s)
+                )
                 deadline_s, is_draining = left_s, True
                 continue
         is_draining = False

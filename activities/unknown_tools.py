@@ -17,12 +17,12 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from activities.stored_agents import AgentMissing
+from dagwright.activities.stored_agents import AgentMissing
 from dagwright.core.boundary.wire import ERROR_TOOL_MISSING, PAUSED_AS_MISSING
 from dagwright.core.model.tools import AGENT_PREFIX
 from dagwright.server.tool_pauses import pause_call
 
-_LOG = structlog.stdlib.get_logger("activities.unknown_tools")
+_LOG = structlog.stdlib.get_logger("dagwright.activities.unknown_tools")
 _NEXT_ATTEMPT = timedelta(seconds=30)
 """Delay before the next attempt of a call that the server cannot pause."""
 

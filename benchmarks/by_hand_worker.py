@@ -21,7 +21,7 @@ from benchmarks.by_hand import (
     pause,
 )
 from benchmarks.processes import BY_HAND_QUEUE
-from worker import ACTIVITY_POLLERS, STICKY_TIMEOUT, WORKFLOW_TASKS
+from dagwright.worker.serving import ACTIVITY_POLLERS, STICKY_TIMEOUT, WORKFLOW_TASKS
 
 
 async def serve(address: str) -> None:

@@ -10,14 +10,14 @@ import signal
 import sys
 from dataclasses import replace
 
-import worker
 from benchmarks.processes import ONE_QUEUE, TOOLS_FILE
 from dagwright.logging import configure_logging
+from dagwright.process import event_loop
 from dagwright.server.local import dial
 from dagwright.settings import Settings, load_settings
 from dagwright.tools import ToolRegistry, load_tools
 from dagwright.toolset.toolset import Toolset, load_toolset
-from dagwright.worker import event_loop
+from dagwright.worker import serving as worker
 
 
 def one_queue_toolset(settings: Settings) -> Toolset:

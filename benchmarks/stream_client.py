@@ -18,7 +18,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, cast
 
-from dagwright.worker import event_loop
+from dagwright.process import event_loop
 
 AT_ONCE = 50
 """Streams that are opened at the same time."""

@@ -13,15 +13,15 @@ from uuid import uuid4
 from openai import AsyncOpenAI
 from pydantic import SecretStr
 
-import worker
 from benchmarks.figures import Figure
 from benchmarks.processes import Bench
 from benchmarks.rows import Row
 from dagwright.interfaces.http import create_app, open_desk
+from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.settings import Settings
 from dagwright.testing import ANY_NUMBER, ModelServer, Step, json_text, slow, step, text
 from dagwright.toolset.toolset import load_toolset
-from dagwright.worker.listening import address_of, listening, opened_socket
+from dagwright.worker import serving as worker
 
 FIRST_WORD_S = 0.1
 """By which the first word of a run may come later than the model's own."""

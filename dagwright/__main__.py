@@ -1,9 +1,19 @@
-"""`python -m dagwright`: the same program as `dagwright` on the path, for where that is not on it."""
+"""The program `dagwright`, which is also `python -m dagwright`."""
 
 import sys
 
-from dagwright.interfaces.cli.app import run_command_line
-from dagwright.interfaces.cli.edge import leave
+try:
+    from dagwright.interfaces.cli.app import run_command_line
+    from dagwright.interfaces.cli.edge import leave
+except KeyboardInterrupt:
+    # Nothing has begun.
+    sys.exit(130)
+
+
+def main() -> None:
+    """Run the command of the command line and exit with its code."""
+    leave(run_command_line(sys.argv[1:]))
+
 
 if __name__ == "__main__":
-    leave(run_command_line(sys.argv[1:]))
+    main()

@@ -30,10 +30,6 @@ from dagwright.settings import Settings
 
 OWN_LOGGERS = (
     "dagwright",
-    "activities",
-    "workflows",
-    "worker",
-    "starter",
     "temporalio.workflow",
     "temporalio.activity",
 )

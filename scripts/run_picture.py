@@ -25,7 +25,7 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import open_connection
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
-from worker import serving
+from dagwright.worker.serving import serving
 
 ROOT = Path(__file__).parents[1]
 HEIGHT = 30

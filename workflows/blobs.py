@@ -17,8 +17,8 @@ from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, OWN_HEARTBEAT_S,
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.outcomes import is_cancellation
-from workflows.calls import OWN_ATTEMPT
-from workflows.retries import UNLIMITED
+from dagwright.workflows.calls import OWN_ATTEMPT
+from dagwright.workflows.retries import UNLIMITED
 
 
 class TextRefused(Exception):

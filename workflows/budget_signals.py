@@ -13,7 +13,7 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetGiven, given_to_json, told_to_json
 from dagwright.protocol.commands import Sent
 from dagwright.protocol.messages import Parent
-from workflows.sub_plans import SubPlans
+from dagwright.workflows.sub_plans import SubPlans
 
 
 class BudgetSignals:

@@ -31,7 +31,7 @@ from dagwright.protocol.idempotency import idempotency_key
 from dagwright.protocol.messages import Parent
 from dagwright.protocol.outcomes import ReadyCall
 from dagwright.protocol.run_labels import task_summary
-from workflows.retries import FIVE_ATTEMPTS, REGION_BATCH, UNLIMITED, retry_policy_of
+from dagwright.workflows.retries import FIVE_ATTEMPTS, REGION_BATCH, UNLIMITED, retry_policy_of
 
 _HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
 """Shorter than an outage of the server doubles effects; longer delays the next attempt (docs/guards.md F15)."""

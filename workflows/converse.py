@@ -36,9 +36,9 @@ from dagwright.protocol.turns import (
     turn_end_from_json,
     turn_start_from_json,
 )
-from workflows.calls import json_payload
-from workflows.sub_plans import attributes_of_turn, find_ended
-from workflows.timers import now_s
+from dagwright.workflows.calls import json_payload
+from dagwright.workflows.sub_plans import attributes_of_turn, find_ended
+from dagwright.workflows.timers import now_s
 
 _CHECKED_INPUT = "session-input-checked"
 """Patch marker of sessions that end because their input is invalid."""

@@ -16,8 +16,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError
 
 from dagwright.core.boundary import wire
-from workflows.calls import json_payload
-from workflows.retries import QUICK_FIVE_ATTEMPTS
+from dagwright.workflows.calls import json_payload
+from dagwright.workflows.retries import QUICK_FIVE_ATTEMPTS
 
 ENDS_CANCELED = "ends-canceled"
 

@@ -46,13 +46,13 @@ from dagwright.protocol.outcomes import (
     wait_for_store,
 )
 from dagwright.protocol.scheduler_snapshot import tasks_in_flight
-from workflows.budget_signals import BudgetSignals
-from workflows.calls import RunScope, make_call, start_call, start_loading, start_store_wait
-from workflows.maps import start_join
-from workflows.notifying import Notifier
-from workflows.search_attributes import SearchAttributes
-from workflows.sub_plans import SubPlans
-from workflows.timers import Timer, now_s
+from dagwright.workflows.budget_signals import BudgetSignals
+from dagwright.workflows.calls import RunScope, make_call, start_call, start_loading, start_store_wait
+from dagwright.workflows.maps import start_join
+from dagwright.workflows.notifying import Notifier
+from dagwright.workflows.search_attributes import SearchAttributes
+from dagwright.workflows.sub_plans import SubPlans
+from dagwright.workflows.timers import Timer, now_s
 
 _COMMAND_BYTES = 1_000
 """About what a command has beside the arguments."""

@@ -21,9 +21,9 @@ from dagwright.protocol.run_snapshot import (
     state_to_text,
 )
 from dagwright.protocol.scheduler_snapshot import carry_of
-from workflows.blobs import TextRefused, put_text
-from workflows.calls import OWN_ATTEMPT
-from workflows.retries import UNLIMITED
+from dagwright.workflows.blobs import TextRefused, put_text
+from dagwright.workflows.calls import OWN_ATTEMPT
+from dagwright.workflows.retries import UNLIMITED
 
 INLINE_BELOW_CHARACTERS = 4_000
 """Of the state of a run below, as the run above keeps it: it may have hundreds, and hands them on with its own."""

@@ -24,9 +24,9 @@ from dagwright.protocol.map_batch_runs import (
     own_record,
     pieces_of_results,
 )
-from workflows.blobs import TextRefused, put_text
-from workflows.calls import OWN_ATTEMPT, json_payload
-from workflows.retries import JOIN_ITEMS, UNLIMITED
+from dagwright.workflows.blobs import TextRefused, put_text
+from dagwright.workflows.calls import OWN_ATTEMPT, json_payload
+from dagwright.workflows.retries import JOIN_ITEMS, UNLIMITED
 
 
 def start_join(scheduler: RunScheduler, task: Task) -> tuple[workflow.ActivityHandle[RawValue], int]:

@@ -20,8 +20,8 @@ from dagwright.core.model.requests import Notice
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.notifications import NOTE, failure_note, forgotten_note, notice_json, told
-from workflows.calls import OWN_ATTEMPT, RunScope, json_payload
-from workflows.retries import UNLIMITED
+from dagwright.workflows.calls import OWN_ATTEMPT, RunScope, json_payload
+from dagwright.workflows.retries import UNLIMITED
 
 
 class Notifier:

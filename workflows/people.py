@@ -17,8 +17,8 @@ from dagwright.protocol.command_handler import ActTaker
 from dagwright.protocol.commands import Taken
 from dagwright.protocol.messages import read_message
 from dagwright.protocol.notes import Notes
-from workflows.engine import Engine
-from workflows.timers import now_s
+from dagwright.workflows.engine import Engine
+from dagwright.workflows.timers import now_s
 
 
 class People:

@@ -13,8 +13,8 @@ from dagwright.core.boundary.limits import OWN_HEARTBEAT_S, PLAN_STEPS
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.protocol.messages import plan_of_pages
-from workflows.calls import OWN_ATTEMPT
-from workflows.retries import PLAN_PAGE
+from dagwright.workflows.calls import OWN_ATTEMPT
+from dagwright.workflows.retries import PLAN_PAGE
 
 PAGES_AT_ONCE = 4
 """Their nodes are read in one workflow task, some 20 ms for a page."""

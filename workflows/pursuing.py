@@ -12,7 +12,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from dagwright.core.boundary import wire
-from workflows.run_plan import PlanWorkflow, RunPlanWorkflow
+from dagwright.workflows.run_plan import PlanWorkflow, RunPlanWorkflow
 
 
 @workflow.defn(name=wire.WORKFLOW_RUN_AGENT, sandboxed=False)

@@ -62,20 +62,20 @@ from dagwright.protocol.run_snapshot import CarryTooLarge, RunCarry, state_to_te
 from dagwright.protocol.run_start import begin_fork, begin_run, changed_deadline, deadline_of, is_by_model, scheduler_of
 from dagwright.protocol.scheduler_snapshot import carry_of, restore, tasks_in_flight
 from dagwright.protocol.turns import end_of_turn
-from workflows.blobs import TextRefused
-from workflows.calls import OWN_ATTEMPT, RunScope, json_payload
-from workflows.details import render_details
-from workflows.ending import ENDS_CANCELED, end_canceled, undisturbed
-from workflows.engine import Engine
-from workflows.handing_on import put_state, state_of, told_below
-from workflows.maps import end_of_chunk, items_of_chunk
-from workflows.people import People
-from workflows.plan_pages import load_plan
-from workflows.retries import FIVE_ATTEMPTS
-from workflows.search_attributes import SearchAttributes
-from workflows.steerable import Steerable
-from workflows.sub_plans import end_of, report_end, report_turn
-from workflows.timers import now_s
+from dagwright.workflows.blobs import TextRefused
+from dagwright.workflows.calls import OWN_ATTEMPT, RunScope, json_payload
+from dagwright.workflows.details import render_details
+from dagwright.workflows.ending import ENDS_CANCELED, end_canceled, undisturbed
+from dagwright.workflows.engine import Engine
+from dagwright.workflows.handing_on import put_state, state_of, told_below
+from dagwright.workflows.maps import end_of_chunk, items_of_chunk
+from dagwright.workflows.people import People
+from dagwright.workflows.plan_pages import load_plan
+from dagwright.workflows.retries import FIVE_ATTEMPTS
+from dagwright.workflows.search_attributes import SearchAttributes
+from dagwright.workflows.steerable import Steerable
+from dagwright.workflows.sub_plans import end_of, report_end, report_turn
+from dagwright.workflows.timers import now_s
 
 
 class PlanRefused(Exception):
@@ -89,7 +89,7 @@ class PlanRefused(Exception):
 class PlanWorkflow(Steerable):
     """Runs one plan to its end and returns the result document.
 
-    What is defined as a workflow is a kind of run: `RunPlan` here, and those of `workflows.pursuing`.
+    What is defined as a workflow is a kind of run: `RunPlan` here, and those of `dagwright.workflows.pursuing`.
     """
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from dagwright.core.boundary import wire
-from workflows.people import People
+from dagwright.workflows.people import People
 
 
 class Steerable:

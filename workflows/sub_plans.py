@@ -53,9 +53,9 @@ from dagwright.protocol.run_labels import keyword, task_summary
 from dagwright.protocol.run_snapshot import carry_from_json
 from dagwright.protocol.run_start import handed_down
 from dagwright.protocol.turns import TurnEnd
-from workflows.calls import RunScope, json_payload, owner_of_run
-from workflows.retries import FIND_ENDED
-from workflows.timers import now_s
+from dagwright.workflows.calls import RunScope, json_payload, owner_of_run
+from dagwright.workflows.retries import FIND_ENDED
+from dagwright.workflows.timers import now_s
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 _TITLE = SearchAttributeKey.for_keyword(wire.SEARCH_TITLE)

@@ -1,7 +1,7 @@
 """Plans that a program sends: read, completed with published sub-plans, checked and compiled.
 
 Every function here takes and returns plain data that can be pickled, so that it can run in a process of its own
-(`dagwright.worker.process_pool`). No file is ever read for a caller: a sub-plan given by name is a published plan.
+(`dagwright.process.process_pool`). No file is ever read for a caller: a sub-plan given by name is a published plan.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

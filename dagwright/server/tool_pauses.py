@@ -2,8 +2,8 @@
 
 That a tool is parked is told by an open workflow of its own, a note on which nobody works: it is where the calls
 are, every worker and every command can see it at once, and no crash takes it away. A worker that is about to call
-such a tool lets the server pause the call instead (`activities.parked_calls`). This module starts no runs and knows no
-plans.
+such a tool lets the server pause the call instead (`dagwright.activities.parked_calls`). This module starts no runs and
+knows no plans.
 """
 
 import asyncio

@@ -1,1 +1,4 @@
-"""Parts of a worker process: event loop, health endpoints, process pool, graceful shutdown."""
+"""A worker: `serving` composes workflows, activities and tools; `missing_tools` releases calls that waited for a tool.
+
+It imports workflows, activities and the libraries below them, and never `client` or `interfaces`.
+"""

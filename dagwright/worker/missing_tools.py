@@ -1,8 +1,8 @@
 """Resumes calls that were paused because their worker did not have the tool: a worker that has it does so.
 
 A worker that receives a call of a tool that it does not have lets the server pause the call
-(`activities.unknown_tools`). Every worker with tools of its own looks for such calls when it starts, and now and then
-after that: in a rolling deployment, old workers hold calls while new ones already have the tool.
+(`dagwright.activities.unknown_tools`). Every worker with tools of its own looks for such calls when it starts, and now
+and then after that: in a rolling deployment, old workers hold calls while new ones already have the tool.
 """
 
 import asyncio

@@ -208,7 +208,7 @@ def _built(stage: Stage) -> Path:
 
 
 def _content(source: Path) -> bytes:
-    """Return the bytes that name what `_copy` copies: those of a file, or the names and bytes of the files of a folder."""
+    """Return bytes that differ when what `_copy` copies does: a file, or the names and files of a folder."""
     if source.is_file():
         return source.read_bytes()
     files = sorted(file for file in source.rglob("*") if file.is_file() and "__pycache__" not in file.parts)

@@ -93,7 +93,8 @@ async def test_a_server_ends_when_its_worker_is_killed_and_the_run_goes_on_with_
 
 def test_the_sdk_is_not_imported_where_no_server_is_named() -> None:
     program = (
-        "import json, sys\nimport starter, worker\nfrom dagwright.settings import Settings\n"
+        "import json, sys\nimport dagwright.__main__, dagwright.worker.serving\n"
+        "from dagwright.settings import Settings\n"
         "from dagwright.toolset.toolset import load_toolset\nload_toolset(Settings(), [])\n"
         "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
     )

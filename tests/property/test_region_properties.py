@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload
 
-from activities import region_slices
-from activities.inner_regions import fetch, restored
-from activities.pure_calls import PureCalls
-from activities.region_slices import RegionSlice, begun
+from dagwright.activities import region_slices
+from dagwright.activities.inner_regions import fetch, restored
+from dagwright.activities.pure_calls import PureCalls
+from dagwright.activities.region_slices import RegionSlice, begun
 from dagwright.core.compiler import offloaded_regions
 from dagwright.core.compiler.regions import contract
 from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json

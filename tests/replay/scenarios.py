@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from activities.call_starts import CallStarts
+from dagwright.activities.call_starts import CallStarts
 from dagwright.core.boundary import wire
 from dagwright.core.compiler import offloaded_regions
 from dagwright.plans import pages

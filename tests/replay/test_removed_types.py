@@ -7,9 +7,9 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from dagwright.protocol.conversion import data_converter
+from dagwright.workflows.calls import CallInterceptor
+from dagwright.workflows.unknown_type import UnknownTypeWorkflow
 from tests.replay.test_saved_histories import load_history
-from workflows.calls import CallInterceptor
-from workflows.unknown_type import UnknownTypeWorkflow
 
 _GOOD = Path(__file__).parent / "histories" / "good"
 

@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
-from activities.call_headers import ToolInterceptor
+from dagwright.activities.call_headers import ToolInterceptor
 
 
 class Inside(ActivityInboundInterceptor):

@@ -6,8 +6,8 @@ Run as a program in place of `worker.py`; it has the same options.
 import runpy
 from pathlib import Path
 
-from activities import tool_runs
-from dagwright.worker import drain
+from dagwright.activities import tool_runs
+from dagwright.process import drain
 
 if __name__ == "__main__":
     drain.GRACE_S = 0.5

@@ -11,8 +11,8 @@ from pathlib import Path
 from temporalio import workflow
 
 from dagwright.protocol.history_limits import HistoryUse
+from dagwright.workflows.engine import Engine
 from tests.support.chaos_tools import FOLDER_VARIABLE
-from workflows.engine import Engine
 
 DEATH = "die-in-a-workflow-task"
 """File in the folder of the tools that makes the worker die, once."""

@@ -46,6 +46,8 @@ def main(address: str) -> NoReturn:
         _run(address, [f"{ROOT}/starter.py"], arguments)
     if arguments and arguments[0].endswith(".py"):
         _run(address, [os.path.realpath(arguments[0])], arguments[1:])
+    if arguments[:3] == ["-P", "-m", "dagwright"]:
+        _run(address, [f"{ROOT}/starter.py"], arguments[3:])
     if arguments[:1] == ["-m"] and arguments[1].startswith(_MODULES):
         _run(address, arguments[:2], arguments[2:])
     os.execv(sys.executable, [sys.executable, *arguments])

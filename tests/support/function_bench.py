@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from activities.call_tool import tool_activities
-from activities.result_cache import ResultCache
-from activities.values import Values
+from dagwright.activities.call_tool import tool_activities
+from dagwright.activities.result_cache import ResultCache
+from dagwright.activities.values import Values
 from dagwright.store import PayloadStore
 from dagwright.tools import ToolRegistry, tool
 from dagwright.tools.environment import ToolEnvironment

@@ -12,14 +12,14 @@ import httpx
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import SecretStr
 
-import worker
 from dagwright.interfaces.http import Desk, create_app, open_desk
 from dagwright.interfaces.http.desk import HEARTBEAT_S
+from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.server import open_connection
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.toolset.toolset import load_toolset
-from dagwright.worker.listening import address_of, listening, opened_socket
+from dagwright.worker import serving as worker
 from tests.support.eventually import eventually
 from tests.support.server import LiveServer
 from tests.support.templates import load_templates

@@ -16,7 +16,7 @@ from dagwright.planning.model_calls.calls import ModelRequest, request_from_json
 from dagwright.planning.model_calls.nodes import MODEL_HEARTBEAT_S, MODEL_TIMEOUT_S
 from dagwright.planning.model_calls.responses import ToldAnswer, told_answer
 from dagwright.protocol.outcomes import is_cancellation, read_result
-from workflows.calls import Call, json_payload
+from dagwright.workflows.calls import Call, json_payload
 
 ASK_MODELS = "AskModels"
 

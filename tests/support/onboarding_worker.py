@@ -16,9 +16,9 @@ from sqlalchemy.orm import Session
 from dagwright.core.model.tools import Effects
 from dagwright.database.database import Database
 from dagwright.tools import context
+from dagwright.workflows import calls
 from dagwright_onboarding.database import EntityDatabase
 from tests.support.chaos_tools import fault_point
-from workflows import calls
 
 HEARTBEAT_S = 1.0
 BEFORE, INSIDE, AFTER = "before", "inside", "after"

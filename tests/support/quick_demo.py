@@ -6,7 +6,7 @@ Run as a program in place of `python -m examples.onboarding_demo`; it has the sa
 import runpy
 
 from dagwright.core.model.tools import Effects
-from workflows import calls
+from dagwright.workflows import calls
 
 HEARTBEAT_S = 1.0
 

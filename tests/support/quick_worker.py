@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dagwright.core.model.tools import Effects
 from dagwright.planning.model_calls import nodes
-from workflows import calls
+from dagwright.workflows import calls
 
 HEARTBEAT_S = 1.0
 

@@ -36,7 +36,6 @@ from temporalio.worker import (
     WorkflowOutboundInterceptor,
 )
 
-import worker
 from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
@@ -53,10 +52,11 @@ from dagwright.settings import Settings
 from dagwright.store import PayloadStore
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import Toolset, load_toolset
-from workflows.calls import CallInterceptor
-from workflows.converse import ConverseWorkflow
-from workflows.pursuing import RUN_WORKFLOWS
-from workflows.unknown_type import UnknownTypeWorkflow
+from dagwright.worker import serving as worker
+from dagwright.workflows.calls import CallInterceptor
+from dagwright.workflows.converse import ConverseWorkflow
+from dagwright.workflows.pursuing import RUN_WORKFLOWS
+from dagwright.workflows.unknown_type import UnknownTypeWorkflow
 
 Handle = WorkflowHandle[Any, Any]
 Document = dict[str, Any]

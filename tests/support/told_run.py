@@ -20,11 +20,11 @@ from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.history.run_subscriptions import RunUpdate, Told
 from dagwright.history.text_stream import Mark, Piece, ToldText, Written
 from dagwright.interfaces.http import Desk, create_app, open_desk
+from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.protocol.failures import run_error_of
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
-from dagwright.worker.listening import address_of, listening, opened_socket
 from tests.support.templates import load_templates
 
 RUN = "run-1"

@@ -5,9 +5,9 @@ from typing import Any
 
 from temporalio.api.common.v1 import Payload
 
-from activities.call_tool import tool_activities
-from activities.result_cache import ResultCache
-from activities.values import Values
+from dagwright.activities.call_tool import tool_activities
+from dagwright.activities.result_cache import ResultCache
+from dagwright.activities.values import Values
 from dagwright.llm import Endpoint
 from dagwright.llm.clients import ModelClients, ModelSetup
 from dagwright.testing import ModelServer

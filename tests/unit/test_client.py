@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import TypedSearchAttributes
 
-from activities.ended_runs import _end_of
+from dagwright.activities.ended_runs import _end_of
 from dagwright.client.feedback import HISTORIES_AT_ONCE
 from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary, owner_in
 from dagwright.client.runs import Runs

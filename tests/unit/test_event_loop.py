@@ -7,8 +7,8 @@ import threading
 import pytest
 import structlog
 
-from dagwright.worker import event_loop_watchdog
-from dagwright.worker.event_loop import SWITCH_INTERVAL_S, hard_work
+from dagwright.process import event_loop_watchdog
+from dagwright.process.event_loop import SWITCH_INTERVAL_S, hard_work
 
 
 def test_threads_switch_soon_until_the_last_one_that_works_hard_has_ended() -> None:

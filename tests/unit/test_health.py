@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dagwright.worker import health
-from dagwright.worker.health import Readiness, serving_health
-from dagwright.worker.listening import opened_socket
+from dagwright.process import health
+from dagwright.process.health import Readiness, serving_health
+from dagwright.process.listening import opened_socket
 
 _PROBE = Path(__file__).parents[2] / "docker" / "probe.py"
 

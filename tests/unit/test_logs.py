@@ -51,18 +51,18 @@ def _attempt(activity_type: str, *, activity_id: str) -> ActivityEnvironment:
 async def test_ids_of_an_attempt_are_on_each_of_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
     async def call() -> None:
         structlog.stdlib.get_logger("dagwright.tools").info("called", status=200)
-        await asyncio.to_thread(logging.getLogger("activities").warning, "in a %s", "thread", extra={"size": 3})
+        await asyncio.to_thread(logging.getLogger("dagwright.activities").warning, "in a %s", "thread", extra={"size": 3})
 
     await _attempt("fetch_emails", activity_id="fetch").run(call)
     structlog.stdlib.get_logger("dagwright.tools").info("after")
-    _attempt("compile_plan", activity_id="1").run(structlog.stdlib.get_logger("activities").info, "read")
+    _attempt("compile_plan", activity_id="1").run(structlog.stdlib.get_logger("dagwright.activities").info, "read")
     of_node = {"workflow_id": "run-1", "node_id": "fetch", "attempt": 2}
     of_own = {"workflow_id": "run-1", "activity": "compile_plan", "attempt": 2}
     assert _lines(capsys) == [
         {"event": "called", "level": "info", "logger": "dagwright.tools", "status": 200, **of_node},
-        {"event": "in a thread", "level": "warning", "logger": "activities", "size": 3, **of_node},
+        {"event": "in a thread", "level": "warning", "logger": "dagwright.activities", "size": 3, **of_node},
         {"event": "after", "level": "info", "logger": "dagwright.tools"},
-        {"event": "read", "level": "info", "logger": "activities", **of_own},
+        {"event": "read", "level": "info", "logger": "dagwright.activities", **of_own},
     ]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dagwright.core.model.errors import PlanInvalid, Problem
-from dagwright.worker.process_pool import MEMORY_BYTES, ProcessLost, ProcessPool
+from dagwright.process.process_pool import MEMORY_BYTES, ProcessLost, ProcessPool
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.waits

@@ -8,8 +8,8 @@ import pytest
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from dagwright.core.boundary import wire
-from workflows import search_attributes
-from workflows.search_attributes import SearchAttributes
+from dagwright.workflows import search_attributes
+from dagwright.workflows.search_attributes import SearchAttributes
 
 
 def _nothing() -> None:

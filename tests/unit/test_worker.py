@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-import worker
+from dagwright.process import event_loop_watchdog
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
-from dagwright.worker import event_loop_watchdog
+from dagwright.worker import serving as worker
 
 pytestmark = pytest.mark.waits
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
-from activities.read_model_plan import read_plan_activity
-from activities.values import Values
+from dagwright.activities.read_model_plan import read_plan_activity
+from dagwright.activities.values import Values
 from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import ALL_RUN

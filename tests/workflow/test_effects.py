@@ -9,7 +9,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from activities.call_starts import CallStarts
+from dagwright.activities.call_starts import CallStarts
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.settings import Settings
 from dagwright.tools import RetryLater, ToolRegistry, context, tool

@@ -15,18 +15,18 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-import worker
 from dagwright.protocol.messages import run_input_from_json
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import load_toolset
+from dagwright.worker import serving as worker
+from dagwright.worker.serving import WORKFLOW_TASKS
+from dagwright.workflows import run_plan
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker
 from tests.support.foreign import with_tools as with_foreign
 from tests.support.runs import Runs, document_of, events_of, histories_of, serving_runs, with_tools
 from tests.support.tools import Bench
-from worker import WORKFLOW_TASKS
-from workflows import run_plan
 
 pytestmark = pytest.mark.server
 

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from activities.inner_regions import RegionMemory
+from dagwright.activities.inner_regions import RegionMemory
 from dagwright.client.runs import Runs as ClientRuns
 from dagwright.core.boundary.limits import INLINE_PLAN_NODES, PLAN_PAGE_NODES
 from dagwright.server import Connection

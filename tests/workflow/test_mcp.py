@@ -13,12 +13,12 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-import worker
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.history.run_reader import RunFeed
 from dagwright.mcp_client import ServersOfTools
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
+from dagwright.worker import serving as worker
 from tests.support.eventually import eventually
 from tests.support.runs import Runs, bare, cancelled, document_of, done, events_of, failed, histories_of, serving_runs
 from tests.support.tool_servers import calls_of, load, server_entry, without_pids, write_servers

@@ -13,18 +13,18 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
 
-from activities.call_headers import ToolInterceptor
-from activities.call_model import model_activity
-from activities.values import Values
+from dagwright.activities.call_headers import ToolInterceptor
+from dagwright.activities.call_model import model_activity
+from dagwright.activities.values import Values
 from dagwright.llm import Endpoint, ModelCall, OfferedTool, OutputSchema, user
 from dagwright.llm.clients import ModelClients, ModelSetup
 from dagwright.planning.model_calls.calls import ModelRequest, messages_from_json, request_to_json
 from dagwright.testing import ModelServer, Refused, busy, json_text, step, text, tool_call
+from dagwright.workflows.calls import CallInterceptor
 from tests.support.eventually import eventually
 from tests.support.memory_store import MemoryStore
 from tests.support.model_runs import ASK_MODELS, AskModelsWorkflow
 from tests.support.runs import events_of
-from workflows.calls import CallInterceptor
 
 pytestmark = pytest.mark.server
 

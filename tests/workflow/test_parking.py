@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client
 
-from activities import parked_calls
+from dagwright.activities import parked_calls
 from dagwright.core.boundary import wire
 from dagwright.history.run_reader import RunFeed, RunView
 from dagwright.server import tool_pauses

@@ -23,9 +23,9 @@ from dagwright.store import OtherStore, StoreUnavailable
 from dagwright.store.clean_up import MARGIN, NeedUnknown, RetainedRun, bound_of
 from dagwright.store.folder import FolderStore
 from dagwright.toolset.toolset import load_toolset
+from dagwright.worker.serving import serving
 from tests.support.eventually import eventually
 from tests.support.server import live_server
-from worker import serving
 
 pytestmark = pytest.mark.server
 

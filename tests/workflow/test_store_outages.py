@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-import worker
-from activities import store_waits
-from activities.values import Values
+from dagwright.activities import store_waits
+from dagwright.activities.values import Values
 from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
 from dagwright.core.scheduler.region_members import detached_regions
 from dagwright.history.hydration import restored_document
@@ -21,6 +20,7 @@ from dagwright.protocol.outcomes import MOST_STORE_WAITS
 from dagwright.settings import Settings
 from dagwright.store import StoreUnavailable
 from dagwright.store.folder import FolderStore
+from dagwright.worker import serving as worker
 from tests.support.eventually import eventually
 from tests.support.runs import Document, Handle, Runs, assert_replays, bare, document_of, done, serving_runs
 from tests.support.tools import Bench, digest_of

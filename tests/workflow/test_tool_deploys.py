@@ -11,16 +11,16 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-import worker
 from dagwright.history.run_reader import RunFeed, RunView
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from dagwright.toolset.tool_directory import told_tools
 from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker import missing_tools
+from dagwright.worker import serving as worker
+from dagwright.worker.serving import serving
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, assert_clean, assert_replays, document_of, histories_of
-from worker import serving
 
 pytestmark = pytest.mark.server
 

@@ -11,8 +11,8 @@ from temporalio.client import Client
 from dagwright.settings import Settings
 from dagwright.tools import RetryLater, SubGoal, ToolRegistry, WorkerResult, context, worker_tool
 from dagwright.toolset.toolset import load_toolset
+from dagwright.worker.serving import serving
 from tests.support.runs import Runs, document_of, events_of, histories_of, serving_runs
-from worker import serving
 
 pytestmark = pytest.mark.server
 

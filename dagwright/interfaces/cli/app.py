@@ -51,7 +51,7 @@ from dagwright.interfaces.cli.requests import (
     RunRequest,
     TermsRequest,
 )
-from dagwright.interfaces.cli.server_commands import mcp, serve, up
+from dagwright.interfaces.cli.server_commands import mcp, serve, up, worker
 
 if TYPE_CHECKING:
     from dagwright.settings import Settings
@@ -552,6 +552,7 @@ def fork(
     return call("forking", "fork", request, Output(is_json=json))
 
 
+app.command(cls=PlainHelp)(worker)
 app.command(cls=PlainHelp)(serve)
 
 

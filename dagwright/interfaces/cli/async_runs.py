@@ -8,7 +8,7 @@ from typing import Any
 from dagwright.interfaces.cli.exits import ExitCode
 from dagwright.interfaces.cli.leaving import WayOut, leave_at_once
 from dagwright.interfaces.cli.output import Output
-from dagwright.worker import event_loop
+from dagwright.process import event_loop
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import importlib.util
 import sys
 import time
 from collections.abc import Sequence
@@ -28,6 +27,9 @@ STARTING_S = 60.0
 GATEWAY_S = 60.0
 """How long it may take until it answers."""
 
+_PROGRAM = (sys.executable, "-P", "-m", "dagwright")
+"""The command line; `-P` because a folder `dagwright` may lie where the command was called."""
+
 
 async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bool]:
     """Starts a worker with these tools in the background; returns it and whether it is a new one.
@@ -38,7 +40,7 @@ async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bo
         CommandRefused: what serves runs here already has other settings.
     """
     daemon = LocalServer(settings).worker(_name(toolset))
-    command = [sys.executable, _file_of("worker"), "--task-queue", settings.task_queue, *options_of(toolset)]
+    command = [*_PROGRAM, "worker", "--task-queue", settings.task_queue, *options_of(toolset)]
     async with turn_of_background(settings):
         return daemon, await _start(daemon, command, settings=settings)
 
@@ -56,7 +58,7 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
     """
     daemon = LocalServer(settings).worker(GATEWAY)
     told = settings.state_dir / "workers" / f"{GATEWAY}.json"
-    command = [sys.executable, _file_of("starter"), "serve", "--no-worker", "--told", str(told), *options_of(toolset)]
+    command = [*_PROGRAM, "serve", "--no-worker", "--told", str(told), *options_of(toolset)]
     command += [] if port is None else ["--port", str(port)]
     command += [] if settings.plans is None else ["--plans", str(settings.plans)]
     async with turn_of_background(settings):
@@ -145,11 +147,3 @@ def _name(toolset: Toolset) -> str:
 def options_of(toolset: Toolset) -> list[str]:
     """Returns the options that have another process load the same tools."""
     return options_of_references(toolset.references)
-
-
-def _file_of(program: str) -> str:
-    # By its file: `python -m worker` would take a worker.py of the user's folder.
-    found = importlib.util.find_spec(program)
-    assert found is not None
-    assert found.origin is not None
-    return found.origin

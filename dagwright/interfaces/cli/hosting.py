@@ -16,7 +16,7 @@ from dagwright.settings import Settings
 from dagwright.toolset.file_protection import record_protected
 from dagwright.toolset.tool_directory import tell_cards
 from dagwright.toolset.toolset import Toolset
-from worker import serving
+from dagwright.worker.serving import serving
 
 
 @asynccontextmanager

@@ -11,13 +11,13 @@ import sys
 import threading
 
 from dagwright.interfaces.cli.exits import ExitCode
-from dagwright.worker.drain import writes_in_flight
+from dagwright.process.drain import writes_in_flight
 
 LEAVING_S = 20.0
 """Seconds until it is used: a worker gives its steps 10 s to end by themselves, and then cancels them.
 
 They count from the end of the last call of a `write` tool: such a call ends at its own timeout
-(`dagwright.worker.drain`)."""
+(`dagwright.process.drain`)."""
 
 
 class WayOut:

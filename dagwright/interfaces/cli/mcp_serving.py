@@ -18,8 +18,8 @@ from dagwright.interfaces.cli.hosting import (
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.requests import McpRequest
 from dagwright.interfaces.mcp import PATH, Wire, create_server, serve_http, serve_stdio
+from dagwright.process.listening import PortTaken, address_of, is_of_this_machine, opened_socket
 from dagwright.toolset.toolset import load_toolset, references_of
-from dagwright.worker.listening import PortTaken, address_of, is_of_this_machine, opened_socket
 
 
 def mcp(request: McpRequest, output: Output) -> int:

@@ -127,6 +127,19 @@ class ChatRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerRequest:
+    """Arguments of `worker`.
+
+    Args:
+        task_queue: queue of workflows and built-in tools; `None` takes that of the settings.
+    """
+
+    tools: Sequence[str]
+    agents: Sequence[str]
+    task_queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class UpRequest:
     """Arguments of `up`; `plans` and `port` as `serve` has them."""
 

@@ -1,4 +1,4 @@
-"""Names, options and help of `serve`, `up` and `mcp`; other modules do the work."""
+"""Names, options and help of `worker`, `serve`, `up` and `mcp`; other modules do the work."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from dagwright.interfaces.cli.calling import call
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.options import Agents, Json, Plans, Tools, ToolsQueue, with_queue
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.requests import McpRequest, ServeRequest, UpRequest
+from dagwright.interfaces.cli.requests import McpRequest, ServeRequest, UpRequest, WorkerRequest
 
 Port = Annotated[
     int | None,
@@ -16,6 +16,21 @@ Port = Annotated[
         "--port", metavar="PORT", min=0, max=65535, help="0 is any free one; 8484, or a free one, if left out."
     ),
 ]
+
+
+def worker(
+    *,
+    tools: Tools = None,
+    agents: Agents = None,
+    task_queue: Annotated[
+        str | None, typer.Option("--task-queue", metavar="QUEUE", help="Queue of workflows and built-in tools.")
+    ] = None,
+    tools_queue: ToolsQueue = None,
+    json: Json = False,
+) -> int:
+    """Serve runs and tools until told to stop."""
+    request = WorkerRequest(with_queue(tools, tools_queue), agents or [], task_queue)
+    return call("worker", "worker", request, Output(is_json=json))
 
 
 def serve(

@@ -15,11 +15,11 @@ from dagwright.interfaces.http.console import ROOT as CONSOLE
 from dagwright.interfaces.http.hosts import ALL, listed
 from dagwright.interfaces.http.keys import KeyFile, KeysUnreadable
 from dagwright.plans.templates import TemplateFolder
+from dagwright.process import event_loop
+from dagwright.process.listening import PortTaken, address_of, is_of_this_machine, listening, opened_socket
 from dagwright.settings import Settings
 from dagwright.store.private_files import write_private
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
-from dagwright.worker import event_loop
-from dagwright.worker.listening import PortTaken, address_of, is_of_this_machine, listening, opened_socket
 
 
 def serve(request: ServeRequest, output: Output) -> int:

@@ -15,7 +15,7 @@ from dagwright.server.pollers import is_polling
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore
 
-_LOG = structlog.stdlib.get_logger("health")
+_LOG = structlog.stdlib.get_logger("dagwright.process.health")
 
 
 @asynccontextmanager
@@ -33,8 +33,8 @@ async def worker_health(
     if settings.health_address is None:
         yield
         return
-    from dagwright.worker.health import Readiness, serving_health  # noqa: PLC0415 - see above
-    from dagwright.worker.listening import PortTaken, address_of, opened_socket  # noqa: PLC0415 - see above
+    from dagwright.process.health import Readiness, serving_health  # noqa: PLC0415 - see above
+    from dagwright.process.listening import PortTaken, address_of, opened_socket  # noqa: PLC0415 - see above
 
     host, _, port = settings.health_address.rpartition(":")
     try:

@@ -36,10 +36,10 @@ from dagwright.interfaces.http.request_ids import REQUEST_ID
 from dagwright.planner import GoalRefused
 from dagwright.planning.model_calls.calls import ModelError
 from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.process.health import DRAINING
 from dagwright.protocol.sessions import SessionNameInvalid
 from dagwright.server import NO_ANSWER, NoServer
 from dagwright.store import StoreError
-from dagwright.worker.health import DRAINING
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"

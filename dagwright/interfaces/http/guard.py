@@ -19,7 +19,7 @@ from dagwright.interfaces.http.errors import ApiError, draining, too_many
 from dagwright.interfaces.http.hosts import Hosts
 from dagwright.interfaces.http.keys import KeyFile, KeysUnreadable
 from dagwright.interfaces.http.limits import INVALID_KEYS_A_MINUTE, StreamOfKey, Uses
-from dagwright.worker.health import LIVEZ, READYZ
+from dagwright.process.health import LIVEZ, READYZ
 
 _OPEN = (LIVEZ, READYZ, "/openapi.json", "/", CONSOLE)
 _OPEN_FILES = f"{CONSOLE}/"

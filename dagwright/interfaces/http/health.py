@@ -7,7 +7,7 @@ from dagwright.interfaces.http.answer_models import Health, Ready
 from dagwright.interfaces.http.desk import Desk
 from dagwright.interfaces.http.errors import DOCUMENTED, ApiError, draining
 from dagwright.interfaces.http.run_models import answered
-from dagwright.worker.health import LIVEZ, READYZ, RETRY_AFTER_S, Readiness
+from dagwright.process.health import LIVEZ, READYZ, RETRY_AFTER_S, Readiness
 
 
 def add_health(app: FastAPI, desk: Desk) -> None:

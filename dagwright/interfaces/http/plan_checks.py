@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.interfaces.http.errors import RETRY_AFTER_S, too_many
-from dagwright.worker.process_pool import ProcessLost, ProcessPool
+from dagwright.process.process_pool import ProcessLost, ProcessPool
 
 P = ParamSpec("P")
 T = TypeVar("T")

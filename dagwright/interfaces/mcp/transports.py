@@ -14,7 +14,7 @@ import anyio
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 
-from dagwright.worker.listening import listening
+from dagwright.process.listening import listening
 
 PATH = "/mcp"
 

@@ -9,8 +9,8 @@ import pydantic_core
 import pytest
 from temporalio.api.common.v1 import Payload
 
-from activities.call_model import model_activity
-from activities.values import Values
+from dagwright.activities.call_model import model_activity
+from dagwright.activities.values import Values
 from dagwright.core.boundary.wire import HEADER_HOLES, HEADER_WANTED
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.llm import CallLabels, Endpoint, ModelCall, Usage, user

@@ -12,13 +12,13 @@ from temporalio.client import Client
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutError, TimeoutType
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_starts import MAX_OPEN_RECORDS, CallStarts, CallStopped
-from activities.call_tool import CallGuards, tool_activities
-from activities.heartbeats import Heartbeats
-from activities.parked_calls import ParkedCalls
-from activities.result_cache import ResultCache
-from activities.telling import HEARTBEATS_PER_S, SHORTEST_PAUSE_S, Pace
-from activities.values import Values
+from dagwright.activities.call_starts import MAX_OPEN_RECORDS, CallStarts, CallStopped
+from dagwright.activities.call_tool import CallGuards, tool_activities
+from dagwright.activities.heartbeats import Heartbeats
+from dagwright.activities.parked_calls import ParkedCalls
+from dagwright.activities.result_cache import ResultCache
+from dagwright.activities.telling import HEARTBEATS_PER_S, SHORTEST_PAUSE_S, Pace
+from dagwright.activities.values import Values
 from dagwright.core.boundary.usage import Usage, started_attempt, usage_of_heartbeat
 from dagwright.core.boundary.wire import HEADER_ATTEMPTS
 from dagwright.core.model.compiled import CompiledNode
@@ -108,7 +108,7 @@ async def test_tool_is_called_after_its_start_was_recorded(
 
 
 async def test_call_that_the_server_stops_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("activities.call_tool._CANCEL_WAIT_S", 0.0)
+    monkeypatch.setattr("dagwright.activities.call_tool._CANCEL_WAIT_S", 0.0)
     events: list[str] = []
     with pytest.raises(ApplicationError, match="mail was not called") as failure:
         await _call(tmp_path, events, stops=True, allowed=1)

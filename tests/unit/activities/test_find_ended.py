@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.ended_runs import end_of_document
+from dagwright.activities.ended_runs import end_of_document
 from dagwright.core.boundary.limits import RESULT_LIMIT_BYTES
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.protocol.outcomes import sub_plan_failure
-from workflows.sub_plans import end_of
+from dagwright.workflows.sub_plans import end_of
 
 _BELOW = {"state": "what it did"}
 

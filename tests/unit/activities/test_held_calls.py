@@ -10,11 +10,11 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
-from activities import parked_calls, stored_agents, unknown_tools
-from activities.errors import ToolParked, posture_of, text_of
-from activities.parked_calls import ParkedCalls
-from activities.stored_agents import stored_agent_activity
-from activities.unknown_tools import unknown_tool_activity
+from dagwright.activities import parked_calls, stored_agents, unknown_tools
+from dagwright.activities.errors import ToolParked, posture_of, text_of
+from dagwright.activities.parked_calls import ParkedCalls
+from dagwright.activities.stored_agents import stored_agent_activity
+from dagwright.activities.unknown_tools import unknown_tool_activity
 from dagwright.core.model.tools import Effects
 from dagwright.server.tool_pauses import Parked
 

@@ -10,24 +10,24 @@ from typing import Any, cast
 
 import pytest
 
-from activities import inner_regions
-from activities.call_tool import tool_activities
-from activities.inner_regions import InnerRegion, RegionMemory
-from activities.pure_calls import PureCalls
-from activities.region_slices import RegionSlice
-from activities.result_cache import ResultCache
-from activities.run_region import region_activity
-from activities.values import Values
+from dagwright.activities import inner_regions
+from dagwright.activities.call_tool import tool_activities
+from dagwright.activities.inner_regions import InnerRegion, RegionMemory
+from dagwright.activities.pure_calls import PureCalls
+from dagwright.activities.region_slices import RegionSlice
+from dagwright.activities.result_cache import ResultCache
+from dagwright.activities.run_region import region_activity
+from dagwright.activities.values import Values
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.compiler.regions import can_be_in_region
 from dagwright.features.regions.offloaded_batches import InnerSlice
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.process.event_loop import SWITCH_INTERVAL_S
 from dagwright.protocol.outcomes import next_call
 from dagwright.tools import ToolRegistry, context, tool
 from dagwright.tools.context import Cancellation
 from dagwright.tools.environment import ToolEnvironment
-from dagwright.worker.event_loop import SWITCH_INTERVAL_S
 from tests.support.activity_bench import ActivityBench
 from tests.support.eventually import eventually
 from tests.support.function_bench import FunctionBench

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import structlog
 
-from activities import result_cache
-from activities.cached_results import CachedResult, from_stored_form, result_key, to_stored_form
-from activities.look_worth import LookWorth, WorkClock
-from activities.pure_results import PureResults
-from activities.result_cache import KEPT_FOR_S, Asked, ResultCache
-from activities.tool_runs import Outcome
+from dagwright.activities import result_cache
+from dagwright.activities.cached_results import CachedResult, from_stored_form, result_key, to_stored_form
+from dagwright.activities.look_worth import LookWorth, WorkClock
+from dagwright.activities.pure_results import PureResults
+from dagwright.activities.result_cache import KEPT_FOR_S, Asked, ResultCache
+from dagwright.activities.tool_runs import Outcome
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
 from dagwright.core.boundary.wire import HEADER_CACHE, HEADER_HOLES, HEADER_WANTED, METADATA_CACHED
 from dagwright.core.expressions.references import Secret
@@ -351,7 +351,7 @@ class HangingStore(MemoryStore):
 
 
 async def test_thread_that_waits_for_the_store_hears_that_it_shall_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("activities.result_cache._PATIENCE_S", 600.0)
+    monkeypatch.setattr("dagwright.activities.result_cache._PATIENCE_S", 600.0)
     store, cancellation = HangingStore(), Cancellation()
     loop = asyncio.get_running_loop()
     results = PureResults(ResultCache(store), {"t": "code"}, workflow_id="run", loop=loop, cancellation=cancellation)

@@ -11,10 +11,10 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.maps import map_activities
-from activities.read_model_plan import read_plan_activity
-from activities.store_waits import await_store_activity
-from activities.values import Values
+from dagwright.activities.maps import map_activities
+from dagwright.activities.read_model_plan import read_plan_activity
+from dagwright.activities.store_waits import await_store_activity
+from dagwright.activities.values import Values
 from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, HEADER_HOLES
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.items import StoredList, stored_list_to_json

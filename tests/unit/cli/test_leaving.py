@@ -52,7 +52,7 @@ _BOTH = """import os, signal
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGINT)
 """
-_WRITES = """from dagwright.worker.drain import writes_in_flight
+_WRITES = """from dagwright.process.drain import writes_in_flight
     farewell.way_out.open(3)
     with writes_in_flight.counted():
         await asyncio.sleep(2)

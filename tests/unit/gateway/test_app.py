@@ -19,8 +19,8 @@ from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.http import app, examples
 from dagwright.interfaces.http.jobs import id_of_key
 from dagwright.interfaces.http.patience import Patience
-from dagwright.worker.health import Readiness
-from dagwright.worker.listening import address_of, listening, opened_socket
+from dagwright.process.health import Readiness
+from dagwright.process.listening import address_of, listening, opened_socket
 from tests.unit.gateway.conftest import Apart, client_of, error_of
 
 

@@ -12,11 +12,11 @@ from pydantic import SecretStr
 
 from dagwright.interfaces.http import create_app, direct, open_desk
 from dagwright.interfaces.http.streams import HEARTBEAT
+from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Refused, Silence, step
 from dagwright.toolset.toolset import load_toolset
-from dagwright.worker.listening import address_of, listening, opened_socket
 from tests.support.eventually import eventually
 from tests.support.gateway import events_of
 from tests.unit.gateway.conftest import error_of

@@ -20,11 +20,11 @@ from dagwright.interfaces.http import Desk, calls, create_app, jobs, open_desk
 from dagwright.interfaces.http.callers import Scope as Right
 from dagwright.interfaces.http.feedback_calls import call_of
 from dagwright.interfaces.http.jobs import id_of_key
+from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
-from dagwright.worker.listening import address_of, listening, opened_socket
 from tests.support.eventually import eventually
 from tests.support.templates import load_templates
 from tests.unit.gateway.conftest import error_of, write_plan

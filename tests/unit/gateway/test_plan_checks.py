@@ -14,7 +14,7 @@ from dagwright.core.model.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInv
 from dagwright.interfaces.http.disconnects import unless_gone
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.plan_checks import IN_PROCESS_BYTES, PlanChecks
-from dagwright.worker.process_pool import ProcessLost
+from dagwright.process.process_pool import ProcessLost
 from tests.support.eventually import eventually
 from tests.unit.gateway.conftest import error_of
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 from temporalio import activity
 
+from dagwright.process.drain import drain_s, grace_s, writes_in_flight
 from dagwright.tools import tool
-from dagwright.worker.drain import drain_s, grace_s, writes_in_flight
 from tests.support.function_bench import FunctionBench
 
 _SHUTDOWN = activity.ActivityCancellationDetails(worker_shutdown=True)

@@ -165,7 +165,7 @@ async def test_a_result_over_the_limit_is_refused_with_both_sizes(monkeypatch: p
     def large() -> str:
         return "x" * 300_000
 
-    monkeypatch.setattr("activities.call_tool.STORED_VALUE_LIMIT_BYTES", 262_144)
+    monkeypatch.setattr("dagwright.activities.call_tool.STORED_VALUE_LIMIT_BYTES", 262_144)
     failure = await FunctionBench(large).failure({})
     assert (failure.type, failure.non_retryable) == ("too_large", True)
     assert "300,002 bytes" in failure.message

@@ -35,7 +35,7 @@ _LENGTH = struct.Struct(">Q")
 """Stands before each message: its length in bytes. A message is a pickle; both sides are this program."""
 _CHILD = (
     "import sys; from json import loads; sys.path[:] = loads(sys.argv[1]); "
-    "from dagwright.worker.process_pool import serve; serve()"
+    "from dagwright.process.process_pool import serve; serve()"
 )
 """Run with `-I`, so that neither the current folder nor variables decide what is imported."""
 

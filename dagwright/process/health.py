@@ -33,7 +33,7 @@ DRAINING = "draining"
 """Status of a process that was requested to stop and waits for what runs."""
 _LEAVING_S = 2.0
 
-_LOG = structlog.stdlib.get_logger("health")
+_LOG = structlog.stdlib.get_logger("dagwright.process.health")
 
 Check = Callable[[], Awaitable[object]]
 """Raises if what it checks does not work."""

@@ -20,7 +20,7 @@ STANDS_S = 2.0
 """How long no step of the loop may end before it is told, at the next look: after 3 s at the latest, which is the
 shortest heartbeat timeout. A call whose last beat was a second before that is lost a little earlier, untold."""
 
-_LOG = structlog.stdlib.get_logger("loop")
+_LOG = structlog.stdlib.get_logger("dagwright.process.event_loop")
 _OF_OTHERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 

@@ -1,0 +1,67 @@
+"""`dagwright worker`, and `worker.py`: serve runs and tools until SIGTERM or SIGINT."""
+
+import asyncio
+from contextlib import closing
+
+import structlog
+
+from dagwright.core.expressions.cel_program import compile_cel
+from dagwright.interfaces.cli.background_settings import serving_beside
+from dagwright.interfaces.cli.exits import ExitCode
+from dagwright.interfaces.cli.leaving import WayOut, stop_signal
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.requests import WorkerRequest
+from dagwright.interfaces.cli.worker_health import worker_health
+from dagwright.logging import configure_logging
+from dagwright.process import event_loop
+from dagwright.process.drain import writes_in_flight
+from dagwright.server import open_connection
+from dagwright.settings import Settings, load_settings
+from dagwright.toolset.file_protection import record_protected
+from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+from dagwright.worker.serving import serving
+
+
+def worker(request: WorkerRequest, output: Output) -> int:
+    """Serve until SIGINT or SIGTERM; with `--json`, write a document as soon as it serves.
+
+    Raises:
+        CommandRefused: something else that serves runs of the folder has other settings.
+        NoServer: no Temporal server could be had.
+        ToolsUnreadable: the tools cannot be loaded.
+        StoreUnavailable: large values can not be kept.
+    """
+    settings = load_settings()
+    if request.task_queue is not None:
+        settings = settings.model_copy(update={"task_queue": request.task_queue})
+    configure_logging(settings)
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    event_loop.run(_serve(settings, toolset, output=output))
+    return ExitCode.COMPLETED
+
+
+async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> None:
+    record_protected(settings, toolset.environment.protected)
+    stopped = stop_signal()
+    log = structlog.stdlib.get_logger("dagwright.worker")
+    with closing(WayOut()) as way_out:
+        async with (
+            open_connection(settings) as connection,
+            serving_beside(settings),
+            # Around the workers: a process that starts or drains is alive.
+            worker_health(settings, connection.client, toolset.store, stopped=stopped),
+            serving(connection.client, toolset, task_queue=settings.task_queue),
+        ):
+            queues = [*dict.fromkeys([settings.task_queue, *toolset.own_queues])]
+            for agent, missing in toolset.agents.missing_tools(toolset.declarations()).items():
+                log.warning("an agent names tools that are not there", agent=agent, tools=missing)
+            log.info("worker started", address=connection.server.address, task_queues=queues)
+            if output.is_json:
+                output.document(
+                    {"status": "serving", "address": connection.server.address, "task_queues": queues}, is_line=True
+                )
+            # Here and not in the workflow task that meets the first condition: the library takes long to import.
+            await asyncio.to_thread(compile_cel, "true")
+            await stopped.wait()
+            log.info("worker stops", writes_in_flight=writes_in_flight.count)
+            way_out.open(ExitCode.COMPLETED)
