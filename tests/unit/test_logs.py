@@ -51,7 +51,9 @@ def _attempt(activity_type: str, *, activity_id: str) -> ActivityEnvironment:
 async def test_ids_of_an_attempt_are_on_each_of_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
     async def call() -> None:
         structlog.stdlib.get_logger("dagwright.tools").info("called", status=200)
-        await asyncio.to_thread(logging.getLogger("dagwright.activities").warning, "in a %s", "thread", extra={"size": 3})
+        await asyncio.to_thread(
+            logging.getLogger("dagwright.activities").warning, "in a %s", "thread", extra={"size": 3}
+        )
 
     await _attempt("fetch_emails", activity_id="fetch").run(call)
     structlog.stdlib.get_logger("dagwright.tools").info("after")
