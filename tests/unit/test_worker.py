@@ -33,8 +33,8 @@ ODD = "http://x:99999999"
     [
         (["--help"], {}, 0, ""),
         (["--tools", "none.py"], {}, 2, NO_TOOLS),
-        (["--nope"], {}, 2, "No such option: --nope; see `worker.py --help`\n"),
-        (["x"], {}, 2, "Got unexpected extra argument(s) (x); see `worker.py --help`\n"),
+        (["--nope"], {}, 2, "No such option: --nope; see `dagwright worker --help`\n"),
+        (["x"], {}, 2, "Got unexpected extra argument(s) (x); see `dagwright worker --help`\n"),
         ([], {"DAGWRIGHT_DATABASE_URL": "mysql://host/parties"}, 2, NO_URL),
         ([], {"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 4, UNREACHABLE.format("127.0.0.1:1")),
         ([], {"TEMPORAL_ADDRESS": ODD}, 4, UNREACHABLE.format(ODD) + NO_ADDRESS),
