@@ -20,7 +20,7 @@ from temporalio.client import WorkflowHandle
 from dagwright.core.boundary import wire
 from dagwright.core.model.tools import effects_of_call
 from dagwright.dialects.streaming import JsonSteps
-from dagwright.features.commands.accepted_nodes import without_nulls
+from dagwright.features.plan_edits.accepted_nodes import without_nulls
 from dagwright.llm.client import ModelStream
 from dagwright.planner.reading import fits_early
 from dagwright.planner.schema import MAX_PLANNED_NODES

@@ -26,8 +26,8 @@ from dagwright.core.model.tools import ToolDeclaration, with_undoing
 from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import without_undoing
+from dagwright.features.fork_reuse.reuse import MOST_KEPT, Kept, KeptBook
 from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, outlook, takeover
-from dagwright.features.forks.reuse import MOST_KEPT, Kept, KeptBook
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.map_items import OpenFeed
 from dagwright.history.run_reader import RunNotFound, RunView

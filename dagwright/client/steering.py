@@ -26,8 +26,8 @@ from dagwright.core.model.answers import size_problem
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
-from dagwright.features.commands.plan_edits import extension_of
-from dagwright.features.commands.sent_tools import tools_to_json
+from dagwright.features.plan_edits.edits import extension_of
+from dagwright.features.plan_edits.sent_tools import tools_to_json
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.run_reader import RunClosed, RunFeed, RunNotFound, RunView
 from dagwright.protocol.command_messages import MESSAGE_BYTES, by_from_json

@@ -10,20 +10,20 @@ from typing import Any
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import ALL_RUN, Policy
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
-from dagwright.core.scheduler.region_batches import RegionBatches
 from dagwright.core.scheduler.run_deadline import RunDeadline
 from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.core.scheduler.worker_tools import WorkerTools
 from dagwright.features.budgets.admission import BudgetAdmission
-from dagwright.features.commands.node_cancellation import NodeCancellation
 from dagwright.features.compensation.component import Compensation
 from dagwright.features.feedback.component import HumanFeedback
-from dagwright.features.forks.component import ForkReuse
+from dagwright.features.fork_reuse.component import ForkReuse
 from dagwright.features.lookups.component import ResolverNodes
 from dagwright.features.lookups.entity_resolver import EntityResolver
+from dagwright.features.node_cancellation import NodeCancellation
 from dagwright.features.plan_extension.component import PlanExtension
+from dagwright.features.region_batches import RegionBatches
+from dagwright.features.worker_tools import WorkerTools
 
 
 @dataclass(frozen=True, slots=True)

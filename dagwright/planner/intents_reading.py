@@ -20,7 +20,7 @@ from dagwright.dialects import to_document
 from dagwright.dialects.written_plan import mend_tools
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, Mend
-from dagwright.features.explain.plan_text import one_line
+from dagwright.features.feedback.plan_text import one_line
 from dagwright.planner.intents_schema import MAX_INTENTS
 from dagwright.planner.reading import ReadPlan, made_of, problems_of, refuse_too_much
 from dagwright.planner.verbs import verbs_among

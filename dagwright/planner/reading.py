@@ -20,8 +20,8 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.json_reader import depth_of
 from dagwright.dialects.written_values import CUT_OFF, Mend, folded
-from dagwright.features.commands.sent_tools import with_tools_for_answers
-from dagwright.features.explain.plan_text import changes_of, words_and_shown
+from dagwright.features.feedback.plan_text import changes_of, words_and_shown
+from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planner.prompts import accepted_words, repair_words
 from dagwright.planner.renaming import with_free_ids
 from dagwright.planner.schema import MAX_PLANNED_NODES

@@ -28,8 +28,8 @@ from dagwright.dialects import to_document
 from dagwright.dialects.json_reader import json_problems
 from dagwright.dialects.written_plan import read_written_plan
 from dagwright.dialects.written_values import CUT_OFF, Mend
-from dagwright.features.commands.accepted_nodes import with_accepted
-from dagwright.features.commands.sent_tools import with_tools_for_answers
+from dagwright.features.plan_edits.accepted_nodes import with_accepted
+from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planning.agent_loop.nodes import with_agents
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
@@ -51,7 +51,7 @@ def check_plan(
 
     Args:
         raw: the JSON value of the document, or why it could not be read: then the rest of it is checked.
-        accepted: as in `dagwright.features.commands.accepted_nodes`.
+        accepted: as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
         PlanInvalid: with everything that is wrong.
@@ -116,7 +116,7 @@ def check_written_plan(
 
     Args:
         any_tool: take tools on trust; then their names are not mended.
-        accepted: as in `dagwright.features.commands.accepted_nodes`.
+        accepted: as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
         PlanInvalid: with everything that is wrong or ambiguous.

@@ -14,8 +14,8 @@ from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, MayAnswer, Through
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.features.commands.node_commands import AppendWritten, CancelNode, RetryNode, SetResult
-from dagwright.features.commands.sent_tools import tools_from_json
 from dagwright.features.commands.steering import Act, Cancel, Pause, Resume, SetLimits, SetPolicy, Written
+from dagwright.features.plan_edits.sent_tools import tools_from_json
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.messages import MessageInvalid, deadline_from_json, max_in_flight_from_json
 

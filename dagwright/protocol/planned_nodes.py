@@ -16,9 +16,9 @@ from dagwright.core.model.answers import size_problem
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.task_creation import task_of_call
-from dagwright.features.commands.edit_checks import growth_of
-from dagwright.features.commands.node_additions import add_early_nodes
 from dagwright.features.commands.steering import Act, Written, refusal_of_run
+from dagwright.features.plan_edits.edit_checks import growth_of
+from dagwright.features.plan_edits.node_additions import add_early_nodes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.plan_and_execute.goals import PLAN, own_id
 from dagwright.planning.plan_and_execute.loop import GoalPursuit

@@ -11,7 +11,7 @@ from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.scheduler.deadline import Deadline
 from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.validation.model_policy import policy_of_pursuit
-from dagwright.features.explain.plan_text import changes_of
+from dagwright.features.feedback.plan_text import changes_of
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.nodes import with_agents

@@ -21,7 +21,7 @@ from dagwright.core.scheduler.extension import extension_from_json
 from dagwright.core.scheduler.node_override import override_from_json
 from dagwright.core.scheduler.run_state import Paused
 from dagwright.features.budgets.budget import budget_from_json
-from dagwright.features.forks.reuse import KeptBook, book_of_kept
+from dagwright.features.fork_reuse.reuse import KeptBook, book_of_kept
 from dagwright.features.run_scheduler import RunScheduler
 
 _FORMAT = 1

@@ -16,7 +16,7 @@ from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.database.database import Database
-from dagwright.features.commands.sent_tools import tools_to_json
+from dagwright.features.plan_edits.sent_tools import tools_to_json
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.server import Connection, Server

@@ -13,18 +13,18 @@ from dagwright.core.model.states import NodeStatus, Phase, Record
 from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.extension_checks import (
+from dagwright.core.scheduler.rebuild import RecordEdits
+from dagwright.core.validation.workers import refusal_of_slots
+from dagwright.features.commands.steering import UNDOING, Written, ref_or_refusal, refusal_of_run
+from dagwright.features.feedback.answer_reading import RUN_ANSWERS_BYTES, SHORT_BYTES
+from dagwright.features.plan_edits.edit_checks import growth_of
+from dagwright.features.plan_edits.extension_checks import (
     refusal_of_extension,
     refusal_of_other_arguments,
     refusal_of_own_ids,
     with_other_arguments,
 )
-from dagwright.core.scheduler.rebuild import RecordEdits
-from dagwright.core.validation.workers import refusal_of_slots
-from dagwright.features.commands.edit_checks import growth_of
-from dagwright.features.commands.node_additions import add_nodes
-from dagwright.features.commands.steering import UNDOING, Written, ref_or_refusal, refusal_of_run
-from dagwright.features.feedback.answer_reading import RUN_ANSWERS_BYTES, SHORT_BYTES
+from dagwright.features.plan_edits.node_additions import add_nodes
 from dagwright.features.run_scheduler import RunScheduler
 
 _BEGUN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)

@@ -22,7 +22,7 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.node_override import NodeOverride
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.task_creation import task_of_call
-from dagwright.features.forks.fingerprint import changes_the_world
+from dagwright.features.fork_reuse.fingerprint import changes_the_world
 
 UNDONE = "undone"
 """Code of the note that tells what a run has taken back."""

@@ -7,7 +7,6 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Phase, RunStatus
 from dagwright.core.model.tasks import Task
 from dagwright.core.scheduler.component import SchedulerComponent
-from dagwright.core.scheduler.extension_checks import refusal_of_extension
 from dagwright.core.scheduler.rebuild import RecordEdits
 from dagwright.core.scheduler.run_end import status_of
 from dagwright.core.scheduler.run_state import RunTotals
@@ -20,6 +19,7 @@ from dagwright.features.compensation.compensation import (
     undoing_of,
     why_not_completed,
 )
+from dagwright.features.plan_edits.extension_checks import refusal_of_extension
 
 
 class Compensation(SchedulerComponent):

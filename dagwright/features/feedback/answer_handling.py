@@ -17,10 +17,10 @@ from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.propagation import Propagation
 from dagwright.core.scheduler.rebuild import Rebuild
-from dagwright.features.commands.node_additions import apply_addition
 from dagwright.features.feedback.answer_reading import AnswerReader, Taken, without_number
 from dagwright.features.feedback.approval_gate import ApprovalGate
 from dagwright.features.feedback.state import FeedbackState
+from dagwright.features.plan_edits.node_additions import apply_addition
 
 RunAnswer = Callable[[Any, Feedback, float], None]
 """Applies the answer to a request of the run itself."""

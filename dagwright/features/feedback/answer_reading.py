@@ -19,13 +19,13 @@ from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, Re
 from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.extension_checks import refusal_of_other_arguments, with_other_arguments
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.inputs import schema_of_missing
-from dagwright.features.commands.edit_checks import growth_of
-from dagwright.features.commands.sent_tools import tools_from_json
 from dagwright.features.feedback.approval_gate import refused_words
 from dagwright.features.feedback.state import FeedbackState
+from dagwright.features.plan_edits.edit_checks import growth_of
+from dagwright.features.plan_edits.extension_checks import refusal_of_other_arguments, with_other_arguments
+from dagwright.features.plan_edits.sent_tools import tools_from_json
 
 EARLY_ANSWERS = 1_000
 EARLY_BYTES = 64 * 1024

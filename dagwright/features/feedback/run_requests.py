@@ -7,8 +7,8 @@ from dagwright.core.expressions.questions import BadQuestion, request_of
 from dagwright.core.model.requests import INPUTS, PLAN, Feedback, Purpose
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.validation.inputs import schema_of_missing
-from dagwright.features.explain.plan_text import plan_words
 from dagwright.features.feedback.answer_handling import RunAnswer, rejection
+from dagwright.features.feedback.plan_text import plan_words
 from dagwright.features.feedback.request_opening import RequestOpener
 from dagwright.features.feedback.state import FeedbackState
 

@@ -18,8 +18,8 @@ from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tools import Effects
 from dagwright.core.scheduler.map_batches import is_chunk, is_cut
 from dagwright.features.compensation.compensation import taken_back
-from dagwright.features.forks.fingerprint import changes_the_world, content_of, content_of_map
-from dagwright.features.forks.reuse import Kept, KeptBook, is_result
+from dagwright.features.fork_reuse.fingerprint import changes_the_world, content_of, content_of_map
+from dagwright.features.fork_reuse.reuse import Kept, KeptBook, is_result
 from dagwright.features.run_scheduler import RunScheduler
 
 _NO_CONTENT = frozenset({"dependencies", "wanted", "kind", "title", "priority", "supersedes"})

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from dagwright.core.model.errors import NodeError
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.extension_checks import refusal_of_extension
 from dagwright.core.scheduler.run_state import RunState
+from dagwright.features.plan_edits.extension_checks import refusal_of_extension
 
 MOST_STEPS = 100
 """Extensions that follow one another at one moment, of which each needs an event between two as a rule."""

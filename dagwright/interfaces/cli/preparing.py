@@ -15,7 +15,7 @@ from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.written_values import CUT_OFF, Mend, folded
 from dagwright.features.compensation.compensation import notes_of_undoing
-from dagwright.features.explain.plan_text import changes_of, plan_words
+from dagwright.features.feedback.plan_text import changes_of, plan_words
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.asking import ask_inputs, ask_leave
 from dagwright.interfaces.cli.exits import CommandRefused

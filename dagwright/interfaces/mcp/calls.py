@@ -22,7 +22,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.json_reader import json_problems
-from dagwright.features.explain.plan_text import changes_of
+from dagwright.features.feedback.plan_text import changes_of
 from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.interfaces.mcp import catalogue
 from dagwright.interfaces.mcp.asking import Asking, CallState, Context, StateUnreadable, state_in

@@ -19,7 +19,7 @@ from dagwright.core.model.policy import Policy
 from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.model_policy import model_policy
-from dagwright.features.explain.plan_text import changes_of
+from dagwright.features.feedback.plan_text import changes_of
 from dagwright.planner import GoalRefused
 from dagwright.planner.reading import with_all_asked
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json

@@ -19,8 +19,8 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import with_undoing
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.extension_checks import free_id
 from dagwright.core.scheduler.run_state import RunState
+from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GivenUp
 from dagwright.planning.agent_loop.asking import read_said
 from dagwright.planning.agent_loop.spec import (

@@ -19,9 +19,9 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import PURPOSE_ANSWER
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.extension_checks import free_id
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.task_creation import task_of_call
+from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GivenUp
 from dagwright.planning.model_calls.calls import CallLabels, ModelCall, ModelRequest, OutputSchema, system, user
 from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node

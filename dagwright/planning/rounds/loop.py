@@ -20,9 +20,9 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.extension_checks import free_id
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.workers import workers_among
+from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GivenUp
 from dagwright.planning.model_calls.nodes import CALL_MODEL
 from dagwright.planning.plan_and_execute.goals import tools_read

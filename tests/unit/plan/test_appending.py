@@ -17,11 +17,11 @@ from dagwright.core.scheduler import run_state
 from dagwright.core.scheduler.extension import extended, extension_from_json
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.validation import check_document
-from dagwright.features.commands import plan_edits
-from dagwright.features.commands.edit_checks import growth_of, work_of_nodes
 from dagwright.features.commands.node_commands import AppendWritten
-from dagwright.features.commands.plan_edits import extension_of
 from dagwright.features.commands.steering import take
+from dagwright.features.plan_edits import edits as plan_edits
+from dagwright.features.plan_edits.edit_checks import growth_of, work_of_nodes
+from dagwright.features.plan_edits.edits import extension_of
 from dagwright.planning.agent_loop.nodes import with_agents
 from dagwright.protocol.scheduler_snapshot import carry_of
 from tests.unit.plan.building import configured, node, scheduler_of, started_run, states

@@ -18,9 +18,9 @@ from dagwright.core.model.usage import NONE, Usage
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.features.budgets.budget import Budget, Claim, Up, budget_from_json
-from dagwright.features.commands.node_additions import add_early_nodes, add_nodes
 from dagwright.features.commands.node_commands import CancelNode
 from dagwright.features.commands.steering import Pause, Resume, take
+from dagwright.features.plan_edits.node_additions import add_early_nodes, add_nodes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.outcomes import next_call
 from tests.unit.plan.building import (

@@ -13,11 +13,11 @@ from dagwright.core.scheduler.run_deadline import RunDeadline
 from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.features.commands.node_cancellation import NodeCancellation
 from dagwright.features.compensation.component import Compensation
-from dagwright.features.forks.component import ForkReuse
-from dagwright.features.forks.fingerprint import content_of
-from dagwright.features.forks.reuse import Kept, KeptBook
+from dagwright.features.fork_reuse.component import ForkReuse
+from dagwright.features.fork_reuse.fingerprint import content_of
+from dagwright.features.fork_reuse.reuse import Kept, KeptBook
+from dagwright.features.node_cancellation import NodeCancellation
 from dagwright.features.plan_extension.component import PlanExtension
 from tests.unit.plan.building import node
 from tests.unit.plan.components import alone, started_ids, state_of, statuses

@@ -32,13 +32,13 @@ from dagwright.core.scheduler.run_end import counts_of
 from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
-from dagwright.features.commands.node_additions import add_nodes
-from dagwright.features.explain.plan_text import plan_words
 from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import what_holds
+from dagwright.features.feedback.plan_text import plan_words
 from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.lookups.places import lookup_errors
+from dagwright.features.plan_edits.node_additions import add_nodes
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.run_reader import RunView
 from dagwright.plans.preparation import check_plan, prepare_plan

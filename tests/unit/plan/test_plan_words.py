@@ -15,7 +15,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.features.commands.node_commands import AppendNodes
 from dagwright.features.commands.steering import take
-from dagwright.features.explain.plan_text import plan_words, words_and_shown
+from dagwright.features.feedback.plan_text import plan_words, words_and_shown
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.nodes import with_agents
 from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json

@@ -13,8 +13,8 @@ from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, tool_from_json, tool_to_json
 from dagwright.core.model.tools import TOLD_FIELDS, Effects, ToolDeclaration, effects_of_call
 from dagwright.core.model.worker_cards import WorkerCard
-from dagwright.features.commands.sent_tools import tool_to_json as sent_tool_to_json
-from dagwright.features.commands.sent_tools import tools_from_json, tools_to_json
+from dagwright.features.plan_edits.sent_tools import tool_to_json as sent_tool_to_json
+from dagwright.features.plan_edits.sent_tools import tools_from_json, tools_to_json
 
 _TOOL = ToolDeclaration(
     "t",

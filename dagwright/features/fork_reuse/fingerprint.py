@@ -22,7 +22,7 @@ from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.features.forks.reuse import KeptBook
+from dagwright.features.fork_reuse.reuse import KeptBook
 
 _CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
 _DIGEST_CHARACTERS = 32

@@ -10,8 +10,8 @@ from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tasks import Task
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.features.forks.fingerprint import content_of, content_of_map
-from dagwright.features.forks.reuse import KeptBook, take_kept
+from dagwright.features.fork_reuse.fingerprint import content_of, content_of_map
+from dagwright.features.fork_reuse.reuse import KeptBook, take_kept
 
 
 class ForkReuse(SchedulerComponent):

@@ -17,9 +17,9 @@ from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS
 from dagwright.core.model.requests import JUDGED_AT_ONCE
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.extension_checks import refusal_of_extension, refusal_of_own_ids
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.features.commands.plan_edits import MOST_NODES, MOST_STAND_INS, extension_of, told
+from dagwright.features.plan_edits.edits import MOST_NODES, MOST_STAND_INS, extension_of, told
+from dagwright.features.plan_edits.extension_checks import refusal_of_extension, refusal_of_own_ids
 
 _TOOLS_TOLD = 20
 _MOST_COMPARED = 20_000

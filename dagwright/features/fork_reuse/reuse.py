@@ -1,6 +1,6 @@
 """What a run may take over of another one that it is a fork of: results, idempotency keys, and what sub-plans did.
 
-A result counts as long as the content of its node is the same (`dagwright.features.forks.fingerprint`). The scheduler
+A result counts as long as the content of its node is the same (`features.fork_reuse.fingerprint`). The scheduler
 decides that when the node becomes ready, so a node behind one that ran anew is reused too if that had the same value
 again. It must not import the scheduler.
 """
