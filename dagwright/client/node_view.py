@@ -7,13 +7,19 @@ from typing import Any
 from unicodedata import normalize
 
 from dagwright.client.runs import Runs
-from dagwright.core.scheduler.shown_arguments import shown_arguments
+from dagwright.core.expressions.compute_budget import TooMuchWork
+from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.scheduler.run_state import RunState
 from dagwright.history.explaining import NodeUnknown
 from dagwright.history.map_items import ItemNotBegun, failures_of
 from dagwright.history.node_paths import SubPlanNotBegun, follow
 from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
 from dagwright.history.queues import NOTES_OF_WAITING
 from dagwright.history.run_reader import RunView
+
+_UNDER_WAY = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +84,23 @@ def _no_node(document: Mapping[str, Any], wanted: str, workflow_id: str) -> str:
     near = get_close_matches(wanted, list(document["nodes"]), 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"the run {workflow_id!r} has no node {wanted!r}{hint}"
+
+
+def shown_arguments(state: RunState, task_id: str) -> Any:
+    """Return the arguments of a node or item as users see them: secrets by name, stored values by reference.
+
+    Returns:
+        `None` if the node has not started, or if its items have the arguments.
+    """
+    ref = state.find(task_id)
+    if ref is None or state.chunk(ref) is not None:
+        return None
+    if ref.item is None and state.plan.nodes[ref.node].for_each is not None:
+        return None
+    record = state.record(ref)
+    if not record.attempts and record.status not in _UNDER_WAY:
+        return None
+    try:
+        return with_shown(state.arguments_of(ref), shown_in_arguments)
+    except (MissingData, TooMuchWork):
+        return None

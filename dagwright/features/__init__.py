@@ -1,5 +1,7 @@
-"""Features of a run beside scheduling, one package each. Pure.
+"""Features of a run beside scheduling, one module or package each. Pure; they import `core` only.
 
-Features import `core` and, where one builds on another, each other. `run_scheduler` attaches them to the scheduler of
-a run.
+- Components, which do not import each other: `budgets`, `compensation`, `deadline`, `feedback`, `fork_reuse`,
+  `lookups`, `node_cancellation`, `plan_extension`, `region_batches`, `worker_tools`. Some share `plan_edits`.
+- `run_scheduler.create_scheduler` composes them to the scheduler of a run.
+- `commands`, `explain`, `forks` and `regions` work on that scheduler as a whole.
 """

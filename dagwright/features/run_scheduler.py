@@ -10,12 +10,12 @@ from typing import Any
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import ALL_RUN, Policy
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
-from dagwright.core.scheduler.run_deadline import RunDeadline
 from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.budgets.admission import BudgetAdmission
 from dagwright.features.compensation.component import Compensation
+from dagwright.features.deadline import RunDeadline
 from dagwright.features.feedback.component import HumanFeedback
 from dagwright.features.fork_reuse.component import ForkReuse
 from dagwright.features.lookups.component import ResolverNodes

@@ -8,9 +8,9 @@ from typing import Any
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import ALL_RUN, WRITES_ASK
 from dagwright.core.model.resolvers import resolver_of
-from dagwright.core.scheduler.deadline import Deadline
 from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.validation.model_policy import policy_of_pursuit
+from dagwright.features.deadline import Deadline
 from dagwright.features.feedback.plan_text import changes_of
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler

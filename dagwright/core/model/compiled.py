@@ -53,6 +53,8 @@ SCHEMAS_CHARACTERS = 64 * 1024
 Join = tuple[Literal["all", "any", "all_done", "at_least"], int]
 """The kind of a join, and how many dependencies have to be done (0 where the kind alone says it)."""
 
+CHANGING_EFFECTS = (Effects.IDEMPOTENT, Effects.WRITE)
+
 
 @dataclass(frozen=True, slots=True)
 class RetryRule:
@@ -209,6 +211,13 @@ def tool_of(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> ToolDec
     """Declaration of a node's tool, with the effects of the node; an undeclared tool may write."""
     declared = tools.get(node.tool) or ToolDeclaration(node.tool)
     return declared if node.effects is None else replace(declared, effects=Effects(node.effects))
+
+
+def changes_the_world(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
+    """Tell whether a node calls a tool that changes the world; an undeclared tool does."""
+    if node.kind not in ("tool", "reported"):
+        return False
+    return tool_of(node, tools).effects in CHANGING_EFFECTS
 
 
 def agent_of(node: CompiledNode) -> str | None:

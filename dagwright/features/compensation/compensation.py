@@ -12,7 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, agent_tools, default_retry, tool_of
+from dagwright.core.model.compiled import (
+    CompiledNode,
+    CompiledPlan,
+    RetryRule,
+    agent_tools,
+    changes_the_world,
+    default_retry,
+    tool_of,
+)
 from dagwright.core.model.errors import NodeError, Note
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus, Phase, Record
@@ -22,7 +30,6 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.node_override import NodeOverride
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.task_creation import task_of_call
-from dagwright.features.fork_reuse.fingerprint import changes_the_world
 
 UNDONE = "undone"
 """Code of the note that tells what a run has taken back."""

@@ -8,7 +8,7 @@ by its own. It changes nothing.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dagwright.core.expressions.conditions import read_condition
@@ -16,24 +16,22 @@ from dagwright.core.expressions.references import Index, Item, Reference, Result
 from dagwright.core.expressions.resolution import resolve_holes, resolve_template
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText, paths_to_json
 from dagwright.core.expressions.value_refs import with_shown
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json, tool_of
+from dagwright.core.model.compiled import (
+    CHANGING_EFFECTS,
+    CompiledNode,
+    CompiledPlan,
+    changes_the_world,
+    plan_to_json,
+    tool_of,
+)
 from dagwright.core.model.items import StoredList, items_of
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.task_ref import TaskRef
-from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.fork_reuse.reuse import KeptBook
 
-_CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
 _DIGEST_CHARACTERS = 32
 """Of the hexadecimal sha256: 128 bits tell any results apart that a run can hold."""
-
-
-def changes_the_world(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
-    """Tells whether a node calls a tool that changes the world; one that nobody declared does."""
-    if node.kind not in ("tool", "reported"):
-        return False
-    return tool_of(node, tools).effects in _CHANGING
 
 
 def content_of(state: RunState, ref: TaskRef, *, version: str | None = None, book: KeptBook | None = None) -> str:
@@ -111,7 +109,7 @@ def _definition(state: RunState, number: int, version: str | None, book: KeptBoo
         # Whatever version of the tool found it: a person may have been asked.
         return ["lookup", node.tool]
     tool = tool_of(node, state.plan.tools)
-    made_by = None if tool.effects in _CHANGING else tool.version if version is None else version
+    made_by = None if tool.effects in CHANGING_EFFECTS else tool.version if version is None else version
     return ["tool", node.tool, node.is_worker, made_by]
 
 

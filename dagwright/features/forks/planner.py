@@ -11,14 +11,14 @@ from typing import Any
 from dagwright.core.expressions.compute_budget import TooMuchWork
 from dagwright.core.expressions.references import Placeholder, Template, references_in
 from dagwright.core.expressions.resolution import MissingData
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, node_to_json, tool_of
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, changes_the_world, node_to_json, tool_of
 from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tools import Effects
 from dagwright.core.scheduler.map_batches import is_chunk, is_cut
 from dagwright.features.compensation.compensation import taken_back
-from dagwright.features.fork_reuse.fingerprint import changes_the_world, content_of, content_of_map
+from dagwright.features.fork_reuse.fingerprint import content_of, content_of_map
 from dagwright.features.fork_reuse.reuse import Kept, KeptBook, is_result
 from dagwright.features.run_scheduler import RunScheduler
 

@@ -7,13 +7,12 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import STILL_OUTSIDE, RunStatus
 from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.deadline import Deadline
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_deadline import RunDeadline
 from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.compensation.component import Compensation
+from dagwright.features.deadline import Deadline, RunDeadline
 from dagwright.features.fork_reuse.component import ForkReuse
 from dagwright.features.fork_reuse.fingerprint import content_of
 from dagwright.features.fork_reuse.reuse import Kept, KeptBook

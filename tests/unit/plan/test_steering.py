@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
+from dagwright.client.node_view import shown_arguments
 from dagwright.core.boundary import wire
 from dagwright.core.model.actor import By
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Through
 from dagwright.core.model.states import RunStatus
-from dagwright.core.scheduler.deadline import Deadline
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.core.scheduler.rebuild import Rebuild
-from dagwright.core.scheduler.shown_arguments import shown_arguments
 from dagwright.features.commands.steering import Cancel, Pause, Resume, SetLimits, standing_notes, take
+from dagwright.features.deadline import Deadline
 from dagwright.features.feedback.answer_reading import EARLY_ANSWERS
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol import command_handler

@@ -15,11 +15,11 @@ from dagwright.core.model.policy import Policy, Rule, Verdict
 from dagwright.core.model.states import Attempt, NodeStatus, Phase, RunStatus
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.deadline import Deadline
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.commands.node_commands import AppendWritten, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import UNDOING, Act, Cancel, SetPolicy, Written, standing_notes, take
 from dagwright.features.compensation.compensation import notes_of_undoing, undo_counts
+from dagwright.features.deadline import Deadline
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.outcomes import next_call, take_loading_failure
 from dagwright_onboarding.entity_types import RESOLVER

@@ -8,9 +8,9 @@ from dagwright.core.model.actor import By
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt, NodeStatus
-from dagwright.core.scheduler.deadline import Deadline
 from dagwright.features.commands.node_commands import SetResult
 from dagwright.features.commands.steering import Pause, take
+from dagwright.features.deadline import Deadline
 from dagwright.features.explain.why import Chain, sentence, what_holds, why
 from dagwright.features.run_scheduler import RunScheduler
 from tests.unit.plan.building import (
