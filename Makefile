@@ -46,9 +46,10 @@ test-fast: setup ## Test what needs no server
 test-all: setup ## Install what the remaining tests need, and test everything
 	@$(RUN_TESTS) --stages fast,server,alone,slow,slow-alone,foreign $(PATHS)
 
-check: setup ## Format, lint, types, import contracts, published schemas
+check: setup ## Format, lint, prose, types, import contracts, published schemas
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
+	@$(BIN)/python scripts/check_prose.py
 	@$(BIN)/mypy --strict $(CODE)
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m dagwright.plans.schema --check

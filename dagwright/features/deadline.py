@@ -11,7 +11,7 @@ from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.scheduler import Scheduler
 
 _EARLY_S = 0.001
-"""A timer may fire so much before the time that was worked out for it, as parts of seconds are rounded."""
+"""Seconds by which a timer may fire early, because fractions of a second are rounded."""
 _NAMED = 3
 """Nodes of each kind that are named; the others are counted."""
 _REASON_CHARACTERS = 100
@@ -19,13 +19,13 @@ _REASON_CHARACTERS = 100
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """How long a run may take, from the start of its first execution.
+    """Time limit of a run, counted from the start of its first execution.
 
     Args:
-        began_at: that start, in seconds since the epoch.
-        limit_s: seconds from there; `None` is as long as it takes.
-        whose: whom the error of a run over it names.
-        what: which limit the error names.
+        began_at: start of the first execution, in seconds since the epoch.
+        limit_s: `None` is no limit.
+        whose: subject of the error message, such as "the run".
+        what: name of the limit in the error message.
     """
 
     began_at: float = 0.0
@@ -35,26 +35,26 @@ class Deadline:
 
     @property
     def at(self) -> float | None:
-        """Until when the run may go on, in seconds since the epoch."""
+        """Time at which the run must end, in seconds since the epoch; `None` if it has no limit."""
         return None if self.limit_s is None else self.began_at + self.limit_s
 
     @property
     def error(self) -> NodeError:
-        """Why a run has failed that took over it."""
+        """Error of a run that has exceeded the limit."""
         return NodeError("deadline_exceeded", f"{self.whose} took over {self.what}")
 
     def is_due(self, at: float) -> bool:
-        """Tells whether the run may go on no longer."""
+        """Return whether the run has exceeded the limit."""
         return self.at is not None and at >= self.at - _EARLY_S
 
     def set_by(self, name: str | None, *, limit_s: float) -> "Deadline":
-        """Returns the deadline that somebody gives the run instead.
+        """Return a copy with another limit.
 
         Args:
-            name: who.
-            limit_s: infinite is none any more.
+            name: user who sets it.
+            limit_s: infinite removes the limit.
         """
-        what = f"its deadline of {limit_s:g} s, set by {name or 'somebody who gave no name'}"
+        what = f"its deadline of {limit_s:g} s, set by {name or 'an unnamed user'}"
         return replace(self, limit_s=None if math.isinf(limit_s) else limit_s, what=what)
 
 
@@ -89,9 +89,9 @@ class RunDeadline:
 
 
 def held_up_words(plan: CompiledPlan, records: Sequence[Record], *, is_paused: bool) -> str:
-    """Returns what runs and what waits, such as `still running: a, b; waiting: c (waits for ann: Go on?)`.
+    """Return the running and waiting nodes, such as `still running: a, b; waiting: c (waits for ann: Go on?)`.
 
-    Empty if nothing does.
+    Empty if there are none.
     """
     running: list[str] = []
     waiting: list[str] = []
@@ -109,7 +109,7 @@ def held_up_words(plan: CompiledPlan, records: Sequence[Record], *, is_paused: b
 
 
 def _tasks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, Record]]:
-    """Yields nodes and items as they are shown; a map does not run itself, but its items."""
+    """Yield nodes and items under the names that users see; of a map, its items."""
     for node, record in zip(plan.nodes[: plan.written_count], records, strict=False):
         if node.for_each is None:
             yield node.id, record

@@ -1,0 +1,124 @@
+"""Report words and sentence patterns that the project no longer uses, each with what to write instead.
+
+It reads docstrings, comments and messages of Python files, and the text of Markdown files outside of code blocks. Files
+below a path of `_STRICT` must have no findings; `--all` also lists the findings of other files.
+
+    python scripts/check_prose.py [--all] [--count] [PATH ...]
+"""
+
+import argparse
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+_STRICT: tuple[str, ...] = ("dagwright/features/deadline.py",)
+"""Files and folders, relative to the root, that are already rewritten."""
+_READ = ("dagwright", "workflows", "activities", "apps", "docs", "examples", "scripts", "README.md", "CONTRIBUTING.md")
+_LEFT_OUT = ("docs/decisions", "docs/pictures", "dagwright/workflows", "dagwright/activities", "scripts/check_prose.py")
+
+_WORDS: dict[str, str] = {
+    r"tells?\b|told\b|untold\b": "report, return, log, send, publish",
+    r"some(body|one)\b|no(body|one)\b|who(m|so)?ever\b|whom\b": "name the user, client, caller, worker or process",
+    r"anew\b": "again",
+    r"begun\b|beg[ai]n(s|ning)?\b": "start",
+    r"hangs? (on|of)\b|reckon": "depend on, compute",
+    r"mend(s|ed|ing)?\b": "repair",
+    r"by hand\b": "manual, override",
+    r"goes on\b|go on\b|going on\b|went on\b": "continue",
+    r"(run|runs) (above|below)\b": "parent run, child run",
+    r"take(s|n)? back\b|took back\b": "compensate, undo",
+    r"put(s)? back\b": "load, restore",
+    r"is none\b|are none\b|there is none\b": "repeat the noun",
+    r"as long as it takes\b": "no limit",
+    r"comes? of\b|came of\b|becomes? of\b|became of\b": "result, outcome",
+    r"lies (in|there|beside)\b|stands (in|there|for)\b": "is in, is",
+    r"what (it|they|is|are|was|were|has|have|the|a|an|each|one|runs|reads|makes|needs|holds) ": "name the thing",
+    r"all that\b": "everything, name the thing",
+    r"which of them\b|that of the other\b": "repeat the noun",
+}
+_STARTS: dict[str, str] = {
+    r"(Returns|Yields|Takes|Tells|Makes|Gives|Reads|Writes|Says|Looks|Sends|Starts|Ends|Waits|Checks|Keeps) ": (
+        "imperative mood: Return ..."
+    ),
+    r"What [a-z]": "start with a noun or an imperative",
+    r"Whether (it|they|there|some) ": "Whether + name the thing",
+    r"Of [a-z]+ ": "subject first",
+    r"Tells whether\b": "Return whether, Check whether",
+}
+_PATTERNS = [(re.compile(rf"\b(?:{pattern})", re.IGNORECASE), advice) for pattern, advice in _WORDS.items()]
+_FIRST = [(re.compile(pattern), advice) for pattern, advice in _STARTS.items()]
+
+
+def main() -> int:
+    """Print the findings of the given paths and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("paths", nargs="*", default=_READ)
+    parser.add_argument("--all", action="store_true", help="also files that are not strict yet")
+    parser.add_argument("--count", action="store_true", help="print the number of findings of each folder only")
+    options = parser.parse_args()
+    counts: Counter[str] = Counter()
+    for path in _files(options.paths):
+        name = path.relative_to(ROOT).as_posix()
+        if not (options.all or name.startswith(_STRICT)):
+            continue
+        for line, words, advice in _findings(path):
+            counts[name.rpartition("/")[0]] += 1
+            if not options.count:
+                print(f"{name}:{line}: {words!r}: write: {advice}")
+    for folder, count in counts.most_common() if options.count else []:
+        print(f"{count:6} {folder}")
+    return 1 if counts else 0
+
+
+def _files(paths: list[str]) -> Iterator[Path]:
+    for each in paths:
+        path = (ROOT / each).resolve()
+        found = sorted(path.rglob("*")) if path.is_dir() else [path]
+        for file in found:
+            name = file.relative_to(ROOT).as_posix()
+            if file.suffix in (".py", ".md") and not name.startswith(_LEFT_OUT):
+                yield file
+
+
+def _findings(path: Path) -> Iterator[tuple[int, str, str]]:
+    text = path.read_text(encoding="utf-8")
+    pieces = _prose_of_python(text) if path.suffix == ".py" else _prose_of_markdown(text)
+    for line, prose, is_first in pieces:
+        visible = re.sub(r"`[^`]*`|\{[^}]*\}", "``", prose)
+        for pattern, advice in _PATTERNS:
+            for match in pattern.finditer(visible):
+                yield line, match.group().strip(), advice
+        for pattern, advice in _FIRST if is_first else []:
+            if match := pattern.match(visible):
+                yield line, match.group().strip(), advice
+
+
+def _prose_of_python(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield line, text, and whether the text starts a docstring or comment."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and "noqa" not in token.string:
+            yield token.start[0], token.string.lstrip("# "), True
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            for number, line in enumerate(node.value.splitlines()):
+                yield node.lineno + number, line.strip(), number == 0
+
+
+def _prose_of_markdown(text: str) -> Iterator[tuple[int, str, bool]]:
+    is_code = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        elif not is_code:
+            yield number, line, False
+
+
+if __name__ == "__main__":
+    sys.exit(main())
