@@ -13,13 +13,14 @@ ValueNotLoaded        read the node alone, or raise the limit
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.errors import NodeError, Note, Problem
 from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.core.model.times import time_of
 from dagwright.core.model.usage import NONE, Usage, usage_from_json
 from dagwright.history.hydration import full_document
 from dagwright.history.run_reader import RunView
@@ -245,8 +246,8 @@ async def read_result(view: RunView, store: PayloadStore, *, max_bytes: int | No
         error=error,
         problems=_problems_of(nodes, error) if view.status == RunStatus.FAILED else (),
         usage=usage_from_json(parts["usage"]) if parts["usage"] else NONE,
-        started_at=_time_of(view.started_at),
-        ended_at=_time_of(view.ended_at),
+        started_at=None if view.started_at is None else time_of(view.started_at),
+        ended_at=None if view.ended_at is None else time_of(view.ended_at),
         notes=tuple(notes),
         names=parts.get("context", {}),
     )
@@ -377,10 +378,6 @@ async def _listed(part: Any) -> AsyncGenerator[tuple[str, Any], None]:
     else:
         for each in part.items():
             yield each
-
-
-def _time_of(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _parsed(text: str | None) -> datetime | None:

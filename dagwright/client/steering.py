@@ -263,13 +263,13 @@ def _checked(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDec
         raise PlanInvalid([Problem("too_large", message, "/nodes", hint="add them in parts")])
     if view.scheduler is None:
         # The run has yet to read its plan, and checks them then.
-        named = _tools_written(nodes)
+        named = tools_written(nodes)
     else:
         named = _tools_of(extension_of(nodes, view.scheduler.state, tools=tools).nodes)
     return {"nodes": list(nodes), "tools": tools_to_json(dict.fromkeys(named), tools)}
 
 
-def _tools_written(nodes: Sequence[Any]) -> Sequence[str]:
+def tools_written(nodes: Sequence[Any]) -> Sequence[str]:
     """Returns the tools that nodes name as they are written."""
     found: list[str] = []
     for node in nodes:
@@ -278,7 +278,7 @@ def _tools_written(nodes: Sequence[Any]) -> Sequence[str]:
         names = [written.get("tool"), *([AGENT_PREFIX + agent, agent] if isinstance(agent, str) else [])]
         found += [name for name in names if isinstance(name, str)]
         inside = below.get("nodes") if isinstance(below, Mapping) else None
-        found += _tools_written(inside if isinstance(inside, list) else [])
+        found += tools_written(inside if isinstance(inside, list) else [])
     return found
 
 

@@ -153,5 +153,6 @@ async def test_plan_of_a_fork_is_checked_outside_of_the_event_loop(
     for module, name in ((fork_runs, "check_plan"), (forks, "_ahead"), (forks, "plan_to_json")):
         found = apart(module, name)
     runs = cast("Any", SimpleNamespace(feed=feed))
-    draft = await draft_of("run-1", ForkWish((PLAN,)), runs=runs, forks=Forks(feed, cast("Any", None)), toolset=toolset)
+    forks_of_test, tools = Forks(feed, cast("Any", None)), toolset.declarations()
+    draft = await draft_of("run-1", ForkWish((PLAN,)), runs=runs, forks=forks_of_test, tools=tools)
     assert (draft.origin, found) == ("run-1", {"check_plan": True, "_ahead": True, "plan_to_json": True})

@@ -113,7 +113,7 @@ async def fork(run_id: str, body: ForkBody, desk: PlansDesk, request: Request) -
     plans = () if body.plan is None else (posted_of(desk, body.plan),)
     wish = ForkWish(plans, body.inputs, body.rerun, apart=partial(checked_beside, desk, request))
     run = await desk.own(run_id)
-    draft = await draft_of(run, wish, runs=desk.runs, forks=forks, toolset=desk.toolset)
+    draft = await draft_of(run, wish, runs=desk.runs, forks=forks, tools=desk.toolset.declarations())
     if body.start:
         async with desk.room_for_run(draft.workflow_id):
             await start_fork(draft, runs=desk.runs, forks=forks, tools=desk.toolset.references)
