@@ -97,8 +97,7 @@ class FeedbackRequest:
         """Answer this request; return what the run reports.
 
         Raises:
-            FeedbackRejected: the answer does not fit, or the request was answered before.
-            RunClosed: the run has ended.
+            FeedbackRejected: the answer does not fit, the request was answered before, or the run has ended.
         """
         assert self.run is not None
         return await self.run.feedback(self.id, **answer)
@@ -172,8 +171,8 @@ class Feedback:
             request: ID of a request or of its node; `None` if the run has a single open request.
 
         Raises:
-            FeedbackRejected: the run does not accept the answer.
-            RunNotFound, RunClosed: as `People.answer`.
+            FeedbackRejected: the run does not accept the answer, or has ended.
+            RunNotFound: there is no such run.
         """
         content, nodes = answer_content(answer), answer.get("nodes", ())
         asked = await self.people.requests_of(self.run_id)

@@ -139,7 +139,7 @@ class RunResult:
 
     Args:
         error: why the run failed; `node` is the node that it failed by, if there is one.
-        problems: why it failed, one for each failed node, or the error of the run.
+        problems: one for each failed node, also of a run that was completed with failures, or the error of the run.
         usage: of all models that it called, those of its sub-plans included.
         notes: what else is worth knowing, such as a value that is gone from the store.
         names: what the run bound to names, such as `cbu`, for the next turns of its session.
@@ -244,7 +244,7 @@ async def read_result(view: RunView, store: PayloadStore, *, max_bytes: int | No
         nodes=NodeResults(grouped(nodes), run_id=view.workflow_id, left_out=left_out),
         title=view.title,
         error=error,
-        problems=_problems_of(nodes, error) if view.status == RunStatus.FAILED else (),
+        problems=_problems_of(nodes, error),
         usage=usage_from_json(parts["usage"]) if parts["usage"] else NONE,
         started_at=None if view.started_at is None else time_of(view.started_at),
         ended_at=None if view.ended_at is None else time_of(view.ended_at),

@@ -164,8 +164,7 @@ class Run:
             answer: such as `approved=True`, `selected="retry"`, `text="..."` or `data={...}`; see `FeedbackAnswer`.
 
         Raises:
-            FeedbackRejected: the run does not accept the answer; the request stays open.
-            RunClosed: the run has ended.
+            FeedbackRejected: the run does not accept the answer, and the request stays open; or the run has ended.
             PlanInvalid: `nodes` are invalid.
         """
         services, nodes = self._services, answer.get("nodes", ())

@@ -1,0 +1,62 @@
+"""Handles of the Python API on the runs that a test serves."""
+
+from pathlib import Path
+
+from dagwright.client.forks import Forks
+from dagwright.client.run import Run
+from dagwright.client.runs import Runs as StartedRuns
+from dagwright.client.services import Services
+from dagwright.client.sessions import Sessions
+from dagwright.client.steering import Steering
+from dagwright.server import Connection, Server
+from dagwright.settings import Settings
+from dagwright.toolset.toolset import Toolset, load_toolset
+from tests.support.runs import Handle, Runs, with_tools
+from tests.support.tools import Bench
+
+
+def services_of(runs: Runs, folder: Path) -> Services:
+    """Return the use cases of a connection of its own, as another process would have it.
+
+    Args:
+        folder: state folder of the client.
+    """
+    settings = Settings(state_dir=folder, task_queue=runs.task_queue)
+    connection = Connection(runs.client, Server("nowhere", runs.client.namespace), frozenset())
+    started = StartedRuns(connection, task_queue=runs.task_queue, store=runs.store)
+    return Services(
+        connection=connection,
+        settings=settings,
+        store=runs.store,
+        runs=started,
+        steering=Steering(connection),
+        forks=Forks(started.feed, runs.store),
+        sessions=Sessions(connection, started, task_queue=runs.task_queue),
+    )
+
+
+class BenchTools:
+    """Tools of a client whose worker has the tools of a bench."""
+
+    def __init__(self, bench: Bench, services: Services) -> None:
+        self._toolset = with_tools(
+            load_toolset(services.settings), bench.registry(), queue=f"{services.settings.task_queue}-tools"
+        )
+
+    async def toolset(self) -> Toolset:
+        return self._toolset
+
+
+class PythonRuns:
+    """Handles of runs, each call as from a client of its own."""
+
+    def __init__(self, runs: Runs, bench: Bench, folder: Path) -> None:
+        self.runs = runs
+        self._bench = bench
+        self._folder = folder
+
+    def of(self, started: Handle | str) -> Run:
+        """Return a handle of a client that shares nothing with the others but the server and the store."""
+        services = services_of(self.runs, self._folder)
+        run_id = started if isinstance(started, str) else started.id
+        return Run(services, run_id, tools=BenchTools(self._bench, services))
