@@ -21,7 +21,7 @@ from dagwright.client.feedback_request import Answerable, request_of
 from dagwright.core.model.errors import Problem
 from dagwright.core.model.requests import BUDGET_TASK, Closing, Request
 from dagwright.core.model.states import NodeStatus, RunStatus
-from dagwright.core.model.times import time_of
+from dagwright.core.model.times import cut_to_ms, time_of
 from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.moment_facts import MomentFacts, TaskFacts, facts_of
 from dagwright.history.reader import TaskState, begun_in, states_of
@@ -179,7 +179,7 @@ class EventMapper:
                 reason=paused.reason,
                 by=paused.by,
             )
-            yield _Timed((paused.at, 2, 0, "", 0), event)
+            yield _Timed((cut_to_ms(paused.at), 2, 0, "", 0), event)
         else:
             self._reported.paused_at = None
             yield _Timed(
@@ -256,13 +256,18 @@ class EventMapper:
         for request in facts.open.values():
             if request.id not in known.requests:
                 known.requests.add(request.id)
-                yield _Timed((request.opened_at, 3, 0, request.id, 0), self._requested(request))
+                yield _Timed((cut_to_ms(request.opened_at), 3, 0, request.id, 0), self._requested(request))
         for request_id, closing in facts.closed.items():
             if request_id in known.closed:
                 continue
             known.closed.add(request_id)
+            opened = moment.view.opened.get(request_id)
+            if request_id not in known.requests and opened is not None:
+                yield _Timed((cut_to_ms(opened.opened_at), 3, 0, request_id, 0), self._requested(opened))
             known.requests.add(request_id)
-            yield _Timed((closing.at, -1, 0, request_id, 0), self._closed(request_id, closing))
+            # A default or a policy may answer a request at once.
+            rank = 4 if closing.at == closing.requested_at else -1
+            yield _Timed((cut_to_ms(closing.at), rank, 0, request_id, 0), self._closed(request_id, closing))
 
     def _requested(self, request: Request) -> RunEvent:
         node = None if request.task in ("", BUDGET_TASK) else request.task

@@ -3,10 +3,11 @@
     run.started run.waiting run.running run.paused run.resumed run.completed run.failed run.cancelled
     node.started node.waiting node.resumed node.completed node.failed node.skipped node.blocked node.cancelled
     node.superseded
-    feedback.requested feedback.closed
+    feedback.requested feedback.answered feedback.expired feedback.closed
     text.delta
 
-A state that came and went between two looks, 0.3 s apart, is left out, except that a node started or a request opened.
+A state of a node that came and went before a client looked is left out, such as the failure of a node that was retried
+since; that it started, and every request for feedback, is reported all the same.
 """
 
 from collections.abc import Mapping

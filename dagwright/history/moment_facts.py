@@ -7,6 +7,7 @@ from typing import NamedTuple
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Closing, Request
 from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.times import cut_to_ms
 from dagwright.core.scheduler.run_state import Paused
 from dagwright.features.run_scheduler import RunScheduler
 
@@ -73,5 +74,6 @@ def facts_of(
 def _facts(scheduler: RunScheduler, task: str, status: NodeStatus | None) -> TaskFacts:
     node, record = scheduler.state.node_of(task), scheduler.record_of(task) or Record()
     number = scheduler.state.number_of(node.id) or 0
-    ended = (record.started_at, record.ended_at, record.error)
-    return TaskFacts(number, status or record.status, node.title, node.tool, *ended)
+    # The document that a run writes at its end has milliseconds, and its records have these then.
+    began, ended = (None if at is None else cut_to_ms(at) for at in (record.started_at, record.ended_at))
+    return TaskFacts(number, status or record.status, node.title, node.tool, began, ended, record.error)

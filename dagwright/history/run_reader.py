@@ -20,6 +20,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.expressions.value_refs import with_shown
+from dagwright.core.model.requests import Request
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.commands.steering import standing_notes
@@ -81,6 +82,7 @@ class RunView:
         first_run_id: its first execution, the scope of its idempotency keys.
         acts_to_come: returns the signals of people that no workflow task has taken: when, its name, and what reads it.
         has_marks: whether some tasks are shown to wait for a worker, which `describe` knows and no event tells.
+        opened: requests that were opened in the newest execution by ID, those that are closed included.
         hidden: node or item that is shown to wait for a worker -> its status in the history.
     """
 
@@ -102,6 +104,7 @@ class RunView:
     acts_to_come: Callable[[], list[tuple[float, str, Read]]] = list
     has_marks: bool = False
     hidden: Mapping[str, NodeStatus] = field(default_factory=dict)
+    opened: Mapping[str, Request] = field(default_factory=dict, repr=False)
 
     def document(self) -> dict[str, Any]:
         """Returns the result document; values over 1 MiB, and those in the payload store, stand there by reference."""
@@ -277,6 +280,7 @@ class RunFeed:
         if reader is None:
             return HistorySnapshot()
         projection = reader.execution.projection
+        await projection.settle()
         return HistorySnapshot(projection.scheduler, reader.execution.offset, projection.is_closed)
 
     async def begun_at(self, offset: Offset) -> set[str]:
@@ -384,6 +388,7 @@ class RunFeed:
                 acts_to_come=projection.acts_to_come,
                 has_marks=not reader.marks.is_empty,
                 hidden=reader.marks.hidden,
+                opened=projection.opened,
             )
 
     async def _no_worker_notes(

@@ -48,7 +48,12 @@ class BenchTools:
 
 
 class PythonRuns:
-    """Handles of runs, each call as from a client of its own."""
+    """Handles of runs, each of a client of its own.
+
+    Args:
+        bench: tools that the clients know beside the built-in ones.
+        folder: state folder of the clients.
+    """
 
     def __init__(self, runs: Runs, bench: Bench, folder: Path) -> None:
         self.runs = runs

@@ -1,12 +1,14 @@
 """The public handle of a run on the real server: result, events, feedback, steering, fork and reports."""
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dagwright.client.events import FeedbackClosed, FeedbackRequested, NodeEvent, RunEvent, RunStatusEvent
+from dagwright.client.events import FeedbackClosed, FeedbackRequested, NodeEvent, RunEvent, RunStatusEvent, TextDelta
 from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.results import RunCancelled, RunFailed, ValueNotLoaded
 from dagwright.client.run import Run
@@ -14,10 +16,13 @@ from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
 from dagwright.history.explaining import NodeUnknown
 from dagwright.history.run_reader import RunClosed, RunNotFound
+from dagwright.testing import json_text, slow
 from tests.support.eventually import eventually
+from tests.support.goals import goal, written
 from tests.support.python_runs import PythonRuns
 from tests.support.runs import Runs
 from tests.support.tools import Bench
+from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
 
@@ -138,6 +143,7 @@ async def test_events_go_on_from_every_cursor_without_gap_or_repetition(
         "run.started",
         "node.started a",
         "node.completed a",
+        "node.started check",
         "feedback.requested check",
         "feedback.answered check=approved",
         "node.completed check",
@@ -296,3 +302,33 @@ async def test_unknown_run_is_named_by_every_method(python: PythonRuns) -> None:
             await attempt()
     with pytest.raises(RunNotFound, match="'there is none'"):
         await told(run)
+
+
+async def test_text_of_a_model_is_streamed_and_goes_on_from_a_cursor(
+    scripted: Scripted, bench: Bench, tmp_path: Path
+) -> None:
+    words_of_model = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes."
+    released = asyncio.Event()
+    script = (
+        written(call("one", "echo", said="rain")),
+        slow(json_text({"answer": words_of_model, "missing": []}), characters=7, held_after=6, released=released),
+    )
+    async with scripted(*script) as (_, runs):
+        handle = await runs.start_compiled(goal(runs, "What is the weather?", "echo"))
+        run = PythonRuns(runs, bench, tmp_path).of(handle)
+        begun = ""
+        async with aclosing(run.events(text=True)) as events:
+            async for event in events:
+                begun += event.text if isinstance(event, TextDelta) else ""
+                if begun:
+                    break
+        released.set()
+        rest = [
+            event async for event in PythonRuns(runs, bench, tmp_path).of(handle).events(after=event.cursor, text=True)
+        ]
+        deltas = [each for each in rest if isinstance(each, TextDelta)]
+        assert begun + "".join(each.text for each in deltas) == words_of_model
+        assert not any(each.starts_over for each in deltas)
+        assert rest[-1].type == "run.completed"
+        last = [event async for event in run.events(after=rest[-1].cursor, text=True)]
+    assert last == []

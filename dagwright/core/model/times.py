@@ -42,6 +42,11 @@ def seconds_of(formatted: str) -> float:
     return datetime.fromisoformat(formatted).timestamp()
 
 
+def cut_to_ms(seconds: float) -> float:
+    """Return a time without the part below a millisecond, as `format_time` writes it."""
+    return (round(seconds * 1_000_000) // 1_000) / 1_000
+
+
 def time_of(seconds: float) -> datetime:
     """Return seconds since the epoch as a time in UTC."""
     return datetime.fromtimestamp(seconds, UTC)
