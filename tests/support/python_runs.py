@@ -1,13 +1,20 @@
 """Handles of the Python API on the runs that a test serves."""
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from dagwright.client.forks import Forks
+from dagwright.client.requests import SessionTurn, TextRequest, prepare_request, start_turn
 from dagwright.client.run import Run
 from dagwright.client.runs import Runs as StartedRuns
 from dagwright.client.services import Services
 from dagwright.client.sessions import Sessions
+from dagwright.client.starts import StartRequest
 from dagwright.client.steering import Steering
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset
@@ -65,3 +72,30 @@ class PythonRuns:
         services = services_of(self.runs, self._folder)
         run_id = started if isinstance(started, str) else started.id
         return Run(services, run_id, tools=BenchTools(self._bench, services))
+
+
+class TurnClient:
+    """Starts turns of sessions as `Client` does."""
+
+    def __init__(self, runs: Runs, bench: Bench, folder: Path) -> None:
+        self.services = services_of(runs, folder)
+        self._tools = BenchTools(bench, self.services)
+
+    async def start(self, plan: Any, *, session: str) -> Run:
+        """Start a run of a plan as a turn."""
+        tools = (await self._tools.toolset()).declarations()
+        return await self._start(SessionTurn(session, "", lambda _: _start_of(plan, tools)))
+
+    async def ask(self, text: str, *, session: str) -> Run:
+        """Start a run of a request as a turn."""
+        toolset = await self._tools.toolset()
+        prepare = partial(prepare_request, TextRequest(text), toolset)
+        return await self._start(SessionTurn(session, text, lambda state: prepare(state).start))
+
+    async def _start(self, turn: SessionTurn) -> Run:
+        started, _ = await start_turn(turn, self.services.runs, self.services.sessions, busy=lambda _: None)
+        return Run(self.services, started.workflow_id, tools=self._tools)
+
+
+def _start_of(plan: Any, tools: Mapping[str, ToolDeclaration]) -> StartRequest:
+    return StartRequest(prepare_plan(check_plan(plan, tools), {}), plan)

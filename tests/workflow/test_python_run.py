@@ -12,6 +12,8 @@ from dagwright.client.events import FeedbackClosed, FeedbackRequested, NodeEvent
 from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.results import RunCancelled, RunFailed, ValueNotLoaded
 from dagwright.client.run import Run
+from dagwright.client.session import Session
+from dagwright.client.sessions import SessionNotFound
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
 from dagwright.history.explaining import NodeUnknown
@@ -19,7 +21,7 @@ from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.testing import json_text, slow
 from tests.support.eventually import eventually
 from tests.support.goals import goal, written
-from tests.support.python_runs import PythonRuns
+from tests.support.python_runs import PythonRuns, TurnClient
 from tests.support.runs import Runs
 from tests.support.tools import Bench
 from tests.workflow.building import Scripted
@@ -332,3 +334,34 @@ async def test_text_of_a_model_is_streamed_and_goes_on_from_a_cursor(
         assert rest[-1].type == "run.completed"
         last = [event async for event in run.events(after=rest[-1].cursor, text=True)]
     assert last == []
+
+
+async def test_session_has_turns_that_a_model_plans(scripted: Scripted, bench: Bench, tmp_path: Path) -> None:
+    script = [
+        *(written(call("a", "echo", said="rain")), json_text({"answer": "It rains.", "missing": []})),
+        *(written(call("b", "echo", said="sun")), json_text({"answer": "It will be dry.", "missing": []})),
+    ]
+    async with scripted(*script) as (model, runs):
+        session = Session(TurnClient(runs, bench, tmp_path), "weather")
+        with pytest.raises(SessionNotFound, match="'weather'"):
+            await session.turns()
+        first = await session.ask("How is the weather?")
+        assert (await first.result()).output == "It rains."
+        second = await session.ask("And tomorrow?")
+        assert (await second.result()).output == "It will be dry."
+        third = await session.run(plan(call("c", "plus", left=1, right=2)))
+        await third.result()
+        assert "It rains." in str(model.calls[2].messages)
+
+        async def is_idle() -> bool:
+            return (await session.state()).status == "idle"
+
+        await eventually(is_idle)
+        turns = await session.turns()
+        assert [(turn.number, turn.run_id, turn.status, turn.answer) for turn in turns[:2]] == [
+            (1, first.id, "completed", "It rains."),
+            (2, second.id, "completed", "It will be dry."),
+        ]
+        assert turns[2].run_id == third.id
+        assert await session.end() == "has ended"
+        assert (await session.state()).status == "ended"
