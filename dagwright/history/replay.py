@@ -18,7 +18,7 @@ from temporalio.converter import DataConverter
 
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.requests import Through
+from dagwright.core.model.requests import Request, Through
 from dagwright.core.model.states import STILL_OUTSIDE, NodeStatus
 from dagwright.core.scheduler.scheduler import NO_ATTEMPT, ONE_ATTEMPT
 from dagwright.core.scheduler.task_creation import call_of_task, task_of_call
@@ -93,6 +93,8 @@ class Projection:
         self._recorded: dict[str, Any] | None = None
         """The document that a cancelled run recorded before its end."""
         self.error: NodeError | None = None
+        self.opened: dict[str, Request] = {}
+        """Requests that were opened in this execution, by ID: those that have been closed are kept nowhere else."""
         self._notes = Notes()
         self.task_failure: TaskFailure | None = None
         """Why the last workflow task failed; `None` once one has been done."""
@@ -366,8 +368,10 @@ class Projection:
                 break
         for refusal in self.scheduler.features.feedback.requests.take_refusals():
             self._notes.add("refused", refusal)
+        notices = self.scheduler.features.feedback.requests.notices
+        self.opened |= {each.request.id: each.request for each in notices if each.kind == "opened"}
         # The run tells them, or nobody does.
-        self.scheduler.features.feedback.requests.notices.clear()
+        notices.clear()
         if self.scheduler.features.budget.budget is not None:
             self.scheduler.features.budget.budget.take_up()
             self.scheduler.features.budget.budget.take_down()

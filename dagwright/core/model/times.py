@@ -42,6 +42,16 @@ def seconds_of(formatted: str) -> float:
     return datetime.fromisoformat(formatted).timestamp()
 
 
+def cut_to_ms(seconds: float) -> float:
+    """Return a time without the part below a millisecond, as `format_time` writes it."""
+    return (round(seconds * 1_000_000) // 1_000) / 1_000
+
+
+def time_of(seconds: float) -> datetime:
+    """Return seconds since the epoch as a time in UTC."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PATTERN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
 
