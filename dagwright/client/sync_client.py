@@ -6,13 +6,15 @@ Each method runs the method of the asynchronous class on an event loop in a thre
 import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from dagwright.client.client import Client
 from dagwright.client.events import RunEvent
+from dagwright.client.options import AskOptions, StartOptions
 from dagwright.client.plan_starts import PlanSource
 from dagwright.client.results import NodeResult
 from dagwright.client.run import Run
+from dagwright.client.session import Session, SessionState, SessionTurn
 from dagwright.process.loop_thread import LoopThread
 from dagwright.settings import Settings
 from dagwright.toolset.given_tools import AgentSource, ToolSource
@@ -53,8 +55,20 @@ def _run_of_client(
 ) -> Callable[Concatenate["SyncClient", P], "SyncRun"]:
     """Return a method of `Client` that starts a run as one that returns a `SyncRun`."""
 
-    def wait(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> SyncRun:
+    def wait(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> "SyncRun":
         return SyncRun(self.loop, self.loop.run(method(self.client, *args, **kwargs)))
+
+    functools.update_wrapper(wait, method)
+    return wait
+
+
+def _run_of_run(
+    method: Callable[Concatenate[Run, P], Coroutine[Any, Any, Run]],
+) -> Callable[Concatenate["SyncRun", P], "SyncRun"]:
+    """Return a method of `Run` that starts a run as one that returns a `SyncRun`."""
+
+    def wait(self: "SyncRun", /, *args: P.args, **kwargs: P.kwargs) -> "SyncRun":
+        return SyncRun(self.loop, self.loop.run(method(self.run, *args, **kwargs)))
 
     functools.update_wrapper(wait, method)
     return wait
@@ -104,6 +118,7 @@ class SyncRun:
     add_nodes = _of_run(Run.add_nodes)
     set_limits = _of_run(Run.set_limits)
     set_policy = _of_run(Run.set_policy)
+    fork = _run_of_run(Run.fork)
     preview_fork = _of_run(Run.preview_fork)
     explain = _of_run(Run.explain)
     lineage = _of_run(Run.lineage)
@@ -116,11 +131,45 @@ class SyncRun:
         """Yield the nodes and items as they are now, as `Run.nodes`."""
         return _iterate(self.loop, self.run.nodes())
 
-    def fork(
-        self, plan: PlanSource | None = None, *, inputs: Mapping[str, Any] | None = None, rerun: Sequence[str] = ()
-    ) -> "SyncRun":
-        """Start a new run that reuses the results that a change does not affect, as `Run.fork`."""
-        return SyncRun(self.loop, self.loop.run(self.run.fork(plan, inputs=inputs, rerun=rerun)))
+
+class SyncSession:
+    """A session of a `SyncClient`: the methods of `Session`, which wait for their results."""
+
+    def __init__(self, loop: LoopThread, session: Session) -> None:
+        self.loop = loop
+        self.session = session
+
+    @property
+    def id(self) -> str:
+        """ID of the session."""
+        return self.session.id
+
+    def ask(self, text: str, *, run_id: str | None = None, **options: Unpack[AskOptions]) -> SyncRun:
+        """Start a request as the next turn of the session, as `Client.ask`."""
+        return SyncRun(self.loop, self.loop.run(self.session.ask(text, run_id=run_id, **options)))
+
+    def run(
+        self,
+        plan: PlanSource,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        **options: Unpack[StartOptions],
+    ) -> SyncRun:
+        """Start a plan as the next turn of the session, as `Client.start`."""
+        return SyncRun(self.loop, self.loop.run(self.session.run(plan, inputs=inputs, run_id=run_id, **options)))
+
+    def state(self) -> SessionState:
+        """Return the session as it is now."""
+        return self.loop.run(self.session.state())
+
+    def turns(self) -> Sequence[SessionTurn]:
+        """Return the turns of the session, the oldest first."""
+        return self.loop.run(self.session.turns())
+
+    def end(self) -> str:
+        """End the session; a running turn finishes."""
+        return self.loop.run(self.session.end())
 
 
 class SyncClient:
@@ -198,3 +247,11 @@ class SyncClient:
     def get_run(self, run_id: str) -> SyncRun:
         """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
         return SyncRun(self.loop, self.client.get_run(run_id))
+
+    def session(self, name: str) -> SyncSession:
+        """Return the handle of a session; its first turn creates it.
+
+        Raises:
+            SessionNameInvalid: no session can have this name.
+        """
+        return SyncSession(self.loop, self.client.session(name))
