@@ -232,7 +232,7 @@ class SyncClient:
         Raises:
             ToolsUnreadable: an object is not a tool or an agent, or two have one name.
         """
-        worker = Worker(self.client, tools, agents, task_queue=task_queue)
+        worker = self.loop.call(lambda: Worker(self.client, tools, agents, task_queue=task_queue))
         self.loop.run(worker.__aenter__())
         try:
             yield worker
@@ -246,7 +246,7 @@ class SyncClient:
 
     def get_run(self, run_id: str) -> SyncRun:
         """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
-        return SyncRun(self.loop, self.client.get_run(run_id))
+        return SyncRun(self.loop, self.loop.call(lambda: self.client.get_run(run_id)))
 
     def session(self, name: str) -> SyncSession:
         """Return the handle of a session; its first turn creates it.
@@ -254,4 +254,4 @@ class SyncClient:
         Raises:
             SessionNameInvalid: no session can have this name.
         """
-        return SyncSession(self.loop, self.client.session(name))
+        return SyncSession(self.loop, self.loop.call(lambda: self.client.session(name)))

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 from dagwright.core.errors import DagwrightError
@@ -56,6 +56,14 @@ class LoopThread:
             future.cancel()
             ended.wait()
             raise
+
+    def call(self, function: Callable[[], Result]) -> Result:
+        """Call a function on the event loop and return its result; errors as in `run`."""
+
+        async def called() -> Result:
+            return function()
+
+        return self.run(called())
 
     def close(self) -> None:
         """Stop the loop and its thread; what still runs there is cancelled."""
