@@ -139,7 +139,7 @@ def prepare_start(
         raise PlanInvalid(problems)
     prepare = prepare_to_ask if given.get("request_inputs") and options.beside.asks else prepare_plan
     compiled = prepare(checked, start.inputs)
-    notes = [repair.to_note().to_json() for repair in folded(repairs)[:NOTES]]
+    notes = tuple(repair.to_note().to_json() for repair in folded(repairs)[:NOTES])
     options = replace(
         options,
         policy=chosen,

@@ -183,7 +183,7 @@ async def test_invalid_plan_and_inputs_are_refused_before_the_start(shop: Client
     await (await shop.start(LAMPS, tools=[stock])).cancel()
     with pytest.raises(PlanInvalid, match="no input 'net'"):
         await shop.start(LAMPS, tools=[stock], inputs={"net": 1})
-    needed = {**LAMPS, "inputs": {"net": {"type": "number"}}, "output": "{{inputs.net}}"}
+    needed = {**LAMPS, "inputs": {"net": {"type": "number"}}, "output": "{{PLACEHOLDER_net}}"}
     with pytest.raises(PlanInvalid, match="net"):
         await shop.start(needed, tools=[stock])
 
