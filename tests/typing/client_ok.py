@@ -1,0 +1,61 @@
+"""A program that starts runs and works with them, as type checkers accept it."""
+
+from datetime import timedelta
+from typing import Any, assert_type
+
+from dagwright import (
+    Client,
+    DagwrightError,
+    FeedbackRequest,
+    Plan,
+    Problem,
+    Run,
+    RunFailed,
+    RunResult,
+    RunSummary,
+    Session,
+    SyncClient,
+    Worker,
+    run,
+    tool,
+)
+
+
+@tool(effects="read")
+def stock(item: str) -> dict[str, int]:
+    """Return what is left of an article."""
+    return {item: 3}
+
+
+async def work(plan: Plan) -> None:
+    """Start runs in every way."""
+    async with (
+        Client.connect("localhost:7233", namespace="shop") as client,
+        Worker(client, tools=[stock, "shop.tools"]),
+    ):
+        started = await client.start(plan, inputs={"net": 100}, run_id="refill-1", timeout=timedelta(hours=2))
+        assert_type(started, Run)
+        await client.start("refill.yaml", tags={"team": "a"}, budget={"tokens": 1000}, approve_plan=True)
+        await client.start({"nodes": []}, policy={"rules": []}, compensate=True, interactive=False)
+        assert_type(await client.ask("Refill the lamps", profile="rounds", max_rounds=2), Run)
+        assert_type(await client.list_runs(status="failed", since="2h"), list[RunSummary])
+        assert_type(await client.inbox(type="APPROVAL"), list[FeedbackRequest])
+        assert_type(client.session("mine"), Session)
+        try:
+            result = await started.result()
+        except RunFailed as failed:
+            problems: list[Problem] = [*failed.problems]
+            raise DagwrightError(str(problems)) from failed
+        assert_type(result, RunResult)
+    other = await Client.connect()
+    await other.close()
+
+
+with SyncClient.connect() as client, client.worker(tools=[stock]):
+    handle = client.start("refill.yaml", inputs={"net": 100}, timeout="2h")
+    assert_type(handle.result(check=False), RunResult)
+    handle.pause(reason="stocktaking")
+    events: list[Any] = list(handle.events(after="1-2"))
+    assert_type(client.list_runs(limit=3), list[RunSummary])
+
+assert_type(run("refill.yaml", tools=[stock], inputs={"net": 100}, tags={"team": "a"}), RunResult)

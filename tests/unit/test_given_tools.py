@@ -1,0 +1,96 @@
+"""Tools and agents that programs pass as objects, and the queues that they get."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.agents import AgentCard
+from dagwright.settings import Settings
+from dagwright.tools import ToolsUnreadable, declare_activity, tool
+from dagwright.tools.queues import queue_name
+from dagwright.toolset.given_tools import read_given
+from dagwright.toolset.toolset import load_toolset, merged_toolset
+
+
+@tool(effects="read")
+def stock(item: str) -> int:
+    """Count an article."""
+    return len(item)
+
+
+def _tool_called(name: str) -> Callable[..., Any]:
+    @tool(name=name, effects="read")
+    def other(item: str, amount: int = 1) -> int:
+        return len(item) * amount
+
+    return other
+
+
+def plain(item: str) -> int:
+    return len(item)
+
+
+def test_functions_have_the_queue_of_their_module(tmp_path: Path) -> None:
+    """A process that loads the module by its name serves the same queue."""
+    settings = Settings(state_dir=tmp_path)
+    toolset = load_toolset(settings, given=read_given([stock, declare_activity("charge", "billing")]))
+    assert {name: spec.declaration.task_queue for name, spec in toolset.own.specs.items()} == {
+        "stock": queue_name(__name__, task_queue=settings.task_queue),
+        "charge": "billing",
+    }
+    assert toolset.references == (__name__,)
+
+
+def test_tools_of_the_main_program_have_the_queue_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    function = _tool_called("main_tool")
+    monkeypatch.setattr(function, "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"))
+    toolset = load_toolset(Settings(state_dir=tmp_path), given=read_given([function]))
+    assert toolset.own_queues == (queue_name(str(tmp_path / "script.py"), task_queue="dagwright"),)
+    # Another command would run the program to load its tools.
+    assert toolset.references == ()
+
+
+def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
+    card = AgentCard(
+        name="helper",
+        type="service",
+        description="Helps.",
+        objective_template="Help.",
+        service_url="http://127.0.0.1:9/",
+    )
+    toolset = load_toolset(Settings(state_dir=tmp_path), given=read_given([stock], [card], task_queue="gpu"))
+    assert (toolset.own_queues, [*toolset.own.specs]) == (("gpu",), ["stock", "agent.helper"])
+    assert [*toolset.agents] == [card]
+
+
+@pytest.mark.parametrize(
+    ("tools", "message"),
+    [
+        ([plain], "the function 'plain' is not a tool: decorate it with @tool"),
+        ([3], "'3' is a int, not a tool: pass functions with @tool, modules or files"),
+        ([stock, _tool_called("stock")], "Two tools are called 'stock'"),
+        ([sys], "the module sys has no tool: decorate a function with @tool"),
+    ],
+)
+def test_objects_that_are_no_tools_are_refused(tools: Any, message: str) -> None:
+    with pytest.raises(ToolsUnreadable) as refused:
+        read_given(tools)
+    assert str(refused.value) == message
+
+
+def test_function_without_annotations_is_refused() -> None:
+    def count(item):  # type: ignore[no-untyped-def]
+        return len(item)
+
+    with pytest.raises(TypeError, match="Tool 'count': parameter 'item' has no type annotation; write `item: str`"):
+        tool(count)
+
+
+def test_merged_toolset_knows_the_tools_of_all(tmp_path: Path) -> None:
+    base = load_toolset(Settings(state_dir=tmp_path))
+    merged = merged_toolset(base, [load_toolset(Settings(state_dir=tmp_path), given=read_given([stock]))])
+    assert ([*merged.own.specs], merged.references) == (["stock"], (__name__,))

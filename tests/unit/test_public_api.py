@@ -1,0 +1,44 @@
+"""The names of `dagwright`: complete, documented, and imported only when they are used."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import dagwright
+
+NAMES = [name for name in dagwright.__all__ if name != "__version__"]
+
+
+def test_all_lists_the_lazy_names_in_order() -> None:
+    assert dagwright.__all__ == [*sorted([*NAMES, "__version__"])]
+    assert sorted(dagwright._MODULES) == sorted(NAMES)
+    assert set(dagwright.__all__) <= set(dir(dagwright))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_name_is_documented(name: str) -> None:
+    found = getattr(dagwright, name)
+    assert found.__doc__
+    assert found.__module__.startswith("dagwright.")
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(AttributeError, match=r"^module 'dagwright' has no attribute 'Klient'$"):
+        dagwright.Klient  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_importing_dagwright_loads_nothing_else() -> None:
+    """No other module of Dagwright either: only the names that are used are imported."""
+    code = "import sys; before = {*sys.modules}; import dagwright, json; print(json.dumps([*{*sys.modules} - before]))"
+    loaded = json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
+    roots = {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert roots == {"dagwright"}
+
+
+@pytest.mark.parametrize(
+    "name", ["PlanInvalid", "RunFailed", "RunIdInUse", "RunNotFound", "FeedbackRejected", "GiveUp"]
+)
+def test_errors_have_one_base(name: str) -> None:
+    assert issubclass(getattr(dagwright, name), dagwright.DagwrightError)

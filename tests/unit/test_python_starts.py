@@ -1,0 +1,147 @@
+"""Plans, requests and options as Python programs pass them, up to the request that starts a run."""
+
+import json
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.client.ask_starts import AskStart, prepare_ask
+from dagwright.client.options import AskOptions, OptionInvalid, StartOptions, duration_s, run_options
+from dagwright.client.plan_starts import PlanStart, prepare_start, read_plan, read_plan_to_repair
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.policy import Policy
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.preparing import prepare_run
+from dagwright.interfaces.cli.requests import RunRequest
+from dagwright.protocol.run_labels import TagsInvalid
+from dagwright.settings import Settings
+from dagwright.tools import tool
+from dagwright.toolset.given_tools import read_given
+from dagwright.toolset.toolset import Toolset, load_toolset
+
+TEXT = "title: Refill\nnodes:\n- {id: lamps, tool: stock, arguments: {item: lamp}}\n"
+PLAN = {"title": "Refill", "nodes": [{"id": "lamps", "tool": "stock", "arguments": {"item": "lamp"}}]}
+
+
+@tool(effects="idempotent")
+def stock(item: str) -> int:
+    """Count an article."""
+    return len(item)
+
+
+class Built:
+    """A plan as `Plan` shows it."""
+
+    document = PLAN
+    dialect = "plan"
+
+
+@pytest.fixture(scope="module")
+def toolset(tmp_path_factory: pytest.TempPathFactory) -> Toolset:
+    return load_toolset(Settings(state_dir=tmp_path_factory.mktemp("state")), given=read_given([stock]))
+
+
+@pytest.mark.parametrize("plan", [PLAN, TEXT, Built()], ids=["object", "text", "built"])
+def test_forms_of_a_plan_start_the_same_run(plan: Any, toolset: Toolset) -> None:
+    start = prepare_start(PlanStart(read_plan(plan)), toolset.declarations())
+    assert (start.source, start.title) == ({"plan": PLAN, "dialect": "plan", "context": {}}, None)
+
+
+def test_file_starts_the_same_run_as_the_command_line(toolset: Toolset, tmp_path: Path) -> None:
+    (file := tmp_path / "refill.yaml").write_text(TEXT)
+    by_command = prepare_run(RunRequest(str(file)), toolset, Output(is_json=True))
+    for plan in (file, str(file)):
+        start = prepare_start(PlanStart(read_plan(plan)), toolset.declarations())
+        assert (start.source, start.options, start.title) == (by_command.source, by_command.options, "refill.yaml")
+
+
+def test_plan_of_a_model_is_repaired_and_approved(toolset: Toolset) -> None:
+    options = StartOptions(repair=True, approve_plan=True, interactive=True)
+    written = read_plan_to_repair(f"Here it is:\n```json\n{json.dumps(PLAN)}\n```")
+    start = prepare_start(PlanStart(written, options=options), toolset.declarations())
+    assert (start.options.needs_approval, [node.id for node in start.plan.nodes]) == (True, ["lamps"])
+    with pytest.raises(PlanInvalid, match="repairs the text of a plan, not dict"):
+        read_plan_to_repair(PLAN)
+
+
+def test_missing_inputs_are_refused_or_requested(toolset: Toolset) -> None:
+    plan = read_plan({**PLAN, "inputs": {"net": {"type": "number"}}, "output": "{{PLACEHOLDER_net}}"})
+    with pytest.raises(PlanInvalid, match="net"):
+        prepare_start(PlanStart(plan), toolset.declarations())
+    start = prepare_start(PlanStart(plan, options=StartOptions(request_inputs=True)), toolset.declarations())
+    assert start.inputs == {}
+    with pytest.raises(PlanInvalid, match="no input 'gross'"):
+        prepare_start(PlanStart(plan, {"net": 1, "gross": 2}), toolset.declarations())
+
+
+def test_what_is_no_plan_is_refused() -> None:
+    with pytest.raises(PlanInvalid, match="a plan is a Plan, an object, a text or a file, not int"):
+        read_plan(3)  # type: ignore[arg-type]
+    with pytest.raises(PlanInvalid, match=r"there is no file missing\.yaml"):
+        read_plan("missing.yaml")
+
+
+def test_options_are_those_of_the_command_line(tmp_path: Path) -> None:
+    (file := tmp_path / "policy.yaml").write_text("otherwise: ask\n")
+    found = run_options(
+        StartOptions(
+            timeout=timedelta(hours=2),
+            policy=file,
+            budget={"tokens": 1000, "money": 1.5},
+            tags={"team": "a"},
+            compensate=True,
+            interactive=False,
+        )
+    )
+    assert (found.deadline_s, found.policy, found.tags) == (7200.0, Policy(otherwise="ask"), {"team": "a"})
+    assert (found.beside.all_or_nothing, found.beside.asks) == (True, False)
+    assert found.beside.budget == {"tokens": 1000, "money": str(Decimal("1.5")), "on_limit": "finish"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"timeout": "soon"}, "timeout: 'soon' is no duration"),
+        ({"timeout": 0}, "timeout must be over 0 s and at most"),
+        ({"budget": {"token": 1}}, "budget: there is no limit 'token'"),
+        ({"policy": {"otherwise": "perhaps"}}, "policy: "),
+        ({"policy": "missing.yaml"}, "policy: there is no file missing.yaml"),
+    ],
+)
+def test_invalid_options_are_named(options: StartOptions, message: str) -> None:
+    with pytest.raises(OptionInvalid, match=f"^{message}"):
+        run_options(options)
+
+
+def test_invalid_tags_are_refused() -> None:
+    with pytest.raises(TagsInvalid, match="must be a string"):
+        run_options({"tags": {"team": 1}})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(("duration", "seconds"), [("30s", 30.0), (1.5, 1.5), (timedelta(minutes=1), 60.0)])
+def test_durations_are_read(duration: Any, seconds: float) -> None:
+    assert duration_s("timeout", duration) == seconds
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_rounds": 2}, "the profile 'plan' has no option 'max_rounds'"),
+        ({"profile": "rounds", "approve_plan": True}, "the profile 'rounds' has no option 'approve_plan'"),
+        ({"profile": "intents", "max_replans": 2}, "the profile 'intents' has no option 'max_replans'"),
+        ({"model": ""}, "model: "),
+    ],
+)
+def test_options_of_other_profiles_are_refused(options: AskOptions, message: str, toolset: Toolset) -> None:
+    with pytest.raises(OptionInvalid, match=f"^{message}"):
+        prepare_ask(AskStart("Refill the lamps", options), toolset)
+
+
+def test_request_is_planned_with_the_tools_of_the_client(toolset: Toolset) -> None:
+    start = prepare_ask(AskStart("Refill the lamps", AskOptions(model="small", plan_only=True)), toolset)
+    assert start.tools == toolset.references
+    assert start.plan.pursuit is not None
+    assert (start.source["goal"], start.source["config"]) == ("Refill the lamps", {"model": "small"})

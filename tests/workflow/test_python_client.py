@@ -1,0 +1,225 @@
+"""The public `Client`, `Worker`, `SyncClient` and `run` on the real server."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import temporalio.client
+from pydantic import SecretStr
+
+import dagwright
+from dagwright import Client, Plan, PlanInvalid, Run, SyncClient, Worker, ask_human, tool
+from dagwright.client.client import ClientClosed, OtherEventLoop
+from dagwright.settings import Settings
+from dagwright.testing import ModelServer
+from dagwright.tools import ToolsUnreadable
+from tests.support.server import LiveServer
+
+pytestmark = pytest.mark.server
+
+SERVING_S = 60.0
+"""Time that a process of its own has to start its worker."""
+ORDERED: list[tuple[str, int]] = []
+
+
+@tool(effects="read")
+def stock(item: str) -> dict[str, int]:
+    """Return how many pieces of an article are left."""
+    return {"left": len(item)}
+
+
+@tool(effects="idempotent")
+async def order(item: str, amount: int) -> str:
+    """Order pieces of an article."""
+    ORDERED.append((item, amount))
+    return f"{amount} x {item}"
+
+
+@tool(effects="read")
+def broken(item: str) -> str:
+    """Fail."""
+    raise dagwright.GiveUp(f"no {item}")
+
+
+LAMPS = {"nodes": [{"id": "lamps", "tool": "stock", "arguments": {"item": "lamp"}}], "output": "{{lamps.result.left}}"}
+
+
+def settings_in(folder: Path) -> Settings:
+    """Return settings with a task queue that no other test has."""
+    return Settings(state_dir=folder, task_queue=f"python-{uuid4().hex[:8]}")
+
+
+@pytest.fixture
+async def shop(client: temporalio.client.Client, tmp_path: Path) -> AsyncIterator[Client]:
+    """A client whose task queue belongs to one test."""
+    async with Client.from_temporal(client, settings=settings_in(tmp_path)) as found:
+        yield found
+
+
+async def test_plan_that_is_built_in_python_runs(shop: Client) -> None:
+    plan = Plan("Refill")
+    amount = plan.input("amount", type=int)
+    lamps = plan.add(stock, item="lamp", id="lamps")
+    plan.add(order, item="lamp", amount=amount, when=lamps["left"] < 10, id="order")
+    async with Worker(shop, tools=[stock, order]):
+        run = await shop.start(plan, inputs={"amount": 20}, run_id=(name := f"refill-{uuid4()}"))
+        events = [event async for event in run.events()]
+        result = await run.result()
+    assert (run.id, events[0].type, events[-1].type) == (name, "run.started", "run.completed")
+    assert {name: node.result for name, node in result.nodes.items()} == {"lamps": {"left": 4}, "order": "20 x lamp"}
+    assert ORDERED == [("lamp", 20)]
+
+
+async def test_one_id_is_one_run(shop: Client) -> None:
+    name = f"lamps-{uuid4()}"
+    async with Worker(shop, tools=[stock]):
+        first = await shop.start(LAMPS, run_id=name)
+        assert (await first.result()).output == 4
+        assert (await (await shop.start(LAMPS, run_id=name)).result()).output == 4
+        with pytest.raises(dagwright.RunIdInUse, match="belongs to a run with another plan"):
+            await shop.start({**LAMPS, "title": "Other"}, run_id=name)
+    assert [run.run_id for run in await shop.list_runs(title=name)] == [name]
+
+
+async def test_two_workers_of_one_client_serve_their_queues(shop: Client) -> None:
+    async with Worker(shop, tools=[stock]) as first, Worker(shop, tools=[order], task_queue="orders") as second:
+        assert second.task_queues == (shop.settings.task_queue, "orders")
+        assert first.task_queues[0] == shop.settings.task_queue
+        plan = {"nodes": [*LAMPS["nodes"], {"id": "buy", "tool": "order", "arguments": {"item": "a", "amount": 1}}]}
+        result = await (await shop.start(plan)).result()
+    assert [node.result for node in result.nodes.values()] == [{"left": 4}, "1 x a"]
+
+
+SERVE = """
+import asyncio, sys
+from dagwright import Client, Worker
+
+async def main():
+    async with Client.connect() as client:
+        await Worker(client, tools=[sys.argv[1]]).run()
+
+asyncio.run(main())
+"""
+TOOLS = """
+from dagwright import tool
+
+@tool(effects="read")
+def shelf(item: str) -> str:
+    return f"shelf of {item}"
+"""
+
+
+async def test_worker_in_another_process_serves_its_tools_until_sigterm(server: LiveServer, tmp_path: Path) -> None:
+    settings = Settings(state_dir=server.settings.state_dir, task_queue=f"python-{uuid4().hex[:8]}")
+    (tools := tmp_path / "shelves.py").write_text(TOOLS)
+    environment = {**server.environment(), "DAGWRIGHT_TASK_QUEUE": settings.task_queue, "DAGWRIGHT_LOG_LEVEL": "error"}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVE, str(tools), env=environment)
+    try:
+        async with Client.connect(settings=settings) as client:
+            run = await _start_when_served(
+                client, {"nodes": [{"tool": "shelf", "id": "a", "arguments": {"item": "x"}}]}
+            )
+            assert (await run.result()).nodes["a"].result == "shelf of x"
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+async def _start_when_served(client: Client, plan: dict[str, object]) -> Run:
+    async with asyncio.timeout(SERVING_S):
+        while True:
+            with contextlib.suppress(PlanInvalid):
+                return await client.start(plan)
+            await asyncio.sleep(0.2)
+
+
+async def test_inbox_has_the_requests_of_all_runs(shop: Client) -> None:
+    plan = Plan("Publish")
+    plan.add(ask_human("Publish it?", assignee="ann"), id="check")
+    async with Worker(shop):
+        run = await shop.start(plan, tags={"team": (team := uuid4().hex)})
+        async with asyncio.timeout(SERVING_S):
+            while not (mine := [each for each in await shop.inbox(assignee="ann") if each.run_id == run.id]):
+                await asyncio.sleep(0.1)
+        assert (mine[0].node_id, mine[0].prompt) == ("check", "Publish it?")
+        assert [each for each in await shop.inbox(type="SELECTION") if each.run_id == run.id] == []
+        await mine[0].answer(approved=True)
+        await run.result()
+        async with asyncio.timeout(SERVING_S):
+            while [each.run_id for each in await shop.list_runs(status="completed", tags={"team": team})] != [run.id]:
+                await asyncio.sleep(0.1)
+    assert await shop.list_runs(tags={"team": "no such team"}) == []
+
+
+async def test_requests_in_natural_language_are_turns_of_a_session(
+    client: temporalio.client.Client, tmp_path: Path
+) -> None:
+    written = '{"nodes": [{"id": "a", "tool": "stock", "arguments": {"item": "lamp"}}]}'
+    async with ModelServer(written, "There are 4.") as models:
+        model = {"model": "small", "openai_base_url": models.base_url, "openai_api_key": SecretStr("key")}
+        settings = settings_in(tmp_path).model_copy(update=model)
+        async with Client.from_temporal(client, settings=settings) as shop, Worker(shop, tools=[stock]):
+            session = shop.session(f"session-{uuid4()}")
+            asked = await session.ask("How many lamps are left?")
+            assert (await asked.result()).output == "There are 4."
+            counted = await session.run(LAMPS)
+            assert (await counted.result()).output == 4
+            assert [turn.run_id for turn in await session.turns()] == [asked.id, counted.id]
+            await session.end()
+
+
+async def test_invalid_plan_and_inputs_are_refused_before_the_start(shop: Client) -> None:
+    with pytest.raises(PlanInvalid) as unknown:
+        await shop.start(LAMPS)
+    assert [problem.code for problem in unknown.value.problems] == ["unknown_tool"]
+    # A tool that another process serves: its declaration is enough.
+    await (await shop.start(LAMPS, tools=[stock])).cancel()
+    with pytest.raises(PlanInvalid, match="no input 'net'"):
+        await shop.start(LAMPS, tools=[stock], inputs={"net": 1})
+    needed = {**LAMPS, "inputs": {"net": {"type": "number"}}, "output": "{{PLACEHOLDER_net}}"}
+    with pytest.raises(PlanInvalid, match="net"):
+        await shop.start(needed, tools=[stock])
+
+
+async def test_misuse_fails_where_it_happens(shop: Client, client: temporalio.client.Client, tmp_path: Path) -> None:
+    with pytest.raises(dagwright.RunNotFound, match="there is no run 'no-such-run'"):
+        await shop.get_run("no-such-run").result()
+    with pytest.raises(OtherEventLoop, match="another event loop"):
+        await asyncio.to_thread(asyncio.run, shop.list_runs())
+    closed = await Client.from_temporal(client, settings=settings_in(tmp_path))
+    await closed.close()
+    for use in (lambda: closed.get_run("a"), lambda: Worker(closed)):
+        with pytest.raises(ClientClosed, match="the client is closed"):
+            use()
+
+    @tool(name="stock", effects="read")
+    def other(item: str) -> str:
+        return item
+
+    async with Worker(shop, tools=[stock]):
+        with pytest.raises(ToolsUnreadable, match="Two tools are called 'stock'"):
+            async with Worker(shop, tools=[other]):
+                pass
+
+
+async def test_scripts_and_notebooks_need_no_event_loop_of_their_own(server: LiveServer) -> None:
+    """The loop of this test runs, as that of a notebook does."""
+    settings = Settings(state_dir=server.settings.state_dir, task_queue=f"python-{uuid4().hex[:8]}")
+    assert dagwright.run(LAMPS, tools=[stock], settings=settings).output == 4
+    with SyncClient.connect(settings=settings) as client, client.worker(tools=[stock, broken]):
+        run = client.start(LAMPS, run_id=(name := f"sync-{uuid4()}"))
+        assert run.result().output == 4
+        events = [*run.events()]
+        assert [*run.events(after=events[-2].cursor)] == events[-1:]
+        assert client.get_run(name).status() == "completed"
+        failing = client.start({"nodes": [{"id": "a", "tool": "broken", "arguments": {"item": "lamp"}}]})
+        with pytest.raises(dagwright.RunFailed, match="no lamp") as failed:
+            failing.result()
+        assert [problem.node for problem in failed.value.problems] == ["a"]
