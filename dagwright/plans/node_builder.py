@@ -87,9 +87,8 @@ class NodeBuilder:
             raise PlanInvalid(self._placed(shifted, str(written["id"])))
         node = read.nodes[0]
         needs, when = options.get("needs", ()), options.get("when")
-        uses: Uses = {
-            ("depends_on", index): HandleUse(each) for index, each in enumerate(needs) if isinstance(each, Handle)
-        }
+        handles = [each for each in needs if isinstance(each, Handle)]
+        uses: Uses = {("depends_on", index): HandleUse(each) for index, each in enumerate(handles)}
         problems = [*problems_of_handles(node, {**writer.uses, **uses}, owner=self.owner)]
         if isinstance(when, Operand) and node.when is not None:
             problems += self._problems_of_condition(node.when)

@@ -19,16 +19,15 @@ from tests.unit.plan.building import plan_of
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(path for kind in ("*.json", "*.yaml") for path in EXAMPLES.rglob(kind))
 
-_TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(
-    ["", "yes", "No", "~", "1e3", "0o17", ".5", "1_000", "2001-01-01", "a: b", "- a", "#", "a\nb\n", "a\n", "\ta\n", "é",
-     "{{a.result}}", "\\{{", "x ", "null", "90s", "=", "<<", "!x", "&a", "*a", "a\n\n\nb\n", "a \nb\n", "\ufeff", "\x85"]
+_ODD_TEXTS = (
+    "", "yes", "No", "~", "1e3", "0o17", ".5", "1_000", "2001-01-01", "a: b", "- a", "#", "a\nb\n", "a\n", "\ta\n", "é",
+    "{{a.result}}", "\\{{", "x ", "null", "90s", "=", "<<", "!x", "&a", "*a", "a\n\n\nb\n", "a \nb\n", "\ufeff",
+    "\x85", " a\nb\n", "a\n b\n", "a\r\nb\n",
 )  # fmt: skip
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(_ODD_TEXTS)
+_NUMBERS = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
 _VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**70), 2**70)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | _TEXTS,
+    st.none() | st.booleans() | _NUMBERS | _TEXTS,
     lambda part: st.lists(part, max_size=3) | st.dictionaries(_TEXTS, part, max_size=3),
     max_leaves=8,
 )
