@@ -11,13 +11,15 @@ from pydantic import JsonValue
 
 from dagwright.core.expressions.references import Index, Item, Placeholder, Secret, suggestion
 from dagwright.core.model.agent_cards import FeedbackPolicy
-from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.errors import CYCLE, PlanInvalid, Problem, pointer
 from dagwright.core.model.plan import Node
 from dagwright.core.model.plan import Plan as PlanModel
+from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import TEXT_DIALECTS, detect_dialect, to_document
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text
 from dagwright.plans.call_checks import problems_of_inputs
 from dagwright.plans.checking import Tools, problems_of_plan
+from dagwright.plans.drawing import Drawing, draw_plan
 from dagwright.plans.handles import Handle, NodeHandle, ValueSchema
 from dagwright.plans.human_requests import HumanRequest
 from dagwright.plans.input_types import input_schema_of
@@ -220,6 +222,20 @@ class Plan:
             tools=() if tools is None else tools,
             allow_unknown_tools=allow_unknown_tools,
         )
+
+    def draw(self) -> Drawing:
+        """Return a picture of the plan, which notebooks show, also of a plan with problems.
+
+        Raises:
+            PlanInvalid: the plan has no nodes, or a dependency cycle.
+        """
+        document = to_document(self._document, dialect=self._dialect)
+        own = {spec.name: spec.declaration for spec in self.tools}
+        checked, problems = inspect_document(document, tools=own, any_tool=True)
+        fatal = [problem for problem in problems if problem.code in (CYCLE, "empty_plan")]
+        if checked is None or fatal:
+            raise PlanInvalid(fatal or problems)
+        return draw_plan(checked)
 
     # Inputs and outputs.
 
