@@ -32,6 +32,9 @@ class DrawnNode:
         is_map: whether it runs once for each item of a list.
         items: state -> count of its items, as far as they are known.
         error: why it failed.
+        group: name of the frame that it stands in.
+        is_partial: whether it completed with a part of what was wanted.
+        states: of a box that stands for several nodes, how many of them are in which state.
     """
 
     id: str
@@ -44,6 +47,9 @@ class DrawnNode:
     attempts: int = 0
     duration_s: float | None = None
     error: str | None = None
+    group: str | None = None
+    is_partial: bool = False
+    states: str = ""
 
     @property
     def counts(self) -> str:
@@ -76,7 +82,7 @@ class Drawing:
 
     def to_svg(self) -> str:
         """Return the picture as an SVG document, in light or dark colours as the reader prefers."""
-        return draw_svg(self.nodes, self.edges, title=self.title or "plan", note=self._note())
+        return draw_svg(self.nodes, self.edges, title=self._heading(), note=self._note())
 
     def to_html(self) -> str:
         """Return the picture, and for a run a table of its nodes, as a part of an HTML page."""
@@ -128,7 +134,7 @@ class Drawing:
         return "\n".join([*lines, *([f"  {note}"] if (note := self._note()) else [])])
 
     def _words(self, node: DrawnNode) -> list[str]:
-        words = [single_line(node.work), "for each item" if node.is_map else "", node.counts]
+        words = [single_line(node.work), "for each item" if node.is_map else "", node.counts, node.states]
         if self.is_of_run:
             words += [str(node.status or ""), duration_text(node)]
         return [word for word in words if word]
@@ -229,6 +235,9 @@ def _drawn(
         attempts=document.get("attempts", 0),
         duration_s=_duration_s(document, now),
         error=error.get("message"),
+        group=node.get("group"),
+        is_partial=bool(node.get("partial")),
+        states=node.get("states") or "",
     )
 
 

@@ -84,21 +84,28 @@ class _Layered:
     before_of: list[list[int]] = field(default_factory=list)
 
 
-def layout_graph(sizes: Sequence[Box], edges: Sequence[tuple[int, int]], spacing: Spacing | None = None) -> Layout:
+def layout_graph(
+    sizes: Sequence[Box],
+    edges: Sequence[tuple[int, int]],
+    *,
+    order: Sequence[tuple[int, int]] = (),
+    spacing: Spacing | None = None,
+) -> Layout:
     """Place the nodes of an acyclic graph.
 
     Args:
         sizes: of the nodes, in the order in which they are preferred from top to bottom.
         edges: pairs of node numbers, from a node to one that depends on it.
+        order: more pairs, of which the first stands left of the second; they are not drawn.
 
     Raises:
-        CyclicGraph: the graph has a cycle.
+        CyclicGraph: the graph, with these pairs, has a cycle.
 
     Complexity: O(s·(n + w + e·log n)) with w waypoints, at most nodes times layers, and a constant count s of passes.
     """
     gaps = spacing or Spacing()
     distinct = list(dict.fromkeys(edges))
-    graph = _with_waypoints(_layers(len(sizes), distinct), distinct)
+    graph = _with_waypoints(_layers(len(sizes), [*distinct, *order]), distinct)
     graph.orders = _ordered(graph)
     heights = [box.height for box in sizes] + [0.0] * (len(graph.layer_of) - len(sizes))
     middles = _placed(graph, heights, count=len(sizes), gaps=gaps)

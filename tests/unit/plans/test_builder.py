@@ -365,6 +365,8 @@ def test_plan_in_another_dialect_is_kept_as_it_is() -> None:
         plan.to_dict()
     with pytest.raises(PlanInvalid):
         Plan.parse("just words: 1")
+    with pytest.raises(PlanInvalid, match=r"Plan\.load"):
+        Plan.parse("refill.yaml")
 
 
 def test_check_reports_everything_that_is_wrong() -> None:

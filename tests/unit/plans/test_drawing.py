@@ -154,6 +154,16 @@ def test_drawing_of_a_run_has_states_counts_and_a_table() -> None:
     assert MARKS.keys() == set(NodeStatus)
 
 
+@pytest.mark.parametrize("edges", [[["a", "c"], ["c", "d"]], [["c", "b"]]])
+def test_groups_have_frames_whatever_the_edges(edges: list[list[str]]) -> None:
+    groups = {"a": "first", "b": "first", "c": "second"}
+    nodes = [
+        {"id": name, "status": "pending", **({"group": groups[name]} if name in groups else {})} for name in "abcd"
+    ]
+    svg = draw_run({"nodes": nodes, "edges": edges}, status="running").to_svg()
+    assert [text for text in texts_of(svg) if text in groups.values()] == ["first", "second"]
+
+
 def test_large_drawing_is_cut() -> None:
     nodes = [{"id": f"n{number}", "status": "pending"} for number in range(MAX_NODES + 5)]
     drawing = draw_run({"nodes": nodes, "edges": [["n0", f"n{MAX_NODES}"]]}, status="running")
