@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.client.graph import GraphListing
+from dagwright.client.graph_folding import is_folded, picture_of
 from dagwright.client.node_view import look_at_node
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.client.runs import Runs, open_runs
@@ -23,7 +24,6 @@ from dagwright.interfaces.cli.connecting import command_settings, connected_to_r
 from dagwright.interfaces.cli.drawing import mermaid, svg
 from dagwright.interfaces.cli.endings import bound_lines, summary_line, tell_result, tell_run_error
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
-from dagwright.interfaces.cli.folding import is_folded, picture_of
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text, with_link
 from dagwright.interfaces.cli.parking import parked_line
 from dagwright.interfaces.cli.plans import read_tags
