@@ -56,7 +56,7 @@ async def test_commands_that_look_tell_the_same_run(command_line: CommandLine, w
         "edges": [["a <1>", "b"], ["a <1>", "c"]],
     }
     texts = [element.text for element in ET.fromstring(drawn.stdout).iter() if element.tag.endswith("}text")]
-    assert texts[:3] == ["a <1>", "calculator", "completed"]
+    assert texts[:3] == ["✓", "a <1>", "calculator"]
 
 
 @pytest.mark.parametrize("command", ["status", "watch", "cancel"])

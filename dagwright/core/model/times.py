@@ -81,3 +81,14 @@ def _checked(text: str) -> str:
 
 DurationText = Annotated[str, AfterValidator(_checked)]
 """A field of a model that keeps a duration as it was written."""
+
+
+def format_elapsed(seconds: float) -> str:
+    """Format seconds for people: `320 ms`, `3.2 s`, `4 min 5 s` or `2 h 5 min`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"

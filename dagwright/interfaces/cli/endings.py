@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.times import format_elapsed
 from dagwright.features.compensation.compensation import undo_counts, undone_to_be_sure
 from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text
 from dagwright.interfaces.cli.plans import value_as_text
-from dagwright.interfaces.cli.progress import format_duration
 from dagwright.interfaces.cli.round_words import round_lines
 from dagwright.interfaces.cli.wording import counts_shown, is_excused, node_words, usage_lines
 from dagwright.planning.plan_and_execute.goals import APPROVE, LOW_CONFIDENCE, PLAN, PLAN_INVALID, READ, is_own, own_id
@@ -195,7 +195,7 @@ def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
     undos = undo_counts(view.scheduler.state) if view.scheduler else Counter[NodeStatus]()
     took = late = ""
     if view.started_at is not None and view.ended_at is not None:
-        took = f" in {format_duration(view.ended_at - view.started_at)}"
+        took = f" in {format_elapsed(view.ended_at - view.started_at)}"
     title = f" ({one_line(document['title'], limit=80)})" if document["title"] else ""
     state = document["status"].replace("_", " ")
     if document["status"] == "cancelled" and not undos and {each for each, count in counts.items() if count} <= _DONE:

@@ -6,13 +6,13 @@ from typing import Any
 
 from dagwright.core.model.requests import Closing
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.times import seconds_of
+from dagwright.core.model.times import format_elapsed, seconds_of
 from dagwright.core.model.worker_results import status_shown
 from dagwright.core.scheduler.map_batches import shown_items
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import one_line
-from dagwright.interfaces.cli.progress import LOST, LOST_FOR_GOOD, format_duration, lost_words
+from dagwright.interfaces.cli.progress import LOST, LOST_FOR_GOOD, lost_words
 from dagwright.interfaces.cli.request_words import Request, answer_words, asking_line, option_lines
 from dagwright.interfaces.cli.round_words import new_lines, rounds_of, times_of
 from dagwright.interfaces.cli.wording import closing_words, failure_words, local_time, record_words, what_words
@@ -144,7 +144,7 @@ class LineWriter:
 def _ending(record: Record) -> str:
     told = []
     if record.started_at is not None and record.ended_at is not None:
-        told.append(format_duration(max(0.0, record.ended_at - record.started_at)))
+        told.append(format_elapsed(max(0.0, record.ended_at - record.started_at)))
     if record.attempts > 1:
         told.append(f"attempt {record.attempts}")
     facts = f"  {', '.join(told)}" if told else ""

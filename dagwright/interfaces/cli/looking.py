@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.client.graph import GraphListing
+from dagwright.client.graph_folding import is_folded, picture_of
 from dagwright.client.node_view import look_at_node
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.client.runs import Runs, open_runs
-from dagwright.core.model.times import parse_duration, seconds_of
+from dagwright.core.model.times import format_elapsed, parse_duration, seconds_of
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.explaining import NodeUnknown
 from dagwright.history.run_reader import RunView
@@ -23,12 +24,11 @@ from dagwright.interfaces.cli.connecting import command_settings, connected_to_r
 from dagwright.interfaces.cli.drawing import mermaid, svg
 from dagwright.interfaces.cli.endings import bound_lines, summary_line, tell_result, tell_run_error
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
-from dagwright.interfaces.cli.folding import is_folded, picture_of
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text, with_link
 from dagwright.interfaces.cli.parking import parked_line
 from dagwright.interfaces.cli.plans import read_tags
-from dagwright.interfaces.cli.progress import call_words, format_duration
-from dagwright.interfaces.cli.rendering import MARKS, RUN_STYLES
+from dagwright.interfaces.cli.progress import call_words
+from dagwright.interfaces.cli.rendering import RUN_STYLES
 from dagwright.interfaces.cli.request_words import answer_words, asking_line, deadline_words, lines_behind
 from dagwright.interfaces.cli.requests import ListRequest, LookRequest
 from dagwright.interfaces.cli.round_words import phase_line, reason_lines
@@ -50,6 +50,7 @@ from dagwright.interfaces.cli.wording import (
     what_words,
     zone_at,
 )
+from dagwright.plans.drawing_text import MARKS
 from dagwright.server import Server
 from dagwright.settings import load_settings
 
@@ -241,7 +242,7 @@ def _table(runs: Sequence[RunSummary]) -> Table:
             Text(run.status.replace("_", " "), style=RUN_STYLES.get(run.status, "red")),
             Text(one_line(run.title or "", limit=60)),
             local_date(run.started_at) if run.started_at is not None else "",
-            format_duration(took) if run.ended_at else "",
+            format_elapsed(took) if run.ended_at else "",
             f"{run.nodes_done:,}/{run.nodes_total:,}",
             *((Text(one_line(run.session or "", limit=60)),) if has_sessions else ()),
         )

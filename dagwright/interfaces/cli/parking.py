@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from temporalio.client import Client
 
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.times import parse_duration
+from dagwright.core.model.times import format_elapsed, parse_duration
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.interfaces.cli.progress import format_duration
 from dagwright.interfaces.cli.requests import ParkRequest
 from dagwright.interfaces.cli.wording import local_date
 from dagwright.server import open_connection
@@ -109,7 +108,7 @@ def _released_words(tool: str, released: Released) -> str:
     calls = f"{released.calls:,} {'call' if released.calls == 1 else 'calls'}"
     runs = f"{released.runs:,} {'run' if released.runs == 1 else 'runs'}"
     verb = "starts" if released.calls == 1 else "start"
-    return f"{first}; {calls} of {runs} {verb} within {format_duration(released.spread_s)}"
+    return f"{first}; {calls} of {runs} {verb} within {format_elapsed(released.spread_s)}"
 
 
 def _tell(tool: str, message: str, output: Output, *, ok: bool = True) -> None:

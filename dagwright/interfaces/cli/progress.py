@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.times import format_elapsed
 from dagwright.core.model.worker_results import status_shown
 from dagwright.core.scheduler.map_batches import items_done, shown_items
 from dagwright.features.run_scheduler import RunScheduler
@@ -209,7 +210,7 @@ def call_words(call: PendingCall, *, now: float) -> str:
     """Returns what the server says of a call in flight: why it failed before and when it is tried again, or nothing."""
     if call.state == "backing_off":
         wait_s = max(0.0, (call.next_attempt_at or now) - now)
-        return f"again in {format_duration(wait_s)}: {failure_words(call.last_failure or 'it failed')}"
+        return f"again in {format_elapsed(wait_s)}: {failure_words(call.last_failure or 'it failed')}"
     if call.state in (LOST, LOST_FOR_GOOD):
         return f"was running when its worker died; {lost_words(call, now=now)}"
     if call.state == "cancelling":
@@ -222,7 +223,7 @@ def lost_words(call: PendingCall, *, now: float) -> str:
     what = "it is tried again" if call.state == LOST else "it fails"
     if call.next_attempt_at is None:
         return f"{what} when the server notices"
-    return f"{what} at the latest in {format_duration(max(0.0, call.next_attempt_at - now))}"
+    return f"{what} at the latest in {format_elapsed(max(0.0, call.next_attempt_at - now))}"
 
 
 def _elapsed_s(record: Record, now: float) -> float | None:
@@ -236,14 +237,3 @@ def _eta_s(started_at: float | None, now: float, *, done: int, total: int) -> fl
     if started_at is None or total < 10 or done * 10 < total or done == total:
         return None
     return (now - started_at) / done * (total - done)
-
-
-def format_duration(seconds: float) -> str:
-    """Returns seconds as `320 ms`, `3.2 s`, `4 min 5 s` or `2 h 5 min`."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    if seconds < 3600:
-        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
-    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"

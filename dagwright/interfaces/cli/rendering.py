@@ -11,26 +11,14 @@ from rich.text import Text
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.times import format_elapsed
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import one_line, terminal_text
-from dagwright.interfaces.cli.progress import Row, RunProgress, TreePlace, format_duration, progress_of, tree_of
+from dagwright.interfaces.cli.progress import Row, RunProgress, TreePlace, progress_of, tree_of
 from dagwright.interfaces.cli.request_words import Request, answer_words, asking_line, deadline_words, option_lines
 from dagwright.interfaces.cli.round_picture import rounds_table
 from dagwright.interfaces.cli.round_words import calls_of, rounds_of
-
-MARKS = {
-    NodeStatus.PENDING: ("·", "dim"),
-    NodeStatus.READY: ("○", "cyan"),
-    NodeStatus.RUNNING: ("●", "bold cyan"),
-    NodeStatus.WAITING: ("◔", "yellow"),
-    NodeStatus.COMPLETED: ("✓", "green"),
-    NodeStatus.FAILED: ("✗", "bold red"),
-    NodeStatus.SKIPPED: ("↷", "dim"),
-    NodeStatus.BLOCKED: ("⊘", "magenta"),
-    NodeStatus.CANCELLED: ("⊗", "yellow"),
-    NodeStatus.SUPERSEDED: ("↺", "dim"),
-}
-"""State of a node -> its sign and style; the state is told by the sign too, so that no colour is needed."""
+from dagwright.plans.drawing_text import MARKS
 
 RUN_STYLES = {"completed": "green", "running": "cyan", "cancelled": "yellow", "waiting": "yellow"}
 _FRAME_ROWS = 6
@@ -115,7 +103,7 @@ def _header(view: RunView, *, now: float) -> Table:
         _cut(one_line(view.title or view.workflow_id), style="bold"),
         Text.assemble(
             (view.status.replace("_", " "), RUN_STYLES.get(view.status, "red")),
-            ("" if elapsed_s is None else f"  {format_duration(max(0.0, elapsed_s))}", "dim"),
+            ("" if elapsed_s is None else f"  {format_elapsed(max(0.0, elapsed_s))}", "dim"),
         ),
     )
     return header
@@ -136,7 +124,7 @@ def _table(progress: RunProgress) -> Table:
             Text(mark, style=style),
             _cut("  " * row.indent + one_line(row.name), style=style if row.status is NodeStatus.FAILED else ""),
             _cut(one_line(row.what), style="dim"),
-            Text("" if row.elapsed_s is None else format_duration(row.elapsed_s), style="dim"),
+            Text("" if row.elapsed_s is None else format_elapsed(row.elapsed_s), style="dim"),
             _cut(_words(row), style="red" if row.status is NodeStatus.FAILED else "dim"),
         )
     return table
@@ -152,7 +140,7 @@ def _words(row: Row) -> str:
     if row.total is not None and row.done is not None:
         words.append(f"{_bar(row.done, row.total)} {row.done:,}/{row.total:,}")
     if row.eta_s is not None:
-        words.append(f"about {format_duration(row.eta_s)} to go")
+        words.append(f"about {format_elapsed(row.eta_s)} to go")
     if row.attempts > 1:
         words.append(f"attempt {row.attempts}")
     if row.detail:
@@ -169,7 +157,7 @@ def _footer(progress: RunProgress) -> Text:
     words = [f"{progress.done:,} of {progress.total:,} nodes"]
     words += [f"{count:,} {status.value}" for status, count in progress.counts.items() if count]
     if progress.eta_s is not None:
-        words.append(f"about {format_duration(progress.eta_s)} to go")
+        words.append(f"about {format_elapsed(progress.eta_s)} to go")
     return Text("  ".join([words[0], *sorted(words[1:], reverse=True)]), style="dim", no_wrap=True)
 
 

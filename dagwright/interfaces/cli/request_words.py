@@ -7,10 +7,9 @@ from typing import Any
 
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
 from dagwright.core.model.requests import INPUTS
-from dagwright.core.model.times import seconds_of
+from dagwright.core.model.times import format_elapsed, seconds_of
 from dagwright.interfaces.cli.output import one_line, terminal_text
 from dagwright.interfaces.cli.plans import value_as_text
-from dagwright.interfaces.cli.progress import format_duration
 from dagwright.interfaces.cli.wording import local_date, requested_words
 
 Request = Mapping[str, Any]
@@ -239,7 +238,7 @@ def age_words(request: Request, *, now: float) -> str:
 def long_duration(seconds: float) -> str:
     """Returns seconds as `3 d 4 h`, or as times of a run are told if it is less than a day."""
     if seconds < 86_400:
-        return format_duration(seconds)
+        return format_elapsed(seconds)
     return f"{int(seconds // 86_400)} d {int(seconds % 86_400 // 3600)} h"
 
 

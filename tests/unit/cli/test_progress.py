@@ -11,13 +11,13 @@ from rich.console import Console
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt, NodeStatus
-from dagwright.core.model.times import format_time
+from dagwright.core.model.times import format_elapsed, format_time
 from dagwright.core.scheduler.map_batches import ChunkEnd
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.lines import LineWriter
-from dagwright.interfaces.cli.progress import LOST, LOST_FOR_GOOD, RunProgress, format_duration, progress_of, tree_of
+from dagwright.interfaces.cli.progress import LOST, LOST_FOR_GOOD, RunProgress, progress_of, tree_of
 from dagwright.interfaces.cli.rendering import LivePicture, Picture
 from dagwright.protocol.messages import RunInput
 from tests.unit.cli.questions import asked
@@ -116,7 +116,7 @@ def test_row_of_a_running_node_shows_its_pending_call(call: PendingCall, detail:
 
 def test_durations_have_at_most_two_units() -> None:
     texts = {0.32: "320 ms", 3.21: "3.2 s", 245: "4 min 5 s", 7_500: "2 h 5 min"}
-    assert {seconds: format_duration(seconds) for seconds in texts} == texts
+    assert {seconds: format_elapsed(seconds) for seconds in texts} == texts
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dagwright.client.graph_folding import is_folded, picture_of
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.worker_results import error_words
@@ -16,7 +17,6 @@ from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.drawing import mermaid
 from dagwright.interfaces.cli.endings import failure_lines
 from dagwright.interfaces.cli.explaining import lines_of
-from dagwright.interfaces.cli.folding import is_folded, picture_of
 from dagwright.interfaces.cli.lines import LineWriter
 from dagwright.interfaces.cli.looking import _tell_node, _tell_status
 from dagwright.interfaces.cli.output import Output

@@ -1,0 +1,185 @@
+"""Live progress of a run: a table of its nodes in a terminal, a picture that updates itself in a notebook."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from typing import Any, Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.core.model.states import NodeStatus
+from dagwright.plans.drawing import Drawing, DrawnNode, duration_text
+from dagwright.plans.drawing_text import MARKS, shortened, single_line
+
+_LEAST_INTERVAL_S = 0.3
+"""Between two pictures: as often as a run is read anyway."""
+_LARGE_INTERVAL_S = 2.0
+"""The same of a large graph, whose picture has over 100 KB."""
+_LARGE_NODES = 150
+_TICK_S = 1.0
+"""After that time durations are shown again, though nothing has happened."""
+_FRAME_ROWS = 5
+_FIRST = (NodeStatus.FAILED, NodeStatus.RUNNING, NodeStatus.WAITING, NodeStatus.READY)
+"""States of nodes that are shown when not all fit, the most important first."""
+
+
+class WatchedRun(Protocol):
+    """What is needed of a `Run`."""
+
+    def events(self) -> AsyncIterator[object]:
+        """Yield what happens until the run has ended."""
+        ...
+
+    async def draw(self) -> Drawing:
+        """Return the picture of the run as it is now."""
+        ...
+
+
+class ProgressView(Protocol):
+    """Where pictures are shown, one in place of the other."""
+
+    def open(self) -> AbstractContextManager[object]:
+        """Return what is entered before the first picture and left after the last one."""
+        ...
+
+    def show(self, drawing: Drawing) -> None:
+        """Show a picture."""
+        ...
+
+
+async def show_progress(run: WatchedRun, *, view: ProgressView | None = None) -> None:
+    """Show a run until it has ended, whatever its end; `await run.result()` has its result.
+
+    Args:
+        view: by default the notebook, if this is one, or the terminal.
+
+    Raises:
+        RunNotFound: there is no such run.
+    """
+    shown = view or default_view()
+    changed = asyncio.Event()
+    watching = asyncio.create_task(_watch(run, changed))
+    try:
+        with shown.open():
+            while not watching.done():
+                changed.clear()
+                drawing = await run.draw()
+                shown.show(drawing)
+                await _next_change(changed, drawing, watching)
+            await watching
+            shown.show(await run.draw())
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _watch(run: WatchedRun, changed: asyncio.Event) -> None:
+    try:
+        events: Any = run.events()
+        async with aclosing(events):
+            async for _ in events:
+                changed.set()
+    finally:
+        changed.set()
+
+
+async def _next_change(changed: asyncio.Event, drawing: Drawing, watching: "asyncio.Task[None]") -> None:
+    """Wait until something has happened, but neither too short nor too long."""
+    interval = _LARGE_INTERVAL_S if len(drawing.nodes) > _LARGE_NODES else _LEAST_INTERVAL_S
+    await asyncio.wait({watching}, timeout=interval)
+    try:
+        await asyncio.wait_for(changed.wait(), _TICK_S)
+    except TimeoutError:
+        return
+
+
+def default_view() -> ProgressView:
+    """Return the view of this process: the output of a notebook cell, or the terminal."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is None or getattr(shell, "kernel", None) is None:
+        return TerminalView()
+    from IPython import display  # type: ignore[import-not-found] # noqa: PLC0415 - no dependency; a notebook has it
+
+    return NotebookView(lambda html: display.display(display.HTML(html), display_id=True))
+
+
+class NotebookView:
+    """Shows pictures in the output of a cell."""
+
+    def __init__(self, display: Callable[[str], Any]) -> None:
+        """Create a view.
+
+        Args:
+            display: shows HTML and returns a handle whose `update` takes an object with `_repr_html_`.
+        """
+        self._display = display
+        self._handle: Any = None
+
+    def open(self) -> AbstractContextManager[object]:
+        """Return an empty context: a cell needs no end."""
+        return nullcontext()
+
+    def show(self, drawing: Drawing) -> None:
+        """Show a picture in place of the one before."""
+        if self._handle is None:
+            self._handle = self._display(drawing.to_html())
+        else:
+            self._handle.update(drawing)
+
+
+class TerminalView:
+    """Shows pictures as a table; if the output is not a terminal, the last one only."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        """Create a view.
+
+        Args:
+            console: standard output by default.
+        """
+        self._console = console or Console()
+        self._live = Live(console=self._console, auto_refresh=False)
+
+    def open(self) -> AbstractContextManager[object]:
+        """Return the live display."""
+        return self._live
+
+    def show(self, drawing: Drawing) -> None:
+        """Show a picture in place of the one before."""
+        self._live.update(progress_table(drawing, rows=max(1, self._console.height - _FRAME_ROWS)), refresh=True)
+
+
+def progress_table(drawing: Drawing, *, rows: int) -> RenderableType:
+    """Return the nodes of a run as a table for a terminal.
+
+    Args:
+        rows: at most; of more nodes those that run or failed come first, and the others are counted.
+    """
+    shown = _chosen(drawing.nodes, rows)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for node in shown:
+        mark, style = MARKS[node.status or NodeStatus.PENDING]
+        details = " ".join(filter(None, [single_line(node.work), node.counts]))
+        table.add_row(
+            Text(mark, style=style),
+            Text(shortened(node.id, 40)),
+            Text(shortened(node.error, 60) if node.error else details, style="red" if node.error else "dim"),
+            Text(str(node.status or ""), style=style),
+            Text(duration_text(node), style="dim"),
+        )
+    counts = Counter(node.status for node in drawing.nodes)
+    words = [f"{counts[status]:,} {status}" for status in NodeStatus if counts[status]]
+    title = f"{single_line(drawing.title or 'run')}: {drawing.status}"
+    return Group(Text(title, style="bold"), table, Text(", ".join(words), style="dim"))
+
+
+def _chosen(nodes: Sequence[DrawnNode], rows: int) -> Sequence[DrawnNode]:
+    if len(nodes) <= rows:
+        return nodes
+    rank = {status: number for number, status in enumerate(_FIRST)}
+    places = sorted(range(len(nodes)), key=lambda place: rank.get(nodes[place].status or NodeStatus.PENDING, len(rank)))
+    return [nodes[place] for place in sorted(places[:rows])]

@@ -1,0 +1,272 @@
+"""Drawings of plans and runs: SVG with a table of the nodes in notebooks, a list as text elsewhere. Pure.
+
+IDs, titles and errors may come from models, so every text is escaped, and control characters are replaced.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from dagwright.core.model.agent_cards import is_inline
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.times import format_elapsed
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.plans.drawing_svg import draw_svg
+from dagwright.plans.drawing_text import MARKS, escaped, shortened, single_line
+
+MAX_NODES = 1_000
+"""Nodes that are drawn; a larger graph cannot be read, and its layout would take seconds."""
+_STATES = frozenset(map(str, NodeStatus))
+_TABLE_COLUMNS = ("Node", "Tool", "State", "Duration", "Attempts")
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnNode:
+    """A node of a drawing.
+
+    Args:
+        work: its tool, agent or sub-plan, or `person`.
+        kind: `tool`, `agent`, `human` or `plan`.
+        is_map: whether it runs once for each item of a list.
+        items: state -> count of its items, as far as they are known.
+        error: why it failed.
+        group: name of the frame that it stands in.
+        is_partial: whether it completed with a part of what was wanted.
+        states: of a box that stands for several nodes, how many of them are in which state.
+    """
+
+    id: str
+    title: str | None = None
+    work: str = ""
+    kind: str = "tool"
+    status: NodeStatus | None = None
+    is_map: bool = False
+    items: Mapping[str, int] = field(default_factory=dict)
+    attempts: int = 0
+    duration_s: float | None = None
+    error: str | None = None
+    group: str | None = None
+    is_partial: bool = False
+    states: str = ""
+
+    @property
+    def counts(self) -> str:
+        """How many items have ended, such as `12/20`; empty if none is known."""
+        total = sum(self.items.values())
+        ended = sum(count for status, count in self.items.items() if NodeStatus(status).is_final)
+        return f"{ended:,}/{total:,}" if total else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A plan or a run as a picture: notebooks show it, `print` lists its nodes, `save` writes a file.
+
+    Args:
+        edges: pairs of positions in `nodes`, from a node to one that depends on it.
+        status: of the run; `None` for a plan.
+        left_out: count of the nodes that are not drawn.
+    """
+
+    nodes: Sequence[DrawnNode]
+    edges: Sequence[tuple[int, int]]
+    title: str | None = None
+    status: str | None = None
+    left_out: int = 0
+
+    @property
+    def is_of_run(self) -> bool:
+        """Whether it shows states."""
+        return self.status is not None
+
+    def to_svg(self) -> str:
+        """Return the picture as an SVG document, in light or dark colours as the reader prefers."""
+        return draw_svg(self.nodes, self.edges, title=self._heading(), note=self._note())
+
+    def to_html(self) -> str:
+        """Return the picture, and for a run a table of its nodes, as a part of an HTML page."""
+        heading = f'<div style="font-weight:600;margin-bottom:4px">{escaped(self._heading())}</div>'
+        picture = f'<div style="overflow:auto;max-height:70vh">{self.to_svg()}</div>'
+        table = self._table() if self.is_of_run else ""
+        return f'<div style="font-family:system-ui,sans-serif">{heading}{picture}{table}</div>'
+
+    def save(self, path: str | Path) -> None:
+        """Write the picture to a file.
+
+        Args:
+            path: ends in `.svg`, `.html` or `.txt`, which decides the format.
+
+        Raises:
+            ValueError: it has another suffix.
+            OSError: the file cannot be written.
+        """
+        file = Path(path)
+        page = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
+        title = f"<title>{escaped(self._heading())}</title>"
+        contents: dict[str, Callable[[], str]] = {
+            ".svg": self.to_svg,
+            ".html": lambda: f"{page}{title}<body>{self.to_html()}</body></html>\n",
+            ".txt": lambda: f"{self}\n",
+        }
+        if file.suffix.lower() not in contents:
+            raise ValueError(f"{file.name!r}: a drawing is saved as {', '.join(contents)}")
+        file.write_text(contents[file.suffix.lower()](), encoding="utf-8")
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def __str__(self) -> str:
+        """Return the nodes as lines of text, each with its state and the nodes that it depends on."""
+        names = [shortened(node.id, 40) for node in self.nodes]
+        needs: dict[int, list[str]] = {}
+        for source, target in self.edges:
+            needs.setdefault(target, []).append(names[source])
+        width = max(map(len, names), default=0)
+        lines = [self._heading()]
+        for number, (node, name) in enumerate(zip(self.nodes, names, strict=True)):
+            mark = MARKS[node.status][0] + " " if node.status is not None else ""
+            after = f"  after {', '.join(needs[number])}" if number in needs else ""
+            lines.append(f"  {mark}{name:<{width}}  {' '.join(self._words(node))}{after}".rstrip())
+        return "\n".join([*lines, *([f"  {note}"] if (note := self._note()) else [])])
+
+    def _words(self, node: DrawnNode) -> list[str]:
+        words = [single_line(node.work), "for each item" if node.is_map else "", node.counts, node.states]
+        if self.is_of_run:
+            words += [str(node.status or ""), duration_text(node)]
+        return [word for word in words if word]
+
+    def _heading(self) -> str:
+        count = len(self.nodes) + self.left_out
+        words = [single_line(self.title or ("run" if self.is_of_run else "plan")), f"{count:,} nodes"]
+        return ": ".join(words) + (f", {self.status}" if self.status is not None else "")
+
+    def _note(self) -> str:
+        return f"… and {self.left_out:,} more nodes" if self.left_out else ""
+
+    def _table(self) -> str:
+        cell = "padding:2px 10px;text-align:left;vertical-align:top"
+        head = "".join(f'<th scope="col" style="{cell}">{name}</th>' for name in _TABLE_COLUMNS)
+        rows = "".join(self._row(node, cell) for node in self.nodes)
+        return (
+            '<table style="border-collapse:collapse;font-size:13px;margin-top:8px">'
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        )
+
+    def _row(self, node: DrawnNode, cell: str) -> str:
+        name = f'<code title="{escaped(node.id)}">{escaped(shortened(node.id, 48))}</code>'
+        state = f"{MARKS[node.status][0]} {node.status}" if node.status is not None else ""
+        error = f'<div style="opacity:.8">{escaped(shortened(node.error, 200))}</div>' if node.error else ""
+        counts = f" {node.counts}" if node.counts else ""
+        attempts = f"{node.attempts:,}" if node.attempts else ""
+        cells = (name, escaped(single_line(node.work)), f"{state}{counts}{error}", duration_text(node), attempts)
+        return "<tr>" + "".join(f'<td style="{cell}">{each}</td>' for each in cells) + "</tr>"
+
+
+def duration_text(node: DrawnNode) -> str:
+    """Return how long a node took, or has taken so far; empty if it has not started."""
+    return format_elapsed(node.duration_s) if node.duration_s is not None else ""
+
+
+def draw_plan(checked: Checked) -> Drawing:
+    """Return the drawing of a checked plan.
+
+    Raises:
+        CyclicGraph: when the picture is made, if the plan has a dependency cycle.
+    """
+    nodes = [
+        DrawnNode(
+            id=node.id,
+            title=node.title,
+            work=node.tool or _agent_words(node.agent_name) or ("person" if node.human is not None else "plan"),
+            kind=next((kind for kind in ("tool", "agent", "human", "plan") if getattr(node, kind) is not None), "tool"),
+            is_map=node.for_each is not None,
+        )
+        for node in checked.nodes
+    ]
+    edges = [(needed, number) for number, each in enumerate(checked.dependencies) for needed in each]
+    return _limited(Drawing(nodes, edges, title=checked.plan.title))
+
+
+def _agent_words(name: str | None) -> str:
+    if name is None:
+        return ""
+    return "agent" if is_inline(name) else f"agent {name}"
+
+
+def draw_run(
+    graph: Mapping[str, Any],
+    nodes: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    title: str | None = None,
+    status: str = "",
+    now: datetime | None = None,
+) -> Drawing:
+    """Return the drawing of a run.
+
+    Args:
+        graph: nodes and edges with their states, as `graph --format json` has them.
+        nodes: ID of a node or an item -> its document, for durations, attempts, errors and items.
+        now: for the durations of nodes that have not ended.
+    """
+    documents = nodes or {}
+    items = _items_of(documents)
+    drawn = [_drawn(each, documents.get(each["id"], {}), items.get(each["id"], {}), now) for each in graph["nodes"]]
+    position = {node.id: number for number, node in enumerate(drawn)}
+    known = [(source, target) for source, target in graph["edges"] if source in position and target in position]
+    edges = [(position[source], position[target]) for source, target in known]
+    return _limited(Drawing(drawn, edges, title=title, status=status))
+
+
+def _drawn(
+    node: Mapping[str, Any], document: Mapping[str, Any], items: Mapping[str, int], now: datetime | None
+) -> DrawnNode:
+    error = document.get("error") or {}
+    return DrawnNode(
+        id=node["id"],
+        title=node.get("title"),
+        work=node.get("tool") or "",
+        status=NodeStatus(node["status"]),
+        is_map=bool(items),
+        items=items,
+        attempts=document.get("attempts", 0),
+        duration_s=_duration_s(document, now),
+        error=error.get("message"),
+        group=node.get("group"),
+        is_partial=bool(node.get("partial")),
+        states=node.get("states") or "",
+    )
+
+
+def _items_of(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Return the states of the items of each map; items follow their node, or are counted in its document."""
+    found: dict[str, dict[str, int]] = {}
+    last = ""
+    for name, document in documents.items():
+        if last and name.startswith(f"{last}[") and name.endswith("]"):
+            counts = found.setdefault(last, {})
+            counts[document["status"]] = counts.get(document["status"], 0) + 1
+            continue
+        last = name
+        if isinstance(counted := document.get("items"), Mapping):
+            found[name] = {status: count for status, count in counted.items() if status in _STATES and count}
+    return found
+
+
+def _duration_s(document: Mapping[str, Any], now: datetime | None) -> float | None:
+    started, ended = document.get("started_at"), document.get("ended_at")
+    if not isinstance(started, str):
+        return None
+    until = datetime.fromisoformat(ended) if isinstance(ended, str) else now
+    return max(0.0, (until - datetime.fromisoformat(started)).total_seconds()) if until is not None else None
+
+
+def _limited(drawing: Drawing) -> Drawing:
+    if len(drawing.nodes) <= MAX_NODES:
+        return drawing
+    edges = [edge for edge in drawing.edges if max(edge) < MAX_NODES]
+    left_out = len(drawing.nodes) - MAX_NODES
+    return Drawing(drawing.nodes[:MAX_NODES], edges, drawing.title, drawing.status, left_out)

@@ -1,0 +1,63 @@
+"""Texts of drawings: shortened, without characters that hide or reorder others, and escaped. Pure."""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from html import escape
+
+from dagwright.core.model.states import NodeStatus
+
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
+)
+"""Control characters, lone surrogates, and characters that change the direction of a text or are invisible."""
+
+MARKS: Mapping[NodeStatus, tuple[str, str]] = {
+    NodeStatus.PENDING: ("·", "dim"),
+    NodeStatus.READY: ("○", "cyan"),
+    NodeStatus.RUNNING: ("●", "bold cyan"),
+    NodeStatus.WAITING: ("◔", "yellow"),
+    NodeStatus.COMPLETED: ("✓", "green"),
+    NodeStatus.FAILED: ("✗", "bold red"),
+    NodeStatus.SKIPPED: ("↷", "dim"),
+    NodeStatus.BLOCKED: ("⊘", "magenta"),
+    NodeStatus.CANCELLED: ("⊗", "yellow"),
+    NodeStatus.SUPERSEDED: ("↺", "dim"),
+}
+"""State of a node -> its sign, so that no colour is needed, and its style on a terminal."""
+
+
+def single_line(text: str) -> str:
+    """Return a text on one line, with a visible mark for each character that would hide or reorder others."""
+    return _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
+
+
+def shortened(text: str, columns: int) -> str:
+    """Return a text on one line of at most so many columns, with its middle left out if it is longer."""
+    line = single_line(text)
+    if text_columns(line) <= columns:
+        return line
+    head, tail = (columns - 1) * 2 // 3, (columns - 1) // 3
+    return f"{_first(line, head)}…{_first(line[::-1], tail)[::-1]}"
+
+
+def text_columns(text: str) -> int:
+    """Return how wide a text is: East Asian characters and emoji take two columns."""
+    if text.isascii():
+        return len(text)
+    visible = [each for each in text if not unicodedata.combining(each)]
+    return sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in visible)
+
+
+def _first(text: str, columns: int) -> str:
+    count = 0
+    for end, character in enumerate(text):
+        count += text_columns(character)
+        if count > columns:
+            return text[:end]
+    return text
+
+
+def escaped(text: str) -> str:
+    """Return a text for HTML or SVG, inside of an element or a quoted attribute."""
+    return escape(_UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text), quote=True)

@@ -1,0 +1,195 @@
+"""Drawings of plans and runs: nothing overlaps, nothing becomes markup, and everything that is known is shown."""
+
+from datetime import UTC, datetime
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.states import NodeStatus
+from dagwright.plans.drawing import MAX_NODES, draw_run
+from dagwright.plans.drawing_text import MARKS, shortened, text_columns
+from dagwright.plans.graph_layout import Box, CyclicGraph, Layout, layout_graph
+from dagwright.plans.human_requests import ask_human
+from dagwright.plans.plan import Plan
+from tests.support.shop_tools import articles, order, stock
+
+HOSTILE = '<img src=x onerror="alert(1)">&\'\u202e\x00\ud800]]>'
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[list[Box], list[tuple[int, int]]]:
+    count = draw(st.integers(1, 14))
+    sizes = [
+        Box(draw(st.sampled_from([80.0, 120.0, 200.0])), draw(st.sampled_from([30.0, 46.0]))) for _ in range(count)
+    ]
+    pairs = list(combinations(range(count), 2))
+    edges = draw(st.lists(st.sampled_from(pairs), max_size=30)) if pairs else []
+    names = draw(st.permutations(range(count)))
+    return sizes, [(names[source], names[target]) for source, target in edges]
+
+
+@given(graphs())
+def test_boxes_and_edges_keep_apart(graph: tuple[list[Box], list[tuple[int, int]]]) -> None:
+    sizes, edges = graph
+    layout = layout_graph(sizes, edges)
+    assert [box.height for box in layout.boxes] == [box.height for box in sizes]
+    for one, other in combinations(layout.boxes, 2):
+        assert not _overlap(one, other)
+    assert sorted((route.source, route.target) for route in layout.routes) == sorted(set(edges))
+    for route in layout.routes:
+        source, target = layout.boxes[route.source], layout.boxes[route.target]
+        assert route.points[0] == (source.x + source.width, source.middle)
+        assert route.points[-1] == (target.x, target.middle)
+        _assert_clear(layout, route.points)
+    assert layout_graph(sizes, edges) == layout
+    assert all(0 <= box.x <= layout.width - box.width and box.y >= -1e-6 for box in layout.boxes)
+    assert all(box.y + box.height <= layout.height + 1e-6 for box in layout.boxes)
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    aside = one.x + one.width <= other.x or other.x + other.width <= one.x
+    return not aside and min(one.y + one.height, other.y + other.height) - max(one.y, other.y) > 1e-6
+
+
+def _assert_clear(layout: Layout, points: Any) -> None:
+    """Check that an edge is curved only where no box stands, and passes the layers above or below of their boxes."""
+    for number, ((x, y), (next_x, next_y)) in enumerate(pairwise(points)):
+        for box in layout.boxes:
+            is_beside = next_x <= box.x + 1e-6 or box.x + box.width <= x + 1e-6
+            if number % 2 == 0:
+                assert is_beside
+            else:
+                assert y == next_y
+                assert is_beside or not box.y - 1e-6 < y < box.y + box.height + 1e-6
+
+
+def test_ordering_avoids_crossings() -> None:
+    # Two chains whose nodes are given crosswise.
+    layout = layout_graph([Box(80, 40)] * 6, [(0, 3), (1, 2), (3, 4), (2, 5)])
+    first, second = (
+        (layout.boxes[0], layout.boxes[3], layout.boxes[4]),
+        (layout.boxes[1], layout.boxes[2], layout.boxes[5]),
+    )
+    assert len({box.y for box in first}) == len({box.y for box in second}) == 1
+
+
+def test_cycle_has_no_layout() -> None:
+    with pytest.raises(CyclicGraph):
+        layout_graph([Box(1, 1)] * 3, [(0, 1), (1, 2), (2, 1)])
+
+
+def plan_with_all_kinds() -> Plan:
+    plan = Plan(f"Refill {HOSTILE[:30]}")
+    every = plan.add(articles, shop="north")
+    each = plan.add(stock, for_each=every, item=every.item["name"], id=HOSTILE[:-4], title=HOSTILE[:-4])
+    plan.add(ask_human("Order?"), id="approve", needs=[each])
+    plan.add_agent("Write", prompt="x", needs=["approve"])
+    plan.add(
+        order, item="lamp", amount=1, id="a node with an ID that is far too long to be shown in a box", needs=[each]
+    )
+    return plan
+
+
+def texts_of(svg: str) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_drawing_of_a_plan_is_well_formed_and_shows_every_node() -> None:
+    drawing = plan_with_all_kinds().draw()
+    assert texts_of(drawing.to_svg()) == [
+        *("›", "articles", "articles"),
+        *("›", "<img src=x onerr…1)\">&'��", "stock", "for each"),
+        *("?", "approve", "person"),
+        *("✦", "agent", "agent"),
+        *("›", "a node with an I…in a box", "order"),
+    ]
+    names = {element.tag.removeprefix(SVG) for element in ElementTree.fromstring(drawing.to_svg()).iter()}
+    assert names == {"svg", "title", "style", "rect", "g", "path", "text"}
+    assert "<img" not in drawing.to_html()
+    assert str(drawing).splitlines()[-1].endswith('order  after <img src=x onerror="alert(1)">&\'��')
+
+
+GRAPH = {
+    "nodes": [
+        {"id": "a", "title": None, "status": "completed", "tool": "stock"},
+        {"id": "b", "title": "Second", "status": "failed", "tool": "order"},
+        {"id": "c", "title": None, "status": "running", "tool": "order"},
+        {"id": "d", "title": None, "status": "pending", "tool": None},
+    ],
+    "edges": [["a", "b"], ["a", "c"], ["b", "d"], ["c", "d"], ["gone", "d"]],
+}
+DOCUMENTS: dict[str, dict[str, Any]] = {
+    "a": {"attempts": 1, "started_at": "2026-01-01T00:00:00.000Z", "ended_at": "2026-01-01T00:00:03.200Z"},
+    "b": {"attempts": 3, "started_at": None, "ended_at": None, "error": {"message": HOSTILE}},
+    "c": {"attempts": 0, "started_at": "2026-01-01T00:00:00.000Z", "ended_at": None},
+    "c[x]": {"status": "completed"},
+    "c[y]": {"status": "running"},
+    "d": {"attempts": 0, "started_at": None, "ended_at": None},
+}
+
+
+def test_drawing_of_a_run_has_states_counts_and_a_table() -> None:
+    now = datetime(2026, 1, 1, 0, 1, 5, tzinfo=UTC)
+    drawing = draw_run(GRAPH, DOCUMENTS, title="Refill", status="running", now=now)
+    assert str(drawing).splitlines() == [
+        "Refill: 4 nodes, running",
+        "  ✓ a  stock completed 3.2 s",
+        "  ✗ b  order failed  after a",
+        "  ● c  order for each item 1/2 running 1 min 5 s  after a",
+        "  · d  pending  after b, c",
+    ]
+    html = drawing.to_html()
+    assert "<td" in html
+    assert "1 min 5 s" in html
+    assert "<img" not in html
+    assert "1/2" in texts_of(drawing.to_svg())
+    assert {node.status for node in drawing.nodes} <= MARKS.keys()
+    assert MARKS.keys() == set(NodeStatus)
+
+
+@pytest.mark.parametrize("edges", [[["a", "c"], ["c", "d"]], [["c", "b"]]])
+def test_groups_have_frames_whatever_the_edges(edges: list[list[str]]) -> None:
+    groups = {"a": "first", "b": "first", "c": "second"}
+    nodes = [
+        {"id": name, "status": "pending", **({"group": groups[name]} if name in groups else {})} for name in "abcd"
+    ]
+    svg = draw_run({"nodes": nodes, "edges": edges}, status="running").to_svg()
+    assert [text for text in texts_of(svg) if text in groups.values()] == ["first", "second"]
+
+
+def test_large_drawing_is_cut() -> None:
+    nodes = [{"id": f"n{number}", "status": "pending"} for number in range(MAX_NODES + 5)]
+    drawing = draw_run({"nodes": nodes, "edges": [["n0", f"n{MAX_NODES}"]]}, status="running")
+    assert (len(drawing.nodes), drawing.left_out, drawing.edges) == (MAX_NODES, 5, [])
+    assert str(drawing).endswith("… and 5 more nodes")
+
+
+def test_drawing_is_saved_by_its_suffix(tmp_path: Path) -> None:
+    drawing = plan_with_all_kinds().draw()
+    for suffix, start in (("svg", "<svg"), ("html", "<!doctype html>"), ("txt", "Refill")):
+        drawing.save(tmp_path / f"plan.{suffix}")
+        assert (tmp_path / f"plan.{suffix}").read_text().startswith(start)
+    with pytest.raises(ValueError, match=r"a drawing is saved as \.svg, \.html, \.txt"):
+        drawing.save(tmp_path / "plan.png")
+
+
+def test_invalid_plan_is_drawn_but_for_a_cycle() -> None:
+    plan = Plan.parse({"plan": 1, "nodes": [{"id": "a", "tool": "no such tool", "depends_on": ["b", "x"]}]})
+    assert [node.id for node in plan.draw().nodes] == ["a"]
+    nodes = [{"id": "a", "tool": "x", "depends_on": ["b"]}, {"id": "b", "tool": "x", "depends_on": ["a"]}]
+    with pytest.raises(PlanInvalid, match="a → b → a"):
+        Plan.parse({"plan": 1, "nodes": nodes}).draw()
+    with pytest.raises(PlanInvalid, match="no nodes"):
+        Plan().draw()
+
+
+@given(st.text(), st.integers(5, 40))
+def test_shortened_text_fits(text: str, columns: int) -> None:
+    assert text_columns(shortened(text, columns)) <= columns

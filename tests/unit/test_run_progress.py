@@ -1,0 +1,135 @@
+"""Live progress of a run: when it is drawn, and what a terminal and a notebook show."""
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dagwright.client.progress import NotebookView, TerminalView, default_view, show_progress
+from dagwright.core.model.states import NodeStatus
+from dagwright.plans.drawing import Drawing, DrawnNode
+
+
+def drawing_of(*states: str, status: str = "running") -> Drawing:
+    nodes = [
+        DrawnNode(f"n{number}", work="stock", status=NodeStatus(state), duration_s=1.5 if state != "pending" else None)
+        for number, state in enumerate(states)
+    ]
+    return Drawing(nodes, [], title="Refill", status=status)
+
+
+@dataclass
+class ScriptedRun:
+    """A run whose events change the picture; an exception ends the events."""
+
+    pictures: list[Drawing]
+    error: Exception | None = None
+    closed: list[bool] = field(default_factory=list)
+    drawn: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def events(self) -> AsyncGenerator[object, None]:
+        try:
+            while len(self.pictures) > 1:
+                self.drawn.clear()
+                await self.drawn.wait()
+                self.pictures.pop(0)
+                yield object()
+            if self.error is not None:
+                raise self.error
+        finally:
+            self.closed.append(True)
+
+    async def draw(self) -> Drawing:
+        self.drawn.set()
+        return self.pictures[0]
+
+
+@dataclass
+class Recorder:
+    shown: list[str] = field(default_factory=list)
+
+    def open(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def show(self, drawing: Drawing) -> None:
+        self.shown.append(" ".join(str(node.status) for node in drawing.nodes))
+
+
+def run_of(**fields: Any) -> ScriptedRun:
+    return ScriptedRun([drawing_of("pending"), drawing_of("running"), drawing_of("completed")], **fields)
+
+
+async def test_every_change_is_shown_until_the_end() -> None:
+    run, view = run_of(), Recorder()
+    await show_progress(run, view=view)
+    assert list(dict.fromkeys(view.shown)) == ["pending", "running", "completed"]
+    assert run.closed == [True]
+
+
+async def test_error_of_the_events_is_raised() -> None:
+    run = run_of(error=LookupError("there is no run 'x'"))
+    with pytest.raises(LookupError, match="there is no run 'x'"):
+        await show_progress(run, view=Recorder())
+
+
+async def test_cancellation_ends_the_events() -> None:
+    run = ScriptedRun([drawing_of("running")] * 2)
+    waiting = asyncio.create_task(show_progress(run, view=Recorder()))
+    await run.drawn.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_output_that_is_no_terminal_gets_the_last_table() -> None:
+    output = io.StringIO()
+    await show_progress(run_of(), view=TerminalView(Console(file=output, width=80)))
+    assert output.getvalue().split() == [
+        "Refill:",
+        "running",
+        "✓",
+        "n0",
+        "stock",
+        "completed",
+        "1.5",
+        "s",
+        "1",
+        "completed",
+    ]
+
+
+def test_table_that_does_not_fit_shows_what_runs() -> None:
+    output = io.StringIO()
+    view = TerminalView(Console(file=output, width=80, height=7))
+    with view.open():
+        view.show(drawing_of("completed", "pending", "running", "completed", "failed"))
+    lines = output.getvalue().splitlines()
+    assert [line.split()[1] for line in lines[1:-1]] == ["n2", "n4"]
+    assert lines[-1] == "1 pending, 1 running, 2 completed, 1 failed"
+
+
+def test_notebook_updates_one_output() -> None:
+    updates: list[Any] = []
+
+    class Handle:
+        def update(self, drawing: Drawing) -> None:
+            updates.append(drawing)
+
+    def display(html: str) -> Handle:
+        updates.append(html)
+        return Handle()
+
+    view = NotebookView(display)
+    with view.open():
+        for state in ("running", "completed"):
+            view.show(drawing_of(state))
+    assert updates == [drawing_of("running").to_html(), drawing_of("completed")]
+
+
+def test_terminal_is_the_default() -> None:
+    assert isinstance(default_view(), TerminalView)
