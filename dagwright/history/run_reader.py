@@ -17,6 +17,7 @@ from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
+from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.expressions.value_refs import with_shown
 from dagwright.core.model.states import NodeStatus, RunStatus
@@ -57,11 +58,11 @@ RESTORED_BYTES = 1024 * 1024
 """A value up to this size is put back into a document unless all are asked for."""
 
 
-class RunNotFound(Exception):
+class RunNotFound(DagwrightError):
     """There is no run of that id."""
 
 
-class RunClosed(Exception):
+class RunClosed(DagwrightError):
     """The run has ended, so nothing can be done to it."""
 
 
