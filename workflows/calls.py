@@ -208,9 +208,10 @@ class CallInterceptor(Interceptor):
 
 
 class _Inbound(WorkflowInboundInterceptor):
-    """Hands exactly one argument to the run, to every signal and to every update.
+    """Pass exactly one argument to a run or session, and to each of its signals and updates.
 
-    Whoever starts or signals may send none or several; the call would end in a `TypeError`, tried again for ever.
+    A client may send none or several; the call would end in a `TypeError`, retried without end. Workflows of other
+    types, which share the worker if it has the plugin, get what was sent.
     """
 
     def init(self, outbound: WorkflowOutboundInterceptor) -> None:
@@ -224,7 +225,8 @@ class _Inbound(WorkflowInboundInterceptor):
         return answer
 
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
-        input.args = _one_argument(input.args)
+        if _is_own_workflow():
+            input.args = _one_argument(input.args)
         return await super().execute_workflow(input)
 
     async def handle_signal(self, input: HandleSignalInput) -> None:
@@ -232,7 +234,7 @@ class _Inbound(WorkflowInboundInterceptor):
         if isinstance(running, CountsSignals):
             running.count_signal()
         # The handler of all other signals is given the name first, and then what came, as one list.
-        if workflow.get_signal_handler(input.signal) is not None:
+        if _is_own_workflow() and workflow.get_signal_handler(input.signal) is not None:
             input.args = _one_argument(input.args)
         await super().handle_signal(input)
 
@@ -240,12 +242,18 @@ class _Inbound(WorkflowInboundInterceptor):
         running = workflow.instance()
         if isinstance(running, CountsSignals):
             running.count_signal()
-        input.args = _one_argument(input.args)
+        if _is_own_workflow():
+            input.args = _one_argument(input.args)
         return await super().handle_update_handler(input)
 
     def handle_update_validator(self, input: HandleUpdateInput) -> None:
-        input.args = _one_argument(input.args)
+        if _is_own_workflow():
+            input.args = _one_argument(input.args)
         super().handle_update_validator(input)
+
+
+def _is_own_workflow() -> bool:
+    return workflow.info().workflow_type in wire.KNOWN_WORKFLOWS
 
 
 def _one_argument(arguments: Sequence[Any]) -> Sequence[Any]:
