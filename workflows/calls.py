@@ -1,5 +1,6 @@
 """How a task becomes a command: activity options from the plan, arguments as one payload, headers beside it."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -147,6 +148,32 @@ def start_call(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) 
         summary=task_summary(task),
         priority=_priority(node.priority),
     )
+
+
+def start_workflow(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) -> "asyncio.Task[RawValue]":
+    """Start the child workflow of a task, as `start_call` starts an activity; its ID follows from run and node."""
+    return asyncio.create_task(_run_workflow(task, call, tool=tool, run=run))
+
+
+async def _run_workflow(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) -> RawValue:
+    timeout, retry_policy = timedelta(seconds=task.node.activity_timeout_s), retry_policy_of(task, tool)
+    ended: RawValue = await workflow.execute_child_workflow(
+        str(tool.workflow),
+        RawValue(call.payload),
+        id=limits.child_workflow_id(workflow.info().workflow_id, task.call_id),
+        task_queue=tool.task_queue or run.task_queue,
+        result_type=RawValue,
+        run_timeout=timeout,
+        # All attempts share an execution timeout; without a second attempt it also covers a workflow that continues
+        # as new.
+        execution_timeout=timeout if retry_policy.maximum_attempts == 1 else None,
+        retry_policy=retry_policy,
+        cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+        parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+        static_summary=task_summary(task),
+        priority=_priority(task.node.priority),
+    )
+    return ended
 
 
 def _start_slice(task: Task, call: Call, *, task_queue: str) -> workflow.ActivityHandle[RawValue]:
