@@ -18,7 +18,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import WORKFLOW_TASK_S
+from dagwright.core.boundary.limits import LARGE_HEARTBEAT_S, WORKFLOW_TASK_S
 from dagwright.core.errors import DagwrightError
 from dagwright.protocol.failures import run_error_of
 
@@ -148,6 +148,7 @@ class ChildRun:
             {"workflow_id": self.id, "run_id": self.handle.first_execution_run_id},
             task_queue=self._task_queue,
             start_to_close_timeout=_LOAD_S,
+            heartbeat_timeout=timedelta(seconds=LARGE_HEARTBEAT_S),
             retry_policy=_LOAD_RETRIES,
             result_type=dict[str, Any],
             summary=f"output of {self.id}"[:200],

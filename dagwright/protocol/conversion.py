@@ -128,7 +128,7 @@ def compose_converter(given: DataConverter | None) -> DataConverter:
         payload_converter_class=_tolerant_payloads(given.payload_converter_class),
         failure_converter_class=_tolerant_failures(given.failure_converter_class),
     )
-    _check_json(composed)
+    _check_json(composed, name=given.payload_converter_class.__name__)
     return composed
 
 
@@ -159,19 +159,18 @@ def _tolerant_failures(given: type[FailureConverter]) -> type[FailureConverter]:
 _SAMPLES = ({"a": [1, "b", None, True]}, [1.5], "text", 7, False)
 
 
-def _check_json(converter: DataConverter) -> None:
+def _check_json(converter: DataConverter, *, name: str) -> None:
     for value in _SAMPLES:
         (payload,) = converter.payload_converter.to_payloads([value])
         encoding = payload.metadata.get("encoding", b"")
         if encoding != b"json/plain" or pydantic_core.from_json(payload.data) != value:
             shown = encoding.decode(errors="replace")
             raise ConverterUnusable(
-                f"the payload converter {converter.payload_converter_class.__name__} encodes {value!r} as {shown!r}; "
+                f"the payload converter {name} encodes {value!r} as {shown!r}; "
                 "plans require that JSON values are encoded as 'json/plain'"
             )
     raw = RawValue(converter.payload_converter.to_payload(_SAMPLES[0]))
     if converter.payload_converter.to_payloads([raw]) != [raw.payload]:
-        name = converter.payload_converter_class.__name__
         raise ConverterUnusable(f"the payload converter {name} does not pass RawValue as it is, as plans require")
 
 

@@ -12,7 +12,8 @@ serves plans on a queue of their own in the same process.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, cast
@@ -92,6 +93,8 @@ class DagwrightPlugin(SimplePlugin):
         self._tools, self._agents = tuple(tools), tuple(agents)
         self._settings = settings
         self._own_queue = task_queue
+        self._serves_own_queue = False
+        """Whether a worker was configured beside which the own queue is served: one client serves a queue once."""
         self._served: dict[str, _Served] = {}
         """Task queue of a worker that was configured and does not run yet -> what runs around it."""
         has_own_queue = task_queue is not None
@@ -112,6 +115,9 @@ class DagwrightPlugin(SimplePlugin):
         client = config["client"] = _with_converter(config["client"])
         if self._own_queue is not None and self._own_queue != queue:
             config["workflow_runner"] = with_shared_modules(config["workflow_runner"])
+            if self._serves_own_queue:
+                return config
+            self._serves_own_queue = True
             toolset = self._load(self._own_queue)
             self._served[queue] = _Served(client, toolset, ModelClients(toolset.models), self._own_queue)
             return config
@@ -130,15 +136,17 @@ class DagwrightPlugin(SimplePlugin):
         served = self._served.pop(worker.task_queue, None)
         if served is None:
             await next(worker)
-        elif served.task_queue != worker.task_queue:
-            async with serving(served.client, served.toolset, task_queue=served.task_queue):
-                await next(worker)
-        else:
-            await publish_toolset(served.client, served.toolset, task_queue=served.task_queue)
-            async with held_resources(served.toolset, served.models):
-                with event_loop_watchdog.standing_told():
-                    async with releasing_calls(served.client, served.toolset):
-                        await next(worker)
+            return
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(_around(worker, served))
+            except BaseException:
+                # Leaving `async with Worker(...)` waits for the end of a worker that has never started, as it does not
+                # for one that the server refuses (`Worker._run` in the SDK).
+                worker._shutdown_complete_event.set()
+                raise
+            await next(worker)
+        self._serves_own_queue = False
 
     def _load(self, task_queue: str) -> Toolset:
         functions = [each for each in self._tools if not isinstance(each, str)]
@@ -152,6 +160,24 @@ class DagwrightPlugin(SimplePlugin):
             if name in loaded.own:
                 raise ToolsUnreadable(f"Two tools are called {name!r}: a given one, and one of {loaded.references[0]}")
         return replace(loaded, own=loaded.own.merged(own).on_queue(task_queue))
+
+
+@asynccontextmanager
+async def _around(worker: Worker, served: _Served) -> AsyncIterator[None]:
+    """Run what has to run around a worker.
+
+    Raises:
+        OtherStore: the other workers of the queue use another payload store.
+        StoreUnavailable: the payload store does not respond.
+    """
+    if served.task_queue != worker.task_queue:
+        async with serving(served.client, served.toolset, task_queue=served.task_queue):
+            yield
+        return
+    await publish_toolset(served.client, served.toolset, task_queue=served.task_queue)
+    async with held_resources(served.toolset, served.models), releasing_calls(served.client, served.toolset):
+        with event_loop_watchdog.standing_told():
+            yield
 
 
 def _with_converter(client: Client) -> Client:

@@ -25,7 +25,7 @@ async def test_workflow_of_a_node_outlives_the_worker_of_the_run(own_server: Liv
 
         async def is_running() -> bool:
             nodes = (await RunFeed(client, "order").read()).document()["nodes"]
-            return nodes.get("ship", {}).get("status") == "running"
+            return bool(nodes.get("ship", {}).get("status") == "running")
 
         await eventually(is_running)
         await worker.kill()

@@ -1,5 +1,6 @@
 """`DagwrightPlugin`: plans in the clients, workers and workflows of a Temporal user."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +21,9 @@ from dagwright.client.services import Services, create_services
 from dagwright.history.explaining import Explanation
 from dagwright.history.run_reader import RunNotFound
 from dagwright.server import Connection
+from dagwright.server.store_notes import published_store
 from dagwright.settings import Settings
+from dagwright.store import OtherStore
 from dagwright.tools import tool
 from dagwright.worker.plugin import DagwrightPlugin, PluginConflict
 from tests.support.eventually import eventually
@@ -36,6 +39,8 @@ from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
+_LIMIT_S = 60.0
+"""Of what never takes so long."""
 ENCRYPTED = replace(DataConverter.default, payload_codec=XorCodec())
 
 
@@ -178,6 +183,24 @@ async def test_activity_with_a_name_of_the_engine_is_refused(server: LiveServer,
     with pytest.raises(PluginConflict, match="'notify', which plans need too"):
         async with open_shop(server, tmp_path, activities=[notify]):
             pass
+
+
+async def test_worker_with_another_payload_store_does_not_start(server: LiveServer, tmp_path: Path) -> None:
+    queue = f"shop-{uuid4().hex}"
+
+    async def worker(folder: str) -> Worker:
+        plugin = DagwrightPlugin(settings=Settings(state_dir=tmp_path / folder))
+        client = await Client.connect(server.address)
+        return Worker(client, task_queue=queue, activities=[reserve], plugins=[plugin])
+
+    async def has_published() -> bool:
+        return await published_store(await Client.connect(server.address), queue) is not None
+
+    async with await worker("one"):
+        await eventually(has_published)
+        with pytest.raises(OtherStore):
+            async with await worker("other"):
+                await asyncio.sleep(_LIMIT_S)
 
 
 async def test_plans_on_a_queue_of_their_own_leave_the_worker_as_it_is(server: LiveServer, tmp_path: Path) -> None:

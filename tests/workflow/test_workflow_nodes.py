@@ -38,7 +38,7 @@ async def running(shop: Runs, handle: Handle) -> WorkflowHandle[Any, Any]:
 
     async def is_running() -> bool:
         view = await RunFeed(shop.client, handle.id).read()
-        return view.document()["nodes"].get("ship", {}).get("status") == "running"
+        return bool(view.document()["nodes"].get("ship", {}).get("status") == "running")
 
     await eventually(is_running)
     return shop.client.get_workflow_handle(f"{handle.id}/ship")
