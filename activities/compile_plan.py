@@ -21,6 +21,7 @@ from dagwright.core.model.compiled import CompiledPlan, plan_to_json
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import default_policy, policy_from_json
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.dialects.reading import read_text
 from dagwright.planner.rounds_starting import is_rounds, rounds_of_document
 from dagwright.planner.starting import goal_of_document, is_goal
 from dagwright.planning.rounds.rounds import RoundsLimits
@@ -84,6 +85,7 @@ def compile_activity(
             return await made_to_travel(compiled, scope.store)
 
         try:
+            message = {**message, "plan": _parsed(message["plan"])}
             with kept_alive():
                 answer[ANSWER_HAS_STATE] = await has_state()
             sent = await with_store(travelling)
@@ -94,6 +96,11 @@ def compile_activity(
         return {"compiled": {"pages": list(sent.pages)} if sent.pages else plan_to_json(sent.plan), **answer, **hook}
 
     return compile_plan
+
+
+def _parsed(plan: Any) -> Any:
+    """Return the document of a plan that came as YAML or JSON text; any other plan as it is."""
+    return read_text(plan, name="plan") if isinstance(plan, str) else plan
 
 
 async def _compiled(message: Mapping[str, Any], scope: CompileScope) -> CompiledPlan:

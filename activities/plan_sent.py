@@ -26,6 +26,7 @@ from dagwright.planner.reading import fits_early
 from dagwright.planner.schema import MAX_PLANNED_NODES
 from dagwright.planning.model_calls.calls import Planning
 from dagwright.planning.plan_and_execute.goals import HARMLESS, tools_read
+from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.planned_nodes import planned_message
 
@@ -77,6 +78,7 @@ class PlanSent:
         before = set(self._standing)
         await self._tell([])
         async for event in self._run().fetch_history_events():
+            await decode_payloads(event, activity.client().data_converter)
             message = _message_of(event)
             call = message.get("call")
             if call == self._info.activity_id and message.get("attempt") == self._info.attempt:

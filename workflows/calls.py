@@ -1,5 +1,6 @@
 """How a task becomes a command: activity options from the plan, arguments as one payload, headers beside it."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -149,6 +150,32 @@ def start_call(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) 
     )
 
 
+def start_workflow(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) -> "asyncio.Task[RawValue]":
+    """Start the child workflow of a task, as `start_call` starts an activity; its ID follows from run and node."""
+    return asyncio.create_task(_run_workflow(task, call, tool=tool, run=run))
+
+
+async def _run_workflow(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) -> RawValue:
+    timeout, retry_policy = timedelta(seconds=task.node.activity_timeout_s), retry_policy_of(task, tool)
+    ended: RawValue = await workflow.execute_child_workflow(
+        str(tool.workflow),
+        RawValue(call.payload),
+        id=limits.child_workflow_id(workflow.info().workflow_id, task.call_id),
+        task_queue=tool.task_queue or run.task_queue,
+        result_type=RawValue,
+        run_timeout=timeout,
+        # All attempts share an execution timeout; without a second attempt it also covers a workflow that continues
+        # as new.
+        execution_timeout=timeout if retry_policy.maximum_attempts == 1 else None,
+        retry_policy=retry_policy,
+        cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+        parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+        static_summary=task_summary(task),
+        priority=_priority(task.node.priority),
+    )
+    return ended
+
+
 def _start_slice(task: Task, call: Call, *, task_queue: str) -> workflow.ActivityHandle[RawValue]:
     return workflow.start_activity(
         wire.ACTIVITY_RUN_REGION,
@@ -208,9 +235,10 @@ class CallInterceptor(Interceptor):
 
 
 class _Inbound(WorkflowInboundInterceptor):
-    """Hands exactly one argument to the run, to every signal and to every update.
+    """Pass exactly one argument to a run or session, and to each of its signals and updates.
 
-    Whoever starts or signals may send none or several; the call would end in a `TypeError`, tried again for ever.
+    A client may send none or several; the call would end in a `TypeError`, retried without end. Workflows of other
+    types, which share the worker if it has the plugin, get what was sent.
     """
 
     def init(self, outbound: WorkflowOutboundInterceptor) -> None:
@@ -224,7 +252,8 @@ class _Inbound(WorkflowInboundInterceptor):
         return answer
 
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
-        input.args = _one_argument(input.args)
+        if _is_own_workflow():
+            input.args = _one_argument(input.args)
         return await super().execute_workflow(input)
 
     async def handle_signal(self, input: HandleSignalInput) -> None:
@@ -232,7 +261,7 @@ class _Inbound(WorkflowInboundInterceptor):
         if isinstance(running, CountsSignals):
             running.count_signal()
         # The handler of all other signals is given the name first, and then what came, as one list.
-        if workflow.get_signal_handler(input.signal) is not None:
+        if _is_own_workflow() and workflow.get_signal_handler(input.signal) is not None:
             input.args = _one_argument(input.args)
         await super().handle_signal(input)
 
@@ -240,12 +269,18 @@ class _Inbound(WorkflowInboundInterceptor):
         running = workflow.instance()
         if isinstance(running, CountsSignals):
             running.count_signal()
-        input.args = _one_argument(input.args)
+        if _is_own_workflow():
+            input.args = _one_argument(input.args)
         return await super().handle_update_handler(input)
 
     def handle_update_validator(self, input: HandleUpdateInput) -> None:
-        input.args = _one_argument(input.args)
+        if _is_own_workflow():
+            input.args = _one_argument(input.args)
         super().handle_update_validator(input)
+
+
+def _is_own_workflow() -> bool:
+    return workflow.info().workflow_type in wire.KNOWN_WORKFLOWS
 
 
 def _one_argument(arguments: Sequence[Any]) -> Sequence[Any]:

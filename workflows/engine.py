@@ -4,7 +4,7 @@ No asyncio task stands for a node. Every activity's end lands in one list, one l
 `wait_condition` waits for the next. Reaction comes in the workflow task that saw the event.
 
 A run whose history has grown long leaves for a new execution, at a moment when no call is in flight: one would be
-lost. Sub-plans run on, for they are runs of their own.
+lost. Sub-plans run on, for they are runs of their own. The child workflow of a node that calls one is a call.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ from dagwright.protocol.outcomes import (
 )
 from dagwright.protocol.scheduler_snapshot import tasks_in_flight
 from dagwright.workflows.budget_signals import BudgetSignals
-from dagwright.workflows.calls import RunScope, make_call, start_call, start_loading, start_store_wait
+from dagwright.workflows.calls import RunScope, make_call, start_call, start_loading, start_store_wait, start_workflow
 from dagwright.workflows.maps import start_join
 from dagwright.workflows.notifying import Notifier
 from dagwright.workflows.search_attributes import SearchAttributes
@@ -98,7 +98,7 @@ class Engine:
         self._info = workflow.info()
         self._attributes, self._note = attributes, note
         self._events: deque[Event] = deque()
-        self._handles: dict[str, workflow.ActivityHandle[RawValue]] = {}
+        self._handles: dict[str, asyncio.Task[RawValue]] = {}
         """Task id -> its call; one that was given up is not in here any more, and its end is nobody's."""
         self._stopping: dict[str, str] = {}
         """Task that was told to stop while the run goes on -> the id of its call."""
@@ -363,10 +363,11 @@ class Engine:
             handle.add_done_callback(lambda done: self.push(partial(self._end_loading, left, done)))
         else:
             tool = tool_of(task.node, self.scheduler.plan.tools)
-            self._follow(task, start_call(task, make_call(ready, self._run, tool=tool), tool=tool, run=self._run))
+            start = start_call if tool.workflow is None else start_workflow
+            self._follow(task, start(task, make_call(ready, self._run, tool=tool), tool=tool, run=self._run))
         return ready.size_bytes + _COMMAND_BYTES
 
-    def _follow(self, task: Task, handle: workflow.ActivityHandle[RawValue]) -> None:
+    def _follow(self, task: Task, handle: "asyncio.Task[RawValue]") -> None:
         self._handles[task.id] = handle
         handle.add_done_callback(lambda done: self.push(partial(self._end_call, task, done)))
 

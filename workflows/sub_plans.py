@@ -300,8 +300,17 @@ class SubPlans:
             static_summary=task_summary(task),
             priority=Priority(priority_key=task.node.priority),
             search_attributes=given_on(info.typed_search_attributes, title=_title_of_child(task)),
-            memo={wire.MEMO_OWNER: owner} if (owner := owner_of_run()) is not None else None,
+            memo=_memo_of_child() or None,
         )
+
+
+def _memo_of_child() -> dict[str, Any]:
+    owner, own = owner_of_run(), workflow.info().raw_memo
+    is_called = wire.MEMO_CALLER in own or wire.MEMO_CALLED in own
+    return {
+        **({wire.MEMO_OWNER: owner} if owner is not None else {}),
+        **({wire.MEMO_CALLED: True} if is_called else {}),
+    }
 
 
 def _title_of_child(task: Task) -> str | None:

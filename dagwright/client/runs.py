@@ -26,12 +26,14 @@ from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.states import RunStatus
 from dagwright.history.closing_event import closing_document, read_recorded_document
+from dagwright.history.executions import is_top_run
 from dagwright.history.explaining import Explaining, Explanation
 from dagwright.history.hydration import error_with_inner_nodes, full_document, restored_document, stored_text
 from dagwright.history.map_items import view_of_item
 from dagwright.history.run_reader import RunFeed, RunNotFound, RunView, tools_of
 from dagwright.history.run_subscriptions import RunFeeds
 from dagwright.history.token_streams import AnswerTexts
+from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.documents import nodes_ended
 from dagwright.protocol.failures import NODE_FAILED, run_error_of
 from dagwright.protocol.run_attributes import attributes_at_start
@@ -191,8 +193,7 @@ class Runs:
         runs: list[WorkflowExecution] = []
         query = wanted.query(missing=self._missing_attributes)
         async for next_place, run in self._executions_from(place, query):
-            is_top = run.parent_id is None or wire.MEMO_SESSION in run.raw_info.memo.fields
-            if is_top and (wanted.is_by_state or await _is_wanted(run, wanted)):
+            if is_top_run(run) and (wanted.is_by_state or await _is_wanted(run, wanted)):
                 runs.append(run)
             if len(found) + len(runs) == limit:
                 found += await self._summaries(runs, wanted)
@@ -386,6 +387,7 @@ class Runs:
             return await read_recorded_document(self._client, run.id, run.run_id)
         handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
         async for event in handle.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT):
+            await decode_payloads(event, self._client.data_converter)
             return closing_document(event)
         return None
 

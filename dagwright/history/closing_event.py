@@ -17,6 +17,7 @@ from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.features.run_scheduler import RunScheduler
+from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.messages import MessageInvalid, read_message
 
 _LOCAL_ACTIVITY = "core_local_activity"
@@ -164,6 +165,7 @@ async def read_recorded_document(client: Client, workflow_id: str, run_id: str |
             request, retry=True, timeout=_RPC_TIMEOUT
         )
         for event in page.history.events:
+            await decode_payloads(event, client.data_converter)
             if (document := recorded_document(event)) is not None:
                 return document
         if not page.next_page_token:

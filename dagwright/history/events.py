@@ -1,6 +1,7 @@
 """Decoded history events: the start of a run, its calls, and the ends of its sub-plans."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
@@ -13,6 +14,7 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import (
     ActivityError,
     CancelledError,
+    ChildWorkflowError,
     RetryState,
     TerminatedError,
     TimeoutError,
@@ -108,17 +110,67 @@ async def sub_plan_end_of(
         call = _Call(calls.get(refused.workflow_id), scheduler)
         error: BaseException = WorkflowAlreadyStartedError(refused.workflow_id, refused.workflow_type.name)
         return sub_plan_failure(call.id, error, call.node) if call.node is not None else None
+    if (end := _end_in(event)) is None:
+        return None
+    name, attributes = end
+    call = _Call(calls.get(attributes.workflow_execution.workflow_id), scheduler)
+    if call.node is None:
+        return None
+    if name == "completed":
+        return _completed(call.id, attributes.result.payloads, call.node)
+    return sub_plan_failure(call.id, await _error_of(name, attributes, converter), call.node)
+
+
+def _end_in(event: HistoryEvent) -> tuple[str, Any] | None:
+    """Return how a child workflow ended and the attributes of the event; `None` for any other event."""
     for name in _ENDS:
-        if event.HasField(f"child_workflow_execution_{name}_event_attributes"):  # type: ignore[arg-type]  # one of the five is always a field
-            attributes = getattr(event, f"child_workflow_execution_{name}_event_attributes")
-            call = _Call(calls.get(attributes.workflow_execution.workflow_id), scheduler)
-            if call.node is None:
-                return None
-            if name == "completed":
-                return _completed(call.id, attributes.result.payloads, call.node)
-            error = await _error_of(name, attributes, converter)
-            return sub_plan_failure(call.id, error, call.node)
+        field = f"child_workflow_execution_{name}_event_attributes"
+        if event.HasField(field):  # type: ignore[arg-type]  # one of the five is always a field
+            return name, getattr(event, field)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowEnd:
+    """The end of the child workflow that a node is.
+
+    Args:
+        workflow_id: of the child workflow.
+        result: `None` if it failed.
+        error: as the run was given it.
+    """
+
+    workflow_id: str
+    result: Payload | None = None
+    error: BaseException | None = None
+
+
+async def workflow_end_of(event: HistoryEvent, *, converter: DataConverter) -> WorkflowEnd | None:
+    """Return the end of a child workflow, as the run was given it; `None` for any other event."""
+    if event.HasField("start_child_workflow_execution_failed_event_attributes"):
+        refused = event.start_child_workflow_execution_failed_event_attributes
+        error = WorkflowAlreadyStartedError(refused.workflow_id, refused.workflow_type.name)
+        return WorkflowEnd(refused.workflow_id, error=error)
+    if (end := _end_in(event)) is None:
+        return None
+    name, attributes = end
+    workflow_id = attributes.workflow_execution.workflow_id
+    if name == "completed":
+        payloads = attributes.result.payloads
+        return WorkflowEnd(workflow_id, payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"}))
+    retry_state = attributes.retry_state if name in ("failed", "timed_out") else 0
+    ended = ChildWorkflowError(
+        "",
+        namespace="",
+        workflow_id=workflow_id,
+        run_id="",
+        workflow_type="",
+        initiated_event_id=0,
+        started_event_id=0,
+        retry_state=RetryState(retry_state) if retry_state else None,
+    )
+    ended.__cause__ = await _error_of(name, attributes, converter)
+    return WorkflowEnd(workflow_id, error=ended)
 
 
 class _Call:

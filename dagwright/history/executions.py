@@ -69,17 +69,24 @@ async def _following(client: Client, workflow_id: str, run_id: str) -> str | Non
     return None
 
 
-def run_above(execution: WorkflowExecution) -> str | None:
-    """Returns the workflow id of the run whose sub-plan an execution is; `None` of one that is no sub-plan.
+def is_top_run(execution: WorkflowExecution) -> bool:
+    """Return whether a run is not a sub-plan: it has no parent, or its parent is a session or a workflow of a user."""
+    memo = execution.raw_info.memo.fields
+    return execution.parent_id is None or wire.MEMO_SESSION in memo or wire.MEMO_CALLER in memo
 
-    The run of a turn is nobody's, though its session has started it.
-    """
-    parent_id = execution.parent_id
-    is_of_session = parent_id is not None and parent_id.startswith(wire.ID_SESSION)
-    return None if is_of_session and wire.MEMO_SESSION in execution.raw_info.memo.fields else parent_id
+
+def run_above(execution: WorkflowExecution) -> str | None:
+    """Return the workflow id of the parent run of a sub-plan; `None` for a run that is not a sub-plan."""
+    return None if is_top_run(execution) else execution.parent_id
 
 
 def root_run(execution: WorkflowExecution) -> str | None:
-    """Returns the workflow id of the run above all of an execution, as far as the server tells it: not in a session."""
+    """Return the workflow id of the top run of an execution, as far as the server knows it.
+
+    In a session, and below a workflow that is not a run, the root that the server knows is not a run.
+    """
+    memo = execution.raw_info.memo.fields
+    if wire.MEMO_CALLER in memo:
+        return execution.id
     root_id = execution.root_id or execution.id
-    return None if root_id.startswith(wire.ID_SESSION) else root_id
+    return None if root_id.startswith(wire.ID_SESSION) or wire.MEMO_CALLED in memo else root_id

@@ -8,6 +8,7 @@ from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskSta
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.client import Client
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
@@ -25,6 +26,7 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import TaskFailure
 from dagwright.history.queues import OpenCall, Queue, is_overdue
 from dagwright.history.replay import Projection
+from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.store import StoreUnavailable
 
@@ -42,6 +44,12 @@ STORE_UNAVAILABLE = ERROR_STORE_UNAVAILABLE
 LOOKUP_WAITS = "lookup_waits"
 """Code of a note that what is looked up before anything runs has failed and is tried again."""
 _NOTES_OF_A_KIND = 10
+
+
+async def decode_pending(raw: DescribeWorkflowExecutionResponse, client: Client) -> None:
+    """Decode in place the heartbeats and failures of the calls in flight, if the client has a payload codec."""
+    for call in raw.pending_activities:
+        await decode_payloads(call, client.data_converter)
 
 
 _FAILS_FOR_GOOD = 2

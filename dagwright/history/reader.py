@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle, WorkflowHistoryEventFilterType
+from temporalio.converter import WorkflowSerializationContext
 from temporalio.service import RPCError
 
 from dagwright.core.model.states import NodeStatus, Record
@@ -16,6 +17,7 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.executions import Offset
 from dagwright.history.queues import WaitMarks
 from dagwright.history.replay import Projection
+from dagwright.protocol.conversion import decode_payloads, without_codec
 
 PAGE_PAUSE_S = 0.3
 """Rest between two pages of history: hurried readers would slow the run (docs/internals/temporal.md)."""
@@ -59,6 +61,9 @@ class HistoryReader:
     def __init__(self, client: Client, workflow_id: str, run_id: str, *, number: int) -> None:
         self._client = client
         self._workflow_id = workflow_id
+        self._converter = client.data_converter.with_context(
+            WorkflowSerializationContext(namespace=client.namespace, workflow_id=workflow_id)
+        )
         self.execution = self._execution(run_id, number)
         """The newest execution of which anything is known."""
         self.marks = WaitMarks()
@@ -70,14 +75,14 @@ class HistoryReader:
         async for event in self._handle(self.execution).fetch_history_events():
             if event.event_id > event_id:
                 break
-            await self.execution.projection.take(event)
+            await self._take_event(self.execution, event)
         await self.execution.projection.take_held()
 
     async def read_to_end(self) -> None:
         """Reads all there is."""
         while True:
             async for event in self._handle(self.execution).fetch_history_events():
-                await self.execution.projection.take(event)
+                await self._take_event(self.execution, event)
             await self.execution.projection.take_held()
             following = self._following()
             if following is self.execution:
@@ -121,10 +126,14 @@ class HistoryReader:
             self.marks.clear()
             for event in page:
                 if event.event_id > taking.projection.last_event:
-                    await taking.projection.take(event)
+                    await self._take_event(taking, event)
             await taking.projection.take_held()
             self.execution = taking
         self.changed.set()
+
+    async def _take_event(self, taking: Execution, event: HistoryEvent) -> None:
+        await decode_payloads(event, self._converter)
+        await taking.projection.take(event)
 
     def _following(self) -> Execution:
         """Returns the execution in which the run goes on: a new one, if the one before says so."""
@@ -132,7 +141,7 @@ class HistoryReader:
         return self.execution if continued_as is None else self._execution(continued_as, self.execution.number + 1)
 
     def _execution(self, run_id: str, number: int) -> Execution:
-        return Execution(run_id, number, Projection(self._workflow_id, self._client.data_converter))
+        return Execution(run_id, number, Projection(self._workflow_id, without_codec(self._converter)))
 
     def _handle(self, execution: Execution) -> WorkflowHandle[Any, Any]:
         return self._client.get_workflow_handle(self._workflow_id, run_id=execution.run_id)

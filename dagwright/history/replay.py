@@ -40,6 +40,7 @@ from dagwright.history.events import (
     error_of_call,
     read_argument,
     sub_plan_end_of,
+    workflow_end_of,
 )
 from dagwright.history.task_batches import Batch, Batches
 from dagwright.protocol import budgets
@@ -53,6 +54,7 @@ from dagwright.protocol.notes import Notes
 from dagwright.protocol.notifications import NOTE, failure_note
 from dagwright.protocol.outcomes import (
     found_ends,
+    is_workflow_call,
     needs_loading,
     next_call,
     take_failure,
@@ -125,6 +127,8 @@ class Projection:
         self._tasks: dict[str, str] = {}
         self._loads: dict[str, str] = {}
         """Activity id -> the task whose arguments it loads."""
+        self._workflows: dict[str, str] = {}
+        """Workflow id of a child workflow that is no run -> the task whose call it is."""
         self._children: dict[str, str] = {}
         """Workflow id of a sub-plan -> id of the call that started it."""
 
@@ -164,6 +168,14 @@ class Projection:
         """Returns the id of the task whose sub-plan runs under a workflow id."""
         call = self._children.get(workflow_id)
         return task_of_call(self.scheduler.state, call) if self.scheduler is not None and call is not None else None
+
+    def _child_task_of(self, workflow_id: str) -> str | None:
+        """Return the task whose call is a child workflow, be it a run or not; `None` if it was given up and retried."""
+        task_id = self._workflows.get(workflow_id)
+        if task_id is None or self.scheduler is None:
+            return self.sub_plan_of(workflow_id)
+        newest = limits.child_workflow_id(self._workflow_id, call_of_task(self.scheduler.state, task_id))
+        return task_id if newest == workflow_id else None
 
     def acts_to_come(self) -> list[tuple[float, str, Read]]:
         """Returns the signals of people that no workflow task has taken: when, its name, and what reads it."""
@@ -221,7 +233,7 @@ class Projection:
                 self._take_scheduled(event)
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 initiated = event.start_child_workflow_execution_initiated_event_attributes
-                self._start(self.sub_plan_of, initiated.workflow_id)
+                self._start(self._child_task_of, initiated.workflow_id)
             case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED:
                 told = event.signal_external_workflow_execution_initiated_event_attributes
                 if told.signal_name == wire.SIGNAL_BUDGET_TOLD:
@@ -327,7 +339,7 @@ class Projection:
 
     def _given_out(self) -> list[str]:
         """Return the tasks that were given out so far."""
-        return [*self._tasks.values(), *self._sub_plan_tasks()]
+        return [*self._tasks.values(), *self._workflows.values(), *self._sub_plan_tasks()]
 
     def _take_stop(self, at: float, *, has_started: bool, known: Collection[str]) -> None:
         """Takes Temporal's own cancel, which a workflow hears of after all that came with it.
@@ -346,7 +358,7 @@ class Projection:
             if record is not None and record.status is NodeStatus.READY:
                 record.status = NodeStatus.RUNNING
         self.scheduler.close(at, reason=wire.REASON_TEMPORAL_CANCEL)
-        calls = set(self._tasks.values())
+        calls = {*self._tasks.values(), *self._workflows.values()}
         for task_id in new:
             if task_id in calls:
                 self.scheduler.task_cancelled(task_id, at=at)
@@ -388,10 +400,13 @@ class Projection:
         record.status, record.started_at = NodeStatus.READY, None
         if task.is_run:
             self._children[limits.child_workflow_id(self._workflow_id, task.call_id)] = task.call_id
+            return True
+        if is_workflow_call(self.scheduler, task.node) and not task.is_join:
+            self._workflows[limits.child_workflow_id(self._workflow_id, task.call_id)] = task.id
         else:
             self._tasks[limits.activity_id(task.call_id)] = task.id
-            if needs_loading(self.scheduler, ready):
-                self._loads[limits.load_id(task.call_id)] = task.id
+        if needs_loading(self.scheduler, ready):
+            self._loads[limits.load_id(task.call_id)] = task.id
         return True
 
     def _sub_plan_tasks(self) -> list[str]:
@@ -521,8 +536,16 @@ class Projection:
         self._loads[limits.store_wait_id(call_of_task(self.scheduler.state, task_id))] = task_id
 
     async def _take_child(self, event: HistoryEvent, at: float) -> None:
-        """Takes the end of a sub-plan that sent no report before it."""
+        """Takes the end of a sub-plan that sent no report before it, or of the workflow that a node calls."""
         if self.scheduler is None:
+            return
+        workflow = await workflow_end_of(event, converter=self._converter) if self._workflows else None
+        if workflow is not None and workflow.workflow_id in self._workflows:
+            if (task_id := self._child_task_of(workflow.workflow_id)) is not None:
+                if workflow.result is not None:
+                    take_result(self.scheduler, task_id, workflow.result, at=at)
+                elif workflow.error is not None:
+                    take_failure(self.scheduler, task_id, workflow.error, at=at)
             return
         end = await sub_plan_end_of(event, self._children, scheduler=self.scheduler, converter=self._converter)
         if end is not None:
@@ -544,7 +567,7 @@ class Projection:
         elif text == wire.TIMER_DRAIN and self._marks is not None:
             self._marks.give_up_drain()
         elif text == wire.TIMER_GRACE:
-            for task_id in dict.fromkeys([*self._tasks.values(), *self._sub_plan_tasks()]):
+            for task_id in dict.fromkeys(self._given_out()):
                 self.scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)
 
     # The end.

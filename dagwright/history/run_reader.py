@@ -30,6 +30,7 @@ from dagwright.history.closing_event import is_reference
 from dagwright.history.executions import BEGINNING, Offset, executions_of, root_run, run_above
 from dagwright.history.pending_activities import (
     PendingCall,
+    decode_pending,
     lookup_notes,
     may_wait,
     open_calls,
@@ -327,6 +328,7 @@ class RunFeed:
         if described.workflow_type == wire.WORKFLOW_CONVERSE:
             name = self._workflow_id.removeprefix(wire.ID_SESSION)
             raise RunNotFound(f"{self._workflow_id!r} is a session and no run: `dagwright session {name}` shows it")
+        await decode_pending(described.raw_description, self._client)
         return described
 
     async def _patiently_view(self, reader: HistoryReader, before: WorkflowExecutionDescription) -> RunView:

@@ -22,6 +22,7 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.node_paths import SubPlanNotBegun, child_of, follow
+from dagwright.history.pending_activities import decode_pending
 from dagwright.history.run_reader import RunFeed, RunNotFound, RunView
 from dagwright.history.run_subscriptions import RunFeeds
 from dagwright.history.text_stream import Mark, Piece, ToldText, Writing, Written
@@ -133,7 +134,9 @@ class AnswerTexts:
 
     async def described(self, workflow_id: str) -> DescribeWorkflowExecutionResponse:
         """Returns what the server says of a run."""
-        return (await self._client.get_workflow_handle(workflow_id).describe()).raw_description
+        raw = (await self._client.get_workflow_handle(workflow_id).describe()).raw_description
+        await decode_pending(raw, self._client)
+        return raw
 
     @asynccontextmanager
     async def happening(self, workflow_id: str) -> "AsyncIterator[_Happening]":

@@ -1,13 +1,20 @@
-"""How values and failures cross Temporal's boundary: the pydantic converter, and failures of anybody's.
+"""How values and failures cross Temporal's boundary: the data converter of Dagwright, alone or composed with another.
 
 A worker in another language, or one that encrypts, may put details into a failure that cannot be read here. The
 SDK would raise while it hands the failure to the workflow, before any code of ours, and the run would be stuck.
+
+The engine requires of a data converter that JSON values are encoded as `json/plain`, that `RawValue` passes as it is,
+and that no payload and no failure raises while the SDK decodes it for a workflow. A payload codec and an external
+storage may do anything that they can reverse: whoever reads histories decodes them first with `decode_payloads`.
 """
 
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Self, cast
 
-from temporalio.api.common.v1 import Payload
+import pydantic_core
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import Header, Payload, SearchAttributes
 from temporalio.api.failure.v1 import Failure
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticPayloadConverter
@@ -15,9 +22,17 @@ from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
     DefaultFailureConverter,
+    DefaultPayloadConverter,
+    FailureConverter,
     PayloadConverter,
     SerializationContext,
 )
+
+from dagwright.core.errors import DagwrightError
+
+
+class ConverterUnusable(DagwrightError, ValueError):
+    """A data converter that runs cannot use; choose one that encodes JSON values as `json/plain`."""
 
 
 class _Tolerant(PayloadConverter):
@@ -37,36 +52,46 @@ class _Tolerant(PayloadConverter):
             return [None] * len(payloads)
 
 
-class TolerantFailureConverter(DefaultFailureConverter):
-    """Turns every failure into an exception, also one whose details cannot be read."""
+class _TolerantDetails(FailureConverter):
+    """Mix-in of failure converters: details that cannot be decoded are null."""
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
         """Returns the exception that a failure stands for."""
-        return super().from_failure(failure, _Tolerant(payload_converter))
+        return super().from_failure(failure, _Tolerant(payload_converter))  # type: ignore[safe-super] # of the class beside it
+
+
+class TolerantFailureConverter(_TolerantDetails, DefaultFailureConverter):
+    """Turns every failure into an exception, also one whose details cannot be read."""
 
 
 _BY_ENCODING = PydanticPayloadConverter().converters
 
 
-class TolerantPayloadConverter(CompositePayloadConverter):
-    """Hands on as they are several arguments of which one cannot be read.
+class _SeveralRaw(PayloadConverter):
+    """Mix-in of payload converters: several arguments of which one cannot be decoded stay raw.
 
     The SDK reads what nobody declared before any code of ours sees it, and would do so again and again.
-    It also makes two converters for each workflow task, so what they are made of is shared.
     """
-
-    def __init__(self) -> None:
-        self.converters = _BY_ENCODING
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         """Returns the values of payloads."""
         try:
-            return super().from_payloads(payloads, type_hints)
+            return super().from_payloads(payloads, type_hints)  # type: ignore[safe-super] # of the class beside it
         # A converter raises whatever its parser raised.
         except Exception:
             if type_hints is not None or len(payloads) < 2:
                 raise
             return [RawValue(payload) for payload in payloads]
+
+
+class TolerantPayloadConverter(_SeveralRaw, CompositePayloadConverter):
+    """Decode JSON and pydantic types; see `_SeveralRaw`.
+
+    The SDK makes two converters for each workflow task, so what they are made of is shared.
+    """
+
+    def __init__(self) -> None:
+        self.converters = _BY_ENCODING
 
 
 class _ContextFreeDataConverter(DataConverter):
@@ -85,3 +110,108 @@ data_converter: DataConverter = _ContextFreeDataConverter(
     failure_converter_class=TolerantFailureConverter,
 )
 """What every client and worker of Dagwright uses."""
+
+
+def compose_converter(given: DataConverter | None) -> DataConverter:
+    """Return a data converter for both Dagwright and the owner of another converter.
+
+    The classes, the codec and the external storage of the other converter stay; payloads and failures that they cannot
+    decode no longer raise. Of a converter with the SDK's default classes, those of Dagwright take their place.
+
+    Raises:
+        ConverterUnusable: the other converter does not encode JSON values as `json/plain`.
+    """
+    if given is None or given == DataConverter.default or isinstance(given, _ContextFreeDataConverter):
+        return given if isinstance(given, _ContextFreeDataConverter) else data_converter
+    composed = replace(
+        given,
+        payload_converter_class=_tolerant_payloads(given.payload_converter_class),
+        failure_converter_class=_tolerant_failures(given.failure_converter_class),
+    )
+    _check_json(composed, name=given.payload_converter_class.__name__)
+    return composed
+
+
+def _tolerant_payloads(given: type[PayloadConverter]) -> type[PayloadConverter]:
+    if given in (DefaultPayloadConverter, PydanticPayloadConverter):
+        return TolerantPayloadConverter
+    if issubclass(given, _SeveralRaw):
+        return given
+
+    class _TolerantPayloads(_SeveralRaw, given):  # type: ignore[valid-type, misc] # the base is a value
+        pass
+
+    return _TolerantPayloads
+
+
+def _tolerant_failures(given: type[FailureConverter]) -> type[FailureConverter]:
+    if given is DefaultFailureConverter:
+        return TolerantFailureConverter
+    if issubclass(given, _TolerantDetails):
+        return given
+
+    class _TolerantFailures(_TolerantDetails, given):  # type: ignore[valid-type, misc] # the base is a value
+        pass
+
+    return _TolerantFailures
+
+
+_SAMPLES = ({"a": [1, "b", None, True]}, [1.5], "text", 7, False)
+
+
+def _check_json(converter: DataConverter, *, name: str) -> None:
+    for value in _SAMPLES:
+        (payload,) = converter.payload_converter.to_payloads([value])
+        encoding = payload.metadata.get("encoding", b"")
+        if encoding != b"json/plain" or pydantic_core.from_json(payload.data) != value:
+            shown = encoding.decode(errors="replace")
+            raise ConverterUnusable(
+                f"the payload converter {name} encodes {value!r} as {shown!r}; "
+                "plans require that JSON values are encoded as 'json/plain'"
+            )
+    raw = RawValue(converter.payload_converter.to_payload(_SAMPLES[0]))
+    if converter.payload_converter.to_payloads([raw]) != [raw.payload]:
+        raise ConverterUnusable(f"the payload converter {name} does not pass RawValue as it is, as plans require")
+
+
+# Histories.
+
+
+def without_codec(converter: DataConverter) -> DataConverter:
+    """Return a converter for payloads that `decode_payloads` has decoded."""
+    has_codec = converter.payload_codec is not None or converter.external_storage is not None
+    return replace(converter, payload_codec=None, external_storage=None) if has_codec else converter
+
+
+async def decode_payloads(message: Message, converter: DataConverter) -> None:
+    """Decode all payloads of a message of the API in place, as far as the converter has a codec or an external storage.
+
+    Search attributes are never encoded. Headers are decoded by the SDK, where a client asks for it. A payload that
+    cannot be decoded stays as it is: its readers report it.
+    """
+    if converter.payload_codec is None and converter.external_storage is None:
+        return
+    for payload in _payloads_of(message):
+        try:
+            (value,) = await converter.decode([payload], [RawValue])
+        # A codec raises whatever its library raised.
+        except Exception:
+            continue
+        payload.CopyFrom(cast(RawValue, value).payload)
+
+
+def _payloads_of(message: Message) -> Iterator[Payload]:
+    if isinstance(message, Payload):
+        yield message
+        return
+    if isinstance(message, SearchAttributes | Header):
+        return
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        if field.message_type.GetOptions().map_entry:
+            inner = [each for each in value.values() if isinstance(each, Message)]
+        else:
+            inner = [value] if isinstance(value, Message) else list(value)
+        for each in inner:
+            yield from _payloads_of(each)

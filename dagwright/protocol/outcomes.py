@@ -156,7 +156,10 @@ def _has_repeated_lost_attempts(error: BaseException, timeout: TimeoutError) -> 
 
 def _attempts_of(error: BaseException, node: CompiledNode) -> int:
     """Returns how often something was tried that does not say so itself: the server only tells why it stopped."""
-    was_last = isinstance(error, ActivityError) and error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED
+    was_last = (
+        isinstance(error, ActivityError | ChildWorkflowError)
+        and error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED
+    )
     return node.retry.max_attempts if was_last else 1
 
 
@@ -322,6 +325,11 @@ def needs_loading(scheduler: RunScheduler, ready: ReadyCall) -> bool:
     return tool.is_foreign and ready.task.node.kind == "tool" and bool(stored_refs(ready.holes))
 
 
+def is_workflow_call(scheduler: RunScheduler, node: CompiledNode) -> bool:
+    """Return whether each call of a node starts a workflow that is not a run."""
+    return node.kind == "tool" and scheduler.plan.tools.get(node.tool, _UNDECLARED).workflow is not None
+
+
 def loading_of(ready: ReadyCall) -> tuple[bytes, ReadyCall]:
     """Returns the message of the activity that loads the arguments of a call, and the call that is left to make."""
     message = b'{"arguments":' + ready.arguments + b',"holes":' + pydantic_core.to_json(ready.holes) + b"}"
@@ -453,11 +461,20 @@ def take_failure(scheduler: RunScheduler, task_id: str, error: BaseException, *,
     if question is not None:
         problem = scheduler.features.feedback.ask(task_id, question, at=at, attempt=attempt)
         return None if problem is None else NodeError(wire.ERROR_ASK_PERSON, problem)
+    if tool is not None and tool.workflow is not None and isinstance(error.__cause__, TerminatedError):
+        failure = _terminated(tool)
     if tool is None or tool.is_foreign:
         # Another worker has nothing in the payload store.
         failure = replace(failure, ref=None)
     scheduler.fail(task_id, failure, at=at, attempt=attempt)
     return failure
+
+
+def _terminated(tool: ToolDeclaration) -> NodeError:
+    what = "its workflow was terminated"
+    if tool.effects is Effects.WRITE:
+        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_words(tool.name, what=what))
+    return NodeError("terminated", f"{tool.name}: {what}", retryable=True)
 
 
 def _question_of(error: BaseException) -> Raised | None:

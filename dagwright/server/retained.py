@@ -110,13 +110,15 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> Retaine
 def _root_of(execution: WorkflowExecution) -> str | None:
     """Returns the run whose sub-plan a run is, at the top.
 
-    In a session the server names the session: then it is the run just above, which has to be shown as well, and so has
-    the one above that.
+    In a session, and below a workflow that is not a run, the root that the server names is not a run: then it is the
+    parent run, which has to be shown as well, and so has its parent.
     """
-    if wire.MEMO_SESSION in execution.raw_info.memo.fields:
+    memo = execution.raw_info.memo.fields
+    if wire.MEMO_SESSION in memo or wire.MEMO_CALLER in memo:
         return None
     root_id = execution.root_id or execution.parent_id
-    return execution.parent_id if root_id is not None and root_id.startswith(wire.ID_SESSION) else root_id
+    is_run = root_id is None or not (root_id.startswith(wire.ID_SESSION) or wire.MEMO_CALLED in memo)
+    return root_id if is_run else execution.parent_id
 
 
 async def _first_run_id(client: Client, execution: WorkflowExecution) -> str | None:

@@ -7,7 +7,7 @@ from dagwright.tools.context import ToolContext, context
 from dagwright.tools.errors import AskPerson, GiveUp, NotStarted, RetryLater, ToolsUnreadable
 from dagwright.tools.loading import load_tools
 from dagwright.tools.registry import ToolRegistry
-from dagwright.tools.spec import ToolSpec, declare_activity, spec_of, tool
+from dagwright.tools.spec import ToolSpec, declare_activity, declare_workflow, spec_of, tool
 from dagwright.tools.worker_tools import SubGoal, worker_tool
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "WorkerResult",
     "context",
     "declare_activity",
+    "declare_workflow",
     "load_tools",
     "spec_of",
     "tool",

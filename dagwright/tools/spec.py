@@ -1,4 +1,4 @@
-"""`@tool`: a typed Python function as a tool; and `declare_activity` for the tools of other workers."""
+"""`@tool`: a typed Python function as a tool; `declare_activity` and `declare_workflow` for those of others."""
 
 import functools
 import hashlib
@@ -9,6 +9,7 @@ from datetime import timedelta
 from types import CodeType
 from typing import Any, TypeVar, overload
 
+from dagwright.core.boundary import wire
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S
 from dagwright.core.model.resolvers import Resolver
@@ -217,14 +218,10 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
     Raises:
         ValueError: a value is no such thing; the message names it.
     """
-    if not task_queue or task_queue.startswith("/_sys/") or len(task_queue.encode(errors="replace")) > 1000:
-        raise ValueError(f"Tool {name!r}: {task_queue!r} cannot be a task queue")
-    if input_schema is not None:
-        _checked_schema(name, input_schema)
     declaration = ToolDeclaration(
         name=name,
-        input_schema=input_schema,
-        task_queue=task_queue,
+        input_schema=_foreign_schema(name, input_schema),
+        task_queue=_foreign_queue(name, task_queue),
         max_parallel=max_parallel,
         max_attempts=max_attempts,
         is_foreign=True,
@@ -235,6 +232,72 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
         worker=worker,
     )
     return ToolSpec(checked_declaration(declaration, effects, timeout=timeout))
+
+
+def declare_workflow(  # noqa: PLR0913 - each is one word of the declaration, by keyword
+    name: str,
+    task_queue: str,
+    *,
+    workflow: str | None = None,
+    effects: Effects | str = Effects.WRITE,
+    input_schema: Mapping[str, Any] | None = None,
+    timeout: Duration | None = None,
+    max_parallel: int | None = None,
+    max_attempts: int | None = None,
+    undo: str | None = None,
+    sets: str | None = None,
+    returns: str | None = None,
+    description: str = "",
+) -> ToolSpec:
+    """Declare a workflow that another worker serves, in any language, so that plans can call it by name.
+
+    Each call starts the workflow as a child of the run, with one JSON object as its argument. The workflow ID follows
+    from the run and the node, so it can serve as an idempotency key. Cancelling the node cancels the workflow.
+
+    Args:
+        name: what plans call it.
+        task_queue: the queue of its workers.
+        workflow: the workflow type, exactly as its workers register it; by default `name`.
+        effects: as for `@tool`. The retries of a node start the workflow again; a `write` is never started again.
+        input_schema: JSON Schema (2020-12) of the argument; `None` takes any.
+        timeout: of one attempt, as for `@tool`; by default a workflow may take any time. A workflow that continues as
+            new gets the time again if it has several attempts.
+        undo: as for `@tool`.
+        sets: as for `@tool`.
+        returns: as for `@tool`.
+
+    Raises:
+        ValueError: a value is invalid; the message names it.
+    """
+    kind = name if workflow is None else workflow
+    if not _is_name(kind):
+        raise ValueError(f"Tool {name!r}: workflow is {kind!r:.60}, expected a type of 1 to {NAME_LIMIT_BYTES} bytes")
+    if kind in wire.KNOWN_WORKFLOWS:
+        raise ValueError(f"Tool {name!r}: {kind!r} runs plans; use a node with a sub-plan instead")
+    declaration = ToolDeclaration(
+        name=name,
+        input_schema=_foreign_schema(name, input_schema),
+        task_queue=_foreign_queue(name, task_queue),
+        max_parallel=max_parallel,
+        max_attempts=max_attempts,
+        is_foreign=True,
+        workflow=kind,
+        undo=undo,
+        sets=sets,
+        returns=returns,
+        description=description,
+    )
+    return ToolSpec(checked_declaration(declaration, effects, timeout=LONGEST if timeout is None else timeout))
+
+
+def _foreign_queue(name: str, task_queue: str) -> str:
+    if not task_queue or task_queue.startswith("/_sys/") or len(task_queue.encode(errors="replace")) > 1000:
+        raise ValueError(f"Tool {name!r}: {task_queue!r} cannot be a task queue")
+    return task_queue
+
+
+def _foreign_schema(name: str, schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    return None if schema is None else _checked_schema(name, schema)
 
 
 def checked_aliases(name: str, aliases: Sequence[str]) -> tuple[str, ...]:

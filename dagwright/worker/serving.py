@@ -4,48 +4,22 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from temporalio.client import Client
 from temporalio.worker import Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from dagwright import __version__
-from dagwright.activities.call_headers import ToolInterceptor
-from dagwright.activities.call_model import model_activity
-from dagwright.activities.call_starts import CallStarts
-from dagwright.activities.call_tool import CallGuards, named_tool_activities
-from dagwright.activities.compile_plan import CompileScope, compile_activity
-from dagwright.activities.ended_runs import end_cancelled, find_ended
-from dagwright.activities.maps import map_activities
-from dagwright.activities.notify import notify_activity
-from dagwright.activities.parked_calls import ParkedCalls
-from dagwright.activities.read_model_plan import read_plan_activity
-from dagwright.activities.result_cache import ResultCache
-from dagwright.activities.run_region import region_activity
-from dagwright.activities.store_waits import await_store_activity
-from dagwright.activities.stored_agents import stored_agent_activity
-from dagwright.activities.stored_values import blob_activities, load_activity, load_values_activity
-from dagwright.activities.unknown_tools import unknown_tool_activity
-from dagwright.activities.values import Values
-from dagwright.agents.finding import StoredAgentTools, stored_cards
-from dagwright.agents.tools import declared_agents
-from dagwright.core.plugins import plugin_packages
 from dagwright.llm.clients import ModelClients
 from dagwright.process import event_loop, event_loop_watchdog
 from dagwright.process.drain import grace_s
-from dagwright.server.namespace import StateAttribute
 from dagwright.server.retained import claim_store
 from dagwright.server.store_notes import publish_store
-from dagwright.tools import ToolRegistry
 from dagwright.toolset.tool_directory import tell_cards, tell_tools
 from dagwright.toolset.toolset import Toolset
 from dagwright.worker.missing_tools import keep_releasing
-from dagwright.workflows.calls import CallInterceptor
-from dagwright.workflows.converse import ConverseWorkflow
-from dagwright.workflows.pursuing import RUN_WORKFLOWS
-from dagwright.workflows.unknown_type import UnknownTypeWorkflow
+from dagwright.worker.parts import WORKFLOWS, Activity, create_activities, create_interceptors, with_shared_modules
 
 STICKY_TIMEOUT = timedelta(seconds=1)
 """After a worker's death the run goes on elsewhere this much later (docs/internals/temporal.md)."""
@@ -61,97 +35,35 @@ ACTIVITY_POLLERS = 10
 BUILD_ID = f"dagwright-{__version__}"
 """In the history, with each workflow task. The SDK's default hashes the code of every module, a second of CPU."""
 
-_PASSED_THROUGH = (
-    "dagwright",
-    "pydantic",
-    "pydantic_core",
-    "annotated_types",
-    "jsonpath",
-    "jsonschema_rs",
-    "cel",
-    "structlog",
-)
-"""Modules that workflows share with the process: they are pure, and importing them for each run costs 7 ms."""
-
 
 def create_workers(
     client: Client, toolset: Toolset, *, task_queue: str, models: ModelClients | None = None
 ) -> list[Worker]:
-    """Returns the workers of a process: one for each queue, each with workflows, built-in tools and its own tools.
+    """Create the workers of a process: one for each queue, each with workflows, built-in tools and its own tools.
 
     Workflows are on the queues of tools too, because Temporal hands an activity out eagerly only to the worker that
     ended the workflow task, and only on the queue of the workflow.
 
     Args:
-        models: asks models, and is closed by whoever made it; by default one that stays open as long as the process.
+        models: calls models, and is closed by its creator; by default one that stays open as long as the process.
     """
-    values, cache = Values(toolset.store), ResultCache(toolset.store)
     clients = models or ModelClients(toolset.models)
-    activities_of = partial(
-        named_tool_activities,
-        environment=toolset.environment,
-        values=values,
-        cache=cache,
-        guards=CallGuards(ParkedCalls(client), CallStarts(client)),
-        models=clients,
-    )
-    built_in_activities = activities_of(toolset.built_in)
-    shared = [
-        load_values_activity(values),
-        await_store_activity(toolset.store, values),
-        find_ended,
-        end_cancelled,
-        compile_activity(
-            CompileScope(
-                toolset.declarations(),
-                toolset.store,
-                task_queue,
-                rounds=toolset.rounds,
-                added=lambda: declared_agents(stored_cards(toolset.database_url)).declarations(),
-            ),
-            has_state=StateAttribute(client).is_registered,
-            notifies=toolset.hook is not None,
-        ),
-        notify_activity(toolset.hook),
-        model_activity(clients, values),
-        read_plan_activity(toolset.declarations(), values),
-        load_activity(toolset.store),
-        *blob_activities(toolset.store),
-        *map_activities(values),
-    ]
-
-    stored_agents = stored_agent_activity(
-        StoredAgentTools(toolset.database_url, toolset.environment),
-        lambda spec: activities_of(ToolRegistry.of(spec))[spec.name],
-    )
-
+    activities_on = create_activities(client, toolset, task_queue=task_queue, models=clients)
     limit_s = toolset.environment.drain_limit_s
-
-    def create(queue: str) -> Worker:
-        own = toolset.own.served_on(queue)
-        tools = {**built_in_activities, **activities_of(own)}
-        region = region_activity(
-            toolset.built_in.merged(own), toolset.environment, store=toolset.store, values=values, cache=cache
-        )
-        unknown = unknown_tool_activity(client, stored_agents) if queue in toolset.own_queues else stored_agents
-        return _create_worker(
-            client, queue, activities=[*tools.values(), region, *shared, unknown], drain_limit_s=limit_s
-        )
-
-    return [create(queue) for queue in dict.fromkeys([task_queue, *toolset.own_queues])]
+    queues = dict.fromkeys([task_queue, *toolset.own_queues])
+    return [_create_worker(client, queue, activities=activities_on(queue), drain_limit_s=limit_s) for queue in queues]
 
 
 def _create_worker(
-    client: Client, task_queue: str, *, activities: Sequence[Any], drain_limit_s: float | None
+    client: Client, task_queue: str, *, activities: Sequence[Activity], drain_limit_s: float | None
 ) -> Worker:
-    restrictions = SandboxRestrictions.default.with_passthrough_modules(*_PASSED_THROUGH, *plugin_packages())
     return Worker(
         client,
         task_queue=task_queue,
         activities=activities,
-        workflows=[*RUN_WORKFLOWS, ConverseWorkflow, UnknownTypeWorkflow],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
-        interceptors=[CallInterceptor(), ToolInterceptor()],
+        workflows=WORKFLOWS,
+        workflow_runner=with_shared_modules(SandboxedWorkflowRunner()),
+        interceptors=create_interceptors(),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         graceful_shutdown_timeout=timedelta(seconds=grace_s(drain_limit_s)),
         max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
@@ -159,6 +71,40 @@ def _create_worker(
         max_concurrent_workflow_tasks=WORKFLOW_TASKS,
         build_id=BUILD_ID,
     )
+
+
+async def publish_toolset(client: Client, toolset: Toolset, *, task_queue: str) -> None:
+    """Publish the payload store, the tools and the agents of a process for the other processes.
+
+    Raises:
+        OtherStore: the other workers of the queue use another payload store.
+        StoreUnavailable: the payload store does not respond.
+    """
+    await publish_store(client, toolset.store, task_queue=task_queue)
+    await claim_store(toolset.store, client)
+    await tell_tools(toolset.store, toolset.own.declarations().values(), task_queue=task_queue)
+    await tell_cards(toolset.store, toolset.agents)
+
+
+@asynccontextmanager
+async def held_resources(toolset: Toolset, models: ModelClients) -> AsyncIterator[None]:
+    """Close what the activities of a process have opened when the block ends: model clients and MCP servers."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(models)
+        stack.push_async_callback(toolset.environment.kept.close)
+        if toolset.servers is not None:
+            stack.push_async_callback(toolset.servers.close)
+        yield
+
+
+@asynccontextmanager
+async def releasing_calls(client: Client, toolset: Toolset) -> AsyncIterator[None]:
+    """Resume calls that wait for a tool of the process, as long as the block lasts."""
+    if not toolset.own_queues:
+        yield
+        return
+    async with _beside(keep_releasing(client, toolset.own.served_names(), toolset.own_queues)):
+        yield
 
 
 @asynccontextmanager
@@ -169,24 +115,17 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
         OtherStore: the other workers of the queue use another payload store.
         StoreUnavailable: large values can not be kept.
     """
-    await publish_store(client, toolset.store, task_queue=task_queue)
-    await claim_store(toolset.store, client)
-    await tell_tools(toolset.store, toolset.own.declarations().values(), task_queue=task_queue)
-    await tell_cards(toolset.store, toolset.agents)
+    await publish_toolset(client, toolset, task_queue=task_queue)
+    models = ModelClients(toolset.models)
     async with AsyncExitStack() as stack:
         stack.enter_context(event_loop.few_collections())
-        models = await stack.enter_async_context(ModelClients(toolset.models))
-        stack.push_async_callback(toolset.environment.kept.close)
-        if toolset.servers is not None:
-            stack.push_async_callback(toolset.servers.close)
+        await stack.enter_async_context(held_resources(toolset, models))
         workers = create_workers(client, toolset, task_queue=task_queue, models=models)
         # Only from here on there are calls that a loop which stands still keeps from heartbeating.
         stack.enter_context(event_loop_watchdog.standing_told())
         for worker in workers:
             await stack.enter_async_context(worker)
-        if toolset.own_queues:
-            releasing = keep_releasing(client, toolset.own.served_names(), toolset.own_queues)
-            await stack.enter_async_context(_beside(releasing))
+        await stack.enter_async_context(releasing_calls(client, toolset))
         yield
 
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +14,7 @@ from temporalio.client import Client
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.plans.pages import made_to_travel
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.messages import RunInput, run_input_to_json
@@ -184,9 +185,21 @@ async def start_workflow(
     )
 
 
-async def start_run(client: Client, plan: Any, *, workflow_id: str, **options: Any) -> Handle:
+async def start_run(
+    client: Client,
+    plan: Any,
+    *,
+    workflow_id: str,
+    foreign: Mapping[str, ToolDeclaration] | None = None,
+    **options: Any,
+) -> Handle:
+    """Start a plan.
+
+    Args:
+        foreign: tools of other workers.
+    """
     toolset = load_toolset(Settings(), [str(TOOLS)])
-    compiled = prepare_plan(check_plan(plan, toolset.declarations()), {})
+    compiled = prepare_plan(check_plan(plan, {**toolset.declarations(), **(foreign or {})}), {})
     return await start_workflow(client, RunInput(compiled=compiled, **options), workflow_id=workflow_id)
 
 

@@ -286,7 +286,11 @@ async def histories_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
     histories = await chain_of(client, handle)
     for event in [event for history in histories for event in history.events]:
         if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
-            child = event.child_workflow_execution_started_event_attributes.workflow_execution
+            started = event.child_workflow_execution_started_event_attributes
+            if started.workflow_type.name not in wire.WORKFLOWS:
+                # The workflow of another worker, which a node calls.
+                continue
+            child = started.workflow_execution
             below = client.get_workflow_handle(child.workflow_id, run_id=child.run_id)
             histories += await histories_of(client, below)
     return histories

@@ -50,7 +50,9 @@ class _Handle:
 
 async def _view(*events: HistoryEvent, attempt: int = 0) -> RunView:
     handle = _Handle(events, attempt)
-    client = SimpleNamespace(get_workflow_handle=lambda *_, **__: handle, data_converter=data_converter)
+    client = SimpleNamespace(
+        namespace="default", get_workflow_handle=lambda *_, **__: handle, data_converter=data_converter
+    )
     return await RunFeed(cast(Client, client), "run-1").read()
 
 

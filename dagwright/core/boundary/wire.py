@@ -95,6 +95,8 @@ ACTIVITY_CALL_MODEL = tools.MODEL_TOOL
 """Asks a model: `dagwright.planning.model_calls.calls`."""
 ACTIVITY_READ_MODEL_PLAN = tools.PLAN_READER
 """Makes nodes of what a model wrote: `dagwright.planning.plan_and_execute.goals`."""
+ACTIVITY_LOAD_OUTPUT = "load_run_output"
+"""Loads the output of a run that has ended, for a workflow of another type that started it."""
 ACTIVITY_NOTIFY = "notify"
 """Tells the hook what happened to the requests of a run."""
 OWN_ACTIVITIES = frozenset(
@@ -110,6 +112,7 @@ OWN_ACTIVITIES = frozenset(
         ACTIVITY_JOIN_ITEMS,
         ACTIVITY_LOAD_VALUES,
         ACTIVITY_AWAIT_STORE,
+        ACTIVITY_LOAD_OUTPUT,
         ACTIVITY_NOTIFY,
     }
 )
@@ -279,6 +282,11 @@ MEMO_SESSION_STATE = "dagwright_session_state"
 
 MEMO_OWNER = "dagwright_owner"
 """Workflow memo of a run or session that was started with a key of the API, and of its sub-plans: the key's owner."""
+
+MEMO_CALLER = "dagwright_caller"
+"""Workflow memo of a run that a workflow of another type has started as its child: the id of that workflow."""
+MEMO_CALLED = "dagwright_called"
+"""Workflow memo of the sub-plans of such a run, at any depth: true. Their root is a workflow that is not a run."""
 
 MEMO_BEGAN = "dagwright_began"
 """Workflow memo of a run that goes on in a new execution: RFC 3339 time at which the first one started."""

@@ -37,6 +37,8 @@ class ToolDeclaration:
         is_pinned: each call carries the version that the plan was checked against, and is refused if the tool has
             another by then: what stands behind it changes without us.
         is_foreign: the activity is served by a worker that is not Dagwright's, so everything must be inline.
+        workflow: type of the workflow that each call starts as a child of the run, in place of an activity; such a tool
+            is foreign too. `None` for every other tool.
         asks_models: a call asks models by itself, so in a run with a budget it starts only when there is some left.
         effects_by: how the effects of a call depend on an argument, `{"argument": name, "default": value, "effects":
             {value: effects}}`; a value that is not listed, or not known before the call, has the effects of the tool.
@@ -66,6 +68,7 @@ class ToolDeclaration:
     version: str = ""
     is_pinned: bool = False
     is_foreign: bool = False
+    workflow: str | None = None
     asks_models: bool = False
     effects_by: Mapping[str, Any] | None = None
     secrets: Sequence[str] | None = None
@@ -91,6 +94,7 @@ _EFFECTS: Mapping[str, Effects] = {each.value: each for each in Effects}
 
 TOLD_FIELDS: Mapping[str, type] = {
     "task_queue": str, "max_parallel": int, "max_attempts": int, "version": str, "is_pinned": bool, "is_foreign": bool,
+    "workflow": str,
     "asks_models": bool, "effects_by": dict, "undo": str, "sets": str, "resolver": dict,
 }  # fmt: skip
 """What a run knows of a tool beside its effects, in each form in which a declaration travels -> its JSON type."""

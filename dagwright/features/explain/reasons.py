@@ -240,6 +240,10 @@ def _running(scheduler: RunScheduler, task_id: str, record: Record, *, call: Cal
     if call is not None and call.state == "scheduled" and call.attempt > 1:
         failure = f"attempt {call.attempt - 1} failed: {call.last_failure or 'it did not say why'}"
         return Reason(task_id, record.status, "retry", f"waits for a worker to take attempt {call.attempt}", failure)
+    tool = scheduler.plan.tools.get(node.tool)
+    if tool is not None and tool.workflow is not None:
+        message = f"runs as a child workflow of the type {tool.workflow!r}"
+        return Reason(task_id, record.status, "running", message, since=record.started_at)
     attempt = f" in attempt {call.attempt}" if call is not None and call.attempt > 1 else ""
     last = f"the last one failed: {call.last_failure}" if call is not None and call.last_failure else ""
     return Reason(task_id, record.status, "running", f"runs{attempt}", last, since=record.started_at)

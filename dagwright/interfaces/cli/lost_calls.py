@@ -18,7 +18,7 @@ from dagwright.core.boundary.limits import activity_id
 from dagwright.core.boundary.usage import USAGE_PLACE, started_attempt
 from dagwright.core.model.tools import Effects
 from dagwright.core.scheduler.task_creation import call_of_task
-from dagwright.history.pending_activities import PendingCall
+from dagwright.history.pending_activities import PendingCall, decode_pending
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.progress import LOST, LOST_FOR_GOOD
 from dagwright.protocol.messages import MessageInvalid, read_message
@@ -59,6 +59,7 @@ class LostCalls:
         except RPCError:
             # What the feed waits patiently for is no news here.
             return self._lost
+        await decode_pending(description.raw_description, self._client)
         calls = {call.activity_id: call for call in description.raw_description.pending_activities}
         state = view.scheduler.state if view.scheduler is not None else None
         names = {task: activity_id(task if state is None else call_of_task(state, task)) for task in view.pending}

@@ -26,6 +26,7 @@ _TOOL = ToolDeclaration(
     version="v1",
     is_pinned=True,
     is_foreign=True,
+    workflow="Ship",
     asks_models=True,
     effects_by={"argument": "mode", "default": "look", "effects": {"look": "read"}},
     undo="u",

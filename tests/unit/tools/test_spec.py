@@ -9,9 +9,10 @@ import pydantic
 import pytest
 
 from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.times import LONGEST
 from dagwright.core.model.tools import Effects
 from dagwright.plans.preparation import check_plan
-from dagwright.tools import ToolSpec, declare_activity, spec_of, tool
+from dagwright.tools import ToolSpec, declare_activity, declare_workflow, spec_of, tool
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import InvalidArguments
@@ -293,3 +294,14 @@ def test_schema_of_a_tool_is_checked_where_it_is_declared() -> None:
         @tool(schema={"oneOf": 5})
         def odd(a: int = 0) -> int:
             return a
+
+
+def test_declared_workflow_is_a_foreign_tool_that_may_take_any_time() -> None:
+    ship = declare_workflow("ship", "shop", workflow="ShipOrder", effects="idempotent", timeout="2d").declaration
+    assert (ship.workflow, ship.is_foreign, ship.task_queue, ship.timeout_s) == ("ShipOrder", True, "shop", 172_800.0)
+    assert declare_workflow("ship", "shop").declaration.workflow == "ship"
+    assert declare_workflow("ship", "shop").declaration.timeout_s == LONGEST.total_seconds()
+    with pytest.raises(ValueError, match="'RunPlan' runs plans"):
+        declare_workflow("ship", "shop", workflow="RunPlan")
+    with pytest.raises(ValueError, match="workflow is ''"):
+        declare_workflow("ship", "shop", workflow="")

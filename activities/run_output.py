@@ -1,0 +1,35 @@
+"""The activity that loads the output of a run for the workflow of a user that started it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+
+from dagwright.activities.heartbeats import kept_alive
+from dagwright.core.boundary.limits import RUN_INPUT_LIMIT_BYTES
+from dagwright.core.boundary.wire import ACTIVITY_LOAD_OUTPUT
+from dagwright.history.hydration import restored_document
+from dagwright.history.run_reader import RunFeed
+from dagwright.protocol.documents import encoded_size
+from dagwright.store import PayloadStore
+
+OutputActivity = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
+
+def output_activity(client: Client, store: PayloadStore) -> OutputActivity:
+    """Return the activity `load_run_output` over a namespace and a store."""
+
+    @activity.defn(name=ACTIVITY_LOAD_OUTPUT)
+    async def load_run_output(message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the `{"output"}` of the run `{"workflow_id", "run_id"}`."""
+        with kept_alive():
+            view = await RunFeed(client, message["workflow_id"], run_id=message.get("run_id")).read()
+            output = (await restored_document(view, store, full=True))["output"]
+        if (size := encoded_size(output)) > RUN_INPUT_LIMIT_BYTES:
+            told = f"the output of the run has {size:,} bytes; a workflow can take {RUN_INPUT_LIMIT_BYTES:,}"
+            raise ApplicationError(told, type="too_large", non_retryable=True)
+        return {"output": output}
+
+    return load_run_output

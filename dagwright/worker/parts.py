@@ -1,0 +1,139 @@
+"""The parts of a worker: workflows, activities, interceptors, and the sandbox that shares Dagwright's modules.
+
+`dagwright worker`, the public `Worker` and the plugin for existing workers compose the same parts. Which settings a
+worker has, and what runs around it, is decided by whoever composes them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.worker import Interceptor, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from dagwright.activities.call_headers import ToolInterceptor
+from dagwright.activities.call_model import model_activity
+from dagwright.activities.call_starts import CallStarts
+from dagwright.activities.call_tool import CallGuards, named_tool_activities
+from dagwright.activities.compile_plan import CompileScope, compile_activity
+from dagwright.activities.ended_runs import end_cancelled, find_ended
+from dagwright.activities.maps import map_activities
+from dagwright.activities.notify import notify_activity
+from dagwright.activities.parked_calls import ParkedCalls
+from dagwright.activities.read_model_plan import read_plan_activity
+from dagwright.activities.result_cache import ResultCache
+from dagwright.activities.run_output import output_activity
+from dagwright.activities.run_region import region_activity
+from dagwright.activities.store_waits import await_store_activity
+from dagwright.activities.stored_agents import stored_agent_activity
+from dagwright.activities.stored_values import blob_activities, load_activity, load_values_activity
+from dagwright.activities.unknown_tools import unknown_tool_activity
+from dagwright.activities.values import Values
+from dagwright.agents.finding import StoredAgentTools, stored_cards
+from dagwright.agents.tools import declared_agents
+from dagwright.core.plugins import plugin_packages
+from dagwright.llm.clients import ModelClients
+from dagwright.server.namespace import StateAttribute
+from dagwright.tools import ToolRegistry
+from dagwright.toolset.toolset import Toolset
+from dagwright.workflows.calls import CallInterceptor
+from dagwright.workflows.converse import ConverseWorkflow
+from dagwright.workflows.pursuing import RUN_WORKFLOWS
+from dagwright.workflows.unknown_type import UnknownTypeWorkflow
+
+SHARED_MODULES = (
+    "dagwright",
+    "pydantic",
+    "pydantic_core",
+    "annotated_types",
+    "jsonpath",
+    "jsonschema_rs",
+    "cel",
+    "structlog",
+)
+"""Modules that workflows share with the process: they are pure, and importing them for each run costs 7 ms."""
+
+WORKFLOWS: Sequence[type] = (*RUN_WORKFLOWS, ConverseWorkflow, UnknownTypeWorkflow)
+"""The last one is dynamic: it ends executions of types that the worker does not have."""
+
+Activity = Callable[..., Any]
+
+
+def create_interceptors() -> list[Interceptor]:
+    """Create the interceptors that carry the headers of calls."""
+    return [CallInterceptor(), ToolInterceptor()]
+
+
+def with_shared_modules(runner: WorkflowRunner) -> WorkflowRunner:
+    """Return a workflow runner whose sandbox shares the pure modules; a runner without a sandbox stays as it is."""
+    if not isinstance(runner, SandboxedWorkflowRunner):
+        return runner
+    shared = runner.restrictions.with_passthrough_modules(*SHARED_MODULES, *plugin_packages())
+    return replace(runner, restrictions=shared)
+
+
+def create_activities(
+    client: Client, toolset: Toolset, *, task_queue: str, models: ModelClients
+) -> Callable[[str], list[Activity]]:
+    """Create the activities of a process; return the function that lists those of a queue.
+
+    The last activity of a list is dynamic: it handles calls of tools that the worker does not have.
+
+    Args:
+        task_queue: queue of the workflows.
+        models: calls models; the caller closes it.
+    """
+    values, cache = Values(toolset.store), ResultCache(toolset.store)
+    activities_of = partial(
+        named_tool_activities,
+        environment=toolset.environment,
+        values=values,
+        cache=cache,
+        guards=CallGuards(ParkedCalls(client), CallStarts(client)),
+        models=models,
+    )
+    built_in = activities_of(toolset.built_in)
+    shared = _shared_activities(client, toolset, values, models=models, task_queue=task_queue)
+    stored_agents = stored_agent_activity(
+        StoredAgentTools(toolset.database_url, toolset.environment),
+        lambda spec: activities_of(ToolRegistry.of(spec))[spec.name],
+    )
+
+    def activities_on(queue: str) -> list[Activity]:
+        own = toolset.own.served_on(queue)
+        region = region_activity(
+            toolset.built_in.merged(own), toolset.environment, store=toolset.store, values=values, cache=cache
+        )
+        unknown = unknown_tool_activity(client, stored_agents) if queue in toolset.own_queues else stored_agents
+        return [*{**built_in, **activities_of(own)}.values(), region, *shared, unknown]
+
+    return activities_on
+
+
+def _shared_activities(
+    client: Client, toolset: Toolset, values: Values, *, models: ModelClients, task_queue: str
+) -> list[Activity]:
+    """Create the activities that every queue has."""
+    scope = CompileScope(
+        toolset.declarations(),
+        toolset.store,
+        task_queue,
+        rounds=toolset.rounds,
+        added=lambda: declared_agents(stored_cards(toolset.database_url)).declarations(),
+    )
+    return [
+        load_values_activity(values),
+        await_store_activity(toolset.store, values),
+        find_ended,
+        end_cancelled,
+        compile_activity(scope, has_state=StateAttribute(client).is_registered, notifies=toolset.hook is not None),
+        notify_activity(toolset.hook),
+        model_activity(models, values),
+        read_plan_activity(toolset.declarations(), values),
+        load_activity(toolset.store),
+        output_activity(client, toolset.store),
+        *blob_activities(toolset.store),
+        *map_activities(values),
+    ]

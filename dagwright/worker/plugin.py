@@ -1,0 +1,265 @@
+"""`DagwrightPlugin`: runs plans in the clients and workers that a Temporal user already has.
+
+On a client it composes the data converter (`dagwright.protocol.conversion.compose_converter`). On each worker of that
+client, or on a single worker, it adds the workflows, activities, interceptors and the sandbox passthrough of
+`dagwright.worker.parts`, and runs around the worker what `dagwright worker` runs around its own.
+
+The values of the user win. A worker setting that still has the SDK's default gets the value that `dagwright worker`
+uses (see `_SETTINGS`); the build ID and the garbage collector of the process stay as they are. A built-in tool is left
+out if the worker has an activity of that name, and so are the handlers of unknown workflows and tools if it has dynamic
+ones. If it has a workflow or an activity that the engine itself needs, the plugin refuses the worker, and `task_queue`
+serves plans on a queue of their own in the same process.
+"""
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, cast
+
+from temporalio import activity, workflow
+from temporalio.client import Client
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import Worker, WorkerConfig
+
+from dagwright.core.errors import DagwrightError
+from dagwright.llm.clients import ModelClients
+from dagwright.process import event_loop_watchdog
+from dagwright.process.drain import grace_s
+from dagwright.protocol.conversion import compose_converter
+from dagwright.settings import Settings
+from dagwright.tools import ToolRegistry, ToolSpec, ToolsUnreadable
+from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+from dagwright.worker.parts import WORKFLOWS, Activity, create_activities, create_interceptors, with_shared_modules
+from dagwright.worker.serving import (
+    ACTIVITY_POLLERS,
+    HEARTBEAT_THROTTLE,
+    STICKY_TIMEOUT,
+    WORKFLOW_TASKS,
+    held_resources,
+    publish_toolset,
+    releasing_calls,
+    serving,
+)
+
+Tool = Callable[..., Any] | ToolSpec | str
+"""A decorated function, a declared activity or workflow, or a value of `--tools`: a module, a file or MCP servers."""
+
+
+class PluginConflict(DagwrightError, ValueError):
+    """A worker has a workflow or an activity with a name that the engine needs; rename it, or give `task_queue`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """What runs around one worker while it polls."""
+
+    client: Client
+    toolset: Toolset
+    models: ModelClients
+    task_queue: str
+
+
+class DagwrightPlugin(SimplePlugin):
+    """Run plans on the clients and workers of an application that uses Temporal already.
+
+    Give it to `temporalio.client.Client.connect(..., plugins=[...])`: all workers of that client serve plans. Give it
+    to a single `temporalio.worker.Worker` instead if the others should not. Runs start on the task queue of such a
+    worker.
+
+    Args:
+        tools: served on the task queue of the worker: decorated functions, declared activities and workflows, or values
+            of `--tools`.
+        agents: files of agents, as for `--agents`.
+        settings: of the process; by default those of the environment. All workers of a task queue need the same payload
+            store.
+        task_queue: serves plans on this queue with workers of their own, which leave the worker of the user as it is.
+
+    Raises:
+        ToolsUnreadable: a tool cannot be loaded, or two tools have one name.
+        PluginConflict: a worker has a workflow or an activity with a name that the engine needs.
+        ConverterUnusable: the data converter of the client does not encode JSON values as `json/plain`.
+    """
+
+    def __init__(
+        self,
+        *,
+        tools: Sequence[Tool] = (),
+        agents: Sequence[str] = (),
+        settings: Settings | None = None,
+        task_queue: str | None = None,
+    ) -> None:
+        self._tools, self._agents = tuple(tools), tuple(agents)
+        self._settings = settings
+        self._own_queue = task_queue
+        self._serves_own_queue = False
+        """Whether a worker was configured beside which the own queue is served: one client serves a queue once."""
+        self._served: dict[str, _Served] = {}
+        """Task queue of a worker that was configured and does not run yet -> what runs around it."""
+        has_own_queue = task_queue is not None
+        super().__init__(
+            "dagwright.DagwrightPlugin",
+            data_converter=compose_converter,
+            workflow_runner=lambda runner: with_shared_modules(cast(Any, runner)),
+            workflows=None if has_own_queue else lambda given: [*(given or ()), *_missing_workflows(given or ())],
+            interceptors=create_interceptors(),
+        )
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """Add what serves plans to the configuration of a worker; one that has it already stays as it is."""
+        given = config.get("workflows") or ()
+        if any(each in given for each in WORKFLOWS):
+            return config
+        queue = config["task_queue"]
+        client = config["client"] = _with_converter(config["client"])
+        if self._own_queue is not None and self._own_queue != queue:
+            config["workflow_runner"] = with_shared_modules(config["workflow_runner"])
+            if self._serves_own_queue:
+                return config
+            self._serves_own_queue = True
+            toolset = self._load(self._own_queue)
+            self._served[queue] = _Served(client, toolset, ModelClients(toolset.models), self._own_queue)
+            return config
+        config = super().configure_worker(config)
+        activities = config.get("activities") or ()
+        toolset = _without_built_in(self._load(queue), activities)
+        models = ModelClients(toolset.models)
+        added = create_activities(client, toolset, task_queue=queue, models=models)(queue)
+        config["activities"] = [*activities, *_missing_activities(activities, added)]
+        _apply_settings(config, drain_limit_s=toolset.environment.drain_limit_s)
+        self._served[queue] = _Served(client, toolset, models, queue)
+        return config
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
+        """Run a worker with what has to run around it."""
+        served = self._served.pop(worker.task_queue, None)
+        if served is None:
+            await next(worker)
+            return
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(_around(worker, served))
+            except BaseException:
+                # Leaving `async with Worker(...)` waits for the end of a worker that has never started, as it does not
+                # for one that the server refuses (`Worker._run` in the SDK).
+                worker._shutdown_complete_event.set()
+                raise
+            await next(worker)
+        self._serves_own_queue = False
+
+    def _load(self, task_queue: str) -> Toolset:
+        functions = [each for each in self._tools if not isinstance(each, str)]
+        references = references_of([each for each in self._tools if isinstance(each, str)], self._agents)
+        loaded = load_toolset(self._settings or Settings(), references)
+        try:
+            own = ToolRegistry.of(*functions)
+        except (TypeError, ValueError) as error:
+            raise ToolsUnreadable(str(error)) from None
+        for name in own.specs:
+            if name in loaded.own:
+                raise ToolsUnreadable(f"Two tools are called {name!r}: a given one, and one of {loaded.references[0]}")
+        return replace(loaded, own=loaded.own.merged(own).on_queue(task_queue))
+
+
+@asynccontextmanager
+async def _around(worker: Worker, served: _Served) -> AsyncIterator[None]:
+    """Run what has to run around a worker.
+
+    Raises:
+        OtherStore: the other workers of the queue use another payload store.
+        StoreUnavailable: the payload store does not respond.
+    """
+    if served.task_queue != worker.task_queue:
+        async with serving(served.client, served.toolset, task_queue=served.task_queue):
+            yield
+        return
+    await publish_toolset(served.client, served.toolset, task_queue=served.task_queue)
+    async with held_resources(served.toolset, served.models), releasing_calls(served.client, served.toolset):
+        with event_loop_watchdog.standing_told():
+            yield
+
+
+def _with_converter(client: Client) -> Client:
+    """Return the client itself if its converter is composed, as on a client with the plugin, else one with the same."""
+    config = client.config(active_config=True)
+    composed = compose_converter(config["data_converter"])
+    if composed.payload_converter_class is config["data_converter"].payload_converter_class:
+        return client
+    # The plugins of the client have been applied to its configuration.
+    config["data_converter"], config["plugins"] = composed, []
+    return Client(**config)
+
+
+def _missing_workflows(given: Sequence[type]) -> list[type]:
+    names = {_workflow_name(each) for each in given}
+    for each in WORKFLOWS:
+        if (name := _workflow_name(each)) is not None and name in names:
+            raise PluginConflict(_conflict("workflow", name))
+    # The last one ends executions of unknown types; a dynamic workflow of the user takes them instead.
+    return [each for each in WORKFLOWS if _workflow_name(each) not in names]
+
+
+def _missing_activities(given: Sequence[Activity], added: Sequence[Activity]) -> list[Activity]:
+    names = {_activity_name(each) for each in given}
+    for each in added:
+        if (name := _activity_name(each)) is not None and name in names:
+            raise PluginConflict(_conflict("activity", name))
+    return [each for each in added if _activity_name(each) not in names]
+
+
+def _without_built_in(toolset: Toolset, given: Sequence[Activity]) -> Toolset:
+    names = {_activity_name(each) for each in given}
+    kept = {name: spec for name, spec in toolset.built_in.specs.items() if name not in names}
+    return replace(toolset, built_in=ToolRegistry(kept, toolset.built_in.sources))
+
+
+def _conflict(kind: str, name: str) -> str:
+    return (
+        f"the worker has the {kind} {name!r}, which plans need too; rename it, or serve plans on a queue of their own: "
+        "DagwrightPlugin(task_queue=...)"
+    )
+
+
+# The SDK has no public way to read a name; `None` is that of a dynamic one.
+
+
+def _workflow_name(candidate: type) -> str | None:
+    found = workflow._Definition.from_class(candidate)
+    return found.name if found is not None else candidate.__qualname__
+
+
+def _activity_name(candidate: Activity) -> str | None:
+    found = activity._Definition.from_callable(candidate)
+    return found.name if found is not None else candidate.__qualname__
+
+
+_SDK_DEFAULTS: Mapping[str, Any] = {
+    name: parameter.default for name, parameter in inspect.signature(Worker.__init__).parameters.items()
+}
+_SETTINGS: Mapping[str, Any] = {
+    "sticky_queue_schedule_to_start_timeout": STICKY_TIMEOUT,
+    "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
+    "max_concurrent_activity_task_polls": ACTIVITY_POLLERS,
+    "max_concurrent_workflow_tasks": WORKFLOW_TASKS,
+}
+"""Worker settings that get these values where they have the SDK's default. What a value of the user costs: a later
+continuation after a worker died; cancellation and streamed text that arrive late; slower starts of wide plans; workflow
+tasks that time out together after a restart."""
+_SET_ELSEWHERE = {
+    "max_concurrent_activity_task_polls": "activity_task_poller_behavior",
+    "max_concurrent_workflow_tasks": "tuner",
+}
+"""Setting -> another one by which a user may have decided the same."""
+
+
+def _apply_settings(config: WorkerConfig, *, drain_limit_s: float | None) -> None:
+    settings = cast(dict[str, Any], config)
+    values = {**_SETTINGS, "graceful_shutdown_timeout": timedelta(seconds=grace_s(drain_limit_s))}
+    for name, value in values.items():
+        if all(settings.get(each, _SDK_DEFAULTS[each]) == _SDK_DEFAULTS[each] for each in _names_of(name)):
+            settings[name] = value
+
+
+def _names_of(setting: str) -> list[str]:
+    return [setting, *([other] if (other := _SET_ELSEWHERE.get(setting)) is not None else [])]

@@ -1,0 +1,52 @@
+"""The workflows and the activity that the shop had before it had plans."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity, workflow
+
+with workflow.unsafe.imports_passed_through():
+    from dagwright.workflows.child import ChildRunFailed, execute_plan
+    from examples.temporal_shop.plan import ORDER_PLAN
+
+
+@dataclass
+class Order:
+    """An order of a customer."""
+
+    item: str
+    count: int
+
+
+@workflow.defn
+class OrderWorkflow:
+    """Takes an order; what happens with it is a plan, which people can read, watch and change."""
+
+    @workflow.run
+    async def run(self, order: Order) -> str:
+        """Run the plan of the order as a child workflow, and return what the customer reads."""
+        inputs = {"item": order.item, "count": order.count}
+        try:
+            result = await execute_plan(ORDER_PLAN, inputs=inputs, run_id=f"{workflow.info().workflow_id}-plan")
+        except ChildRunFailed as error:
+            return f"Your order was not shipped: {error.message}"
+        tracking = result.output["tracking"]
+        return f"Your order is on its way: {tracking}" if tracking else "Your order was not approved."
+
+
+@workflow.defn
+class ShipOrderWorkflow:
+    """Ships an order; it may take days, and the plan waits for it."""
+
+    @workflow.run
+    async def run(self, parcel: dict[str, Any]) -> dict[str, Any]:
+        """Wait for the truck and return the tracking code, which follows from the workflow ID."""
+        await workflow.sleep(timedelta(seconds=1))
+        return {"tracking": f"{parcel['count']}-{parcel['item']}".upper(), "shipment": workflow.info().workflow_id}
+
+
+@activity.defn
+async def reserve_stock(order: dict[str, Any]) -> dict[str, Any]:
+    """Put items aside; for the same workflow and activity ID it must do so once."""
+    return {"item": order["item"], "count": order["count"], "shelf": f"shelf-{len(order['item'])}"}

@@ -1,0 +1,38 @@
+"""A worker that is killed while the workflow of another worker runs as a node of its run."""
+
+import pytest
+
+from dagwright.history.run_reader import RunFeed
+from tests.chaos.building import assert_whole
+from tests.support.chaos import WorkerProcess, result_within, start_run
+from tests.support.eventually import eventually
+from tests.support.order_shop import ShipmentWorkflow
+from tests.support.runs import bare, done
+from tests.support.server import LiveServer
+from tests.support.shop_worker import shop_worker
+
+pytestmark = pytest.mark.server
+
+
+async def test_workflow_of_a_node_outlives_the_worker_of_the_run(own_server: LiveServer, worker: WorkerProcess) -> None:
+    client = await own_server.start()
+    nodes = [
+        {"id": "ship", "tool": "ship", "arguments": {"item": "lamp", "waits": True}},
+        {"id": "told", "tool": "echo", "arguments": {"shipped": "{{ship.result.shipped}}"}},
+    ]
+    async with shop_worker(client) as tools:
+        handle = await start_run(client, {"nodes": nodes}, workflow_id="order", foreign=tools)
+
+        async def is_running() -> bool:
+            nodes = (await RunFeed(client, "order").read()).document()["nodes"]
+            return bool(nodes.get("ship", {}).get("status") == "running")
+
+        await eventually(is_running)
+        await worker.kill()
+        await client.get_workflow_handle("order/ship").signal(ShipmentWorkflow.ship)
+        await client.get_workflow_handle("order/ship").result()
+        await worker.start()
+        document = bare(await result_within(handle, 60))
+    shipped = {"shipped": "lamp", "as": "order/ship"}
+    assert document["nodes"] == {"ship": done(shipped), "told": done({"shipped": "lamp"})}
+    await assert_whole(handle)

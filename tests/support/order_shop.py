@@ -1,0 +1,106 @@
+"""A Temporal application of somebody else, whose workflows run plans: its code runs in the SDK's sandbox."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity, workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import PayloadCodec
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from dagwright.workflows.child import ChildRunFailed, execute_plan
+
+
+@workflow.defn
+class OrderWorkflow:
+    """Runs a plan with its inputs; the two arguments must arrive as they are."""
+
+    @workflow.run
+    async def run(self, plan: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return the result, or the failure as data."""
+        try:
+            result = await execute_plan(plan, inputs=inputs, run_id=f"{workflow.info().workflow_id}-plan")
+        except ChildRunFailed as error:
+            return {"failed": error.message, "code": error.type, "problems": [each["code"] for each in error.problems]}
+        return {"status": result.status, "output": result.output}
+
+
+@workflow.defn
+class PassingOrderWorkflow:
+    """Lets the failure of its plan fail itself."""
+
+    @workflow.run
+    async def run(self, plan: Any) -> Any:
+        """Return the output."""
+        return (await execute_plan(plan)).output
+
+
+@workflow.defn
+class TellingOrderWorkflow:
+    """Calls its own activity `notify`, and runs a plan on another queue."""
+
+    @workflow.run
+    async def run(self, plan: Any, plan_queue: str) -> Any:
+        """Return what the activity and the plan returned."""
+        told = await workflow.execute_activity("notify", "hello", start_to_close_timeout=timedelta(seconds=30))
+        return [told, (await execute_plan(plan, task_queue=plan_queue)).output]
+
+
+@workflow.defn
+class ShipmentWorkflow:
+    """A workflow that plans call: ships what it is told to."""
+
+    def __init__(self) -> None:
+        self._may_ship = False
+
+    @workflow.run
+    async def run(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Ship the items of an order."""
+        if order.get("fails"):
+            raise ApplicationError("no truck", type="NoTruck", non_retryable=bool(order.get("for_good")))
+        if order.get("waits"):
+            await workflow.wait_condition(lambda: self._may_ship)
+        return {"shipped": order["item"], "as": workflow.info().workflow_id}
+
+    @workflow.signal
+    def ship(self) -> None:
+        """Let a shipment that waits go on."""
+        self._may_ship = True
+
+
+@activity.defn(name="reserve")
+async def reserve(order: dict[str, Any]) -> dict[str, Any]:
+    """Reserve an item."""
+    return {"reserved": order["item"]}
+
+
+@activity.defn(name="notify")
+async def notify(text: str) -> str:
+    """Has the name of an activity of Dagwright."""
+    await asyncio.sleep(0)
+    return f"told: {text}"
+
+
+class XorCodec(PayloadCodec):
+    """Encrypts, as far as a test can see."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Encrypt payloads."""
+        return [
+            Payload(metadata={"encoding": b"binary/xor"}, data=_xor(payload.SerializeToString()))
+            for payload in payloads
+        ]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Decrypt payloads; those of others stay as they are, as in the samples of Temporal."""
+        return [
+            Payload.FromString(_xor(each.data)) if each.metadata["encoding"] == b"binary/xor" else each
+            for each in payloads
+        ]
+
+
+def _xor(data: bytes) -> bytes:
+    return bytes(byte ^ 0x5A for byte in data)

@@ -1,0 +1,76 @@
+"""Composing data converters, and decoding what a codec has encoded."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.common import RawValue
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    DefaultPayloadConverter,
+    JSONPlainPayloadConverter,
+)
+from temporalio.exceptions import ApplicationError
+
+from dagwright.protocol.conversion import (
+    ConverterUnusable,
+    compose_converter,
+    data_converter,
+    decode_payloads,
+    without_codec,
+)
+from tests.support.order_shop import XorCodec
+
+
+class _Own(DefaultPayloadConverter):
+    """The payload converter of a user."""
+
+
+class _Shouting(DefaultPayloadConverter):
+    """A payload converter that plans cannot use."""
+
+    def to_payloads(self, values: Any) -> list[Payload]:
+        return [Payload(metadata={"encoding": b"text/loud"}, data=str(value).upper().encode()) for value in values]
+
+
+def test_parts_of_the_given_converter_stay() -> None:
+    codec = XorCodec()
+    given = replace(
+        DataConverter.default,
+        payload_converter_class=_Own,
+        payload_codec=codec,
+        failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
+    )
+    composed = compose_converter(given)
+    assert composed.payload_codec is codec
+    assert issubclass(composed.payload_converter_class, _Own)
+    assert issubclass(composed.failure_converter_class, DefaultFailureConverterWithEncodedAttributes)
+    assert compose_converter(composed).payload_converter_class is composed.payload_converter_class
+    unreadable = Payload(metadata={"encoding": b"json/plain"}, data=b"{")
+    assert composed.payload_converter.from_payloads([unreadable, unreadable]) == [RawValue(unreadable)] * 2
+
+
+def test_default_converter_becomes_that_of_dagwright() -> None:
+    assert compose_converter(None) is compose_converter(DataConverter.default) is data_converter
+
+
+def test_converter_without_json_is_refused() -> None:
+    with pytest.raises(ConverterUnusable, match=r"_Shouting encodes .* as 'text/loud'"):
+        compose_converter(replace(DataConverter.default, payload_converter_class=_Shouting))
+
+
+async def test_payloads_and_failures_of_an_event_are_decoded() -> None:
+    converter = compose_converter(replace(DataConverter.default, payload_codec=XorCodec()))
+    event = HistoryEvent(event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED)
+    failure = event.activity_task_failed_event_attributes.failure
+    await converter.encode_failure(ApplicationError("no", {"a": 1}), failure)
+    event.user_metadata.summary.CopyFrom((await converter.encode(["deadline"]))[0])
+    await decode_payloads(event, converter)
+    assert event.user_metadata.summary == JSONPlainPayloadConverter().to_payload("deadline")
+    error = await without_codec(converter).decode_failure(failure)
+    assert isinstance(error, ApplicationError)
+    assert error.details == ({"a": 1},)

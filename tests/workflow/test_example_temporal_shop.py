@@ -1,0 +1,45 @@
+"""`examples/temporal_shop` as its README describes it, with a person who approves the order."""
+
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.client.answering import answer_request
+from dagwright.client.feedback import Answer
+from dagwright.client.services import create_services
+from dagwright.history.run_reader import RunNotFound
+from dagwright.server import Connection
+from dagwright.settings import Settings
+from dagwright.worker.plugin import DagwrightPlugin
+from examples.temporal_shop.order_workflows import Order, OrderWorkflow
+from examples.temporal_shop.worker import TASK_QUEUE, TOOLS, create_worker
+from tests.support.eventually import eventually
+from tests.support.server import LiveServer
+
+pytestmark = pytest.mark.server
+
+
+async def test_order_is_shipped_when_a_person_approves_it(server: LiveServer, tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path)
+    client = await Client.connect(server.address, plugins=[DagwrightPlugin(tools=TOOLS, settings=settings)])
+    runs = create_services(Connection(client, server.server, frozenset()), settings).runs
+
+    async def is_waiting(run_id: str) -> bool:
+        try:
+            return (await runs.feed(run_id).read()).status == "waiting"
+        except RunNotFound:
+            return False
+
+    async def order(name: str, *, approved: bool) -> str:
+        handle = await client.start_workflow(OrderWorkflow.run, Order("lamp", 2), id=name, task_queue=TASK_QUEUE)
+        await eventually(lambda: is_waiting(f"{name}-plan"))
+        await answer_request(runs.people, f"{name}-plan", "approve", Answer({"approved": approved}))
+        return await handle.result()
+
+    async with create_worker(client):
+        assert await order("order-1", approved=True) == "Your order is on its way: 2-LAMP"
+        assert await order("order-2", approved=False) == "Your order was not approved."
+        nodes = (await runs.feed("order-1-plan").read()).document()["nodes"]
+    assert nodes["reserve"]["result"] == {"item": "lamp", "count": 2, "shelf": "shelf-4"}
+    assert nodes["ship"]["result"] == {"tracking": "2-LAMP", "shipment": "order-1-plan/ship"}

@@ -1,0 +1,210 @@
+"""`DagwrightPlugin`: plans in the clients, workers and workflows of a Temporal user."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
+from temporalio.converter import DataConverter
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Replayer, Worker
+
+from dagwright.client.answering import answer_request
+from dagwright.client.feedback import Answer
+from dagwright.client.run_lists import RunFilter
+from dagwright.client.services import Services, create_services
+from dagwright.history.explaining import Explanation
+from dagwright.history.run_reader import RunNotFound
+from dagwright.server import Connection
+from dagwright.server.store_notes import published_store
+from dagwright.settings import Settings
+from dagwright.store import OtherStore
+from dagwright.tools import tool
+from dagwright.worker.plugin import DagwrightPlugin, PluginConflict
+from tests.support.eventually import eventually
+from tests.support.order_shop import (
+    OrderWorkflow,
+    PassingOrderWorkflow,
+    TellingOrderWorkflow,
+    XorCodec,
+    notify,
+    reserve,
+)
+from tests.support.server import LiveServer
+
+pytestmark = pytest.mark.server
+
+_LIMIT_S = 60.0
+"""Of what never takes so long."""
+ENCRYPTED = replace(DataConverter.default, payload_codec=XorCodec())
+
+
+@tool(effects="pure")
+def price(item: str, count: int) -> dict[str, Any]:
+    """Price of some items."""
+    return {"item": item, "price": 3 * count}
+
+
+@tool(effects="read")
+def catalogue(size: int) -> str:
+    """A long text."""
+    return "lamp " * (size // 5)
+
+
+@tool(effects="pure")
+def broken() -> None:
+    """Fail."""
+    raise ValueError("broken for good")
+
+
+APPROVED = {
+    "title": "Order a secretlamp",
+    "inputs": {"item": {"type": "string"}},
+    "nodes": [
+        {"id": "price", "tool": "price", "arguments": {"item": "{{PLACEHOLDER_item}}", "count": 4}},
+        {"id": "approve", "human": {"type": "APPROVAL", "prompt": "Buy?"}, "depends_on": ["price"]},
+    ],
+    "output": "{{price.result}}",
+}
+PRICED = {
+    "nodes": [{"id": "price", "tool": "price", "arguments": {"item": "lamp", "count": 4}}],
+    "output": "{{price.result}}",
+}
+
+
+@dataclass(frozen=True)
+class Shop:
+    client: Client
+    services: Services
+    task_queue: str
+    plugin: DagwrightPlugin
+
+    async def order(self, *arguments: Any, kind: Any = OrderWorkflow) -> WorkflowHandle[Any, Any]:
+        return await self.client.start_workflow(
+            kind.run, args=arguments, id=f"order-{uuid4().hex}", task_queue=self.task_queue
+        )
+
+    async def is_waiting(self, run_id: str) -> bool:
+        try:
+            return (await self.services.runs.feed(run_id).read()).status == "waiting"
+        except RunNotFound:
+            return False
+
+    async def replayed(self, handle: WorkflowHandle[Any, Any]) -> None:
+        replayer = Replayer(
+            workflows=[OrderWorkflow, PassingOrderWorkflow],
+            plugins=[self.plugin],
+            data_converter=self.client.data_converter,
+        )
+        await replayer.replay_workflow(await handle.fetch_history())
+
+
+@asynccontextmanager
+async def open_shop(
+    server: LiveServer, tmp_path: Path, *, converter: DataConverter = ENCRYPTED, **options: Any
+) -> AsyncIterator[Shop]:
+    """Serve the workflows of the shop with a worker of its own, whose client has the plugin."""
+    settings = Settings(state_dir=tmp_path)
+    plugin = DagwrightPlugin(tools=[price, catalogue, broken], settings=settings, **options.pop("plugin", {}))
+    client = await Client.connect(server.address, data_converter=converter, plugins=[plugin])
+    queue = f"shop-{uuid4().hex}"
+    workflows = [OrderWorkflow, PassingOrderWorkflow, TellingOrderWorkflow]
+    async with Worker(client, task_queue=queue, workflows=workflows, **{"activities": [reserve], **options}):
+        services = create_services(Connection(client, server.server, frozenset()), settings)
+        yield Shop(client, services, queue, plugin)
+
+
+async def test_plan_of_an_encrypting_application_is_an_ordinary_run(server: LiveServer, tmp_path: Path) -> None:
+    async with open_shop(server, tmp_path) as shop:
+        order = await shop.order(APPROVED, {"item": "lamp"})
+        run_id, runs = f"{order.id}-plan", shop.services.runs
+
+        async def is_in_the_inbox() -> bool:
+            return [each.id for each in await runs.people.inbox() if each.place.workflow_id == run_id] == ["approve"]
+
+        await eventually(is_in_the_inbox)
+        view = await runs.feed(run_id).read()
+        assert (view.status, view.title) == ("waiting", "Order a secretlamp")
+        explanation = await runs.explain(run_id)
+        assert isinstance(explanation, Explanation)
+        listed = await runs.list_runs(limit=10, wanted=RunFilter(text=run_id))
+        assert [(run.workflow_id, run.title) for run in listed] == [(run_id, "Order a secretlamp")]
+        await answer_request(runs.people, run_id, "approve", Answer({"approved": True}))
+        assert await order.result() == {"status": "completed", "output": {"item": "lamp", "price": 12}}
+        document = (await runs.feed(run_id).read()).document()
+        assert document["nodes"]["price"]["result"] == {"item": "lamp", "price": 12}
+        for handle in (order, shop.client.get_workflow_handle(run_id)):
+            history = await handle.fetch_history()
+            assert b"secretlamp" not in b"".join(event.SerializeToString() for event in history.events)
+            await shop.replayed(handle)
+
+
+async def test_large_output_and_text_of_a_plan(server: LiveServer, tmp_path: Path) -> None:
+    plan = "nodes:\n- {id: all, tool: catalogue, arguments: {size: 400000}}\noutput: '{{all.result}}'\n"
+    async with open_shop(server, tmp_path) as shop:
+        order = await shop.order(plan, {})
+        assert await order.result() == {"status": "completed", "output": "lamp " * 80_000}
+        await shop.replayed(order)
+
+
+async def test_failure_of_a_plan_is_a_typed_error(server: LiveServer, tmp_path: Path) -> None:
+    failing = {"nodes": [{"id": "broken", "tool": "broken"}]}
+    async with open_shop(server, tmp_path, converter=DataConverter.default) as shop:
+        refused = await (await shop.order({"nodes": [{"id": "a", "tool": "pryce"}]}, {})).result()
+        assert refused["problems"] == ["unknown_tool"]
+        failed = await (await shop.order(failing, {})).result()
+        assert (failed["code"], failed["problems"]) == ("PlanFailed", [])
+        with pytest.raises(WorkflowFailureError) as raised:
+            await (await shop.order(failing, kind=PassingOrderWorkflow)).result()
+        assert isinstance(raised.value.cause, ApplicationError)
+        assert "broken" in raised.value.cause.message
+
+
+async def test_cancelled_workflow_cancels_its_plan(server: LiveServer, tmp_path: Path) -> None:
+    async with open_shop(server, tmp_path) as shop:
+        order = await shop.order(APPROVED, {"item": "lamp"})
+        child = shop.client.get_workflow_handle(f"{order.id}-plan")
+        await eventually(lambda: shop.is_waiting(child.id))
+        await order.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await order.result()
+        assert (await order.describe()).status is WorkflowExecutionStatus.CANCELED
+        assert (await child.describe()).status is WorkflowExecutionStatus.CANCELED
+        assert (await shop.services.runs.feed(child.id).read()).status == "cancelled"
+        await shop.replayed(order)
+
+
+async def test_activity_with_a_name_of_the_engine_is_refused(server: LiveServer, tmp_path: Path) -> None:
+    with pytest.raises(PluginConflict, match="'notify', which plans need too"):
+        async with open_shop(server, tmp_path, activities=[notify]):
+            pass
+
+
+async def test_worker_with_another_payload_store_does_not_start(server: LiveServer, tmp_path: Path) -> None:
+    queue = f"shop-{uuid4().hex}"
+
+    async def worker(folder: str) -> Worker:
+        plugin = DagwrightPlugin(settings=Settings(state_dir=tmp_path / folder))
+        client = await Client.connect(server.address)
+        return Worker(client, task_queue=queue, activities=[reserve], plugins=[plugin])
+
+    async def has_published() -> bool:
+        return await published_store(await Client.connect(server.address), queue) is not None
+
+    async with await worker("one"):
+        await eventually(has_published)
+        with pytest.raises(OtherStore):
+            async with await worker("other"):
+                await asyncio.sleep(_LIMIT_S)
+
+
+async def test_plans_on_a_queue_of_their_own_leave_the_worker_as_it_is(server: LiveServer, tmp_path: Path) -> None:
+    own = f"plans-{uuid4().hex}"
+    async with open_shop(server, tmp_path, activities=[notify], plugin={"task_queue": own}) as shop:
+        order = await shop.order(PRICED, own, kind=TellingOrderWorkflow)
+        assert await order.result() == ["told: hello", {"item": "lamp", "price": 12}]

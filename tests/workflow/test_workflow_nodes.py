@@ -1,0 +1,133 @@
+"""Nodes that call the workflow of another worker (`declare_workflow`), and activities of another worker beside them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowHandle
+
+from dagwright.history.run_reader import RunFeed
+from dagwright.settings import Settings
+from tests.support.eventually import eventually
+from tests.support.foreign import with_tools
+from tests.support.order_shop import ShipmentWorkflow
+from tests.support.runs import Handle, Runs, bare, chain_of, done, end_of, failed, serving_runs
+from tests.support.shop_worker import shop_worker
+from tests.support.tools import Bench
+from tests.workflow.building import ended_document
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+async def shop(runs: Runs, client: Client) -> AsyncIterator[Runs]:
+    """Runs whose plans call a workflow and an activity of a worker that is not Dagwright's."""
+    async with shop_worker(client) as tools:
+        found = with_tools(runs, tools)
+        yield found
+        await found.check_ended()
+
+
+def ship(tool: str = "ship", **arguments: Any) -> dict[str, Any]:
+    return {"id": "ship", "tool": tool, "arguments": {"item": "lamp", **arguments}}
+
+
+async def running(shop: Runs, handle: Handle) -> WorkflowHandle[Any, Any]:
+    """Wait until the workflow of the node runs, and return it."""
+
+    async def is_running() -> bool:
+        view = await RunFeed(shop.client, handle.id).read()
+        return bool(view.document()["nodes"].get("ship", {}).get("status") == "running")
+
+    await eventually(is_running)
+    return shop.client.get_workflow_handle(f"{handle.id}/ship")
+
+
+async def ended_nodes(shop: Runs, handle: Handle) -> dict[str, Any]:
+    nodes: dict[str, Any] = bare(await ended_document(shop, handle))["nodes"]
+    return nodes
+
+
+async def test_workflow_and_activity_of_another_worker_are_nodes(shop: Runs) -> None:
+    reserved = {"id": "reserve", "tool": "reserve", "arguments": {"item": "lamp"}}
+    shipped = {"id": "ship", "tool": "ship", "arguments": {"item": "{{reserve.result.reserved}}"}}
+    handle = await shop.start({"nodes": [reserved, shipped]})
+    assert await ended_nodes(shop, handle) == {
+        "reserve": done({"reserved": "lamp"}),
+        "ship": done({"shipped": "lamp", "as": f"{handle.id}/ship"}),
+    }
+
+
+async def test_each_item_of_a_map_has_a_workflow(shop: Runs) -> None:
+    node = {"id": "ship", "tool": "ship", "for_each": ["lamp", "desk"], "arguments": {"item": "{{item}}"}}
+    handle = await shop.start({"nodes": [node]})
+    result = (await ended_nodes(shop, handle))["ship"]["result"]
+    assert [each["shipped"] for each in result] == ["lamp", "desk"]
+    assert len({each["as"] for each in result}) == 2
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (ship(fails=True, for_good=True), failed("NoTruck: no truck")),
+        (ship("try_ship", fails=True), failed("NoTruck: no truck", attempts=2)),
+        (
+            {**ship(waits=True), "timeout": "1s"},
+            failed("outcome_unknown: outcome unknown: it took over 1 s, so ship may or may not have made its change"),
+        ),
+    ],
+    ids=["fails", "fails_twice", "takes_too_long"],
+)
+async def test_failure_of_a_workflow_fails_its_node(shop: Runs, node: dict[str, Any], expected: Any) -> None:
+    handle = await shop.start({"nodes": [node]})
+    assert await ended_nodes(shop, handle) == {"ship": expected}
+
+
+async def test_workflow_that_waits_is_shown_and_its_end_counts(shop: Runs) -> None:
+    handle = await shop.start({"nodes": [ship(waits=True)]})
+    child = await running(shop, handle)
+    await child.signal(ShipmentWorkflow.ship)
+    assert (await ended_nodes(shop, handle))["ship"]["result"]["shipped"] == "lamp"
+
+
+@pytest.mark.parametrize("how", ["run", "node", "workflow"])
+async def test_cancellation_reaches_the_workflow_and_the_node(shop: Runs, how: str) -> None:
+    handle = await shop.start({"nodes": [ship(waits=True)]})
+    child = await running(shop, handle)
+    if how == "run":
+        await handle.cancel()
+    elif how == "node":
+        await handle.signal("cancel_node", {"node": "ship"})
+    else:
+        await child.cancel()
+    document = await ended_document(shop, handle)
+    assert document["nodes"]["ship"]["status"] == "cancelled"
+    assert (await child.describe()).status.name == "CANCELED"  # type: ignore[union-attr] # it has one
+
+
+async def test_terminated_workflow_of_a_write_leaves_its_outcome_unknown(shop: Runs) -> None:
+    handle = await shop.start({"nodes": [ship(waits=True)]})
+    await (await running(shop, handle)).terminate()
+    told = "outcome unknown: its workflow was terminated, so ship may or may not have made its change"
+    assert await ended_nodes(shop, handle) == {"ship": failed(f"outcome_unknown: {told}")}
+
+
+@pytest.mark.usefixtures("low_marks")
+async def test_run_goes_on_in_new_executions_between_its_workflows(
+    eager_client: Client, bench: Bench, tmp_path: Path
+) -> None:
+    items = [f"lamp {number}" for number in range(40)]
+    node = {"id": "ship", "tool": "ship", "for_each": items, "arguments": {"item": "{{item}}"}}
+    async with (
+        serving_runs(eager_client, bench.registry(), settings=Settings(state_dir=tmp_path)) as served,
+        shop_worker(eager_client) as tools,
+    ):
+        runs = with_tools(served, tools)
+        handle = await runs.start({"nodes": [node]}, max_in_flight=2)
+        document = await ended_document(runs, handle)
+        chain = await chain_of(runs.client, handle)
+        await runs.check_ended()
+    assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["completed"]
+    assert len(chain) > 1
+    assert [each["shipped"] for each in document["nodes"]["ship"]["result"]] == items

@@ -1,0 +1,251 @@
+"""Plans as child workflows of a user's workflow: `execute_plan` and `start_plan`.
+
+The child is an ordinary run: it is listed, watched and steered like every other one, and its requests are in the inbox.
+It compiles its plan by an activity of its own worker, so nothing of a plan is read in the workflow of the user, which
+may run in the SDK's sandbox. This module imports little, so that it works in a sandbox that shares no module too.
+
+Replay: the commands are one child workflow for each plan, and one activity for each output that the run wrote by
+reference.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol, TypedDict, Unpack
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
+
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.limits import LARGE_HEARTBEAT_S, WORKFLOW_TASK_S
+from dagwright.core.errors import DagwrightError
+from dagwright.protocol.failures import run_error_of
+
+_LOAD_S = timedelta(minutes=10)
+_LOAD_RETRIES = RetryPolicy(maximum_attempts=5)
+
+
+class WrittenPlan(Protocol):
+    """A plan that a program has built."""
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """Return the document of the plan."""
+
+
+class PlanOptions(TypedDict, total=False):
+    """Options of a plan that a workflow starts; all may be left out."""
+
+    inputs: Mapping[str, Any]
+    """Values of the inputs of the plan."""
+    context: Mapping[str, Any]
+    """Names of a session that the plan uses."""
+    run_id: str
+    """ID of the run; by default `{workflow id}/plan-{number}`, the same in each replay."""
+    task_queue: str
+    """Queue of workers that serve plans; by default that of the workflow."""
+    title: str
+    """What lists show; by default the title of the plan."""
+    tags: Mapping[str, str]
+    """Tags of the run, by which runs are filtered."""
+    timeout: timedelta
+    """Deadline of the whole run."""
+    max_parallel: int
+    """Calls in flight at once."""
+    policy: Mapping[str, Any]
+    """Which calls require approval."""
+    budget: Mapping[str, Any]
+    """Limits of tokens, cost and calls of models."""
+    model: str | Mapping[str, Any]
+    """Model that agents and planners use."""
+    approve_plan: bool
+    """Whether a person approves the plan before its first node starts."""
+    compensate: bool
+    """Whether a failure undoes what the run did."""
+    parent_close_policy: workflow.ParentClosePolicy
+    """What happens to the run if the workflow ends before it; by default its cancellation is requested."""
+    cancellation_type: workflow.ChildWorkflowCancellationType
+    """What a cancellation of the workflow does; by default it cancels the run and waits for its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """How the run of a plan ended.
+
+    Args:
+        run_id: of the run, for `dagwright status` and the like.
+        status: `completed`, or `completed_with_failures` if nodes failed that the plan can do without.
+        output: of the plan.
+        document: result document of the run, with its nodes; values over 8 KiB are references.
+    """
+
+    run_id: str
+    status: str
+    output: Any
+    document: Mapping[str, Any]
+
+
+class ChildRunFailed(DagwrightError, ApplicationError):
+    """The run of a plan failed; a workflow that does not catch it fails with the same message.
+
+    Attributes:
+        run_id: of the run.
+        document: result document of the run; empty if it left none.
+        error: `{"code", "message", ...}` of the run.
+        problems: what is wrong with a plan that was refused, each with `code`, `message`, `pointer`, `node` and `hint`.
+    """
+
+    def __init__(self, run_id: str, message: str, *, code: str, document: Mapping[str, Any]) -> None:
+        super().__init__(message, dict(document), type=code)
+        self.run_id = run_id
+        self.document = document
+        self.error: Mapping[str, Any] = document.get("error") or {"code": code, "message": message}
+        self.problems: Sequence[Mapping[str, Any]] = self.error.get("errors") or ()
+
+
+class ChildRun:
+    """A run that a workflow has started.
+
+    Args:
+        handle: of the child workflow, for signals.
+        task_queue: whose workers load a large output.
+    """
+
+    def __init__(self, handle: workflow.ChildWorkflowHandle[Any, Any], task_queue: str | None) -> None:
+        self.handle = handle
+        self._task_queue = task_queue
+
+    @property
+    def id(self) -> str:
+        """ID of the run."""
+        return self.handle.id
+
+    def cancel(self) -> None:
+        """Request the cancellation of the run; `result` raises when it has ended."""
+        self.handle.cancel()
+
+    async def result(self) -> PlanResult:
+        """Wait for the end of the run.
+
+        Raises:
+            ChildRunFailed: the run failed, was refused, terminated or took too long.
+            ChildWorkflowError: the run was cancelled; its cause is a `CancelledError`.
+        """
+        try:
+            document: dict[str, Any] = await self.handle
+        except ChildWorkflowError as error:
+            if isinstance(error.cause, CancelledError):
+                raise
+            raise _failure_of(self.id, error) from error
+        output = document["output"]
+        if _has_reference(output):
+            output = await self._load_output()
+        return PlanResult(self.id, document["status"], output, document)
+
+    async def _load_output(self) -> Any:
+        loaded: dict[str, Any] = await workflow.execute_activity(
+            wire.ACTIVITY_LOAD_OUTPUT,
+            {"workflow_id": self.id, "run_id": self.handle.first_execution_run_id},
+            task_queue=self._task_queue,
+            start_to_close_timeout=_LOAD_S,
+            heartbeat_timeout=timedelta(seconds=LARGE_HEARTBEAT_S),
+            retry_policy=_LOAD_RETRIES,
+            result_type=dict[str, Any],
+            summary=f"output of {self.id}"[:200],
+        )
+        return loaded["output"]
+
+
+async def start_plan(plan: WrittenPlan | Mapping[str, Any] | str, **options: Unpack[PlanOptions]) -> ChildRun:
+    """Start a plan as a child of the current workflow.
+
+    Args:
+        plan: a built plan, or a document in any dialect, as an object or as YAML or JSON text.
+
+    Raises:
+        WorkflowAlreadyStartedError: a run with this ID exists.
+    """
+    info = workflow.info()
+    caller_queue = options.get("task_queue")
+    handle = await workflow.start_child_workflow(
+        wire.WORKFLOW_RUN_PLAN,
+        _message_of(plan, options),
+        id=options.get("run_id") or _next_run_id(),
+        task_queue=caller_queue,
+        result_type=dict[str, Any],
+        memo=_memo_of(plan, options, caller=info.workflow_id),
+        task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
+        parent_close_policy=options.get("parent_close_policy", workflow.ParentClosePolicy.REQUEST_CANCEL),
+        cancellation_type=options.get(
+            "cancellation_type", workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED
+        ),
+    )
+    return ChildRun(handle, caller_queue)
+
+
+async def execute_plan(plan: WrittenPlan | Mapping[str, Any] | str, **options: Unpack[PlanOptions]) -> PlanResult:
+    """Run a plan as a child of the current workflow and return its result; see `start_plan` and `ChildRun.result`."""
+    return await (await start_plan(plan, **options)).result()
+
+
+def _next_run_id() -> str:
+    info = workflow.info()
+    # From the random generator of the workflow: two plans of one workflow differ, and a replay finds the same ids.
+    return f"{info.workflow_id}/plan-{workflow.uuid4().hex[:8]}"
+
+
+def _document_of(plan: WrittenPlan | Mapping[str, Any] | str) -> Any:
+    return plan if isinstance(plan, str | Mapping) else plan.to_dict()
+
+
+_RUN_OPTIONS = {
+    "max_parallel": "max_parallel",
+    "policy": "policy",
+    "budget": "budget",
+    "model": "model",
+    "approve_plan": "approve_plan",
+    "compensate": "all_or_nothing",
+}
+"""Option -> its name in docs/internals/messages.md."""
+
+
+def _message_of(plan: WrittenPlan | Mapping[str, Any] | str, options: PlanOptions) -> dict[str, Any]:
+    given: Mapping[str, Any] = {**options}
+    told = {name: given[option] for option, name in _RUN_OPTIONS.items() if option in given}
+    if (timeout := options.get("timeout")) is not None:
+        told["deadline"] = f"{timeout.total_seconds():.3f}s"
+    return {
+        "plan": _document_of(plan),
+        "inputs": dict(options.get("inputs") or {}),
+        "context": dict(options.get("context") or {}),
+        "options": told,
+        "reads_starts": True,
+    }
+
+
+def _memo_of(plan: WrittenPlan | Mapping[str, Any] | str, options: PlanOptions, *, caller: str) -> dict[str, Any]:
+    document = _document_of(plan)
+    title = options.get("title") or (document.get("title") if isinstance(document, Mapping) else None)
+    return {
+        wire.MEMO_CALLER: caller,
+        **({wire.MEMO_TITLE: title} if isinstance(title, str) else {}),
+        **({wire.MEMO_TAGS: dict(tags)} if (tags := options.get("tags")) else {}),
+    }
+
+
+def _has_reference(value: Any) -> bool:
+    """Return whether a value of a result document has a part that was too large for it; such a value is small."""
+    if isinstance(value, dict):
+        return value.keys() == {"ref", "bytes", "preview"} or any(map(_has_reference, value.values()))
+    return isinstance(value, list) and any(map(_has_reference, value))
+
+
+def _failure_of(run_id: str, error: ChildWorkflowError) -> ChildRunFailed:
+    cause = error.cause
+    if not isinstance(cause, ApplicationError):
+        message = getattr(cause, "message", None) or str(cause)
+        return ChildRunFailed(run_id, f"the run {run_id!r} ended: {message}", code=type(cause).__name__, document={})
+    document = cause.details[0] if cause.details and isinstance(cause.details[0], Mapping) else {}
+    error_of_run = run_error_of(document) if document.get("nodes") is not None else None
+    message = (error_of_run or {}).get("message") or cause.message
+    return ChildRunFailed(run_id, message, code=cause.type or wire.ERROR_PLAN_FAILED, document=document)
