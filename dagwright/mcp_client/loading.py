@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from dagwright.core.extras import require_extra
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.mcp_client.config import ServerConfig, Variables, read_servers
@@ -100,6 +101,7 @@ async def _asked(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
 
 
 async def _asked_one(server: ServerConfig) -> list[dict[str, Any]]:
+    require_extra("mcp")
     from dagwright.mcp_client.session import Session  # noqa: PLC0415 - the SDK takes over a second to import
 
     session = await Session.opened(server)
