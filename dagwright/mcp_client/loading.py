@@ -49,6 +49,7 @@ def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
 
     Raises:
         ToolsUnreadable: a file is wrong, a server cannot be reached, or two tools have one name.
+        MissingExtra: the MCP SDK is not installed.
     """
     read = [(file, server) for file in files for server in read_servers(file, variables)]
     told = _told_by([server for _, server in read])
