@@ -64,6 +64,7 @@ _OF_COMMANDS = frozenset(
         *("state_dir", "ui_url", "log_level", "log_format", "plans", "no_color", "cache_home"),
         *("api_keys", "api_requests", "api_streams", "api_runs", "api_body_bytes", "api_plan_bytes"),
         *("api_hosts", "api_origins", "api_proxies", "health_address", "drain_s", "tools_queue"),
+        "otel_endpoint",
     },
 )
 """What no run depends on; whatever else is set is compared with that of the workers in the background."""
@@ -161,6 +162,8 @@ class Settings(BaseModel):
     litellm_proxy_api_key: SecretStr | None = Field(default=None, validation_alias="LITELLM_PROXY_API_KEY")
     litellm_proxy_base_url: str | None = Field(default=None, validation_alias="LITELLM_PROXY_BASE_URL")
 
+    otel_endpoint: str | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
+    """Collector of OpenTelemetry that gets the spans of runs, if the extra `otel` is installed."""
     no_color: str | None = Field(default=None, validation_alias="NO_COLOR")
     """Any text turns colours off (no-color.org)."""
     cache_home: Path = Field(default=Path("~/.cache"), validate_default=True, validation_alias="XDG_CACHE_HOME")

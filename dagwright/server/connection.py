@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
@@ -11,6 +11,7 @@ from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.logging import temporal_runtime
+from dagwright.process.tracing import traced
 from dagwright.protocol.conversion import data_converter
 from dagwright.server.errors import NoServer
 from dagwright.server.local import LocalServer, Server, dial
@@ -43,6 +44,15 @@ async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
     Raises:
         NoServer: none could be had.
     """
+    async with (
+        _connected(settings) as connection,
+        traced(connection.client, endpoint=settings.otel_endpoint) as client,
+    ):
+        yield replace(connection, client=client)
+
+
+@asynccontextmanager
+async def _connected(settings: Settings) -> AsyncIterator[Connection]:
     profile = _profile()
     namespace = profile.namespace or "default"
     if profile.address is not None:
