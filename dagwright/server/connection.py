@@ -12,6 +12,7 @@ from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import RPCError, RPCStatusCode, ServiceClient
 
 from dagwright.logging import temporal_runtime
+from dagwright.process.tracing import traced
 from dagwright.protocol.conversion import data_converter
 from dagwright.server.errors import NoServer
 from dagwright.server.local import LocalServer, Server, dial
@@ -49,6 +50,15 @@ async def open_connection(
     Raises:
         NoServer: none could be had.
     """
+    async with (
+        _connected(settings) as connection,
+        traced(connection.client, endpoint=settings.otel_endpoint) as client,
+    ):
+        yield replace(connection, client=client)
+
+
+@asynccontextmanager
+async def _connected(settings: Settings) -> AsyncIterator[Connection]:
     profile = _profile()
     profile = replace(profile, address=address or profile.address, namespace=namespace or profile.namespace)
     namespace = profile.namespace or "default"

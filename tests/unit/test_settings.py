@@ -55,6 +55,7 @@ CONTRACT: list[tuple[str, Any, str, str, Any]] = [
     ("openai_base_url", None, "OPENAI_BASE_URL", "http://localhost:9002", SAME),
     ("litellm_proxy_api_key", None, "LITELLM_PROXY_API_KEY", "litellm-key", SecretStr("litellm-key")),
     ("litellm_proxy_base_url", None, "LITELLM_PROXY_BASE_URL", "http://localhost:9003", SAME),
+    ("otel_endpoint", None, "OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318", SAME),
     ("no_color", None, "NO_COLOR", "1", SAME),
     ("cache_home", "{folder}/home/.cache", "XDG_CACHE_HOME", "/var/cache/me", SAME),
 ]

@@ -5,9 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from dagwright.planning.model_calls.calls import Action, Message, ModelAnswer, ModelError, system, user
-from dagwright.planning.model_calls.failures import ModelFailure
-from dagwright.planning.model_calls.messages import json_line
+from dagwright.plugins.models import Action, Message, ModelAnswer, ModelError, ModelFailure, json_line, system, user
 from dagwright.tools import GiveUp, context
 from dagwright_maritime.attempts import keep, kept
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from dagwright.core.model.worker_results import WorkerResult
+from dagwright.tools import WorkerResult
 from dagwright.tools.worker_tools import SubGoal, worker_tool
 from dagwright_maritime.asking import Unusable, usable_answer
 from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, reach_search

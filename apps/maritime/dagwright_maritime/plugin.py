@@ -1,6 +1,6 @@
 """What this application contributes to Dagwright. Every command imports this module, so it imports nothing else."""
 
-from dagwright.core.plugins import Plugin
+from dagwright.plugins import Plugin
 
 PLUGIN = Plugin(
     worker_tools=("dagwright_maritime",),

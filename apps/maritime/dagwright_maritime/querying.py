@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from dagwright.core.model.worker_results import WorkerResult
+from dagwright.tools import WorkerResult
 from dagwright.tools.errors import GiveUp
 from dagwright.tools.worker_tools import worker_tool
 from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, reach_search

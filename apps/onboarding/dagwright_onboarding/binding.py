@@ -10,8 +10,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from dagwright.core.expressions.references import BY_ID
-from dagwright.core.model.lookups import KNOWN_AS
+from dagwright.plugins.entities import BY_ID, KNOWN_AS
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.effects import Call, EffectLog

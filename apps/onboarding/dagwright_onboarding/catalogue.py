@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import WithJsonSchema
 
-from dagwright.core.model import entity_arguments, text_formats
+from dagwright.plugins.entities import entity_arguments, text_formats
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.text_formats import check_date_of_birth
 

@@ -4,9 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dagwright.interfaces.cli.calling import call
-from dagwright.interfaces.cli.options import Json, NoColor, PlainHelp
-from dagwright.interfaces.cli.output import Output
+from dagwright.plugins.commands import Json, NoColor, Output, PlainHelp, call
 
 _ACTIONS = "dagwright_onboarding.party_commands"
 entities = typer.Typer(help="The parties that onboarding plans look up.", rich_markup_mode=None)

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from dagwright.database.database import Database
-from dagwright.database.migrating import Schema
+from dagwright.plugins.databases import Database, Schema
 from dagwright_onboarding.search_index import BroughtIn, bring_in_part, names_in_index
 
 PARTIES = Schema(

@@ -1,6 +1,6 @@
 """What a lookup may ask for: the closed list of entity types, which plans are checked against before they run."""
 
-from dagwright.core.model.resolvers import Resolver
+from dagwright.plugins.entities import Resolver
 
 UNDO = "onboarding.undo"
 """Compensates for a call of a verb, or for the parties that `bind_parties` created."""

@@ -6,9 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
-from dagwright.interfaces.cli.leaving import leave_at_once
-from dagwright.interfaces.cli.output import Output
+from dagwright.plugins.commands import CommandRefused, ExitCode, Output, leave_at_once
 from dagwright_onboarding.loading import Watch, how_far
 
 SHOWN_EVERY_S = 0.5

@@ -15,8 +15,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from dagwright.database.migrating import StoreUnusable
-from dagwright.database.refusing import StoreRefuses
+from dagwright.plugins.databases import StoreRefuses, StoreUnusable
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.fresh_rows import LEI_SCHEME, lei_of, names_to_add, take_together
 from dagwright_onboarding.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dagwright.interfaces.cli.databases import opened_database
-from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
-from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.interfaces.cli.plans import STANDARD_INPUT
+from dagwright.plugins.commands import STANDARD_INPUT, CommandRefused, ExitCode, Output, one_line
+from dagwright.plugins.databases import opened_database
 from dagwright_onboarding.database import PARTIES, EntityDatabase
 from dagwright_onboarding.gateway import SqlEntityGateway
 from dagwright_onboarding.load_watching import watched_load

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from dagwright.core.model.resolvers import UnknownEntityType
+from dagwright.plugins.entities import UnknownEntityType
 from dagwright_onboarding.catalogue import (
     PartyKind,
     checked_client_type,

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.model.resolvers import either
-from dagwright.core.model.text_formats import KEYWORD as TEXT_FORMAT
+from dagwright.plugins.entities import TEXT_FORMAT, either
 from dagwright.tools.errors import AskPerson
 from dagwright_onboarding.catalogue import PartyKind, checked_date_of_birth, kinds_of_entity_type
 from dagwright_onboarding.entity_types import RESOLVER

@@ -11,9 +11,7 @@ from typing import Any, get_type_hints
 import yaml
 from pydantic import TypeAdapter
 
-from dagwright.core.model import text_formats
-from dagwright.core.model.entity_arguments import is_made, kinds_taken, only_kinds
-from dagwright.core.model.tools import ToolDeclaration
+from dagwright.plugins.entities import ToolDeclaration, is_made, kinds_taken, only_kinds, text_formats
 from dagwright.tools import ToolSpec
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.onboarding import onboarding_tools

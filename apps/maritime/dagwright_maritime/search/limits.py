@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.core.expressions.references import suggestion
+from dagwright.plugins.entities import suggestion
 from dagwright.tools.results import pointer_of
 
 Path = tuple[str | int, ...]

@@ -13,8 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagwright.server.binary import tell
-from dagwright.server.locks import locked
+from dagwright.plugins.servers import locked, tell
 from dagwright_maritime.search.errors import InstallFailed, NoSearchServer, ProgramMissing
 
 SOURCES = Path(__file__).parents[2] / "search-server"

@@ -16,12 +16,9 @@ from pathlib import Path
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
-from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
-from dagwright.server.binary import tell
-from dagwright.server.daemon import Daemon
-from dagwright.server.locks import locked
+from dagwright.plugins.commands import CommandRefused, ExitCode
+from dagwright.plugins.servers import UMASK, Daemon, locked, make_private_folder, tell, write_private
 from dagwright.settings import Settings
-from dagwright.store.private_files import UMASK, make_private_folder, write_private
 from dagwright_maritime.search.errors import NeverStarted, NoSearchServer, NotRunning, StartFailed
 from dagwright_maritime.search.program import SearchProgram, get_program
 from dagwright_maritime.settings import MaritimeSettings

@@ -1,6 +1,6 @@
 """What the toy application contributes."""
 
-from dagwright.core.plugins import Plugin
+from dagwright.plugins import Plugin
 
 PLUGIN = Plugin(
     tools="toy_app.tools:tools",

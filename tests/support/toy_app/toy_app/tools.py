@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema
 
-from dagwright.core.model.resolvers import Resolver
+from dagwright.plugins.entities import Resolver
 from dagwright.settings import Settings
 from dagwright.tools import AskPerson, ToolSpec, context, spec_of, tool
 from toy_app.settings import ToySettings

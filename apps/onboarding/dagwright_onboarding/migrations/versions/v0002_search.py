@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.exc import DBAPIError
 
-from dagwright.database.migrating import StoreUnusable
+from dagwright.plugins.databases import StoreUnusable
 
 revision = "0002"
 down_revision = "0001"

@@ -1,0 +1,11 @@
+"""The API for applications: what a distribution of its own adds to Dagwright.
+
+This module is cheap to import, because every command imports the module of a plugin's entry point. The others are
+`commands` (the command line), `databases`, `entities` (lookups and their tools), `models` and `servers` (background
+processes). Applications import these, `dagwright`, `dagwright.tools`, `dagwright.settings`, `dagwright.llm` and
+`dagwright.testing`, and no other module. The engine finds plugins by `dagwright.core.plugins` and imports nothing here.
+"""
+
+from dagwright.core.plugins import Plugin, PluginError
+
+__all__ = ["Plugin", "PluginError"]

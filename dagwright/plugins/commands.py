@@ -1,0 +1,21 @@
+"""Commands of an application: options, output, and errors with an exit code."""
+
+from dagwright.interfaces.cli.calling import call
+from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.leaving import leave_at_once
+from dagwright.interfaces.cli.options import Json, NoColor, PlainHelp
+from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.plans import STANDARD_INPUT
+
+__all__ = [
+    "STANDARD_INPUT",
+    "CommandRefused",
+    "ExitCode",
+    "Json",
+    "NoColor",
+    "Output",
+    "PlainHelp",
+    "call",
+    "leave_at_once",
+    "one_line",
+]

@@ -1,0 +1,25 @@
+"""Entities that plans look up: resolvers, arguments that take an ID of an entity, and text formats."""
+
+from dagwright.core.expressions.references import BY_ID, suggestion
+from dagwright.core.model import entity_arguments, text_formats
+from dagwright.core.model.entity_arguments import is_made, kinds_taken, only_kinds
+from dagwright.core.model.lookups import KNOWN_AS
+from dagwright.core.model.resolvers import Resolver, UnknownEntityType, either
+from dagwright.core.model.text_formats import KEYWORD as TEXT_FORMAT
+from dagwright.core.model.tools import ToolDeclaration
+
+__all__ = [
+    "BY_ID",
+    "KNOWN_AS",
+    "TEXT_FORMAT",
+    "Resolver",
+    "ToolDeclaration",
+    "UnknownEntityType",
+    "either",
+    "entity_arguments",
+    "is_made",
+    "kinds_taken",
+    "only_kinds",
+    "suggestion",
+    "text_formats",
+]

@@ -1,0 +1,230 @@
+"""The distribution: what sdist and wheel contain, and that the base install works beside a project of a user."""
+
+import asyncio
+import email
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import zipfile
+from dataclasses import dataclass
+from email.message import Message
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+import dagwright
+from tests.support.server import LiveServer
+
+pytestmark = [pytest.mark.slow, pytest.mark.server]
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+MOST_PACKAGES = 30
+"""Of the base install, with Dagwright itself."""
+MOST_BYTES = 150_000_000
+"""On disk, with the bytecode that the installer compiles."""
+
+USER_PROJECT = {
+    "workflows/__init__.py": "RATE = 0.19\n",
+    "activities.py": "raise AssertionError('nothing imports the activities of the project')\n",
+    "worker.py": "raise AssertionError('nothing imports the worker of the project')\n",
+    "tools.py": (
+        "from workflows import RATE\n\n"
+        "from dagwright.tools import tool\n\n\n"
+        "@tool(effects='read')\n"
+        "def tax(net: float) -> float:\n"
+        "    return net * RATE\n"
+    ),
+    "plan.yaml": (
+        "plan: 1\n"
+        "inputs:\n"
+        "  net: {type: number}\n"
+        "nodes:\n"
+        "  - {id: tax, tool: tax, arguments: {net: '{{PLACEHOLDER_net}}'}}\n"
+        "  - {id: gross, tool: calculator, when: 'tax.result > 0',\n"
+        "     arguments: {expression: '{{PLACEHOLDER_net}} + {{tax.result}}'}}\n"
+        "output: '{{gross.result}}'\n"
+    ),
+    "script.py": (
+        "import dagwright\n"
+        "from tools import tax\n\n"
+        "if __name__ == '__main__':\n"
+        "    result = dagwright.run('plan.yaml', inputs={'net': 100}, tools=[tax])\n"
+        "    print(result.output)\n"
+    ),
+}
+CONSOLE_SCRIPT = """
+import asyncio, sys
+sys.path.append(sys.argv[1])  # FastAPI and dagre come from the environment of the tests, Dagwright from the wheel.
+import httpx
+from fastapi import FastAPI
+import dagwright
+from dagwright.interfaces.http.console import add_console
+
+async def main():
+    app = FastAPI()
+    add_console(app)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        for path in ("/console/", "/console/js/main.js", "/console/vendor/purify.es.mjs", "/console/layout/dagre.js"):
+            assert (await client.get(path)).status_code == 200, path
+
+assert dagwright.__file__.startswith(sys.prefix), dagwright.__file__
+asyncio.run(main())
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An sdist, and the wheel that was built from it."""
+
+    sdist: Path
+    wheel: Path
+
+    def files(self) -> list[str]:
+        with zipfile.ZipFile(self.wheel) as archive:
+            return archive.namelist()
+
+    def metadata(self) -> Message:
+        with zipfile.ZipFile(self.wheel) as archive:
+            name = next(each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+            return email.message_from_bytes(archive.read(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A virtual environment with the base install, beside a project of a user."""
+
+    python: Path
+    packages: Path
+    project: Path
+
+    async def run(self, *arguments: str, server: LiveServer | None = None) -> str:
+        """Run Python in the folder of the project and return what it wrote to standard output."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_"))}
+        environment["DAGWRIGHT_STATE_DIR"] = str(
+            self.project / "state" if server is None else server.settings.state_dir
+        )
+        process = await asyncio.create_subprocess_exec(
+            self.python, *arguments, cwd=self.project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        stdout, stderr = await process.communicate()
+        assert process.returncode == 0, stderr.decode()
+        return stdout.decode()
+
+
+def _call(*command: str | Path) -> None:
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def _copy_sources(folder: Path) -> None:
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "worker.py", "starter.py"):
+        shutil.copy(ROOT / name, folder / name)
+    for name in ("dagwright", "workflows", "activities"):
+        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The sdist of the sources, and the wheel that it builds."""
+    sources, dist = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("dist")
+    _copy_sources(sources)
+    _call(sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, sources)
+    return Built(*sorted(dist.iterdir(), key=lambda file: file.suffix))
+
+
+@pytest.fixture(scope="module")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel with the locked packages of the base install."""
+    folder = tmp_path_factory.mktemp("installed")
+    _call(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
+    python = folder / "venv" / "bin" / "python"
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
+    _call(*pip, "--require-hashes", "--requirement", ROOT / "requirements" / "base.txt")
+    # Without an index: the locked packages must satisfy what the wheel requires.
+    _call(*pip, "--no-index", built.wheel)
+    for name, text in USER_PROJECT.items():
+        file = folder / "project" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return Installed(python, folder / "venv" / "lib" / version / "site-packages", folder / "project")
+
+
+def test_wheel_holds_the_package_alone(built: Built) -> None:
+    files = built.files()
+    tops = {PurePosixPath(file).parts[0] for file in files}
+    assert tops == {"dagwright", f"dagwright-{dagwright.__version__}.dist-info"}
+    # The links of the checkout are folders here.
+    with tarfile.open(built.sdist) as archive:
+        assert not [member.name for member in archive if member.issym() or member.islnk()]
+    assert {"dagwright/workflows/run_plan.py", "dagwright/activities/call_tool.py", "dagwright/py.typed"} <= {*files}
+
+
+def test_wheel_holds_every_file_of_the_sources(built: Built) -> None:
+    sources = {
+        path.relative_to(ROOT).as_posix()
+        for folder in (ROOT / "dagwright", ROOT / "dagwright/workflows", ROOT / "dagwright/activities")
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {file for file in built.files() if file.startswith("dagwright/")} == sources
+
+
+def test_metadata_names_version_license_and_extras(built: Built) -> None:
+    metadata = built.metadata()
+    assert metadata["Version"] == PROJECT["version"] == dagwright.__version__
+    assert metadata["License-Expression"] == "MIT"
+    assert "LICENSE" in metadata.get_all("License-File", [])
+    assert "dagwright/interfaces/console/vendor/licenses/dompurify.txt" in metadata.get_all("License-File", [])
+    assert {*metadata.get_all("Provides-Extra", [])} == PROJECT["optional-dependencies"].keys()
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert len(metadata.get_all("Project-URL", [])) == len(PROJECT["urls"])
+
+
+def test_base_install_is_small(installed: Installed) -> None:
+    packages = [*installed.packages.glob("*.dist-info")]
+    assert len(packages) <= MOST_PACKAGES
+    size_bytes = sum(file.lstat().st_blocks * 512 for file in installed.packages.rglob("*"))
+    assert size_bytes <= MOST_BYTES
+
+
+async def test_command_line_is_installed(installed: Installed) -> None:
+    version = f"dagwright {dagwright.__version__}\n"
+    assert await installed.run("-m", "dagwright", "--version") == version
+    assert await installed.run(str(installed.python.with_name("dagwright")), "-V") == version
+    assert "Serve runs and tools" in await installed.run("-m", "dagwright", "worker", "--help")
+
+
+async def test_import_is_fast_and_loads_no_library(installed: Installed) -> None:
+    script = "import sys, dagwright; print(any(name in sys.modules for name in ('temporalio', 'pydantic', 'typer')))"
+    assert await installed.run("-c", script) == "False\n"
+
+
+async def test_plan_runs_beside_a_project_with_modules_of_the_same_names(
+    installed: Installed, server: LiveServer
+) -> None:
+    arguments = ("run", "plan.yaml", "--tools", "tools.py", "--input", "net=100")
+    assert (await installed.run("-m", "dagwright", *arguments, server=server)).rstrip().endswith("119")
+
+
+@pytest.mark.skipif(not hasattr(dagwright, "run"), reason="the Python API has no run() yet")
+async def test_script_runs_a_plan(installed: Installed, server: LiveServer) -> None:
+    assert await installed.run("script.py", server=server) == "119\n"
+
+
+async def test_console_is_served_from_the_wheel(installed: Installed) -> None:
+    await installed.run("-c", CONSOLE_SCRIPT, sysconfig.get_path("purelib"))
