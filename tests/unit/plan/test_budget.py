@@ -269,8 +269,8 @@ _AMOUNT = "over 0 and at most 1,000,000,000,000,000, such as 1.50, not 'much'"
         ({"tokens": 0}, "tokens must be a whole number from 1 to 1,000,000,000,000,000, not 0"),
         ({"token": 5}, "did you mean 'tokens'?"),
         ({"money": "much"}, f"money must be an amount of money {_AMOUNT}"),
-        ({"finish": True, "tokens": 5}, "'finish' is true and stands alone"),
-        ({"finish": False}, "'finish' is true and stands alone"),
+        ({"finish": True, "tokens": 5}, "'finish' must be true and the only key"),
+        ({"finish": False}, "'finish' must be true and the only key"),
     ],
 )
 def test_answer_that_gives_nothing_is_refused_with_its_reason(data: Any, problem: str) -> None:

@@ -140,7 +140,7 @@ def test_condition_that_is_no_truth_fails(text: str, message: str) -> None:
         ("", "the condition is empty"),
         ("gone.result == 1", "gone"),
         ('nodes["gone"].result == 1', "gone"),
-        ("nodes == 1", "after `nodes` comes the id of a node"),
+        ("nodes == 1", "after `nodes` a node id in brackets"),
         ("check.result.list.map(x, x) == []", r"map\(\) cannot be used"),
         ("check.result.list.filter(x, x > 1) == []", r"filter\(\) cannot be used"),
         ("[[1]].all(x, x.all(y, y > 0))", "inside another comprehension"),

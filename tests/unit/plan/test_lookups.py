@@ -555,7 +555,7 @@ def test_lookup_that_no_party_can_be_is_refused() -> None:
         "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, and 'Meridian' is looked up"
         " for 'manco-id' of @result_1 too, which takes a company",
     )
-    assert problem.hint == "write at each lookup the entity_type that is taken there, if two entities are meant"
+    assert problem.hint == "write the entity_type of each lookup if two entities are meant"
 
 
 def test_lookup_where_no_party_is_taken_is_still_refused() -> None:
