@@ -10,7 +10,7 @@ from dagwright.core.expressions.conditions import (
     Condition,
     ConditionFailed,
     Values,
-    holds,
+    evaluate_condition,
     measure_value,
     read_condition,
     read_values,
@@ -23,7 +23,7 @@ _REMEMBERED_SIZE = 1_000
 """Larger values are measured only once, because measuring them again for each node would cost too much."""
 
 
-class ConditionAsker:
+class ConditionEvaluator:
     """Evaluates the conditions of one run.
 
     Args:
@@ -51,7 +51,7 @@ class ConditionAsker:
                 raise ConditionFailed(str(error)) from None
         return condition
 
-    def holds(self, condition: Condition, scope: Scope) -> bool:
+    def evaluate(self, condition: Condition, scope: Scope) -> bool:
         """Evaluate a condition that does not read `item`.
 
         Raises:
@@ -60,9 +60,9 @@ class ConditionAsker:
         """
         values = self._values_of(condition, scope)
         self._spend(work_of(condition, values))
-        return holds(condition, values)
+        return evaluate_condition(condition, values)
 
-    def hold_for_items(
+    def evaluate_items(
         self, condition: Condition, scope: Scope, *, items: Sequence[Any], first_index: int = 0
     ) -> list[bool | ConditionFailed]:
         """Evaluate a condition for each item; return for each item its value, or the error.
@@ -78,7 +78,7 @@ class ConditionAsker:
         fixed = self._values_of(condition, scope)
         values = [with_item(condition, fixed, item=item, index=index) for index, item in enumerate(items, first_index)]
         self._spend(sum(work_of(condition, of_item) for of_item in values) - WORK_OF_EVALUATION * len(items))
-        return [_holds_or_failed(condition, of_item) for of_item in values]
+        return [_value_or_error(condition, of_item) for of_item in values]
 
     def _values_of(self, condition: Condition, scope: Scope) -> Values:
         nodes = {
@@ -106,8 +106,8 @@ class ConditionAsker:
             raise TooMuchWork(f"when: {error}") from None
 
 
-def _holds_or_failed(condition: Condition, values: Values) -> bool | ConditionFailed:
+def _value_or_error(condition: Condition, values: Values) -> bool | ConditionFailed:
     try:
-        return holds(condition, values)
+        return evaluate_condition(condition, values)
     except ConditionFailed as error:
         return error

@@ -302,7 +302,7 @@ def work_of(condition: Condition, values: Values) -> int:
     return work
 
 
-def holds(condition: Condition, values: Values) -> bool:
+def evaluate_condition(condition: Condition, values: Values) -> bool:
     """Evaluate a condition for the values that it reads.
 
     Raises:

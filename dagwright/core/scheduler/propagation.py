@@ -8,7 +8,7 @@ Replay: the order in which nodes become ready is part of the order of commands i
 from collections.abc import Sequence
 
 from dagwright.core.expressions.compute_budget import TooMuchWork
-from dagwright.core.expressions.condition_evaluator import ConditionAsker
+from dagwright.core.expressions.condition_evaluator import ConditionEvaluator
 from dagwright.core.expressions.conditions import Condition, ConditionFailed
 from dagwright.core.expressions.projection import largest_result_bytes
 from dagwright.core.expressions.resolution import MissingData
@@ -36,7 +36,7 @@ class Propagation:
         """Start with an empty queue, after the state has derived its indexes."""
         state = self.state
         self.queue = self.new_queue()
-        self._conditions = ConditionAsker(state.numbers.__contains__, state.compute_budget)
+        self._conditions = ConditionEvaluator(state.numbers.__contains__, state.compute_budget)
         self._ended: list[int] = []
         """Numbers of the nodes that have ended and whose dependents have not been updated."""
 
@@ -111,7 +111,7 @@ class Propagation:
         node = state.plan.nodes[number]
         condition = None if node.when is None else self._conditions.condition_of(node.when)
         if condition is not None and not condition.uses_item:
-            if not self._conditions.holds(condition, state.scope):
+            if not self._conditions.evaluate(condition, state.scope):
                 self.end(ref, NodeStatus.SKIPPED, at)
                 return
             condition = None
@@ -154,7 +154,7 @@ class Propagation:
         if condition is not None and first_ones == len(tasks):
             # Batches evaluate the condition for their items themselves.
             first = node.first_index
-            answers = self._conditions.hold_for_items(condition, state.scope, items=items, first_index=first)
+            answers = self._conditions.evaluate_items(condition, state.scope, items=items, first_index=first)
         record.status, record.items = NodeStatus.RUNNING, [*tasks]
         state.items.claim(number, record)
         state.items.open[number] = first_ones
