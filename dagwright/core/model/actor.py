@@ -5,7 +5,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class By:
+class Actor:
     """Author of a command.
 
     Args:
@@ -29,4 +29,4 @@ class By:
         return {name: value for name, value in step.items() if value is not None}
 
 
-NOBODY = By()
+UNKNOWN_ACTOR = Actor()

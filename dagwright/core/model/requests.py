@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, WorkBudget
 from dagwright.core.expressions.value_refs import shown_in_arguments, unfilled_from_json, unfilled_to_json, with_shown
-from dagwright.core.model.actor import By
+from dagwright.core.model.actor import Actor
 from dagwright.core.model.times import format_time
 
 INPUTS = "inputs"
@@ -184,9 +184,9 @@ class Feedback:
     may_answer: MayAnswer = "all"
 
     @property
-    def author(self) -> By:
+    def author(self) -> Actor:
         """The author of the command."""
-        return By(self.by or None, self.note or None, self.through)
+        return Actor(self.by or None, self.note or None, self.through)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def evaluate(text: str, **scope: Any) -> bool:
         ("nodes.nodes.result == 2", True),
     ],
 )
-def test_condition_is_evaluated(text: str, expected: bool) -> None:
+def test_condition_holds(text: str, expected: bool) -> None:
     assert evaluate(text, **({"item": 0, "index": 1} if "index" in text else {})) is expected
 
 

@@ -14,7 +14,7 @@ from temporalio.api.common.v1 import Payload
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, short_id, summary_of
 from dagwright.core.boundary.wire import METADATA_CACHED
 from dagwright.core.compiler.compilation import compile_plan
-from dagwright.core.model.actor import By
+from dagwright.core.model.actor import Actor
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.times import format_time
 from dagwright.core.validation.validation import check_document
@@ -216,14 +216,14 @@ def test_input_that_cannot_be_read_is_refused_in_one_sentence(message: Any) -> N
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (None, By()),
-        (["x"], By()),
-        ("too late", By(None, "too late")),
-        ({"reason": 5, "by": None}, By(None, "5")),
-        ({"reason": "r", "by": "ann", "more": 1}, By("ann", "r")),
+        (None, Actor()),
+        (["x"], Actor()),
+        ("too late", Actor(None, "too late")),
+        ({"reason": 5, "by": None}, Actor(None, "5")),
+        ({"reason": "r", "by": "ann", "more": 1}, Actor("ann", "r")),
     ],
 )
-def test_cancel_takes_anything(message: Any, expected: By) -> None:
+def test_cancel_takes_anything(message: Any, expected: Actor) -> None:
     assert by_of_anything(message, through="signal") == expected
 
 

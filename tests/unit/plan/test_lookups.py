@@ -9,7 +9,7 @@ import pytest
 from dagwright.client.feedback import came_of
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.expressions.references import Lookup
-from dagwright.core.model.actor import NOBODY
+from dagwright.core.model.actor import UNKNOWN_ACTOR
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.entity_arguments import KEYWORD
 from dagwright.core.model.errors import NodeError, PlanInvalid, Problem
@@ -434,7 +434,7 @@ def test_what_a_lookup_asks_goes_along_into_a_new_execution() -> None:
 def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
     scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
     assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 1.0) is None
-    add_nodes(scheduler, Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), NOBODY, at=1.0)
+    add_nodes(scheduler, Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), UNKNOWN_ACTOR, at=1.0)
     assert [node.id for node, _ in scheduler.state.shown()] == ["@result_1", "more"]
     assert scheduler.plan.nodes[0].dependencies == (3,)
     scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.actor import By
+from dagwright.core.model.actor import Actor
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.compiled import CompiledNode
@@ -138,7 +138,7 @@ def test_approval_of_the_plan_covers_its_nodes_in_all_executions_and_none_that_i
     assert (child.policy, child.approved_by, child.approved_tools) == (WRITES_ASK, "ann", {})
     more = Extension(2, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
     for run in (scheduler, following):
-        assert take(AppendNodes(more, by=By("ben")), run, at=1.0) is None
+        assert take(AppendNodes(more, by=Actor("ben")), run, at=1.0) is None
         assert list(run.features.feedback.requests.open) == ["held", "more"]
 
 

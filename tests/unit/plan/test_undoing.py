@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES
 from dagwright.core.expressions.references import Lookup
-from dagwright.core.model.actor import By
+from dagwright.core.model.actor import Actor
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.lookups import with_lookups
 from dagwright.core.model.policy import Policy, Rule, Verdict
@@ -46,7 +46,7 @@ TOOLS: Mapping[str, ToolDeclaration] = {
         ToolDeclaration("look", Effects.READ),
     )
 }
-ANN = By("ann")
+ANN = Actor("ann")
 
 
 def _saga(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
