@@ -17,8 +17,8 @@ from dagwright.core.expressions.references import Lookup, suggestion
 from dagwright.core.expressions.value_refs import unfilled_from_json, unfilled_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.errors import Problem, pointer
-from dagwright.core.model.lineage import NOTHING as NOTHING_SEEN
-from dagwright.core.model.lineage import Seen
+from dagwright.core.model.lineage import NO_LINEAGE as NOTHING_SEEN
+from dagwright.core.model.lineage import Lineage
 from dagwright.core.model.lookups import bound_from_json, bound_to_json
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.times import parse_duration
@@ -493,7 +493,7 @@ class SubPlanEnd:
     chunk: Any = None
     usage: Usage = NONE
     agents: Mapping[str, Usage] = field(default_factory=dict)
-    seen: Seen = NOTHING_SEEN
+    seen: Lineage = NOTHING_SEEN
     below: Any = None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from dagwright.core.expressions.value_refs import unfilled_from_json, unfilled_to_json
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import StoredList, stored_list_from_json, stored_list_to_json
-from dagwright.core.model.lineage import seen_book_from_json
+from dagwright.core.model.lineage import run_lineage_from_json
 from dagwright.core.model.policy import policy_from_json
 from dagwright.core.model.states import Chunk, ItemRecord, NodeStatus, Phase, Record
 from dagwright.core.model.usage import usage_book_from_json
@@ -86,7 +86,7 @@ def restore(scheduler: RunScheduler, carry: Any) -> None:
         if "budget" in carry:
             scheduler.features.budget.use(budget_from_json(carry["budget"]))
         scheduler.state.totals.usage = usage_book_from_json(carry.get("usage"))
-        scheduler.state.totals.lineage = seen_book_from_json(carry.get("seen"))
+        scheduler.state.totals.lineage = run_lineage_from_json(carry.get("seen"))
         scheduler.features.reuse.use(book_of_kept(carry["kept"]) if "kept" in carry else None)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"the state that was handed on cannot be read: {error!r}") from None

@@ -10,17 +10,17 @@ from typing import Any
 
 from dagwright.core.boundary.text import cut_characters
 
-MOST_READ = 50
+MAX_ENTRIES = 50
 """Most files, URLs and calls, each, in one lineage; the rest is only counted."""
-PLACE_CHARACTERS = 300
+LOCATION_CHARACTERS = 300
 """Longest file path or URL."""
-MOST_OF_RUN = 2_000
+MAX_RUN_ENTRIES = 2_000
 """Most files, URLs and calls that one run keeps for all its nodes: its state holds them."""
 _CALL_FIELDS = ("node", "tool", "status")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Lineage:
     """Files, URLs and calls of a node, a run or an agent.
 
     Args:
@@ -44,7 +44,7 @@ class Seen:
         """Number of files, URLs and calls."""
         return len(self.files) + len(self.urls) + len(self.model_calls) + len(self.tool_calls)
 
-    def with_more(self, other: "Seen") -> "Seen":
+    def with_more(self, other: "Lineage") -> "Lineage":
         """Return these entries followed by those of another record, without duplicates."""
         return _bounded(
             [*self.files, *other.files],
@@ -66,19 +66,19 @@ class Seen:
         return {name: part for name, part in parts.items() if part}
 
 
-NOTHING = Seen()
+NO_LINEAGE = Lineage()
 
 
-def seen_of_places(places: Iterable[str]) -> Seen:
+def lineage_of_locations(places: Iterable[str]) -> Lineage:
     """Return the lineage of a tool that has read some files and URLs; URLs are the texts with `://`."""
-    told = [cut_characters(place, PLACE_CHARACTERS) for place in places]
+    told = [cut_characters(place, LOCATION_CHARACTERS) for place in places]
     return _bounded([each for each in told if "://" not in each], [each for each in told if "://" in each], [], [], 0)
 
 
-def seen_from_json(encoded: Any) -> Seen:
-    """Parse the result of `Seen.told`; invalid parts are dropped."""
+def lineage_from_json(encoded: Any) -> Lineage:
+    """Parse the result of `Lineage.told`; invalid parts are dropped."""
     if not isinstance(encoded, Mapping):
-        return NOTHING
+        return NO_LINEAGE
     files, urls, asked = (_texts(encoded.get(name)) for name in ("files", "urls", "model_calls"))
     listed = encoded.get("tool_calls")
     calls = [_call(each) for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
@@ -87,11 +87,13 @@ def seen_from_json(encoded: Any) -> Seen:
 
 
 def _texts(encoded: Any) -> list[str]:
-    return [each[:PLACE_CHARACTERS] for each in encoded if isinstance(each, str)] if isinstance(encoded, list) else []
+    return (
+        [each[:LOCATION_CHARACTERS] for each in encoded if isinstance(each, str)] if isinstance(encoded, list) else []
+    )
 
 
 def _call(encoded: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(encoded.get(name))[:PLACE_CHARACTERS] for name in _CALL_FIELDS}
+    return {name: str(encoded.get(name))[:LOCATION_CHARACTERS] for name in _CALL_FIELDS}
 
 
 def _bounded(
@@ -100,14 +102,16 @@ def _bounded(
     model_calls: Sequence[str],
     tool_calls: Sequence[Mapping[str, str]],
     left_out: int,
-) -> Seen:
+) -> Lineage:
     files, urls, model_calls = (list(dict.fromkeys(each)) for each in (files, urls, model_calls))
-    over = sum(max(0, len(each) - MOST_READ) for each in (files, urls, model_calls, tool_calls))
-    return Seen(files[:MOST_READ], urls[:MOST_READ], model_calls[:MOST_READ], tool_calls[:MOST_READ], left_out + over)
+    over = sum(max(0, len(each) - MAX_ENTRIES) for each in (files, urls, model_calls, tool_calls))
+    return Lineage(
+        files[:MAX_ENTRIES], urls[:MAX_ENTRIES], model_calls[:MAX_ENTRIES], tool_calls[:MAX_ENTRIES], left_out + over
+    )
 
 
 @dataclass(slots=True)
-class SeenBook:
+class RunLineage:
     """Lineage of the nodes of a run; nodes that read nothing have no entry.
 
     Args:
@@ -116,21 +120,21 @@ class SeenBook:
         left_out: number of entries of nodes that were dropped, because there are too many.
     """
 
-    tasks: dict[str, Seen] = field(default_factory=dict)
+    tasks: dict[str, Lineage] = field(default_factory=dict)
     count: int = 0
     left_out: int = 0
 
-    def add(self, task_id: str, seen: Seen) -> None:
+    def add(self, task_id: str, seen: Lineage) -> None:
         """Add the lineage of one attempt of a node or item."""
-        before = self.tasks.get(task_id, NOTHING)
+        before = self.tasks.get(task_id, NO_LINEAGE)
         after = before.with_more(seen)
-        if self.count + after.count - before.count > MOST_OF_RUN:
+        if self.count + after.count - before.count > MAX_RUN_ENTRIES:
             self.left_out += seen.count + seen.left_out
             return
         self.count += after.count - before.count
         self.tasks[task_id] = after
 
-    def total(self) -> Seen:
+    def total(self) -> Lineage:
         """Return the files and URLs of all nodes."""
         of_all = self.tasks.values()
         files, urls = [each for seen in of_all for each in seen.files], [each for seen in of_all for each in seen.urls]
@@ -143,13 +147,13 @@ class SeenBook:
         return {"tasks": {task_id: seen.told() for task_id, seen in self.tasks.items()}, "left_out": self.left_out}
 
 
-def seen_book_from_json(encoded: Any) -> SeenBook:
-    """Parse the result of `SeenBook.to_json`.
+def run_lineage_from_json(encoded: Any) -> RunLineage:
+    """Parse the result of `RunLineage.to_json`.
 
     Raises:
         AttributeError, KeyError, ValueError, TypeError: the form is invalid.
     """
     if not encoded:
-        return SeenBook()
-    tasks = {str(task_id): seen_from_json(told) for task_id, told in encoded["tasks"].items()}
-    return SeenBook(tasks, sum(seen.count for seen in tasks.values()), int(encoded["left_out"]))
+        return RunLineage()
+    tasks = {str(task_id): lineage_from_json(told) for task_id, told in encoded["tasks"].items()}
+    return RunLineage(tasks, sum(seen.count for seen in tasks.values()), int(encoded["left_out"]))

@@ -6,7 +6,7 @@ from enum import Enum, StrEnum, auto
 from typing import Any
 
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.lineage import NOTHING, Seen
+from dagwright.core.model.lineage import NO_LINEAGE, Lineage
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.usage import NONE, Usage
 
@@ -118,7 +118,7 @@ class Attempt:
     cached: Mapping[str, Any] | None = None
     usage: Usage = NONE
     agents: Mapping[str, Usage] = field(default_factory=dict)
-    seen: Seen = NOTHING
+    seen: Lineage = NO_LINEAGE
 
 
 @dataclass(slots=True)

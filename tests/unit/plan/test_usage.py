@@ -10,7 +10,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
 from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY, METADATA_USAGE
-from dagwright.core.model.lineage import seen_of_places
+from dagwright.core.model.lineage import lineage_of_locations
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.usage import Usage, UsageBook, usage_book_from_json
@@ -184,7 +184,7 @@ def test_repeated_call_waits_longer_each_time_and_fails_at_last() -> None:
     take_result(scheduler, "a", answered(1, told(USED)), at=2.0)
     assert (store_waits_of(scheduler), scheduler.records[0].attempts) == ({}, 1)
     scheduler = _running()
-    lineage = seen_of_places(["file:///in.csv"]).told()
+    lineage = lineage_of_locations(["file:///in.csv"]).told()
     wait_for_store(scheduler, "a", _away(9000, usage=USED.to_json(), lineage=lineage), at=1.0)
     assert scheduler.state.totals.usage.total == USED
     assert lineage_of(scheduler).tasks["a"].told() == lineage
