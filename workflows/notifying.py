@@ -16,7 +16,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.model.requests import Notice
+from dagwright.core.model.requests import Notification
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.notifications import NOTE, failure_note, forgotten_note, notice_json, told
@@ -83,7 +83,7 @@ class Notifier:
             del notices[:surplus]
             self._note(NOTE, forgotten_note(surplus, why="the hook does not take them as fast as they come"))
 
-    def _batch(self, notices: Sequence[Notice]) -> tuple[Sequence[Notice], list[Any]]:
+    def _batch(self, notices: Sequence[Notification]) -> tuple[Sequence[Notification], list[Any]]:
         """Returns the first of the notices, as many as are told together, and what they are to the activity."""
         workflow_id, closed = workflow.info().workflow_id, self._scheduler.features.feedback.requests.closed
         encoded: list[Any] = []
@@ -101,7 +101,7 @@ class Notifier:
             encoded.append(told_so)
         return notices[: len(encoded)], encoded
 
-    def _start(self, batch: Sequence[Notice], encoded: list[Any]) -> None:
+    def _start(self, batch: Sequence[Notification], encoded: list[Any]) -> None:
         number = next(self._numbers)
         self._in_flight |= {notice.key: number for notice in batch}
         message = {"title": self._scheduler.plan.title, "notices": encoded}
@@ -119,7 +119,7 @@ class Notifier:
         )
         handle.add_done_callback(partial(self._end, batch))
 
-    def _end(self, batch: Sequence[Notice], handle: "workflow.ActivityHandle[RawValue]") -> None:
+    def _end(self, batch: Sequence[Notification], handle: "workflow.ActivityHandle[RawValue]") -> None:
         if handle.cancelled():
             # Nobody else does that: the worker puts the run out of its memory.
             return

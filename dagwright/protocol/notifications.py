@@ -10,7 +10,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, NOTICE_BYTES
 from dagwright.core.boundary.text import cut_bytes
-from dagwright.core.model.requests import Closing, Notice
+from dagwright.core.model.requests import Closing, Notification
 from dagwright.core.model.times import format_time
 from dagwright.protocol.documents import encoded_size
 
@@ -18,7 +18,7 @@ NOTE = "notify"
 """Code of the note that the hook did not take something."""
 
 
-def notice_json(notice: Notice, closing: Closing | None, *, workflow_id: str, identity: Sequence[Any]) -> Any:
+def notice_json(notice: Notification, closing: Closing | None, *, workflow_id: str, identity: Sequence[Any]) -> Any:
     """Returns a notice as the activity takes it.
 
     Args:
@@ -38,7 +38,7 @@ def notice_json(notice: Notice, closing: Closing | None, *, workflow_id: str, id
     }
 
 
-def _id_of(notice: Notice, identity: Sequence[Any]) -> str:
+def _id_of(notice: Notification, identity: Sequence[Any]) -> str:
     canonical = json.dumps([*identity, *notice.key], ensure_ascii=True, separators=(",", ":"))
     return "msg_" + base64.b32encode(hashlib.sha256(canonical.encode()).digest()).decode().lower()[:32]
 

@@ -36,7 +36,7 @@ CLIENT_CHANNELS: tuple[ClientChannel, ...] = get_args(ClientChannel)
 Through = Literal["update", "signal", "deadline", "policy", ClientChannel]
 MayAnswer = Literal["all", "unassigned", "assigned"]
 RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"]
-NoticeKind = Literal["opened", "reminded", "escalated", "expired", "answered", "closed"]
+NotificationKind = Literal["opened", "reminded", "escalated", "expired", "answered", "closed"]
 
 HINTS_AT_ONCE = 100
 """Most refusals per activation that search for a similar name, which takes a millisecond; thousands may arrive."""
@@ -248,14 +248,14 @@ def _told_escalations(escalations: Sequence[Mapping[str, Any]]) -> list[dict[str
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Notification:
     """A notification about a change of a request.
 
     Args:
         at: time of the change, in seconds since the epoch.
     """
 
-    kind: NoticeKind
+    kind: NotificationKind
     request: Request
     at: float
 
@@ -284,7 +284,7 @@ class RequestBook:
         """Task id -> number of its requests so far."""
         self.opened = 0
         """Number of requests opened in this execution of the run."""
-        self.notices: list[Notice] = []
+        self.notices: list[Notification] = []
         """Notifications that were not sent yet, in order; the sender removes them."""
         self.refusals: list[str] = []
         """Reasons why early answers were dropped: invalid, or never requested; `take_refusals` empties it."""
@@ -312,7 +312,7 @@ class RequestBook:
         self.opened += 1
         self.counts[request.task] = self.counts.get(request.task, 0) + 1
         self.watch(request)
-        self.notices.append(Notice("opened", request, request.opened_at))
+        self.notices.append(Notification("opened", request, request.opened_at))
 
     def close(self, request: Request, closing: Closing) -> None:
         """Close an open request."""
@@ -324,7 +324,7 @@ class RequestBook:
             escalations=request.escalations,
         )
         self.closed[request.id] = closing
-        self.notices.append(Notice(closing.how, request, closing.at))
+        self.notices.append(Notification(closing.how, request, closing.at))
 
     def forget_open(self) -> None:
         """Drop all open requests: the run has ended and no longer needs answers."""
@@ -414,7 +414,7 @@ def book_from_json(encoded: Mapping[str, Any]) -> RequestBook:
     book.counts = dict(encoded.get("counts", {}))
     opened = book.open
     book.notices = [
-        Notice(kind, opened.get(told["id"]) or _request_from_json(told), at)
+        Notification(kind, opened.get(told["id"]) or _request_from_json(told), at)
         for kind, told, at in encoded.get("notices", ())
     ]
     book.kept_bytes = int(encoded.get("kept_bytes", 0))
