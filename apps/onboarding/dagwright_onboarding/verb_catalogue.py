@@ -12,7 +12,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from dagwright.core.model import text_formats
-from dagwright.core.model.entity_arguments import is_made, kinds_taken, only_kinds
+from dagwright.core.model.entity_arguments import accepted_kinds, is_made, only_kinds
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools import ToolSpec
 from dagwright_onboarding.entity_types import RESOLVER
@@ -63,7 +63,7 @@ def _parameter(
     verb: ToolDeclaration, name: str, schema: Mapping[str, Any], declared: Sequence[ToolDeclaration]
 ) -> dict[str, Any]:
     told: dict[str, Any] = {"description": schema["description"]}
-    kinds = kinds_taken(verb, name)
+    kinds = accepted_kinds(verb, name)
     if not kinds:
         return {**told, **_type_of(schema), **({"lookups": [name]} if name in RESOLVER.terms else {})}
     return {

@@ -51,7 +51,7 @@ def problem_of_kinds(tool: ToolDeclaration, resolver: Resolver) -> str | None:
     return None
 
 
-def kinds_taken(tool: ToolDeclaration, key: str) -> tuple[str, ...] | None:
+def accepted_kinds(tool: ToolDeclaration, key: str) -> tuple[str, ...] | None:
     """Return the kinds of entities that an argument takes, `()` if it takes no entity; `None` if that is unknown.
 
     Args:
@@ -67,13 +67,13 @@ def kinds_taken(tool: ToolDeclaration, key: str) -> tuple[str, ...] | None:
     return None
 
 
-def kinds_given(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the kinds of entities that an argument of one call takes; see `kinds_taken`.
+def accepted_kinds_of_call(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the kinds of entities that an argument of one call takes; see `accepted_kinds`.
 
     Args:
         arguments: of the call, as written; the value of another argument may allow one kind only.
     """
-    return taken_by_call(tool, key, arguments).kinds
+    return accepted_by_call(tool, key, arguments).kinds
 
 
 def only_kinds(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str, Sequence[str]]]:
@@ -85,11 +85,11 @@ def only_kinds(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str, Seq
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AcceptedKinds:
     """Kinds that one argument of a call takes.
 
     Args:
-        kinds: as in `kinds_taken`.
+        kinds: as in `accepted_kinds`.
         where: the value of another argument that allows no other kind, as words for a message.
     """
 
@@ -102,15 +102,15 @@ class Taken:
         return either(self.kinds or ()) + self.where
 
 
-def taken_by_call(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> Taken:
-    """Return the kinds that an argument of one call takes, and the condition that decides; see `kinds_given`."""
+def accepted_by_call(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> AcceptedKinds:
+    """Return the kinds that an argument of one call takes, and the condition that decides; see `accepted_kinds_of_call`."""
     if narrowing := only_kinds(tool, key):
         properties = (tool.input_schema or {})["properties"]
         for written, value in arguments.items():
             for kind, values in narrowing.get(parameter_name(written, properties), {}).items():
                 if value in values:
-                    return Taken((kind,), f" where {written!r} is {value}")
-    return Taken(kinds_taken(tool, key))
+                    return AcceptedKinds((kind,), f" where {written!r} is {value}")
+    return AcceptedKinds(accepted_kinds(tool, key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,18 +151,20 @@ class EntityChecks:
             key, part = str(path[0]), template[0]
             # The dialect has reported text that it could not read. Here it is a lookup with an empty text.
             if not isinstance(part, str) and (lookup := by_input.get(part)) is not None:
-                taken = taken_by_call(tool, key, arguments)
+                taken = accepted_by_call(tool, key, arguments)
                 yield from self._wrong_lookup(tool, key, lookup, taken) if lookup.search_text else ()
             elif isinstance(part, ResultOf) and (
                 part.field == "identity" or (part.field, part.path) == ("result", ("id",))
             ):
                 maker = self.made_by.get(part.node)
                 if maker is not None and maker.returns is not None and part.node != node:
-                    taken = taken_by_call(tool, key, arguments)
+                    taken = accepted_by_call(tool, key, arguments)
                     yield from self._wrong_reference(tool, key, part, taken, node=node)
         yield from _same_entities(tool, holes, lookups)
 
-    def _wrong_lookup(self, tool: ToolDeclaration, key: str, lookup: Lookup, taken: Taken) -> Iterator[EntityProblem]:
+    def _wrong_lookup(
+        self, tool: ToolDeclaration, key: str, lookup: Lookup, taken: AcceptedKinds
+    ) -> Iterator[EntityProblem]:
         kinds = taken.kinds
         if kinds is None:
             return
@@ -178,7 +180,7 @@ class EntityChecks:
             yield (key, "entity_type"), message, f"write the entity_type {either(kinds)} if it is one"
 
     def _wrong_reference(
-        self, tool: ToolDeclaration, key: str, reference: ResultOf, taken: Taken, *, node: str
+        self, tool: ToolDeclaration, key: str, reference: ResultOf, taken: AcceptedKinds, *, node: str
     ) -> Iterator[EntityProblem]:
         kinds, maker = taken.kinds, self.made_by[reference.node]
         if kinds is None or is_made(maker, kinds, self.resolver):

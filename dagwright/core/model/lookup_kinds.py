@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from dagwright.core.expressions.references import BY_ID, Lookup, Reference, holds_reference
-from dagwright.core.model.entity_arguments import Taken, kinds_given, taken_by_call
+from dagwright.core.model.entity_arguments import AcceptedKinds, accepted_by_call, accepted_kinds_of_call
 from dagwright.core.model.plan import Node
 from dagwright.core.model.resolvers import Resolver, either
 from dagwright.core.model.tools import ToolDeclaration
@@ -28,7 +28,7 @@ class _Use:
     index: int
     node: Node
     key: str
-    taken: Taken
+    taken: AcceptedKinds
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class LookupKinds:
             tool = tools.get(node.tool or "")
             for key, part in extra.get(index, {}).items() if tool is not None else ():
                 if tool is not None and isinstance(part, Lookup) and self._is_of_any_kind(part):
-                    self._add(part, _Use(index, node, key, taken_by_call(tool, key, node.arguments)))
+                    self._add(part, _Use(index, node, key, accepted_by_call(tool, key, node.arguments)))
 
     def _add(self, lookup: Lookup, use: _Use) -> None:
         # The kinds of other tools are unknown, and an argument that takes no entity needs no lookup.
@@ -95,13 +95,13 @@ class LookupKinds:
                 found[key] = part
             elif part.known_as is None:
                 found[key] = self._narrowed(part)
-            elif tool is not None and (kinds := kinds_given(tool, key, node.arguments)):
+            elif tool is not None and (kinds := accepted_kinds_of_call(tool, key, node.arguments)):
                 found[key] = replace(part, entity_type=either(kinds))
         if tool is not None and self._reads_ids:
             for key, value in node.arguments.items():
                 if key in extra or not isinstance(value, str) or holds_reference(value):
                     continue
-                if kinds := kinds_given(tool, key, node.arguments):
+                if kinds := accepted_kinds_of_call(tool, key, node.arguments):
                     found[key] = Lookup(value, either(kinds), known_as=BY_ID)
         return found
 

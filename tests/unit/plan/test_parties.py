@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.entity_arguments import kinds_taken
+from dagwright.core.model.entity_arguments import accepted_kinds
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.tools import ToolDeclaration
@@ -235,6 +235,6 @@ def test_keyword_names_kinds_of_parties() -> None:
 
 
 def test_kinds_of_an_argument() -> None:
-    assert kinds_taken(TOOLS["make-fund"], "parent-id") == ("company", "fund")
-    assert kinds_taken(TOOLS["make-fund"], "name") == ()
-    assert kinds_taken(TOOLS["any"], "cbu_id") is None
+    assert accepted_kinds(TOOLS["make-fund"], "parent-id") == ("company", "fund")
+    assert accepted_kinds(TOOLS["make-fund"], "name") == ()
+    assert accepted_kinds(TOOLS["any"], "cbu_id") is None
