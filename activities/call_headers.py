@@ -30,7 +30,7 @@ from dagwright.core.boundary.wire import (
     METADATA_USAGE,
 )
 from dagwright.core.expressions.filling import secret_names
-from dagwright.core.expressions.stored_values import Want
+from dagwright.core.expressions.stored_values import Projection
 from dagwright.core.model.compiled import wanted_from_json
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
@@ -91,7 +91,7 @@ def idempotency_key(info: Info) -> str:
     return "dwa_" + base64.b32encode(hashlib.sha256(identity.encode()).digest()).decode().lower()[:36]
 
 
-def wanted_parts() -> tuple[Want, ...]:
+def wanted_parts() -> tuple[Projection, ...]:
     """Returns the parts of the result that the plan names."""
     return wanted_from_json(_header(HEADER_WANTED) or ())
 

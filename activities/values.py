@@ -15,7 +15,7 @@ import pydantic_core
 from dagwright.core.expressions.filling import HoleMisplaced, fill, secret_names, stored_refs, walk
 from dagwright.core.expressions.projection import describe
 from dagwright.core.expressions.resolution import MissingData
-from dagwright.core.expressions.stored_values import Path, StoredValue, Want
+from dagwright.core.expressions.stored_values import Path, Projection, StoredValue
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
 from dagwright.tools.errors import InvalidArguments, MissingPart, ResultNotKept, ValueLost, ValueNotLoaded
 
@@ -168,7 +168,7 @@ class Values:
             _, oldest = self._kept.popitem(last=False)
             self._kept_bytes -= len(oldest.content)
 
-    async def keep(self, value: Any, encoded: bytes, *, wanted: Sequence[Want], name: str) -> StoredValue:
+    async def keep(self, value: Any, encoded: bytes, *, wanted: Sequence[Projection], name: str) -> StoredValue:
         """Puts a result into the store and returns what the run is told of it.
 
         Raises:

@@ -26,7 +26,7 @@ from temporalio.common import (
 from temporalio.exceptions import ActivityError, FailureError
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.expressions.value_refs import unfilled_to_json
+from dagwright.core.expressions.value_refs import value_to_json
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.tasks import Task
@@ -360,7 +360,7 @@ def given_on(own: TypedSearchAttributes, *, title: str | None = None) -> TypedSe
 
 def end_of(document: dict[str, Any]) -> dict[str, Any]:
     """Returns what a run tells the one above it; an output that is too large to hand up is a failure there."""
-    output = unfilled_to_json(document["output"])
+    output = value_to_json(document["output"])
     end = {"status": document["status"], "output": output["value"], "error": document["error"]}
     if "stored" in output:
         end["stored_output"] = output["stored"]

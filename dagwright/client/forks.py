@@ -19,7 +19,7 @@ import pydantic_core
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, child_workflow_id, short_id
 from dagwright.core.expressions.projection import describe
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.expressions.stored_values import StoredValue, unfilled_places
+from dagwright.core.expressions.stored_values import StoredValue, find_value_refs
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json, tool_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration, with_undoing
@@ -227,7 +227,7 @@ class Forks:
             await self._store.renew(ref)
         for task_id, kept in book.tasks.items():
             try:
-                for _, part in unfilled_places(kept.result):
+                for _, part in find_value_refs(kept.result):
                     if isinstance(part, StoredValue):
                         await self._store.renew(part.ref)
                 kept.result = await self._told_anew(kept.result, nodes.get(task_id) or nodes.get(_node_of(task_id)))

@@ -13,9 +13,9 @@ from dagwright.core.expressions.stored_values import (
     Path,
     StoredValue,
     WorkerText,
+    find_value_refs,
     is_whole,
     stored_from_json,
-    unfilled_places,
 )
 from dagwright.core.expressions.value_refs import holes_of, shown_in_arguments, with_shown
 from dagwright.core.model.states import NodeStatus
@@ -306,7 +306,7 @@ class _Restorer:
 
 def _size_of(value: Any) -> int:
     """Returns about how many bytes a value has with everything put back; what is not known counts as nothing."""
-    return sum(map(_size_of_part, (part for _, part in unfilled_places(value))))
+    return sum(map(_size_of_part, (part for _, part in find_value_refs(value))))
 
 
 def _size_of_part(part: Any) -> int:

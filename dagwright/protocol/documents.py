@@ -8,7 +8,7 @@ from typing import Any
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of
-from dagwright.core.expressions.stored_values import StoredValue, Unfilled, WorkerText, paths_to_json
+from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, paths_to_json
 from dagwright.core.expressions.value_refs import encode, shown_in_arguments, with_shown
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
 from dagwright.core.model.errors import NodeError
@@ -355,7 +355,7 @@ def _compacted(value: Any, ref: str) -> Any:
 def compact_value(value: Any, *, ref: str) -> Any:
     """Returns a value, or `{"ref", "bytes", "preview"}` if it is over 8 KiB; the same for its parts in the store."""
 
-    def shown(part: Unfilled) -> dict[str, Any]:
+    def shown(part: ValueRef) -> dict[str, Any]:
         return reference_to(part, ref=ref)
 
     if isinstance(value, StoredValue | WorkerText):
@@ -369,7 +369,7 @@ def compact_value(value: Any, *, ref: str) -> Any:
     return {"ref": ref, "bytes": len(encoded), "preview": preview}
 
 
-def reference_to(part: Unfilled, *, ref: str) -> dict[str, Any]:
+def reference_to(part: ValueRef, *, ref: str) -> dict[str, Any]:
     """Returns what stands in a document for what lies in the payload store.
 
     Args:

@@ -219,8 +219,8 @@ called no model."""
 DETAIL_USAGE = "usage"
 """In the details of a failure: the same for an attempt that failed."""
 METADATA_SEEN = "dagwright-seen"
-"""Metadata of a result payload, JSON of `core.model.lineage.Lineage`: files and URLs that the attempt has read; missing if
-it reported none."""
+"""Metadata of a result payload, JSON of `core.model.lineage.Lineage`: files and URLs that the attempt has read; missing
+if it reported none."""
 DETAIL_SEEN = "lineage"
 """In the details of a failure and the end of a run: the same."""
 METADATA_TOOL_VERSION = "dagwright-tool-version"

@@ -11,7 +11,7 @@ import pydantic_core
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, TooMuchWork, WorkBudget
 from dagwright.core.expressions.paths import MissingValue, get_value
-from dagwright.core.expressions.stored_values import Part, Path, Shape, StoredValue, Want
+from dagwright.core.expressions.stored_values import Part, Path, Projection, Shape, StoredValue
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tools import ToolDeclaration
 
@@ -45,7 +45,7 @@ def worker_budget() -> WorkBudget:
     return WorkBudget(100 * MAX_WORK)
 
 
-def describe(value: Any, ref: str, *, size_bytes: int, wanted: Sequence[Want], name: str) -> StoredValue:
+def describe(value: Any, ref: str, *, size_bytes: int, wanted: Sequence[Projection], name: str) -> StoredValue:
     """Return a large value as the run receives it.
 
     Args:

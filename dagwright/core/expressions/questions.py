@@ -11,7 +11,7 @@ import pydantic_core
 
 from dagwright.core.boundary.text import cut_characters
 from dagwright.core.expressions.resolution import as_text
-from dagwright.core.expressions.stored_values import StoredValue, Unfilled, WorkerText, is_whole
+from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole
 from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
 from dagwright.core.model.answers import BadAnswer, default_answer
 from dagwright.core.model.argument_checks import validator_of
@@ -79,7 +79,7 @@ def _prompt_of(prompt: Any, name: str) -> str:
     return cut_characters(text, PROMPT_CHARACTERS)
 
 
-def _shown_in_prompt(part: Unfilled) -> Any:
+def _shown_in_prompt(part: ValueRef) -> Any:
     """Return the text that a person sees in place of a stored value."""
     if isinstance(part, WorkerText):
         return "".join(each if isinstance(each, str) else _beginning_of(each) for each in part.parts)

@@ -19,7 +19,7 @@ from dagwright.core.expressions.compute_budget import TooMuchWork
 Path = tuple[str | int, ...] | str
 """Steps of a singular path (object keys and list indices), or a whole RFC 9535 query, which starts with `$`."""
 
-Want = tuple[Path, Literal["value", "whole"]]
+Projection = tuple[Path, Literal["value", "whole"]]
 """A projection, a part of a result that the plan names: `value` if it may stay in the store when it is large, `whole`
 if the run needs it for a decision (`when`, `for_each`), so that a larger part is projected."""
 
@@ -188,12 +188,12 @@ class WorkerText:
         return f"WorkerText({self.parts!r})"
 
 
-Unfilled = StoredValue | WorkerText
-OPEN = (dict, list, StoredValue, WorkerText)
+ValueRef = StoredValue | WorkerText
+REF_TYPES = (dict, list, StoredValue, WorkerText)
 """Types of values that are not inline, or can contain such values."""
 
 
-def unfilled_places(value: Any) -> Iterator[tuple[tuple[str | int, ...], Unfilled]]:
+def find_value_refs(value: Any) -> Iterator[tuple[tuple[str | int, ...], ValueRef]]:
     """Yield the path of every stored value or worker text in a value, in document order."""
     stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while stack:
@@ -201,16 +201,16 @@ def unfilled_places(value: Any) -> Iterator[tuple[tuple[str | int, ...], Unfille
         if isinstance(current, StoredValue | WorkerText):
             yield path, current
         elif isinstance(current, dict):
-            stack += [((*path, key), part) for key, part in reversed(current.items()) if isinstance(part, OPEN)]
+            stack += [((*path, key), part) for key, part in reversed(current.items()) if isinstance(part, REF_TYPES)]
         elif isinstance(current, list):
             stack += [
-                ((*path, index), part) for index, part in reversed([*enumerate(current)]) if isinstance(part, OPEN)
+                ((*path, index), part) for index, part in reversed([*enumerate(current)]) if isinstance(part, REF_TYPES)
             ]
 
 
 def is_whole(value: Any) -> bool:
     """Return whether a value contains no stored values and no worker texts."""
-    return not isinstance(value, OPEN) or next(unfilled_places(value), None) is None
+    return not isinstance(value, REF_TYPES) or next(find_value_refs(value), None) is None
 
 
 def _joined(paths: tuple[Path, ...], path: Path) -> tuple[Path, ...]:

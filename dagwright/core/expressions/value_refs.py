@@ -11,24 +11,24 @@ import pydantic_core
 from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import Secret
 from dagwright.core.expressions.stored_values import (
-    OPEN,
+    REF_TYPES,
     StoredValue,
-    Unfilled,
+    ValueRef,
     WorkerText,
+    find_value_refs,
     paths_to_json,
     stored_from_json,
     stored_to_json,
-    unfilled_places,
 )
 from dagwright.core.model.compiled import HolePath
 
 WorkerHole = tuple[HolePath, list[dict[str, Any]]]
 """A path into the arguments, and the parts that the worker fills in there: one value, or several joined to a text."""
 
-_OPEN_SET = frozenset(OPEN)
+_OPEN_SET = frozenset(REF_TYPES)
 
 
-def encode(value: Any, shown: Callable[[Unfilled], Any]) -> tuple[bytes, bool]:
+def encode(value: Any, shown: Callable[[ValueRef], Any]) -> tuple[bytes, bool]:
     """Return a value as JSON with `shown` applied to each stored part, and whether there was a stored part.
 
     Raises:
@@ -46,12 +46,12 @@ def encode(value: Any, shown: Callable[[Unfilled], Any]) -> tuple[bytes, bool]:
     return pydantic_core.to_json(value, fallback=put_in), is_unfilled
 
 
-def with_shown(value: Any, shown: Callable[[Unfilled], Any]) -> Any:
+def with_shown(value: Any, shown: Callable[[ValueRef], Any]) -> Any:
     """Return a value with `shown` applied to each stored part."""
-    return with_parts(value, [(path, shown(part)) for path, part in unfilled_places(value)])
+    return with_parts(value, [(path, shown(part)) for path, part in find_value_refs(value)])
 
 
-def shown_in_arguments(part: Unfilled) -> Any:
+def shown_in_arguments(part: ValueRef) -> Any:
     """Return a readable form of a stored part in the arguments of a call, which only the worker fills in."""
     if isinstance(part, WorkerText):
         return "".join(_shown_text(inner) for inner in part.parts)
@@ -74,10 +74,10 @@ def holes_of(value: Any) -> list[WorkerHole]:
     if isinstance(value, dict) and _OPEN_SET.isdisjoint(map(type, value.values())):
         # The most frequent case.
         return []
-    return [(path, _hole_parts(part)) for path, part in unfilled_places(value)]
+    return [(path, _hole_parts(part)) for path, part in find_value_refs(value)]
 
 
-def _hole_parts(part: Unfilled) -> list[dict[str, Any]]:
+def _hole_parts(part: ValueRef) -> list[dict[str, Any]]:
     return [_hole_part(inner) for inner in (part.parts if isinstance(part, WorkerText) else (part,))]
 
 
@@ -95,18 +95,18 @@ def _hole_part(part: Any) -> dict[str, Any]:
 # JSON form between runs, and in continue-as-new.
 
 
-def unfilled_to_json(value: Any) -> dict[str, Any]:
+def value_to_json(value: Any) -> dict[str, Any]:
     """Return `{"value": plain JSON, "stored": [[path, stored part]]}`, without `stored` if there is no stored part."""
-    if not isinstance(value, OPEN):
+    if not isinstance(value, REF_TYPES):
         return {"value": value}
-    places = list(unfilled_places(value))
+    places = list(find_value_refs(value))
     plain = with_parts(value, [(path, None) for path, _ in places])
     return {"value": plain} | (
         {"stored": [[list(path), _part_to_json(part)] for path, part in places]} if places else {}
     )
 
 
-def unfilled_from_json(plain: Any, stored: Any = None) -> Any:
+def value_from_json(plain: Any, stored: Any = None) -> Any:
     """Return the value for the two halves of its JSON form.
 
     Raises:
@@ -129,7 +129,7 @@ def _part_to_json(part: Any) -> dict[str, Any]:
         return {"parts": [_part_to_json(inner) for inner in part.parts]}
     if isinstance(part, StoredValue):
         return stored_to_json(part)
-    return unfilled_to_json(part)
+    return value_to_json(part)
 
 
 def _part_from_json(encoded: Mapping[str, Any]) -> Any:
@@ -142,4 +142,4 @@ def _part_from_json(encoded: Mapping[str, Any]) -> Any:
             return text
         case {"secret": str(name)}:
             return Secret(name)
-    return unfilled_from_json(encoded["value"], encoded.get("stored"))
+    return value_from_json(encoded["value"], encoded.get("stored"))

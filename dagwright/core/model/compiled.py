@@ -15,7 +15,7 @@ from operator import attrgetter, is_not
 from typing import Any, Literal, get_args
 
 from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
-from dagwright.core.expressions.stored_values import Want, path_from_json, path_to_json
+from dagwright.core.expressions.stored_values import Projection, path_from_json, path_to_json
 from dagwright.core.model.agent_cards import is_inline
 from dagwright.core.model.tools import (
     AGENT_KIND,
@@ -136,7 +136,7 @@ class CompiledNode:
     reads: Sequence[int] = ()
     cache_s: float | None = None
     """Seconds for which the result of an equal call may be reused; 0 is never, `None` is decided by the effects."""
-    wanted: Sequence[Want] = ()
+    wanted: Sequence[Projection] = ()
     """Projections of its result that the plan needs if the result is large; of an item's result, if it has items."""
     approval: Approval = "policy"
     """A question has null at every hole."""
@@ -391,12 +391,12 @@ def field_from_json(name: str, value: Any) -> Any:
     return plan_from_json(value) if name == "sub_plan" else tuple(value)
 
 
-def wanted_to_json(wanted: Sequence[Want]) -> list[Any]:
+def wanted_to_json(wanted: Sequence[Projection]) -> list[Any]:
     """Return projections as JSON."""
     return [[path_to_json(path), how] for path, how in wanted]
 
 
-def wanted_from_json(encoded: Any) -> tuple[Want, ...]:
+def wanted_from_json(encoded: Any) -> tuple[Projection, ...]:
     """Parse projections.
 
     Raises:

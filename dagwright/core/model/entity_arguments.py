@@ -103,7 +103,7 @@ class AcceptedKinds:
 
 
 def accepted_by_call(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> AcceptedKinds:
-    """Return the kinds that an argument of one call takes, and the condition that decides; see `accepted_kinds_of_call`."""
+    """Return the kinds that an argument of one call takes, and the condition; see `accepted_kinds_of_call`."""
     if narrowing := only_kinds(tool, key):
         properties = (tool.input_schema or {})["properties"]
         for written, value in arguments.items():

@@ -10,9 +10,9 @@ from dagwright.core.expressions.resolution import Scope, as_text, resolve_holes,
 from dagwright.core.expressions.stored_values import (
     Part,
     Path,
+    Projection,
     StoredValue,
     TooLargeHere,
-    Want,
     is_whole,
     stored_from_json,
     stored_to_json,
@@ -103,7 +103,7 @@ def _is_small(part: Any) -> bool:
     return not isinstance(part, dict | list) and not (isinstance(part, str) and len(part) > MAX_KEY_BYTES)
 
 
-def parts_of_key(node: CompiledNode) -> list[Want]:
+def parts_of_key(node: CompiledNode) -> list[Projection]:
     """Return the projections of each item that the key of a node's items reads."""
     named = [part.path for part in node.key or () if isinstance(part, Item)]
     return [(path, "value") for path in dict.fromkeys(named) if path and not isinstance(path, str)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, WorkBudget
-from dagwright.core.expressions.value_refs import shown_in_arguments, unfilled_from_json, unfilled_to_json, with_shown
+from dagwright.core.expressions.value_refs import shown_in_arguments, value_from_json, value_to_json, with_shown
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.times import format_time
 
@@ -434,12 +434,12 @@ def _request_to_json(request: Request) -> dict[str, Any]:
     encoded = {name: getattr(request, name) for name in _DEFAULTS if name != "arguments"}
     encoded = {name: value for name, value in encoded.items() if value != _DEFAULTS[name] or name == "task"}
     if request.arguments is not None:
-        encoded["arguments"] = unfilled_to_json(request.arguments)
+        encoded["arguments"] = value_to_json(request.arguments)
     return encoded
 
 
 def _request_from_json(encoded: Mapping[str, Any]) -> Request:
     values = {name: value for name, value in encoded.items() if name in _DEFAULTS}
     if (arguments := values.pop("arguments", None)) is not None:
-        values["arguments"] = unfilled_from_json(arguments["value"], arguments.get("stored"))
+        values["arguments"] = value_from_json(arguments["value"], arguments.get("stored"))
     return Request(**values)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dagwright.core.expressions.stored_values import Want
+from dagwright.core.expressions.stored_values import Projection
 from dagwright.core.model.compiled import (
     CompiledNode,
     CompiledPlan,
@@ -43,7 +43,7 @@ class Extension:
     base: int
     nodes: Sequence[CompiledNode]
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
-    wanted: Mapping[str, Sequence[Want]] = field(default_factory=dict)
+    wanted: Mapping[str, Sequence[Projection]] = field(default_factory=dict)
     output: tuple[Any, Sequence[Hole]] | None = None
     given_up: Sequence[str] = ()
 
@@ -134,7 +134,7 @@ def _check(extension: Extension, numbers: Mapping[str, int], *, count: int) -> N
         raise ValueError("the dependencies of the new nodes are a circle")
 
 
-def _telling(node: CompiledNode, wanted: Sequence[Want]) -> CompiledNode:
+def _telling(node: CompiledNode, wanted: Sequence[Projection]) -> CompiledNode:
     """Returns a node whose call, if it is still to be made, tells more parts of a large result.
 
     What is named of the result of a sub-plan is told inside of it, which has its plan already.

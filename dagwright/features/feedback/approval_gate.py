@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.expressions.resolution import resolve_holes
-from dagwright.core.expressions.stored_values import unfilled_places
+from dagwright.core.expressions.stored_values import find_value_refs
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import inline_tools, tool_of
 from dagwright.core.model.errors import NodeError
@@ -87,7 +87,7 @@ class ApprovalGate:
         if node.kind != "tool" or tool is None or tool.input_schema is None:
             return None
         arguments = self._state.arguments_of(ref)
-        return problem_of_call(tool, arguments, unknown=[path for path, _ in unfilled_places(arguments)])
+        return problem_of_call(tool, arguments, unknown=[path for path, _ in find_value_refs(arguments)])
 
     def verdict(self, ref: TaskRef) -> str:
         """Return what the policy says of a call: `run`, `ask` or `refuse`.

@@ -12,7 +12,7 @@ from typing import Any
 import pydantic_core
 
 from dagwright.core.boundary.limits import INNER_SLICE_INPUT_BYTES
-from dagwright.core.expressions.value_refs import unfilled_to_json
+from dagwright.core.expressions.value_refs import value_to_json
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
@@ -66,7 +66,7 @@ def _outside(scheduler: RunScheduler, task: Task) -> dict[str, Any]:
                 continue
             record = Record(record.status, blocked_by=record.blocked_by)
         ended.append([scheduler.plan.nodes[number].id, *end_to_json(record)])
-    inputs = unfilled_to_json(dict(scheduler.state.inputs))
+    inputs = value_to_json(dict(scheduler.state.inputs))
     outside = {"ended": ended, "inputs": inputs["value"]}
     return {**outside, "stored_inputs": inputs["stored"]} if "stored" in inputs else outside
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.core.expressions.references import Part, Placeholder, ResultOf
-from dagwright.core.expressions.stored_values import StoredValue, Want
+from dagwright.core.expressions.stored_values import Projection, StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, Join, default_retry
 from dagwright.core.model.tools import PURPOSE_ANSWER, ROUNDS_KIND, ToolDeclaration
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
@@ -153,7 +153,7 @@ def worker_node(
     for name, given in sub_goal.inputs.items():
         arguments[name] = None if isinstance(given, InputRef) else [None] * len(given)
         holes += _holes_of(name, given)
-    slots: list[Want] = [(("outputs", slot), "value") for slot in sub_goal.outputs]
+    slots: list[Projection] = [(("outputs", slot), "value") for slot in sub_goal.outputs]
     return CompiledNode(
         id=node_id,
         title=sub_goal.description or None,
