@@ -29,7 +29,7 @@ from dagwright.core.boundary.wire import (
     METADATA_STARTED_AT,
     METADATA_USAGE,
 )
-from dagwright.core.expressions.filling import secret_names
+from dagwright.core.expressions.hydration import secret_names
 from dagwright.core.expressions.stored_values import Projection
 from dagwright.core.model.compiled import wanted_from_json
 from dagwright.core.model.times import format_time

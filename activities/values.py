@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pydantic_core
 
-from dagwright.core.expressions.filling import HoleMisplaced, fill, secret_names, stored_refs, walk
+from dagwright.core.expressions.hydration import MisplacedHole, hydrate, secret_names, stored_refs, value_at_paths
 from dagwright.core.expressions.projection import describe
 from dagwright.core.expressions.resolution import MissingData
 from dagwright.core.expressions.stored_values import Path, Projection, StoredValue
@@ -47,7 +47,7 @@ class Loaded:
             return pydantic_core.from_json(self.content)
         if self._parsed is None:
             self._parsed = pydantic_core.from_json(self.content)
-        part = walk(self._parsed, paths, name)
+        part = value_at_paths(self._parsed, paths, name)
         return (
             part if isinstance(part, str | int | float | None) else pydantic_core.from_json(pydantic_core.to_json(part))
         )
@@ -69,8 +69,8 @@ def put_in(arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str], 
         return loaded[ref].take(paths, name)
 
     try:
-        fill(arguments, holes, secrets=secrets, take=take)
-    except HoleMisplaced as error:
+        hydrate(arguments, holes, secrets=secrets, take=take)
+    except MisplacedHole as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None
     except MissingData as error:
         raise MissingPart(str(error)) from None
@@ -91,7 +91,7 @@ class Values:
         self._kept_bytes = 0
         self._loading: dict[str, asyncio.Task[Loaded]] = {}
 
-    async def fill(self, arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str]) -> None:
+    async def hydrate(self, arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str]) -> None:
         """Puts what is missing into the arguments of a call, in place.
 
         Raises:
@@ -120,7 +120,7 @@ class Values:
 
         Raises:
             InvalidArguments: the arguments are other ones, a hole is for a secret, or is at a place that there is not.
-            ValueNotLoaded, ValueLost, MissingPart: as in `fill`.
+            ValueNotLoaded, ValueLost, MissingPart: as in `hydrate`.
         """
         if len(arguments) != 1 or not isinstance(arguments[0], dict):
             raise InvalidArguments(f"Invalid arguments: {expected}")

@@ -41,7 +41,7 @@ from dagwright.core.boundary.usage import (
     usage_of_heartbeat,
     usage_of_metadata,
 )
-from dagwright.core.expressions.filling import secret_names, stored_refs
+from dagwright.core.expressions.hydration import secret_names, stored_refs
 from dagwright.core.expressions.stored_values import stored_from_json
 from dagwright.core.expressions.value_refs import WorkerHole, encode, holes_of, shown_in_arguments
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of

@@ -7,7 +7,7 @@ import pydantic_core
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from dagwright.core.expressions.filling import fill, secret_names, stored_refs, walk
+from dagwright.core.expressions.hydration import hydrate, secret_names, stored_refs, value_at_paths
 from dagwright.core.expressions.paths import MissingValue, get_value, with_parts
 from dagwright.core.expressions.projection import PARTS_BYTES, VALUE_BYTES, WHOLE_BYTES, describe
 from dagwright.core.expressions.references import Secret
@@ -70,7 +70,7 @@ def _put_back(found: Any, value: Any) -> Any:
     """Return what was found with all that the store has, as a worker puts it in."""
     try:
         places = [
-            (path, walk(value, part.paths, "a.result"))
+            (path, value_at_paths(value, part.paths, "a.result"))
             for path, part in find_value_refs(found)
             if isinstance(part, StoredValue)
         ]
@@ -177,7 +177,7 @@ def _filled(value: Any) -> Any:
     if isinstance(value, list):
         return [_filled(part) for part in value]
     if isinstance(value, StoredValue):
-        return walk(_KEPT[value.ref], value.paths, value.name)
+        return value_at_paths(_KEPT[value.ref], value.paths, value.name)
     if isinstance(value, Secret):
         return _SECRETS[value.name]
     return "".join(as_text(_filled(part)) for part in value.parts) if isinstance(value, WorkerText) else value
@@ -195,7 +195,7 @@ def test_worker_gets_the_arguments_that_the_plan_says(arguments: dict[str, Any])
         assert secret.encode() not in encoded
     assert secret_names(holes) <= _SECRETS.keys()
     assert set(stored_refs(holes)) <= _KEPT.keys()
-    fill(sent, holes, secrets=_SECRETS, take=lambda ref, paths, name: walk(_KEPT[ref], paths, name))
+    hydrate(sent, holes, secrets=_SECRETS, take=lambda ref, paths, name: value_at_paths(_KEPT[ref], paths, name))
     assert sent == _filled(arguments)
 
 

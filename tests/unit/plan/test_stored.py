@@ -7,7 +7,7 @@ import pytest
 
 from dagwright.core.expressions import projection
 from dagwright.core.expressions.compute_budget import WorkBudget
-from dagwright.core.expressions.filling import HoleMisplaced, fill, secret_names, stored_refs, walk
+from dagwright.core.expressions.hydration import MisplacedHole, hydrate, secret_names, stored_refs, value_at_paths
 from dagwright.core.expressions.projection import (
     FOREIGN_BYTES,
     PARTS_BYTES,
@@ -239,14 +239,14 @@ def test_holes_say_what_belongs_where_and_a_secret_is_a_text() -> None:
     assert secret_names(holes_of(_ARGUMENTS)) == {"KEY"}
     assert stored_refs(holes_of(_ARGUMENTS)) == ["r"]
     arguments = {"key": None}
-    fill(arguments, holes_of({"key": WorkerText([Secret("KEY")])}), secrets={"KEY": "7"}, take=_nothing)
+    hydrate(arguments, holes_of({"key": WorkerText([Secret("KEY")])}), secrets={"KEY": "7"}, take=_nothing)
     assert arguments == {"key": "7"}
 
 
 @pytest.mark.parametrize("path", [["gone", 0], ["list", 5], ["text", "x"], ["list", "x"]], ids=str)
 def test_hole_at_no_place_is_reported(path: list[str | int]) -> None:
-    with pytest.raises(HoleMisplaced, match="there is no place"):
-        fill({"list": [1], "text": "t"}, [(path, [{"text": "x"}])], secrets={}, take=_nothing)
+    with pytest.raises(MisplacedHole, match="there is no place"):
+        hydrate({"list": [1], "text": "t"}, [(path, [{"text": "x"}])], secrets={}, take=_nothing)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_hole_at_no_place_is_reported(path: list[str | int]) -> None:
 )
 def test_path_that_leads_nowhere_is_reported_by_the_one_who_walks_it(paths: tuple[Path, ...], words: str) -> None:
     with pytest.raises(MissingData) as missing:
-        walk(_VALUE, paths, "a.result")
+        value_at_paths(_VALUE, paths, "a.result")
     assert str(missing.value) == words
 
 

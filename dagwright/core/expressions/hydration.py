@@ -14,11 +14,11 @@ from dagwright.core.expressions.resolution import MissingData, as_text
 from dagwright.core.expressions.stored_values import Path, paths_from_json
 
 Part = Mapping[str, Any]
-Take = Callable[[str, Sequence[Path], str], Any]
+LoadPart = Callable[[str, Sequence[Path], str], Any]
 """(reference, paths, name of the value) -> the value at the paths in a stored value; the caller may cache it."""
 
 
-class HoleMisplaced(Exception):
+class MisplacedHole(Exception):
     """A hole is at a path that the value does not have."""
 
 
@@ -39,7 +39,7 @@ def _parts(holes: Sequence[Any]) -> Iterator[Part]:
             yield from _parts(part.get("holes", ()))
 
 
-def fill(arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str], take: Take) -> None:
+def hydrate(arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str], take: LoadPart) -> None:
     """Fill the holes of `arguments` in place.
 
     Raises:
@@ -52,7 +52,7 @@ def fill(arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str], ta
         _put(arguments, path, values[0] if is_one_value else "".join(map(as_text, values)))
 
 
-def _value_of(part: Part, *, secrets: Mapping[str, str], take: Take) -> Any:
+def _value_of(part: Part, *, secrets: Mapping[str, str], take: LoadPart) -> Any:
     if "text" in part:
         return part["text"]
     if "secret" in part:
@@ -60,7 +60,7 @@ def _value_of(part: Part, *, secrets: Mapping[str, str], take: Take) -> Any:
     if "stored" in part:
         return take(part["stored"], paths_from_json(part.get("paths", ())), part.get("name") or part["stored"])
     value = part["value"]
-    fill(value, part["holes"], secrets=secrets, take=take)
+    hydrate(value, part["holes"], secrets=secrets, take=take)
     return value
 
 
@@ -71,10 +71,10 @@ def _put(arguments: Any, path: Sequence[str | int], value: Any) -> None:
             place = place[piece]
         place[path[-1]] = value
     except (LookupError, TypeError):
-        raise HoleMisplaced(f"the arguments have no path {list(path)} to fill in") from None
+        raise MisplacedHole(f"the arguments have no path {list(path)} to fill in") from None
 
 
-def walk(value: Any, paths: Sequence[Path], name: str) -> Any:
+def value_at_paths(value: Any, paths: Sequence[Path], name: str) -> Any:
     """Return the value at a sequence of paths, each applied to the result of the one before.
 
     Raises:
