@@ -14,23 +14,23 @@ from dagwright.core.model import usage as plan_usage
 from dagwright.core.model.usage import NONE, Usage
 
 __all__ = [
-    "MOST_USED",
+    "MAX_FIELD",
     "NONE",
-    "USAGE_PLACE",
+    "USAGE_INDEX",
     "Usage",
     "earlier_calls",
     "started_attempt",
-    "told_agents",
-    "told_usage",
+    "reported_agents",
+    "reported_usage",
     "usage_from_json",
     "usage_of_heartbeat",
     "usage_of_metadata",
     "wait_of_heartbeat",
 ]
 
-MOST_USED = 10**15
+MAX_FIELD = 10**15
 """Largest value of a field in one report, so that sums stay valid numbers."""
-USAGE_PLACE = 2
+USAGE_INDEX = 2
 """Index of the usage in the details of a heartbeat, after the tool's own state and its progress."""
 
 
@@ -38,10 +38,10 @@ def usage_from_json(encoded: Any) -> Usage:
     """Parse a usage from another process.
 
     Raises:
-        ValueError: the form is invalid, or a field is over `MOST_USED`.
+        ValueError: the form is invalid, or a field is over `MAX_FIELD`.
     """
     usage = plan_usage.usage_from_json(encoded)
-    if any(getattr(usage, name) > MOST_USED for name in Usage.model_fields):
+    if any(getattr(usage, name) > MAX_FIELD for name in Usage.model_fields):
         raise ValueError(f"each field of a usage is at most {MOST_USED:,}")
     return usage
 
@@ -56,7 +56,7 @@ def usage_of_metadata(metadata: Mapping[str, bytes]) -> Usage:
         return NONE
 
 
-def told_usage(message: Any) -> Usage:
+def reported_usage(message: Any) -> Usage:
     """Return the usage in the JSON of a failure, an end or a heartbeat; `NONE` if it is missing or invalid.
 
     Args:
@@ -73,7 +73,7 @@ def told_usage(message: Any) -> Usage:
 
 def started_attempt(details: Sequence[Any]) -> int | None:
     """Return the attempt of a `write` that has called its tool, by its last heartbeat; `None` if there was no call."""
-    reported = details[USAGE_PLACE] if len(details) > USAGE_PLACE else None
+    reported = details[USAGE_INDEX] if len(details) > USAGE_INDEX else None
     attempt = reported.get(wire.DETAIL_STARTED) if isinstance(reported, Mapping) else None
     return attempt if isinstance(attempt, int) else None
 
@@ -86,7 +86,7 @@ def earlier_calls(details: Sequence[Any], attempt: int) -> int:
     Args:
         attempt: number of the current attempt.
     """
-    message = details[USAGE_PLACE] if len(details) > USAGE_PLACE else None
+    message = details[USAGE_INDEX] if len(details) > USAGE_INDEX else None
     calls = message.get(wire.DETAIL_CALLS) if isinstance(message, Mapping) else None
     if not isinstance(calls, list) or len(calls) != 2 or not all(isinstance(each, int) for each in calls):
         return 0
@@ -95,17 +95,17 @@ def earlier_calls(details: Sequence[Any], attempt: int) -> int:
 
 def wait_of_heartbeat(details: Sequence[Any]) -> str | None:
     """Return why an attempt waits for the payload store, by its last heartbeat; `None` if it does not wait."""
-    message = details[USAGE_PLACE] if len(details) > USAGE_PLACE else None
+    message = details[USAGE_INDEX] if len(details) > USAGE_INDEX else None
     reason = message.get(wire.DETAIL_WAITS_FOR) if isinstance(message, Mapping) else None
     return reason if isinstance(reason, str) else None
 
 
 def usage_of_heartbeat(details: Sequence[Any]) -> Usage:
     """Return the usage of all attempts of a call up to a heartbeat; `NONE` if it is missing or invalid."""
-    return told_usage(details[USAGE_PLACE]) if len(details) > USAGE_PLACE else NONE
+    return reported_usage(details[USAGE_INDEX]) if len(details) > USAGE_INDEX else NONE
 
 
-def told_agents(message: Any) -> dict[str, Usage]:
+def reported_agents(message: Any) -> dict[str, Usage]:
     """Return the usage of each agent in the JSON of the end of a run; empty if it is missing or invalid.
 
     Args:

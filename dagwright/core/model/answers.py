@@ -53,7 +53,7 @@ def size_of(answer: Any) -> int:
     return len(pydantic_core.to_json(answer))
 
 
-def told_arguments(arguments: Mapping[str, Any]) -> Any:
+def shortened_arguments(arguments: Mapping[str, Any]) -> Any:
     """Return the arguments of an answer for its lineage; long ones as the first characters of their JSON."""
     text = pydantic_core.to_json(arguments).decode()
     return arguments if len(text) <= ARGUMENTS_CHARACTERS else cut_characters(text, ARGUMENTS_CHARACTERS)

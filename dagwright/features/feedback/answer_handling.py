@@ -9,7 +9,7 @@ from typing import Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork
 from dagwright.core.expressions.resolution import MissingData
-from dagwright.core.model.answers import BadAnswer, default_answer, grows, normal_answer, told_arguments
+from dagwright.core.model.answers import BadAnswer, default_answer, grows, normal_answer, shortened_arguments
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Closing, Feedback, Notification, Purpose, Request, RequestBook, Through
 from dagwright.core.model.states import NodeStatus
@@ -131,7 +131,7 @@ class AnswerHandler:
     ) -> None:
         """Apply an answer that fits its request."""
         what = _word_of(request, answer)
-        given = told_arguments(answer["arguments"]) if "arguments" in answer else None
+        given = shortened_arguments(answer["arguments"]) if "arguments" in answer else None
         closing = Closing("answered", at, feedback.by, feedback.through, what, feedback.note, given)
         self._requests.close(request, closing)
         if growth is not None:
