@@ -91,7 +91,7 @@ class Values:
         self._kept_bytes = 0
         self._loading: dict[str, asyncio.Task[Loaded]] = {}
 
-    async def hydrate(self, arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str]) -> None:
+    async def fill(self, arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str]) -> None:
         """Puts what is missing into the arguments of a call, in place.
 
         Raises:
@@ -120,7 +120,7 @@ class Values:
 
         Raises:
             InvalidArguments: the arguments are other ones, a hole is for a secret, or is at a place that there is not.
-            ValueNotLoaded, ValueLost, MissingPart: as in `hydrate`.
+            ValueNotLoaded, ValueLost, MissingPart: as in `fill`.
         """
         if len(arguments) != 1 or not isinstance(arguments[0], dict):
             raise InvalidArguments(f"Invalid arguments: {expected}")

@@ -14,21 +14,21 @@ from dagwright.core.model import usage as plan_usage
 from dagwright.core.model.usage import NONE, Usage
 
 __all__ = [
-    "MAX_FIELD",
+    "MAX_USAGE_VALUE",
     "NONE",
     "USAGE_INDEX",
     "Usage",
     "earlier_calls",
-    "started_attempt",
     "reported_agents",
     "reported_usage",
+    "started_attempt",
     "usage_from_json",
     "usage_of_heartbeat",
     "usage_of_metadata",
     "wait_of_heartbeat",
 ]
 
-MAX_FIELD = 10**15
+MAX_USAGE_VALUE = 10**15
 """Largest value of a field in one report, so that sums stay valid numbers."""
 USAGE_INDEX = 2
 """Index of the usage in the details of a heartbeat, after the tool's own state and its progress."""
@@ -38,11 +38,11 @@ def usage_from_json(encoded: Any) -> Usage:
     """Parse a usage from another process.
 
     Raises:
-        ValueError: the form is invalid, or a field is over `MAX_FIELD`.
+        ValueError: the form is invalid, or a field is over `MAX_USAGE_VALUE`.
     """
     usage = plan_usage.usage_from_json(encoded)
-    if any(getattr(usage, name) > MAX_FIELD for name in Usage.model_fields):
-        raise ValueError(f"each field of a usage is at most {MOST_USED:,}")
+    if any(getattr(usage, name) > MAX_USAGE_VALUE for name in Usage.model_fields):
+        raise ValueError(f"each field of a usage is at most {MAX_USAGE_VALUE:,}")
     return usage
 
 

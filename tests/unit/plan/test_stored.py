@@ -245,7 +245,7 @@ def test_holes_say_what_belongs_where_and_a_secret_is_a_text() -> None:
 
 @pytest.mark.parametrize("path", [["gone", 0], ["list", 5], ["text", "x"], ["list", "x"]], ids=str)
 def test_hole_at_no_place_is_reported(path: list[str | int]) -> None:
-    with pytest.raises(MisplacedHole, match="there is no place"):
+    with pytest.raises(MisplacedHole, match="the arguments have no path"):
         hydrate({"list": [1], "text": "t"}, [(path, [{"text": "x"}])], secrets={}, take=_nothing)
 
 
