@@ -22,7 +22,7 @@ from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, JOINED_LIMIT_BYTE
 from dagwright.core.boundary.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEMS, METADATA_STORED
 from dagwright.core.expressions.stored_values import Path, Projection, StoredValue, find_value_refs, stored_to_json
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
-from dagwright.core.model.compiled import wanted_from_json
+from dagwright.core.model.compiled import projections_from_json
 from dagwright.core.model.items import MAX_KEY_BYTES, stored_list_from_json
 from dagwright.core.model.tools import Effects
 from dagwright.tools.errors import ResultNotKept, ValueLost, ValueNotLoaded
@@ -38,7 +38,7 @@ def map_activities(values: Values) -> list[Callable[..., Any]]:
     async def load_items(message: dict[str, Any]) -> dict[str, Any]:
         """Returns a stretch `{"list", "first", "count", "wanted"}` of a stored list, what is large by reference."""
         stretch = stored_list_from_json(message)
-        whole, wanted = stretch.value, wanted_from_json(message.get("wanted", ()))
+        whole, wanted = stretch.value, projections_from_json(message.get("wanted", ()))
 
         async def loaded_items() -> dict[str, Any]:
             (loaded,) = (await values.load([whole.ref])).values()

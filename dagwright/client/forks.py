@@ -22,7 +22,7 @@ from dagwright.core.expressions.references import suggestion
 from dagwright.core.expressions.stored_values import StoredValue, find_value_refs
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json, tool_of
 from dagwright.core.model.states import NodeStatus
-from dagwright.core.model.tools import ToolDeclaration, with_undoing
+from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import without_undoing
@@ -318,7 +318,7 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
         raise ForkRefused(f"nodes of this run took the place of others; {advice}")
     declared = {}
     # A plan may declare tools that only nodes of an answer would call.
-    called = with_undoing([node.tool for node in plan.nodes], plan.tools)
+    called = with_compensating_tools([node.tool for node in plan.nodes], plan.tools)
     for name, tool in plan.tools.items():
         now = tools.get(name)
         if now is not None and now.effects is not tool.effects and name in called:

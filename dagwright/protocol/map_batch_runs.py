@@ -15,12 +15,12 @@ from dagwright.core.boundary.limits import ITEMS_HANDED_UP_BYTES
 from dagwright.core.expressions.references import Placeholder, Reference, ResultOf, references_in
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, wanted_to_json
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, projections_to_json
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import StoredList, parts_of_key, stored_list_to_json
 from dagwright.core.model.states import Chunk, NodeStatus, Record
 from dagwright.core.model.tasks import Task
-from dagwright.core.model.tools import ToolDeclaration, with_undoing
+from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.core.scheduler.map_batches import ChunkEnd
 from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.run_scheduler import RunScheduler
@@ -99,7 +99,7 @@ def _plan_of_chunk(scheduler: RunScheduler, task: Task) -> tuple[CompiledPlan, C
 
 
 def _tools_of(plan: CompiledPlan, tool: ToolDeclaration) -> dict[str, ToolDeclaration]:
-    names = with_undoing([tool.name], plan.tools)
+    names = with_compensating_tools([tool.name], plan.tools)
     return {name: plan.tools[name] for name in names if name in plan.tools} | {
         tool.name: replace(tool, max_parallel=None)
     }
@@ -129,7 +129,7 @@ def _references_of(node: CompiledNode) -> Iterable[Reference]:
 def load_items_message(source: StoredList, node: CompiledNode) -> dict[str, Any]:
     """Returns what the activity that loads the items of a chunk is given; `wanted` is what the keys read of each."""
     wanted = parts_of_key(node)
-    return stored_list_to_json(source) | ({"wanted": wanted_to_json(wanted)} if wanted else {})
+    return stored_list_to_json(source) | ({"wanted": projections_to_json(wanted)} if wanted else {})
 
 
 def with_items(inputs: Mapping[str, Any], items: Sequence[Any]) -> dict[str, Any]:

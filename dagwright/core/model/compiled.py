@@ -20,9 +20,9 @@ from dagwright.core.model.agent_cards import is_inline
 from dagwright.core.model.tools import (
     AGENT_KIND,
     AGENT_PREFIX,
+    ENCODED_FIELDS,
     GOAL_KIND,
     ROUNDS_KIND,
-    TOLD_FIELDS,
     Effects,
     ToolDeclaration,
 )
@@ -212,7 +212,7 @@ def tool_of(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> ToolDec
     return declared if node.effects is None else replace(declared, effects=Effects(node.effects))
 
 
-def changes_the_world(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
+def has_side_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
     """Return whether a node calls a tool that changes external state; an undeclared tool does."""
     if node.kind not in ("tool", "reported"):
         return False
@@ -243,7 +243,7 @@ def inline_tools(node: CompiledNode) -> Sequence[str] | None:
     return [*tools] if tools is not None and name is not None and is_inline(name) else None
 
 
-def first_of_model(plan: CompiledPlan) -> str | None:
+def first_model_node(plan: CompiledPlan) -> str | None:
     """Return the path of the first node that a model executes, such as `archive/check`.
 
     Agents of type `class` or `service` do not count: their use of models is unknown.
@@ -251,7 +251,7 @@ def first_of_model(plan: CompiledPlan) -> str | None:
     for node in plan.nodes:
         if agent_tools(node) is not None:
             return node.id
-        below = first_of_model(node.sub_plan) if node.sub_plan is not None else None
+        below = first_model_node(node.sub_plan) if node.sub_plan is not None else None
         if below is not None:
             return f"{node.id}/{below}"
     return None
@@ -355,7 +355,7 @@ def field_to_json(name: str, value: Any) -> Any:
     if name == "sub_plan":
         return plan_to_json(value)
     if name == "wanted":
-        return wanted_to_json(value)
+        return projections_to_json(value)
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -387,16 +387,16 @@ def field_from_json(name: str, value: Any) -> Any:
     if name == "retry":
         return RetryRule(**value)
     if name == "wanted":
-        return wanted_from_json(value)
+        return projections_from_json(value)
     return plan_from_json(value) if name == "sub_plan" else tuple(value)
 
 
-def wanted_to_json(wanted: Sequence[Projection]) -> list[Any]:
+def projections_to_json(wanted: Sequence[Projection]) -> list[Any]:
     """Return projections as JSON."""
     return [[path_to_json(path), how] for path, how in wanted]
 
 
-def wanted_from_json(encoded: Any) -> tuple[Projection, ...]:
+def projections_from_json(encoded: Any) -> tuple[Projection, ...]:
     """Parse projections.
 
     Raises:
@@ -411,7 +411,7 @@ def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
     It includes the schema of a tool that may need approval, because people may change the arguments.
     """
     encoded: dict[str, Any] = {"effects": tool.effects.value}
-    for name in TOLD_FIELDS:
+    for name in ENCODED_FIELDS:
         if getattr(tool, name):
             encoded[name] = getattr(tool, name)
     if tool.timeout_s != DEFAULT_TIMEOUT_S:
@@ -432,7 +432,7 @@ def tool_from_json(name: str, encoded: Mapping[str, Any]) -> ToolDeclaration:
         input_schema=encoded.get("input_schema"),
         timeout_s=encoded.get("timeout_s", DEFAULT_TIMEOUT_S),
         worker=worker_card_from_json(encoded["worker"]) if "worker" in encoded else None,
-        **{field: encoded[field] for field in TOLD_FIELDS if field in encoded},
+        **{field: encoded[field] for field in ENCODED_FIELDS if field in encoded},
     )
 
 

@@ -174,7 +174,9 @@ def _behind(node: CompiledNode, bind: int, bound: Mapping[str, Reference]) -> Co
     return replace(node, holes=tuple(holes), dependencies=needed)
 
 
-def handed_down(arguments: Any, holes: Sequence[Hole], lookups: Sequence[Lookup]) -> tuple[Any, tuple[Hole, ...]]:
+def with_inherited_lookups(
+    arguments: Any, holes: Sequence[Hole], lookups: Sequence[Lookup]
+) -> tuple[Any, tuple[Hole, ...]]:
     """Return the arguments of a sub-plan with its lookups as inputs, which the parent run binds."""
     given = {lookup.input: None for lookup in lookups}
     more: list[Hole] = [((lookup.input,), (Placeholder(lookup.input),)) for lookup in lookups]
@@ -222,7 +224,7 @@ def filters_in(entry: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in named if isinstance(value, str))
 
 
-def found_before(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) -> dict[str, Any] | None:
+def known_result(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return the result of a find node that needs no call: its entity is in the plan, or was resolved before the run.
 
     The bind node detects later changes of the entity.
@@ -264,12 +266,12 @@ def _kinds_of(entity_type: str, resolver: Resolver) -> tuple[str, ...] | None:
 # Texts for people.
 
 
-def words_of_bound(plan: CompiledPlan, part: Reference) -> str | None:
+def lookup_text(plan: CompiledPlan, part: Reference) -> str | None:
     """Return the lookup of a part of an argument as text; `None` for any other reference."""
     if not isinstance(part, ResultOf):
         return None
     hidden = {node.id: node for node in plan.nodes[plan.written_count :] if node.kind == "lookup"}
-    find_id = finder_of(hidden.get(part.node), part.path)
+    find_id = find_id_of(hidden.get(part.node), part.path)
     if find_id is None:
         return None
     given = hidden[find_id].arguments
@@ -310,12 +312,12 @@ def _text_at(result: Any, path: Path) -> str | None:
     return value[:_WORDS_IN_TITLE] if isinstance(value, str) else None
 
 
-def is_settled(result: Any) -> bool:
+def has_entity(result: Any) -> bool:
     """Return whether a lookup node has found an entity, or an entity to create."""
     return not (isinstance(result, Mapping) and "problem" in result)
 
 
-def why_unbound(result: Any) -> NodeError | None:
+def binding_error(result: Any) -> NodeError | None:
     """Return the error if some lookups could not be bound, else `None`.
 
     Args:
@@ -345,7 +347,7 @@ def bindings(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str
             yield {**node.arguments, **{k: v for k, v in entry.items() if k in known or not isinstance(v, str)}}
 
 
-def bound_for(
+def bindings_of_node(
     node: CompiledNode, plan: CompiledPlan, records: Sequence[Record]
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield each argument of a node with a lookup: its name, the id of the find node, and its binding."""
@@ -357,7 +359,7 @@ def bound_for(
     binds = {each.id: each for each in plan.nodes[plan.written_count : plan.step_count]} if bound else {}
     for path, template in node.holes:
         part = template[0]
-        find_id = finder_of(binds.get(part.node), part.path) if isinstance(part, ResultOf) else None
+        find_id = find_id_of(binds.get(part.node), part.path) if isinstance(part, ResultOf) else None
         if find_id in bound:
             yield str(path[0]), find_id, bound[find_id]
 
@@ -382,7 +384,7 @@ def _told_entries(
                 yield needed, record, entry
 
 
-def finder_of(bind: CompiledNode | None, path: Any) -> str | None:
+def find_id_of(bind: CompiledNode | None, path: Any) -> str | None:
     """Return the id of the find node for a path in a result; `None` if no lookup is bound there.
 
     Args:

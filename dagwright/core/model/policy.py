@@ -119,7 +119,7 @@ class Policy:
         return {**encoded, "approves_changes": True} if self.approves_changes else encoded
 
 
-def letting_run(policy: Policy, tools: Collection[str]) -> Policy:
+def with_tools_allowed(policy: Policy, tools: Collection[str]) -> Policy:
     """Return a policy that runs calls of these tools without approval; refused calls stay refused.
 
     Tools over the limit of rules in one policy still need approval.
@@ -141,8 +141,8 @@ def letting_run(policy: Policy, tools: Collection[str]) -> Policy:
 
 INLINE_AGENT = ToolDeclaration("agent.inline", Effects.READ)
 """Name of inline agents in rules; the arguments are the names of their `tools`."""
-REFUSED_INLINE = "the policy of the run allows no inline agents"
-LETTING_INLINE = (
+INLINE_REFUSED = "the policy of the run allows no inline agents"
+INLINE_HINT = (
     "use the name of an existing agent, or allow inline agents with a rule in the policy of the run (--policy): "
     f'{{"tool": "{INLINE_AGENT.name}", "then": "run"}}, or "ask" to approve each'
 )

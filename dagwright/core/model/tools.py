@@ -89,7 +89,7 @@ class ToolDeclaration:
 
 _EFFECTS: Mapping[str, Effects] = {each.value: each for each in Effects}
 
-TOLD_FIELDS: Mapping[str, type] = {
+ENCODED_FIELDS: Mapping[str, type] = {
     "task_queue": str, "max_parallel": int, "max_attempts": int, "version": str, "is_pinned": bool, "is_foreign": bool,
     "asks_models": bool, "effects_by": dict, "undo": str, "sets": str, "resolver": dict,
 }  # fmt: skip
@@ -128,7 +128,7 @@ def problem_of_rule(rule: Any) -> str | None:
     return None
 
 
-def with_undoing(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> list[str]:
+def with_compensating_tools(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> list[str]:
     """Return the names of tools, followed by the tools that compensate for them, each once."""
     named = list(dict.fromkeys(names))
     undoing = (tools[name].undo for name in named if name in tools)

@@ -17,10 +17,10 @@ from dagwright.core.model.compiled import (
     field_to_json,
     node_from_json,
     node_to_json,
+    projections_from_json,
+    projections_to_json,
     tool_from_json,
     tool_to_json,
-    wanted_from_json,
-    wanted_to_json,
 )
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.tools import ToolDeclaration
@@ -55,7 +55,7 @@ class Extension:
             "tools": {name: tool_to_json(tool) for name, tool in self.tools.items()},
         }
         if self.wanted:
-            encoded["wanted"] = {node_id: wanted_to_json(wanted) for node_id, wanted in self.wanted.items()}
+            encoded["wanted"] = {node_id: projections_to_json(wanted) for node_id, wanted in self.wanted.items()}
         if self.output is not None:
             value, holes = self.output
             encoded["output"] = [value, field_to_json("holes", holes)]
@@ -75,7 +75,7 @@ def extension_from_json(encoded: Any) -> Extension:
             int(encoded["base"]),
             tuple(node_from_json(node) for node in encoded["nodes"]),
             {name: tool_from_json(name, tool) for name, tool in encoded["tools"].items()},
-            {str(name): wanted_from_json(wanted) for name, wanted in encoded.get("wanted", {}).items()},
+            {str(name): projections_from_json(wanted) for name, wanted in encoded.get("wanted", {}).items()},
             _output_from_json(encoded.get("output")),
             tuple(str(name) for name in encoded.get("given_up", ())),
         )

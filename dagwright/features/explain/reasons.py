@@ -20,7 +20,7 @@ from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.compiled import CompiledNode, tool_of
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.lookups import bound_for
+from dagwright.core.model.lookups import bindings_of_node
 from dagwright.core.model.requests import Closing
 from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
@@ -376,7 +376,7 @@ class _Ended:
         scheduler = self._scheduler
         return [
             {"argument": argument, **bound, "answers": self._answers(find_id)}
-            for argument, find_id, bound in bound_for(self._node, scheduler.plan, scheduler.records)
+            for argument, find_id, bound in bindings_of_node(self._node, scheduler.plan, scheduler.records)
         ]
 
     def _answers(self, task_id: str) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from dagwright.core.expressions.stored_values import find_value_refs
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import inline_tools, tool_of
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.policy import INLINE_AGENT, LETTING_INLINE, REFUSED_INLINE
+from dagwright.core.model.policy import INLINE_AGENT, INLINE_HINT, INLINE_REFUSED
 from dagwright.core.model.requests import Purpose
 from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.scheduler.run_state import RunState
@@ -62,7 +62,7 @@ class ApprovalGate:
         verdict = self.verdict(ref)
         # The author of the plan says what is asked; what the policy of the run refuses stays refused.
         if verdict == "refuse":
-            words = refused_words(node.tool) if node.kind == "tool" else f"{REFUSED_INLINE}; {LETTING_INLINE}"
+            words = refused_words(node.tool) if node.kind == "tool" else f"{INLINE_REFUSED}; {INLINE_HINT}"
             return NodeError("refused", words)
         if node.approval == "never" or (node.approval == "policy" and verdict == "run"):
             return None

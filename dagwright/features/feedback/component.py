@@ -12,7 +12,7 @@ from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchW
 from dagwright.core.expressions.resolution import MissingData
 from dagwright.core.model.answers import size_of
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.policy import Policy, letting_run
+from dagwright.core.model.policy import Policy, with_tools_allowed
 from dagwright.core.model.requests import Feedback, Request, RequestBook, book_from_json
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.task_ref import TaskRef
@@ -57,7 +57,7 @@ class HumanFeedback(SchedulerComponent):
     @property
     def child_policy(self) -> Policy:
         """The policy of child runs: what a person approved for the whole run is not asked about there."""
-        return letting_run(self._state.policy, self.requests.remembered)
+        return with_tools_allowed(self._state.policy, self.requests.remembered)
 
     def _is_request_id(self, name: str) -> bool:
         return name in self.requests.open or name in self.requests.closed

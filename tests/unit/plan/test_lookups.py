@@ -20,7 +20,7 @@ from dagwright.core.model.lookups import (
     MOST_LOOKUPS,
     KnownEntities,
     bindings,
-    found_before,
+    known_result,
 )
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import Feedback, Request
@@ -570,7 +570,7 @@ def test_party_that_was_bound_before_is_meant_where_no_fewer_kinds_were_searched
 
     def before(entity_type: str, kind: str = "company") -> dict[str, Any] | None:
         known = {Lookup("Meridian", entity_type): {**company, "kind": kind}}
-        return found_before(node, KnownEntities(known, RESOLVER))
+        return known_result(node, KnownEntities(known, RESOLVER))
 
     known = {"party": company, "reason": KNOWN_BEFORE}
     assert (before("entity"), before("company or fund")) == (known, known)
