@@ -262,7 +262,7 @@ def _ahead(looking: RunScheduler, old: RunScheduler, *, source: Source, change: 
 
 def _left_out(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
     """Returns which nodes of a run its fork does not have, as a planner says anew what is done."""
-    if not (plan.has_planner or plan.asks_nobody):
+    if not (plan.has_planner or plan.is_non_interactive):
         return []
     there = {node.id for node in plan.nodes}
     return [node.id for node in without_undoing(old).nodes if node.id not in there]

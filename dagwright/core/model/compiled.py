@@ -185,7 +185,7 @@ class CompiledPlan:
         return self.pursuit is not None and self.pursuit.get("kind") == GOAL_KIND
 
     @property
-    def asks_nobody(self) -> bool:
+    def is_non_interactive(self) -> bool:
         """Return whether its run never waits for a person: requests are refused, and the run uses the data it has."""
         return self.pursuit is not None and self.pursuit.get("kind") == ROUNDS_KIND
 

@@ -82,11 +82,11 @@ class Policy:
     approves_changes: bool = False
 
     @property
-    def lets_all_run(self) -> bool:
+    def allows_all_calls(self) -> bool:
         """Return whether every call runs without approval."""
         return self.otherwise == "run" and all(rule.then == "run" for rule in self.rules)
 
-    def can_hold(self, tool: ToolDeclaration) -> bool:
+    def may_stop_call(self, tool: ToolDeclaration) -> bool:
         """Return whether a call of a tool may need approval or be refused."""
         if tool.effects is Effects.PURE:
             return False

@@ -326,7 +326,7 @@ class RequestBook:
         self.closed[request.id] = closing
         self.notices.append(Notification(closing.how, request, closing.at))
 
-    def forget_open(self) -> None:
+    def drop_open(self) -> None:
         """Drop all open requests: the run has ended and no longer needs answers."""
         self.open.clear()
         self._of_task.clear()

@@ -40,7 +40,7 @@ class ApprovalGate:
     def is_needed(self) -> bool:
         """Whether some node of the plan may ask before it starts."""
         nodes = self._state.plan.nodes
-        return not self._state.policy.lets_all_run or any(
+        return not self._state.policy.allows_all_calls or any(
             node.kind == "human" or node.approval != "policy" for node in nodes
         )
 
@@ -113,5 +113,5 @@ class ApprovalGate:
         if node.kind == "human" or node.on_error == "ask" or node.approval not in ("policy", "never"):
             return True
         if inline_tools(node) is not None:
-            return self._state.policy.can_hold(INLINE_AGENT)
-        return node.kind == "tool" and self._state.policy.can_hold(tool_of(node, self._state.plan.tools))
+            return self._state.policy.may_stop_call(INLINE_AGENT)
+        return node.kind == "tool" and self._state.policy.may_stop_call(tool_of(node, self._state.plan.tools))

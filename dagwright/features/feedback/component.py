@@ -224,7 +224,7 @@ class HumanFeedback(SchedulerComponent):
     def restore_policy(self, policy: Policy) -> None:
         """Use a policy that was changed before this scheduler was restored."""
         self._state.policy, self.state.policy_changed = policy, True
-        self._has_gate = self._has_gate or not policy.lets_all_run
+        self._has_gate = self._has_gate or not policy.allows_all_calls
         self._scheduler.update_hooks()
 
     def restore(self, requests: Mapping[str, Any], inputs: Mapping[str, Any], approved: tuple[int, str]) -> None:

@@ -281,7 +281,7 @@ def without_later_rounds(plan: CompiledPlan, rerun: Collection[str]) -> Compiled
         plan: of a run, as far as it has grown; one that pursues something else stays as it is.
         rerun: ids of the nodes that a fork does again.
     """
-    if not plan.asks_nobody:
+    if not plan.is_non_interactive:
         return plan
     own = [node.id.partition("#")[0] if is_own(node.id) else None for node in plan.nodes]
     again = [number for number, node in enumerate(plan.nodes) if node.id in rerun and own[number] is not None]
