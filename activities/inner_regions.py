@@ -186,5 +186,5 @@ def _resume(
             records[number] = record
     for number, record in ended:
         records[number] = record
-    scheduler.rebuild.resume(records, error=None, cancelled=False, phase=Phase.GOING)
+    scheduler.rebuild.resume(records, error=None, cancelled=False, phase=Phase.ACTIVE)
     scheduler.reconcile(time.time())

@@ -200,7 +200,7 @@ class Engine:
         self.push(partial(self._abort, error))
 
     def _abort(self, error: NodeError, at: float) -> None:
-        if self.scheduler.state.phase is Phase.GOING:
+        if self.scheduler.state.phase is Phase.ACTIVE:
             self.scheduler.abort(error, at)
             self.scheduler.propagate(at)
 

@@ -282,7 +282,7 @@ def _beside(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
     approved_by = (features.feedback.state.approved_by or run_input.approved_by) if is_same else None
     budget = features.budget.budget
     # A run that takes back what it did has no deadline any more.
-    has_new_deadline = state.limits_changed and not state.phase.is_given_up
+    has_new_deadline = state.limits_changed and not state.phase.is_compensated
     return RunInput(
         context=run_input.context,
         max_in_flight=state.max_in_flight,

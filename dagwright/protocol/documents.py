@@ -125,7 +125,7 @@ def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: s
 def _error_of(scheduler: RunScheduler) -> NodeError | None:
     """Returns why a run ended, with what it has taken back if it was to do all or nothing."""
     error = scheduler.state.error
-    if error is None or not (scheduler.state.phase.is_given_up and scheduler.is_finished):
+    if error is None or not (scheduler.state.phase.is_compensated and scheduler.is_finished):
         return error
     words, standing = told_of_undoing(scheduler.state)
     if scheduler.state.options.only_compensates:

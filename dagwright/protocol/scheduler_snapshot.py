@@ -95,7 +95,7 @@ def restore(scheduler: RunScheduler, carry: Any) -> None:
 def _phase_from_json(carry: Mapping[str, Any], scheduler: RunScheduler) -> Phase:
     """Returns the phase of a run, which follows from what ended it and from what its plan has grown by."""
     if not carry["stopped"]:
-        return Phase.UNDOING if carry["error"] is not None or carry["cancelled"] else Phase.GOING
+        return Phase.COMPENSATING if carry["error"] is not None or carry["cancelled"] else Phase.ACTIVE
     undoes = any(node.undoes is not None for each in scheduler.state.extensions for node in each.nodes)
     return Phase.CLOSED if undoes else Phase.STOPPED
 

@@ -78,11 +78,11 @@ class RunStatus(StrEnum):
 class Phase(Enum):
     """Phase of a run as a whole; phases follow in this order, and some may be left out."""
 
-    GOING = auto()
+    ACTIVE = auto()
     """No command has ended the run."""
     STOPPED = auto()
     """The run was cancelled or aborted: no new nodes start."""
-    UNDOING = auto()
+    COMPENSATING = auto()
     """The run compensates for its effects, or has done so."""
     CLOSED = auto()
     """The run was stopped for good: effects without compensation remain."""
@@ -93,9 +93,9 @@ class Phase(Enum):
         return self in (Phase.STOPPED, Phase.CLOSED)
 
     @property
-    def is_given_up(self) -> bool:
+    def is_compensated(self) -> bool:
         """Return whether the run's effects are compensated for, as far as possible."""
-        return self in (Phase.UNDOING, Phase.CLOSED)
+        return self in (Phase.COMPENSATING, Phase.CLOSED)
 
 
 @dataclass(frozen=True, slots=True)

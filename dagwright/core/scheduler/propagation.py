@@ -250,7 +250,7 @@ class Propagation:
             self._end_region(number, at)
         if status is not NodeStatus.FAILED:
             return
-        if state.plan.on_failure == "fail_fast" and state.phase is Phase.GOING:
+        if state.plan.on_failure == "fail_fast" and state.phase is Phase.ACTIVE:
             # First the dependents are blocked; what is left is cancelled after that.
             self.update_dependents(at)
             self.abort(NodeError("fail_fast", f"{node.id!r} failed: {error.message if error else ''}"), at)
@@ -284,7 +284,7 @@ class Propagation:
     def stop(self, at: float, reason: str | None) -> None:
         """Cancel everything that has not started."""
         state = self.state
-        state.phase = Phase.CLOSED if state.phase is Phase.UNDOING else Phase.STOPPED
+        state.phase = Phase.CLOSED if state.phase is Phase.COMPENSATING else Phase.STOPPED
         self.queue.clear()
         for number, record in enumerate(state.records):
             for index, item in enumerate(record.items):

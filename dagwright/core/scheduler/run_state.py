@@ -95,7 +95,7 @@ class RunState:
         self.records = [Record() for _ in plan.nodes]
         self.error: NodeError | None = None
         self.cancelled = False
-        self.phase = Phase.GOING
+        self.phase = Phase.ACTIVE
         self.paused: Paused | None = None
         """Nothing new starts while it is set."""
         self.ended: list[int] = []

@@ -130,7 +130,7 @@ class Scheduler(Generic[Features]):
     def output(self) -> tuple[Any, NodeError | None]:
         """Return the output of the run; null and an error if its template cannot be resolved."""
         state = self.state
-        if state.phase.is_given_up:
+        if state.phase.is_compensated:
             # The run compensates for its calls.
             return None, None
         # Without the limit of a moment: the output is read once.
@@ -349,7 +349,7 @@ class Scheduler(Generic[Features]):
         state = self.state
         if state.is_stopped:
             return
-        compensates = state.phase is Phase.UNDOING and not (state.cancelled or state.options.only_compensates)
+        compensates = state.phase is Phase.COMPENSATING and not (state.cancelled or state.options.only_compensates)
         state.cancelled = True
         if not compensates:
             self.propagation.stop(at, reason)

@@ -241,7 +241,7 @@ class SetResult:
 
 
 def _refusal_of_growth(scheduler: RunScheduler) -> str | None:
-    return refusal_of_run(scheduler) or (UNDOING if scheduler.state.phase is Phase.UNDOING else None)
+    return refusal_of_run(scheduler) or (UNDOING if scheduler.state.phase is Phase.COMPENSATING else None)
 
 
 @dataclass(frozen=True, slots=True)

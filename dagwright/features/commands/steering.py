@@ -200,11 +200,11 @@ def standing_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
     if scheduler is None:
         return []
     notes: list[dict[str, Any]] = []
-    if scheduler.state.phase.is_given_up and scheduler.is_finished:
+    if scheduler.state.phase.is_compensated and scheduler.is_finished:
         undone, standing = told_of_undoing(scheduler.state)
         notes.append({"code": UNDONE, "node": None, "message": undone})
         notes += [note.to_json() for note in standing]
-    elif scheduler.state.phase is Phase.UNDOING and not scheduler.state.options.is_child:
+    elif scheduler.state.phase is Phase.COMPENSATING and not scheduler.state.options.is_child:
         message = "the run takes back what it did; cancel it once more to leave the rest as it is"
         notes.append({"code": UNDONE, "node": None, "message": message})
     budget = scheduler.features.budget.budget
@@ -251,7 +251,7 @@ def ref_or_refusal(scheduler: RunScheduler, task_id: str) -> TaskRef | str:
         known = [node.id for node, _ in scheduler.state.shown()][:_NAMES_COMPARED]
         hint = suggestion(task_id, known)
         return f"the run has no node {task_id[:200]!r}{f'; {hint}' if hint else ''}"
-    if scheduler.state.phase is Phase.UNDOING and scheduler.plan.nodes[ref.node].undoes is None:
+    if scheduler.state.phase is Phase.COMPENSATING and scheduler.plan.nodes[ref.node].undoes is None:
         return UNDOING
     record = scheduler.state.record(ref)
     if record.status is NodeStatus.SUPERSEDED:
