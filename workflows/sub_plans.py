@@ -232,16 +232,16 @@ class SubPlans:
 
     async def _look_after_adopted(self) -> None:
         """Asks now and then, ever more seldom, whether one has ended without a report."""
-        pause_s = limits.LOOK_S
+        pause_s = limits.SUB_PLAN_CHECK_S
         while True:
             await workflow.sleep(pause_s, summary=wire.TIMER_LOOK)
-            pause_s = min(2 * pause_s, limits.LOOK_MOST_S)
+            pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
             workflow_id = workflow.info().workflow_id
             adopted = [call for call, following in self._open.items() if following is None]
             if not adopted:
                 return
-            for first in range(0, len(adopted), limits.LOOKED_AT):
-                together = adopted[first : first + limits.LOOKED_AT]
+            for first in range(0, len(adopted), limits.SUB_PLANS_PER_CHECK):
+                together = adopted[first : first + limits.SUB_PLANS_PER_CHECK]
                 calls = {limits.child_workflow_id(workflow_id, call): call for call in together}
                 for end in await self._find_ended(calls):
                     self._take_end(end)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.limits import ITEMS_HANDED_UP_BYTES
+from dagwright.core.boundary.limits import INLINE_BATCH_RESULTS_BYTES
 from dagwright.core.expressions.references import Placeholder, Reference, ResultOf, references_in
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
@@ -167,7 +167,7 @@ def pieces_of_results(record: Record) -> list[tuple[str, int]]:
             pending, size = [], 0
         pending.append(value)
         size += added
-    if not pieces and size <= ITEMS_HANDED_UP_BYTES:
+    if not pieces and size <= INLINE_BATCH_RESULTS_BYTES:
         return []
     return [*pieces, _piece(pending)]
 

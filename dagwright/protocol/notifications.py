@@ -8,7 +8,7 @@ from typing import Any
 
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, NOTICE_BYTES
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, NOTIFICATION_BYTES
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.model.requests import Closing, Notification
 from dagwright.core.model.times import format_time
@@ -26,8 +26,8 @@ def notice_json(notice: Notification, closing: Closing | None, *, workflow_id: s
         identity: scope and path of the run, the same in each of its executions.
     """
     request = notice.request.to_json(workflow_id)
-    if encoded_size(request) > NOTICE_BYTES:
-        prompt = cut_bytes(notice.request.prompt, max_bytes=NOTICE_BYTES // 4)
+    if encoded_size(request) > NOTIFICATION_BYTES:
+        prompt = cut_bytes(notice.request.prompt, max_bytes=NOTIFICATION_BYTES // 4)
         request |= {"prompt": prompt, "schema": None, "options": None, "arguments": None, "shortened": True}
     return {
         "id": _id_of(notice, identity),

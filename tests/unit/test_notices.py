@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dagwright.core.boundary.limits import NOTICE_BYTES
+from dagwright.core.boundary.limits import NOTIFICATION_BYTES
 from dagwright.core.model.requests import Closing, Notification, Request, RequestBook, book_from_json
 from dagwright.protocol.notifications import notice_json
 from dagwright.protocol.webhooks import signed_headers, signing_key
@@ -43,10 +43,14 @@ def test_id_of_a_notification_depends_on_its_event_alone() -> None:
 
 
 def test_notification_has_a_shortened_request_and_its_closing() -> None:
-    request = _request(prompt="é" * NOTICE_BYTES)
+    request = _request(prompt="é" * NOTIFICATION_BYTES)
     request.options = ["x"]
     told = _json(Notification("opened", request, 1.5))["request"]
-    assert (told["shortened"], told["options"], len(told["prompt"].encode()) <= NOTICE_BYTES // 4) == (True, None, True)
+    assert (told["shortened"], told["options"], len(told["prompt"].encode()) <= NOTIFICATION_BYTES // 4) == (
+        True,
+        None,
+        True,
+    )
     assert told["id"] == "check"
     closing = Closing("answered", 2.0, "ann", "signal", what="approved")
     answer = {"how": "answered", "by": "ann", "through": "signal", "what": "approved", "note": None}

@@ -308,7 +308,7 @@ async def test_open_requests_and_early_answers_survive_a_change_of_executions(ru
     await asks(runs, handle, "each[a]", "each[b]")
     await answer(handle, "then", {"approved": True})
     await answer(handle, "each[b]", {"text": "B"})
-    with patch.object(limits, "HARD_MARK_EVENTS", 30):
+    with patch.object(limits, "DRAIN_AT_EVENTS", 30):
         for number in range(8):
             await signal(handle, "nobody", {"text": "?"})
             await eventually(lambda count=number + 1: has_notes(runs, handle, count))  # type: ignore[misc]

@@ -213,7 +213,7 @@ async def test_death_of_a_worker_is_soon_noticed_in_every_activity_of_a_map(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(projection, "WHOLE_BYTES", 2_000)
-    monkeypatch.setattr(map_batch_runs, "ITEMS_HANDED_UP_BYTES", 10)
+    monkeypatch.setattr(map_batch_runs, "INLINE_BATCH_RESULTS_BYTES", 10)
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": 24, "size": 500}}
     plan = _over("{{table.result.rows}}", table, tool="echo", arguments={"n": "{{index}}"}, when="index % 10 == 0")
     handle = await runs.start(plan)

@@ -17,18 +17,18 @@ BUILT_IN_RESULT_BYTES = 16 * 1024 * 1024
 """Most bytes that a built-in tool reads or writes; a worker holds a few copies of them for each concurrent call."""
 ARGUMENTS_LIMIT_BYTES = 256 * 1024
 """Largest encoded arguments of one call."""
-SLICE_INPUT_BYTES = 256 * 1024
+REGION_BATCH_INPUT_BYTES = 256 * 1024
 """Approximate inputs of the nodes of one region batch, if it has more than one node."""
-SLICE_INPUT_LIMIT_BYTES = 1_000_000
+REGION_BATCH_INPUT_LIMIT_BYTES = 1_000_000
 """The same for a single node; half of the server's limit."""
-INNER_SLICE_INPUT_BYTES = 1_750_000
+OFFLOADED_BATCH_INPUT_BYTES = 1_750_000
 """The same for an offloaded region: the run does not know which inputs it reads, so all inputs are included, and they
 may have a megabyte."""
-SLICE_RESULT_BYTES = 256 * 1024
+REGION_BATCH_RESULT_BYTES = 256 * 1024
 """Encoded results at which a region batch ends; the last result may exceed it."""
-INNER_SLICE_BYTES = 4_000_000
+OFFLOADED_BATCH_BYTES = 4_000_000
 """The same for all values that a batch of an offloaded region stores."""
-SLICE_S = 0.2
+REGION_BATCH_S = 0.2
 """How long a region batch starts nodes; after each batch the run gets its results and can be stopped."""
 INLINE_VALUE_BYTES = 8 * 1024
 """A larger result goes to the payload store; a larger value in a document is written `{"ref", "bytes", "preview"}`."""
@@ -73,34 +73,34 @@ HISTORY_LIMIT_BYTES = 40_000_000
 HISTORY_LIMIT_EVENTS = 24_000
 """Events at which no new tasks start: a longer history may not replay within `WORKFLOW_TASK_S`. The server ends a run
 at 51,200."""
-HARD_MARK_EVENTS = 8_000
+DRAIN_AT_EVENTS = 8_000
 """Events at which a run starts no new tasks, waits for running ones, and continues as new: it replays in about a second
 (docs/decisions/0048)."""
-HARD_MARK_BYTES = 16_000_000
+DRAIN_AT_BYTES = 16_000_000
 """History size with the same effect."""
-HARD_MARK_SIGNALS = 8_000
+DRAIN_AT_SIGNALS = 8_000
 """Signals with the same effect; the server refuses the 10,001st."""
 JOINED_LIMIT_BYTES = 250_000_000
 """Results of all items of a large map, joined to one list; a worker holds several copies of it in memory."""
-ITEMS_HANDED_UP_BYTES = 2 * 1024
+INLINE_BATCH_RESULTS_BYTES = 2 * 1024
 """Inline results in the report of a map batch; larger results go through the store. There may be 500 batches."""
-SMALL_BEGINNING_BYTES = 1_000_000
+SMALL_FIRST_TASK_BYTES = 1_000_000
 """History of the first workflow task up to which a run continues as new as soon as the server suggests it."""
 SIGNALS_LIMIT = 10_000
 """Signals that the server accepts for one execution."""
-FAR_ALARM_S = 365 * 86_400.0
+NO_DEADLINE_TIMER_S = 365 * 86_400.0
 """Length of the timer for requests without a deadline; after it another timer starts."""
-TELLING_PAUSE_S = 5.0
+SEARCH_UPDATE_PAUSE_S = 5.0
 """Shortest time between two updates of search attributes (docs/guards.md F18)."""
-NOTICES_KEPT = 1_000
+NOTIFICATIONS_QUEUED = 1_000
 """Most notifications queued for an unavailable webhook; older ones are dropped, with a note."""
-NOTICES_TOGETHER = 50
+NOTIFICATIONS_PER_ACTIVITY = 50
 """Notifications that one activity sends."""
-NOTICES_BYTES = 256 * 1024
+NOTIFICATIONS_BYTES = 256 * 1024
 """Encoded notifications of one activity."""
-NOTICE_BYTES = 32 * 1024
+NOTIFICATION_BYTES = 32 * 1024
 """Encoded request in a notification; for a larger request the schema, the options and the arguments are left out."""
-NOTIFIED_AT_ONCE = 4
+CONCURRENT_NOTIFICATIONS = 4
 """Concurrent notification activities of one run: one that the webhook refuses should not delay the others."""
 NOTIFY_FOR_S = 3_600.0
 """How long a notification is retried."""
@@ -110,15 +110,15 @@ WORKFLOW_TASK_S = 4.0
 """Timeout of a workflow task, after which the server schedules it again: a worker that dies during a task delays its
 run this long. Most tasks take some milliseconds; a replay of the longest history takes a second or more
 (docs/decisions/0048)."""
-LOOK_S = 60.0
+SUB_PLAN_CHECK_S = 60.0
 """Time until a run first checks for sub-plans of earlier executions that ended without a report."""
-LOOK_MOST_S = 3_600.0
+SUB_PLAN_CHECK_MAX_S = 3_600.0
 """Longest time between two such checks."""
-LOOKED_AT = 500
+SUB_PLANS_PER_CHECK = 500
 """Sub-plans in one such check."""
 DRAIN_S = 60.0
 """How long a run at a history limit waits for running tasks; a call that takes longer does not delay the others."""
-OWN_HEARTBEAT_S = 3.0
+INTERNAL_HEARTBEAT_S = 3.0
 """Heartbeat timeout of the run's internal activities, which any worker may repeat: after this time another one does."""
 LARGE_HEARTBEAT_S = 15.0
 """The same for activities with plans and values of any size: reading 1 GB of JSON blocks all threads of a worker for

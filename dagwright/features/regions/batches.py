@@ -11,7 +11,7 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.limits import SLICE_INPUT_BYTES, SLICE_INPUT_LIMIT_BYTES
+from dagwright.core.boundary.limits import REGION_BATCH_INPUT_BYTES, REGION_BATCH_INPUT_LIMIT_BYTES
 from dagwright.core.expressions.references import Placeholder, Reference, ResultOf, references_in
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, node_to_json, plan_from_json
@@ -95,9 +95,9 @@ class _Choice:
         added = sum(map(len, needed.values())) + len(pydantic_core.to_json(encoded)) + 8 * len(node.dependencies)
         if inputs:
             added += len(pydantic_core.to_json(value_to_json(inputs)))
-        if self._chosen and self._bytes + added > SLICE_INPUT_BYTES:
+        if self._chosen and self._bytes + added > REGION_BATCH_INPUT_BYTES:
             return False
-        if self._bytes + added > SLICE_INPUT_LIMIT_BYTES:
+        if self._bytes + added > REGION_BATCH_INPUT_LIMIT_BYTES:
             raise SliceTooLarge(node.id)
         self._bytes += added
         self._ended |= needed

@@ -11,7 +11,7 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.limits import INNER_SLICE_INPUT_BYTES
+from dagwright.core.boundary.limits import OFFLOADED_BATCH_INPUT_BYTES
 from dagwright.core.expressions.value_refs import value_to_json
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import NodeError
@@ -48,9 +48,9 @@ def encode_inner_slice(scheduler: RunScheduler, task: Task) -> bytes:
     if state is None:
         given["outside"] = _outside(scheduler, task)
     encoded = pydantic_core.to_json(given)
-    if len(encoded) > INNER_SLICE_INPUT_BYTES:
+    if len(encoded) > OFFLOADED_BATCH_INPUT_BYTES:
         told = f"what its {task.node.inner_count:,} pure nodes read from outside has {len(encoded):,} bytes, the inputs"
-        allowed = f"of the run with it; at most {INNER_SLICE_INPUT_BYTES:,} are allowed"
+        allowed = f"of the run with it; at most {OFFLOADED_BATCH_INPUT_BYTES:,} are allowed"
         raise SliceTooLarge(f"{told} {allowed}; let a tool make one value of it, which travels by reference")
     return encoded
 
