@@ -66,7 +66,7 @@ class BudgetSignals:
         """Tells the run above now and then, ever more seldom, that calls wait: one that was terminated answers none."""
         pause_s = limits.SUB_PLAN_CHECK_S
         while budget.asked:
-            await workflow.sleep(pause_s, summary=wire.TIMER_LOOK_ABOVE)
+            await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_PARENT)
             pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
             if budget.asked:
                 await self._tell_above(parent, Up(), lose_above)

@@ -166,7 +166,7 @@ class ConverseWorkflow:
         while not self._has_ended(run):
             with suppress(TimeoutError):
                 await workflow.wait_condition(
-                    lambda: self._has_ended(run), timeout=pause_s, timeout_summary=wire.TIMER_LOOK
+                    lambda: self._has_ended(run), timeout=pause_s, timeout_summary=wire.TIMER_CHECK_SUB_PLANS
                 )
                 return
             pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)

@@ -59,7 +59,7 @@ class SearchAttributes:
             if not timer.cancelled():
                 wake()
 
-        self._timer = asyncio.create_task(workflow.sleep(left_s, summary=wire.TIMER_TELLING))
+        self._timer = asyncio.create_task(workflow.sleep(left_s, summary=wire.TIMER_SEARCH_UPDATE))
         self._timer.add_done_callback(passed)
 
     def tell_end(self, state: str) -> None:

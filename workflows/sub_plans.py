@@ -234,7 +234,7 @@ class SubPlans:
         """Asks now and then, ever more seldom, whether one has ended without a report."""
         pause_s = limits.SUB_PLAN_CHECK_S
         while True:
-            await workflow.sleep(pause_s, summary=wire.TIMER_LOOK)
+            await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_SUB_PLANS)
             pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
             workflow_id = workflow.info().workflow_id
             adopted = [call for call, following in self._open.items() if following is None]
@@ -323,7 +323,7 @@ async def find_ended(workflow_ids: Sequence[str]) -> RawValue:
         start_to_close_timeout=timedelta(minutes=2),
         heartbeat_timeout=timedelta(seconds=30),
         retry_policy=FIND_ENDED,
-        summary=wire.TIMER_LOOK,
+        summary=wire.TIMER_CHECK_SUB_PLANS,
         result_type=RawValue,
     )
     return found

@@ -150,9 +150,9 @@ async def _error_of(name: str, attributes: Any, converter: DataConverter) -> Bas
 
 
 COMPILE_PLAN, LOAD_PLAN = (
-    f"{wire.OWN_ID_MARK}{name}" for name in (wire.ACTIVITY_COMPILE_PLAN, wire.ACTIVITY_LOAD_PLAN)
+    f"{wire.INTERNAL_ID_PREFIX}{name}" for name in (wire.ACTIVITY_COMPILE_PLAN, wire.ACTIVITY_LOAD_PLAN)
 )
-PREPARING = {name.removeprefix(wire.OWN_ID_MARK): name for name in (COMPILE_PLAN, LOAD_PLAN)}
+PREPARING = {name.removeprefix(wire.INTERNAL_ID_PREFIX): name for name in (COMPILE_PLAN, LOAD_PLAN)}
 """What a run does before its first node: type of the activity -> what no node can be called."""
 
 

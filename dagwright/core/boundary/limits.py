@@ -7,7 +7,7 @@ import hashlib
 import re
 
 from dagwright.core.boundary.text import cut_bytes, cut_characters, first_bytes, one_line
-from dagwright.core.boundary.wire import ID_AWAIT_STORE, ID_LOAD_VALUES, OWN_ID_MARK
+from dagwright.core.boundary.wire import ID_AWAIT_STORE, ID_LOAD_VALUES, INTERNAL_ID_PREFIX
 
 RESULT_LIMIT_BYTES = 256 * 1024
 """Most bytes that one result adds to the history. The server accepts 2 MB; a whole history ends at 50 MB."""
@@ -184,7 +184,7 @@ def store_wait_id(call_id: str) -> str:
 
 def activity_id(task_id: str) -> str:
     """Return the activity id of a task: its own id, shortened if needed, and never an id of an internal activity."""
-    if task_id.startswith(OWN_ID_MARK):
+    if task_id.startswith(INTERNAL_ID_PREFIX):
         return f"'{short_id(task_id, max_bytes=ACTIVITY_ID_BYTES - 40)}{_hash_mark(task_id)}"
     return short_id(task_id, max_bytes=ACTIVITY_ID_BYTES)
 

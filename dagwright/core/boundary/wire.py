@@ -97,7 +97,7 @@ ACTIVITY_READ_MODEL_PLAN = tools.PLAN_READER
 """Activity: compiles the plan that a model wrote (`dagwright.planning.plan_and_execute.goals`)."""
 ACTIVITY_NOTIFY = "notify"
 """Activity: sends notifications about the requests of a run to the webhook."""
-OWN_ACTIVITIES = frozenset(
+INTERNAL_ACTIVITIES = frozenset(
     {
         ACTIVITY_COMPILE_PLAN,
         ACTIVITY_LOAD_PLAN,
@@ -115,25 +115,25 @@ OWN_ACTIVITIES = frozenset(
 )
 """Internal activities, which belong to no node: every other activity is a tool or calls a model."""
 
-OWN_ID_MARK = "~"
+INTERNAL_ID_PREFIX = "~"
 """Prefix of the ids of a run's internal activities; no node has such an id."""
-ID_FIND_ENDED = f"{OWN_ID_MARK}ended sub-plans"
+ID_FIND_ENDED = f"{INTERNAL_ID_PREFIX}ended sub-plans"
 """Activity id: at most one check is active at a time."""
-ID_END_CANCELLED = f"{OWN_ID_MARK}end as cancelled"
+ID_END_CANCELLED = f"{INTERNAL_ID_PREFIX}end as cancelled"
 """Activity ID of `ACTIVITY_END_CANCELLED`."""
-ID_LOAD_VALUES = f"{OWN_ID_MARK}values of "
+ID_LOAD_VALUES = f"{INTERNAL_ID_PREFIX}values of "
 """Prefix of the ids of activities that load the arguments of foreign activities; the id of the task follows."""
-ID_AWAIT_STORE = f"{OWN_ID_MARK}store for "
+ID_AWAIT_STORE = f"{INTERNAL_ID_PREFIX}store for "
 """Prefix of the ids of activities that wait for the payload store for a call; the id of the task follows."""
-ID_LOAD_ITEMS = f"{OWN_ID_MARK}items"
+ID_LOAD_ITEMS = f"{INTERNAL_ID_PREFIX}items"
 """Activity id: loads the items of a map batch."""
-ID_PUT_RESULTS = f"{OWN_ID_MARK}put results"
+ID_PUT_RESULTS = f"{INTERNAL_ID_PREFIX}put results"
 """Prefix of activity ids, followed by a number: stores a part of the results of a map batch."""
-ID_PUT_STATE = f"{OWN_ID_MARK}put state"
-ID_GET_STATE = f"{OWN_ID_MARK}get state"
+ID_PUT_STATE = f"{INTERNAL_ID_PREFIX}put state"
+ID_GET_STATE = f"{INTERNAL_ID_PREFIX}get state"
 """Prefixes of activity ids, followed by a number: store and load parts of the run's state for continue-as-new."""
 
-ID_NOTIFY = f"{OWN_ID_MARK}notify"
+ID_NOTIFY = f"{INTERNAL_ID_PREFIX}notify"
 """Prefix of activity ids, followed by a number: sends some notifications to the webhook."""
 
 SEARCH_STATE = "DagwrightState"
@@ -145,7 +145,7 @@ ANSWER_NOTIFY = "notify"
 """In the result of `compile_plan`: true if its worker has a webhook."""
 SEARCH_AWAITING = "DagwrightAwaiting"
 """KeywordList: assignees or other conditions that the run waits for."""
-WRITTEN_BY_RUNS = frozenset({SEARCH_STATE, SEARCH_AWAITING})
+RUN_SEARCH_ATTRIBUTES = frozenset({SEARCH_STATE, SEARCH_AWAITING})
 """Search attributes that a run updates, if it was started with a `SEARCH_STATE`; that requires that both exist."""
 SEARCH_SESSION = "DagwrightSession"
 """Keyword: the session a run belongs to."""
@@ -294,11 +294,11 @@ TIMER_REQUESTS = "waiting for people"
 """Summary of the timer of the earliest deadline or reminder of all requests."""
 TIMER_NOTIFY = "sending notifications about the last requests"
 """Summary of the timer after which a run that has ended stops waiting for its webhook."""
-TIMER_TELLING = "updating search attributes"
+TIMER_SEARCH_UPDATE = "updating search attributes"
 """Summary of the timer after which search attributes are updated again."""
-TIMER_LOOK = "checking for sub-plans that ended without a report"
+TIMER_CHECK_SUB_PLANS = "checking for sub-plans that ended without a report"
 """Summary of the timer between two checks of the sub-plans that an earlier execution has started."""
-TIMER_LOOK_ABOVE = "checking for the parent run, which has the budget"
+TIMER_CHECK_PARENT = "checking for the parent run, which has the budget"
 """Summary of the timer between two checks of a sub-plan whose calls wait for budget."""
 REASON_TEMPORAL_CANCEL = "cancelled through Temporal"
 """Reason of the nodes that a cancellation through Temporal stopped."""
