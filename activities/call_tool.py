@@ -417,7 +417,7 @@ class _Call:
         """Returns what the call has read, for the lineage of its node."""
         if not self._places:
             return {}
-        return lineage_of_locations(self._redaction.place(each) for each in self._places).told()
+        return lineage_of_locations(self._redaction.place(each) for each in self._places).to_document()
 
     def _metadata(self) -> dict[str, bytes]:
         metadata = attempt_metadata(self._info, self._models.usage)

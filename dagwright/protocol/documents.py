@@ -113,12 +113,12 @@ def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: s
         "error": facts.error or ({**error.to_json(), **({"errors": unbound} if unbound else {})} if error else None),
         "nodes": {},
         "waiting_for": shown_requests(scheduler, facts.workflow_id) if scheduler else [],
-        "usage": scheduler.state.totals.usage.told() if scheduler else {},
+        "usage": scheduler.state.totals.usage.to_document() if scheduler else {},
         "notes": notes,
         **({"context": names} if names else {}),
         **({"lookups": looked_up} if looked_up else {}),
         **({"rounds": rounds} if rounds is not None else {}),
-        **({wire.DETAIL_SEEN: seen.told()} if seen else {}),
+        **({wire.DETAIL_SEEN: seen.to_document()} if seen else {}),
     }
 
 
@@ -185,11 +185,11 @@ def node_document(scheduler: RunScheduler, task_id: str, *, node: CompiledNode, 
     if node.undoes is not None:
         document["undoes"] = node.undoes
     if (usage := scheduler.state.totals.usage.tasks.get(task_id)) is not None:
-        document["usage"] = usage.told()
+        document["usage"] = usage.to_document()
     if (agent := agent_of(node)) is not None:
         document["lineage"]["agent"] = agent
     if (seen := scheduler.state.totals.lineage.tasks.get(task_id)) is not None:
-        document["lineage"] |= seen.told()
+        document["lineage"] |= seen.to_document()
     if answers := told_answers(scheduler, task_id):
         document["lineage"]["answers"] = answers
     if steps := told_steps(scheduler, task_id):

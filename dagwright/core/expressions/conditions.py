@@ -149,7 +149,7 @@ class Values:
         if value is _MISSING or value is None:
             self.lacks = True
         if isinstance(value, StoredValue | WorkerText):
-            value = _told_value(value, read)
+            value = _projected_value(value, read)
         elif read.asks == "size":
             if isinstance(value, str):
                 value = value.encode(errors="replace")
@@ -198,14 +198,14 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, dict)
 
 
-def _told_value(value: StoredValue | WorkerText, read: Read) -> Any:
+def _projected_value(value: StoredValue | WorkerText, read: Read) -> Any:
     """Return the value or the size of a stored value for a condition."""
-    told = value.told if isinstance(value, StoredValue) else None
-    shape = told.shape if told is not None else None
-    if told is not None and read.asks == "size" and shape is not None:
+    part = value.own_part if isinstance(value, StoredValue) else None
+    shape = part.shape if part is not None else None
+    if part is not None and read.asks == "size" and shape is not None:
         return shape.length
-    if told is not None and told.state == "whole":
-        return told.value
+    if part is not None and part.state == "whole":
+        return part.value
     place = read.source if read.source != "nodes" else read.node
     raise TooLargeHere(f"when: {place}{format_path(read.steps)}", shape.size_bytes if shape is not None else None)
 
@@ -261,11 +261,11 @@ def missing_reads(condition: Condition, start_of: Callable[[Read], Any]) -> list
         start_of: returns the value at which the path of a read starts: a node's fields by name, or the inputs.
     """
     reads = [read for read in condition.reading.reads if read.source in ("nodes", "inputs")]
-    asked = {(read.source, read.node, read.steps) for read in reads if read.asks == "presence"}
+    checked = {(read.source, read.node, read.steps) for read in reads if read.asks == "presence"}
     found: dict[str, None] = {}
     for read in reads:
         paths = [read.steps[:end] for end in range(len(read.steps) + 1)]
-        if any((read.source, read.node, path) in asked for path in paths):
+        if any((read.source, read.node, path) in checked for path in paths):
             continue
         start = start_of(read)
         place = read.node if read.source == "nodes" else read.source

@@ -49,7 +49,7 @@ def hydrate(arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str],
     for path, parts in holes:
         values = [_value_of(part, secrets=secrets, take=take) for part in parts]
         is_one_value = len(values) == 1 and "secret" not in parts[0]
-        _put(arguments, path, values[0] if is_one_value else "".join(map(as_text, values)))
+        _set_at(arguments, path, values[0] if is_one_value else "".join(map(as_text, values)))
 
 
 def _value_of(part: Part, *, secrets: Mapping[str, str], take: LoadPart) -> Any:
@@ -64,7 +64,7 @@ def _value_of(part: Part, *, secrets: Mapping[str, str], take: LoadPart) -> Any:
     return value
 
 
-def _put(arguments: Any, path: Sequence[str | int], value: Any) -> None:
+def _set_at(arguments: Any, path: Sequence[str | int], value: Any) -> None:
     place: Any = arguments
     try:
         for piece in path[:-1]:

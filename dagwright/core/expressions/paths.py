@@ -76,7 +76,7 @@ def get_value(value: Any, path: Path, *, start: str, budget: WorkBudget | None =
     if isinstance(value, StoredValue):
         return _get_stored(value, path, start=start)
     if isinstance(path, str) and not is_whole(value):
-        return _ask_in_parts(value, path, start=start)
+        return _query_elements(value, path, start=start)
     if isinstance(path, str):
         try:
             return answer_query(parse_query(path), value, budget=budget or WorkBudget())
@@ -105,7 +105,7 @@ def _get_stored(value: StoredValue, path: Path, *, start: str) -> Any:
     return get_value(found.value, rest, start=start + format_path(path[: len(path) - len(rest)]))
 
 
-def _ask_in_parts(value: Any, query: str, *, start: str) -> list[Any]:
+def _query_elements(value: Any, query: str, *, start: str) -> list[Any]:
     """Return the matches of a query in a value with stored parts, if the query reads each element alone."""
     steps = steps_for_each(query)
     if steps is None:

@@ -63,15 +63,15 @@ def parse_query(text: str) -> Query:
         raise ValueError(f"{text[1:]!r} is not a path: {str(error).splitlines()[0]}") from None
     if not isinstance(path, jsonpath.JSONPath):
         raise ValueError(f"{text[1:]!r} is not a path: it is more than one query")
-    found = _Parts()
-    found.look_at(path)
+    found = _Cost()
+    found.count_path(path)
     if found.descents > _MOST_DESCENTS or found.filters > _MOST_FILTERS or found.selectors > _MOST_SELECTORS:
         raise ValueError(
             f"{text[1:]!r} could take too long: a query has at most {_MOST_DESCENTS} times '..', {_MOST_FILTERS} "
             f"filters, and {_MOST_SELECTORS} selectors multiplied over its brackets"
         )
     start = _start_of(path)
-    is_flat = len(path.segments) <= len(start) + 1 + found.names_behind and not found.descents and not found.is_deep
+    is_flat = len(path.segments) <= len(start) + 1 + found.trailing_names and not found.descents and not found.is_deep
     return Query(path, start, is_flat, found.descents, found.selectors * (1 + found.comparisons))
 
 
@@ -110,7 +110,7 @@ def answer_query(query: Query, value: Any, *, budget: WorkBudget) -> list[Any]:
         raise QueryFailed(str(error)) from None
 
 
-class _Parts:
+class _Cost:
     """Counter of the syntax that makes a query expensive."""
 
     def __init__(self) -> None:
@@ -118,40 +118,40 @@ class _Parts:
         self.filters = 0
         self.selectors = 1
         self.comparisons = 0
-        self.names_behind = 0
+        self.trailing_names = 0
         self.is_deep = False
 
-    def look_at(self, path: jsonpath.JSONPath, *, in_filter: bool = False) -> None:
+    def count_path(self, path: jsonpath.JSONPath, *, in_filter: bool = False) -> None:
         for segment in path.segments:
             self.descents += isinstance(segment, JSONPathRecursiveDescentSegment)
             self.selectors *= len(segment.selectors)
             for selector in segment.selectors:
                 if isinstance(selector, Filter):
                     self.filters += 1
-                    self.look_into(selector.expression)
+                    self.count_expression(selector.expression)
                 self.is_deep |= in_filter and not isinstance(selector, _SINGULAR)
         if not in_filter:
             for segment in reversed(path.segments):
                 if len(segment.selectors) != 1 or not isinstance(segment.selectors[0], _SINGULAR):
                     break
-                self.names_behind += 1
+                self.trailing_names += 1
 
-    def look_into(self, expression: filters.BaseExpression) -> None:
+    def count_expression(self, expression: filters.BaseExpression) -> None:
         if isinstance(expression, filters.FunctionExtension):
             if expression.name in ("match", "search"):
                 raise ValueError(
                     f"{expression.name}() cannot be used in a query; let a tool or `when` compare the text"
                 )
             for argument in expression.args:
-                self.look_into(argument)
+                self.count_expression(argument)
         elif isinstance(expression, filters.RelativeFilterQuery):
             self.comparisons += 1
-            self.look_at(expression.path, in_filter=True)
+            self.count_path(expression.path, in_filter=True)
         elif isinstance(expression, filters.FilterQuery):
             raise ValueError("inside a filter `$` cannot be used, only `@`; it would read everything for each element")
         else:
             for child in expression.children():
-                self.look_into(child)
+                self.count_expression(child)
 
 
 def _start_of(path: jsonpath.JSONPath) -> list[NameSelector | IndexSelector | SliceSelector]:
@@ -187,12 +187,12 @@ def _extent(query: Query, value: Any, *, most: int) -> int:
     while level and count <= most:
         count += len(level)
         depth += 1
-        below: list[Any] = []
+        next_level: list[Any] = []
         for current in level:
             if isinstance(current, dict):
-                below += current.values()
+                next_level += current.values()
             elif isinstance(current, list):
-                below += current
-        level = below
+                next_level += current
+        level = next_level
     # With two descents, a value is read once for each value that contains it.
     return count * depth if query.descents > 1 else count

@@ -318,7 +318,7 @@ def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
     if match is not None:
         node = inner[: match.start()].strip()
         return BadReference(written, f"there is no node {node!r}", unknown=node)
-    hint = _hint_of_unknown(name)
+    hint = _unknown_hint(name)
     node, dot, rest = name.partition(".")
     field = re.split(r"[.\[\s]", rest, maxsplit=1)[0]
     if dot and not hint.startswith("did you mean") and nearest(field, NODE_VALUE_FIELDS, most=1):
@@ -336,7 +336,7 @@ def _node_and_rest(name: str, ids: Collection[str]) -> tuple[str, str] | None:
     return None
 
 
-def _hint_of_unknown(name: str) -> str:
+def _unknown_hint(name: str) -> str:
     head, sign, rest = name.partition("_")
     if sign and rest and _is_near(head.upper(), "PLACEHOLDER"):
         return f"did you mean {'{{'}PLACEHOLDER_{rest}{'}}'}?"
@@ -491,12 +491,12 @@ def walk_texts(value: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[
             children = enumerate(current)
         else:
             continue
-        held = [((*path, key), child) for key, child in children if _can_hold_reference(child)]
-        held.reverse()
-        stack += held
+        candidates = [((*path, key), child) for key, child in children if _may_contain_reference(child)]
+        candidates.reverse()
+        stack += candidates
 
 
-def _can_hold_reference(value: Any) -> bool:
+def _may_contain_reference(value: Any) -> bool:
     return "{{" in value if isinstance(value, str) else isinstance(value, dict | list)
 
 

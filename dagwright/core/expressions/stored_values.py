@@ -120,7 +120,7 @@ class StoredValue:
         return f"StoredValue({stored_to_json(self)!r})"
 
     @property
-    def told(self) -> Part | None:
+    def own_part(self) -> Part | None:
         """The projected part for the value itself."""
         own = self.parts.get(())
         return Part("large", shape=self.shape) if own is None and self.shape is not None else own

@@ -36,14 +36,14 @@ def encode(value: Any, shown: Callable[[ValueRef], Any]) -> tuple[bytes, bool]:
     """
     is_unfilled = False
 
-    def put_in(part: Any) -> Any:
+    def substitute(part: Any) -> Any:
         nonlocal is_unfilled
         if not isinstance(part, StoredValue | WorkerText):
             raise TypeError(f"{type(part).__name__} is not JSON")
         is_unfilled = True
         return shown(part)
 
-    return pydantic_core.to_json(value, fallback=put_in), is_unfilled
+    return pydantic_core.to_json(value, fallback=substitute), is_unfilled
 
 
 def with_shown(value: Any, shown: Callable[[ValueRef], Any]) -> Any:

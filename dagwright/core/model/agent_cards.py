@@ -26,7 +26,7 @@ PROMPT_BYTES = 32_768
 
 _NAME = re.compile(r"\w(?:[\w .-]*[\w.-])?")
 _PYTHON_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?::[^\W\d]\w*)?")
-_WEB_ADDRESS = re.compile(r"https?://[^\s/?#]+\S*")
+_URL = re.compile(r"https?://[^\s/?#]+\S*")
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 MODEL_WORDS = frozenset({"model", "model_config", "temperature", "max_tokens", "top_p"})
@@ -44,19 +44,19 @@ _REQUIRED: Mapping[AgentType, str] = MappingProxyType(
 )
 
 
-def _short_prompt(prompt: str) -> str:
+def _checked_prompt(prompt: str) -> str:
     if not 0 < len(prompt.strip().encode(errors="replace")) <= PROMPT_BYTES:
         raise ValueError(f"a prompt has 1 to {PROMPT_BYTES:,} bytes")
     return prompt
 
 
-def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"duplicate name {twice[0]!r}")
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if duplicates := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"duplicate name {duplicates[0]!r}")
     return names
 
 
-def _readable_schema(schema: dict[str, Any]) -> dict[str, Any]:
+def _checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
     if not jsonschema_rs.meta.is_valid(schema):
         raise ValueError("not a valid JSON Schema")
     if len(json.dumps(schema)) > PROMPT_BYTES:
@@ -64,9 +64,9 @@ def _readable_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-_Prompt = Annotated[str, AfterValidator(_short_prompt)]
-_ToolNames = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_each_once)]
-_AnswerSchema = Annotated[dict[str, Any], AfterValidator(_readable_schema)]
+_Prompt = Annotated[str, AfterValidator(_checked_prompt)]
+_ToolNames = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_distinct)]
+_AnswerSchema = Annotated[dict[str, Any], AfterValidator(_checked_schema)]
 _Turns = Annotated[int, Field(ge=1, le=200)]
 _Tokens = Annotated[int, Field(ge=1)]
 
@@ -109,40 +109,40 @@ class AgentCard(BaseModel):
 
     @field_validator("name")
     @classmethod
-    def _known_name(cls, name: str) -> str:
+    def _checked_name(cls, name: str) -> str:
         if not _NAME.fullmatch(name) or len(name.encode(errors="replace")) > NAME_BYTES:
             raise ValueError(f"a name has letters, digits, _, -, . and blanks inside, at most {NAME_BYTES} bytes")
         return name
 
     @field_validator("class_name")
     @classmethod
-    def _importable(cls, name: str | None) -> str | None:
+    def _checked_class_name(cls, name: str | None) -> str | None:
         if name is not None and not _PYTHON_NAME.fullmatch(name):
             raise ValueError("expected package.module:Class")
         return name
 
     @field_validator("service_url")
     @classmethod
-    def _web_address(cls, url: str | None) -> str | None:
-        if url is not None and not _WEB_ADDRESS.fullmatch(url):
+    def _checked_url(cls, url: str | None) -> str | None:
+        if url is not None and not _URL.fullmatch(url):
             raise ValueError("expected a URL such as https://agents.example.com/writer")
         return url
 
     @field_validator("service_secret")
     @classmethod
-    def _name_of_secret(cls, name: str | None) -> str | None:
+    def _checked_secret_name(cls, name: str | None) -> str | None:
         if name is not None and not _SECRET_NAME.fullmatch(name):
             raise ValueError("expected the NAME of a variable DAGWRIGHT_SECRET_NAME: letters, digits and _")
         return name
 
     @model_validator(mode="after")
-    def _has_what_its_type_needs(self) -> Self:
+    def _check_fields_of_type(self) -> Self:
         if not getattr(self, _REQUIRED[self.type]):
             raise ValueError(f"an agent of type {self.type} needs {_REQUIRED[self.type]!r}")
         for owner, names in FIELDS_OF.items():
-            strange = sorted(name for name in names - FIELDS_OF[self.type] if getattr(self, name))
-            if strange:
-                raise ValueError(f"{strange[0]!r} is for agents of type {owner}, and this one is of type {self.type}")
+            misplaced = sorted(name for name in names - FIELDS_OF[self.type] if getattr(self, name))
+            if misplaced:
+                raise ValueError(f"{misplaced[0]!r} is for agents of type {owner}, and this one is of type {self.type}")
         if self.type != "llm" and self.feedback_policy in ("always", "heuristic"):
             raise ValueError(f"feedback_policy {self.feedback_policy!r} is for agents of type llm")
         return self

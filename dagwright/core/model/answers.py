@@ -25,7 +25,7 @@ ERROR_CHOICES = ("retry", "value", "skip", "stop")
 """Actions for a failed node."""
 _LABEL_SHOWN = 160
 """Most characters of the label of an option in an error message."""
-_TOLD_PROBLEMS = 5
+_MAX_PROBLEMS = 5
 """Most problems of one answer in an error message."""
 
 
@@ -77,9 +77,9 @@ def normal_form(request: Request, answer: Any) -> Any:
         BadAnswer: the answer does not fit.
     """
     if request.purpose == "error":
-        return _about_error(answer)
+        return _error_action(answer)
     if request.purpose == "budget":
-        return _about_budget(request, answer)
+        return _budget_answer(request, answer)
     return _NORMAL[request.type](request, answer)
 
 
@@ -90,7 +90,7 @@ def question_key(request: Request) -> bytes:
     )
 
 
-def _parts_of(answer: Any, known: Collection[str], example: str) -> Mapping[str, Any]:
+def _checked_object(answer: Any, known: Collection[str], example: str) -> Mapping[str, Any]:
     """Return an answer that is an object with some of these keys."""
     if not isinstance(answer, Mapping):
         raise BadAnswer(f"expected an object such as {example}, not {_shown(answer)}")
@@ -116,7 +116,7 @@ def _text_of(parts: Mapping[str, Any], name: str) -> str | None:
 def _approval(request: Request, answer: Any) -> dict[str, Any]:
     is_gate = request.purpose == "approval"
     known = ("approved", "reason", "arguments", "remember") if is_gate else ("approved", "reason")
-    parts = _parts_of(answer, known, '{"approved": true, "reason": "…"}')
+    parts = _checked_object(answer, known, '{"approved": true, "reason": "…"}')
     approved = parts.get("approved")
     if not isinstance(approved, bool):
         raise BadAnswer(f"'approved' must be true or false, not {_shown(approved)}")
@@ -139,7 +139,7 @@ def _selection(request: Request, answer: Any) -> dict[str, Any]:
         option = next(iter(request.options or ()), "x")
         select = as_text(_id_of(option) or option)
         raise BadAnswer(f"the request is a SELECTION, not an APPROVAL: give `--select {select}`, as JSON {example}")
-    parts = _parts_of(answer, ("selected", "text") if request.takes_text else ("selected",), example)
+    parts = _checked_object(answer, ("selected", "text") if request.takes_text else ("selected",), example)
     if "text" in parts:
         if "selected" in parts:
             raise BadAnswer(f"either 'selected' or 'text' is allowed, not both; expected {example}")
@@ -163,9 +163,9 @@ def _option_of(request: Request, value: Any) -> Any:
         if _key_of(option) == key:
             return option
     # On a command line numbers are written as text, and an option with an `id` is given by the `id` alone.
-    alike = [option for option in options if isinstance(value, str) and value in (as_text(option), _id_of(option))]
-    if len(alike) == 1:
-        return alike[0]
+    similar = [option for option in options if isinstance(value, str) and value in (as_text(option), _id_of(option))]
+    if len(similar) == 1:
+        return similar[0]
     offered = ", ".join(map(_offered, islice(options, 20)))
     raise BadAnswer(f"{_shown(value)} is not offered; the options are {offered}" + (", …" if len(options) > 20 else ""))
 
@@ -192,7 +192,7 @@ def _key_of(value: Any) -> bytes:
 
 
 def _text(request: Request, answer: Any) -> dict[str, Any]:  # noqa: ARG001 - as the others
-    parts = _parts_of(answer, ("text",), '{"text": "…"}')
+    parts = _checked_object(answer, ("text",), '{"text": "…"}')
     text = _text_of(parts, "text")
     if not (text or "").strip():
         raise BadAnswer('the text is missing; expected {"text": "…"}')
@@ -200,7 +200,7 @@ def _text(request: Request, answer: Any) -> dict[str, Any]:  # noqa: ARG001 - as
 
 
 def _guidance(request: Request, answer: Any) -> dict[str, Any]:
-    parts = _parts_of(answer, ("text", "nodes", "tools"), '{"text": "…"} or {"text": "…", "nodes": […]}')
+    parts = _checked_object(answer, ("text", "nodes", "tools"), '{"text": "…"} or {"text": "…", "nodes": […]}')
     nodes, tools = parts.get("nodes"), parts.get("tools")
     if not nodes:
         return _text(request, {name: part for name, part in parts.items() if name == "text"})
@@ -230,7 +230,7 @@ def grows(request: Request, answer: Any) -> bool:
 
 
 def _information(request: Request, answer: Any) -> dict[str, Any]:
-    parts = _parts_of(answer, ("data",), '{"data": {…}}')
+    parts = _checked_object(answer, ("data",), '{"data": {…}}')
     if "data" not in parts:
         raise BadAnswer('the data is missing; expected {"data": {…}}')
     data = parts["data"]
@@ -238,7 +238,7 @@ def _information(request: Request, answer: Any) -> dict[str, Any]:
         if not isinstance(data, Mapping):
             raise BadAnswer(f"'data' must be an object, not {_shown(data)}")
         return {"data": data}
-    found = islice(validator_of(request.schema).iter_errors(data), _TOLD_PROBLEMS)
+    found = islice(validator_of(request.schema).iter_errors(data), _MAX_PROBLEMS)
     problems = ["/".join(["data", *map(str, error.instance_path)]) + f": {error.message}" for error in found]
     if problems:
         raise BadAnswer("; ".join(problems))
@@ -254,9 +254,9 @@ _NORMAL: Mapping[str, Callable[[Request, Any], dict[str, Any]]] = {
 }
 
 
-def _about_budget(request: Request, answer: Any) -> dict[str, Any]:
+def _budget_answer(request: Request, answer: Any) -> dict[str, Any]:
     example = '{"data": {"finish": true}}, or how much more: {"data": {"tokens": 50000}}'
-    data = _parts_of(answer, ("data",), example).get("data")
+    data = _checked_object(answer, ("data",), example).get("data")
     if isinstance(data, Mapping) and "finish" in data:
         if data["finish"] is not True or len(data) > 1:
             raise BadAnswer(f"'finish' must be true and the only key; expected {example}")
@@ -271,9 +271,9 @@ def _about_budget(request: Request, answer: Any) -> dict[str, Any]:
     return {"more": more}
 
 
-def _about_error(answer: Any) -> dict[str, Any]:
+def _error_action(answer: Any) -> dict[str, Any]:
     example = '{"selected": ["retry"]}, {"selected": ["value"], "value": …}, {"selected": ["skip"]}'
-    parts = _parts_of(answer, ("selected", "action", "value", "arguments"), example)
+    parts = _checked_object(answer, ("selected", "action", "value", "arguments"), example)
     selected = parts.get("selected", parts.get("action"))
     action = selected[0] if isinstance(selected, list) and len(selected) == 1 else selected
     if not isinstance(action, str) or action not in ERROR_CHOICES:

@@ -21,7 +21,7 @@ _COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else"
 _UNKNOWN = "\ue000"
 """Placeholder for an unknown value; any value would do, because errors about it are dropped."""
 
-_PROBLEMS_TOLD = 5
+_MAX_PROBLEMS = 5
 _MESSAGE_CHARACTERS = 400
 _VALUE_SHOWN = 100
 
@@ -91,25 +91,27 @@ class SchemaOfTool:
             named = with_parts(named, [(path, _UNKNOWN) for path in unknown])
         if self._validator.is_valid(named):
             return
-        meant = self._meant(named)
+        near = self._near_parameters(named)
         for error in self._validator.iter_errors(named):
-            if meant and self._misses(error) & meant:
+            if near and self._missing_parameters(error) & near:
                 # A misspelt name was reported as unknown already.
                 continue
             place = tuple(error.instance_path)
-            if _hangs_on_unknown(place, str(error.schema_path[-1]) if error.schema_path else "", unknown):
+            if _depends_on_unknown(place, str(error.schema_path[-1]) if error.schema_path else "", unknown):
                 continue
             place = (written.get(str(place[0]), place[0]), *place[1:]) if place else ()
             dashed = any("-" in key for key in arguments) or (has_dashes and not any("_" in key for key in arguments))
-            yield from self._told(error, place, dashed=dashed)
+            yield from self._problems_of_error(error, place, dashed=dashed)
 
-    def _meant(self, named: Mapping[str, Any]) -> frozenset[str]:
+    def _near_parameters(self, named: Mapping[str, Any]) -> frozenset[str]:
         """Return the missing parameters that are nearest to the unknown arguments."""
-        strange = [name for name in named if name not in self._names] if not named.keys() <= self._names else []
-        missing = self._names - named.keys() if strange else ()
-        return frozenset(each for name in strange for each in nearest(name, sorted(missing), most=1, hints=self._hints))
+        unknown_names = [name for name in named if name not in self._names] if not named.keys() <= self._names else []
+        missing = self._names - named.keys() if unknown_names else ()
+        return frozenset(
+            each for name in unknown_names for each in nearest(name, sorted(missing), most=1, hints=self._hints)
+        )
 
-    def _misses(self, error: jsonschema_rs.ValidationError) -> frozenset[str]:
+    def _missing_parameters(self, error: jsonschema_rs.ValidationError) -> frozenset[str]:
         """Return the parameters whose absence is the error."""
         if list(error.instance_path):
             return frozenset()
@@ -119,7 +121,7 @@ class SchemaOfTool:
         choices = self._schema["oneOf"] if list(error.schema_path) == ["oneOf"] else ()
         return frozenset(name for part in choices for name in part.get("required", ()))
 
-    def _told(
+    def _problems_of_error(
         self, error: jsonschema_rs.ValidationError, place: HolePath, *, dashed: bool
     ) -> Iterator[ArgumentProblem]:
         """Yield the error of the library, with argument names spelled as in the call."""
@@ -141,9 +143,13 @@ class SchemaOfTool:
         if isinstance(options, list):
             yield place, *_not_an_option(error.instance, options, self._hints)
             return
-        yield place, self._choice(error) or _of_optional(error) or _of_types(error) or _short_message(error), None
+        yield (
+            place,
+            self._oneof_message(error) or _optional_message(error) or _type_message(error) or _short_message(error),
+            None,
+        )
 
-    def _choice(self, error: jsonschema_rs.ValidationError) -> str | None:
+    def _oneof_message(self, error: jsonschema_rs.ValidationError) -> str | None:
         """Return a message for a `oneOf` over required names; the library's message quotes all arguments."""
         if list(error.schema_path) != ["oneOf"] or not all("required" in part for part in self._schema["oneOf"]):
             return None
@@ -151,13 +157,13 @@ class SchemaOfTool:
         return f"exactly one of {' or '.join(choices)} must be given"
 
 
-def _of_optional(error: jsonschema_rs.ValidationError) -> str | None:
+def _optional_message(error: jsonschema_rs.ValidationError) -> str | None:
     """Return a message for a value that may be null; the library's message names the null branch too."""
     if list(error.schema_path)[-1:] != ["anyOf"]:
         return None
     branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())
-    told = [[_short_message(each) for each in branch] for branch in branches if not _is_of_null(branch)]
-    return told[0][0] if len(told) == 1 and len(told[0]) == 1 else None
+    messages = [[_short_message(each) for each in branch] for branch in branches if not _is_of_null(branch)]
+    return messages[0][0] if len(messages) == 1 and len(messages[0]) == 1 else None
 
 
 def _short_message(error: jsonschema_rs.ValidationError) -> str:
@@ -177,7 +183,7 @@ def _not_an_option(value: Any, options: Sequence[Any], hints: NameHints) -> tupl
     return f"{json.dumps(value)[:60]} is not one of {listed(texts, near=near, hints=hints)}", hints.near(near, texts)
 
 
-def _of_types(error: jsonschema_rs.ValidationError) -> str | None:
+def _type_message(error: jsonschema_rs.ValidationError) -> str | None:
     """Return a message with the expected types, if the value has none of them."""
     branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())
     kinds = [getattr(each.kind, "types", None) for branch in branches for each in branch]
@@ -203,18 +209,18 @@ def problem_of_call(
         return None
     holes: list[Hole] = [(path, ()) for path in unknown]
     try:
-        found = [*islice(SchemaOfTool(tool.input_schema).problems_of(arguments, holes), _PROBLEMS_TOLD)]
+        found = [*islice(SchemaOfTool(tool.input_schema).problems_of(arguments, holes), _MAX_PROBLEMS)]
     except ValueError:
         # The worker that published the schema checks the call.
         return None
-    told = [
-        "/".join(["arguments", *map(str, place)]) + f": {said}" + (f"; {hint}" if hint else "")
-        for place, said, hint in found
+    messages = [
+        "/".join(["arguments", *map(str, place)]) + f": {message}" + (f"; {hint}" if hint else "")
+        for place, message, hint in found
     ]
-    return "; ".join(told) or None
+    return "; ".join(messages) or None
 
 
-def _hangs_on_unknown(place: HolePath, keyword: str, unknown: Sequence[HolePath]) -> bool:
+def _depends_on_unknown(place: HolePath, keyword: str, unknown: Sequence[HolePath]) -> bool:
     for path in unknown:
         if place == path or place[: len(path)] == path:
             return True

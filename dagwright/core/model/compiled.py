@@ -233,8 +233,8 @@ def agent_tools(node: CompiledNode) -> Mapping[str, Effects] | None:
     pursuit = node.sub_plan.pursuit if node.sub_plan is not None and node.kind == "plan" else None
     if pursuit is None or agent_of(node) is None:
         return None
-    told = (tool for tool in pursuit.get("tools", ()) if isinstance(tool, Mapping))
-    return {str(tool.get("name")): Effects(tool.get("effects", Effects.WRITE)) for tool in told}
+    listed = (tool for tool in pursuit.get("tools", ()) if isinstance(tool, Mapping))
+    return {str(tool.get("name")): Effects(tool.get("effects", Effects.WRITE)) for tool in listed}
 
 
 def inline_tools(node: CompiledNode) -> Sequence[str] | None:
@@ -251,9 +251,9 @@ def first_model_node(plan: CompiledPlan) -> str | None:
     for node in plan.nodes:
         if agent_tools(node) is not None:
             return node.id
-        below = first_model_node(node.sub_plan) if node.sub_plan is not None else None
-        if below is not None:
-            return f"{node.id}/{below}"
+        inner = first_model_node(node.sub_plan) if node.sub_plan is not None else None
+        if inner is not None:
+            return f"{node.id}/{inner}"
     return None
 
 
@@ -298,9 +298,9 @@ def _tools_to_json(tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
 
 def with_kind(node: CompiledNode, kind: NodeKind) -> CompiledNode:
     """Return the node with another kind; faster than `replace`, for all nodes of a large plan."""
-    made = CompiledNode(*_VALUES_OF(node))
-    made.kind = kind
-    return made
+    changed = CompiledNode(*_VALUES_OF(node))
+    changed.kind = kind
+    return changed
 
 
 def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:

@@ -152,8 +152,8 @@ class NodeError:
 
     def to_json(self) -> dict[str, Any]:
         """Return the error as in a node of the result document; `ref` only if there is one."""
-        told = {"code": self.code, "message": self.message, "retryable": self.retryable}
-        return told if self.ref is None else {**told, "ref": self.ref}
+        encoded = {"code": self.code, "message": self.message, "retryable": self.retryable}
+        return encoded if self.ref is None else {**encoded, "ref": self.ref}
 
 
 def pointer(*parts: str | int) -> str:

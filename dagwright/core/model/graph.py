@@ -70,11 +70,11 @@ def critical_path(dependencies: Adjacency, levels: Sequence[int]) -> list[int]:
     height = [1] * len(levels)
     following = [-1] * len(levels)
     for node in sorted(range(len(levels)), key=levels.__getitem__, reverse=True):
-        above = height[node] + 1
+        longer = height[node] + 1
         for dependency in dependencies[node]:
-            if above > height[dependency]:
-                height[dependency], following[dependency] = above, node
-            elif above == height[dependency] and node < following[dependency]:
+            if longer > height[dependency]:
+                height[dependency], following[dependency] = longer, node
+            elif longer == height[dependency] and node < following[dependency]:
                 following[dependency] = node
     current = height.index(max(height))
     path = []
@@ -103,7 +103,7 @@ def _strong_groups(dependencies: Adjacency) -> list[list[int]]:
     """Return the strongly connected groups of more than one node (Tarjan 1972, with an explicit stack)."""
     order: dict[int, int] = {}
     low: dict[int, int] = {}
-    place_in_path: dict[int, int] = {}
+    position_in_path: dict[int, int] = {}
     on_path: set[int] = set()
     path: list[int] = []
     groups = []
@@ -115,7 +115,7 @@ def _strong_groups(dependencies: Adjacency) -> list[list[int]]:
             node, edge = work.pop()
             if edge == 0:
                 order[node] = low[node] = len(order)
-                place_in_path[node] = len(path)
+                position_in_path[node] = len(path)
                 path.append(node)
                 on_path.add(node)
             for position in range(edge, len(dependencies[node])):
@@ -127,8 +127,8 @@ def _strong_groups(dependencies: Adjacency) -> list[list[int]]:
                     low[node] = min(low[node], order[target])
             else:
                 if low[node] == order[node]:
-                    group = path[place_in_path[node] :]
-                    del path[place_in_path[node] :]
+                    group = path[position_in_path[node] :]
+                    del path[position_in_path[node] :]
                     on_path.difference_update(group)
                     if len(group) > 1:
                         groups.append(sorted(group))
@@ -142,8 +142,8 @@ def _shortest_cycle(dependencies: Adjacency, group: list[int], *, budget: int) -
     inside = set(group)
     best: list[int] = []
     for start in group:
-        found, looked_at = _cycle_through(dependencies, start, inside=inside, limit=len(best) - 1 if best else None)
-        budget -= looked_at
+        found, visited = _cycle_through(dependencies, start, inside=inside, limit=len(best) - 1 if best else None)
+        budget -= visited
         if found:
             best = found
         if best and (len(best) == 2 or budget <= 0):
@@ -160,18 +160,18 @@ def _cycle_through(
     came_from = {start: start}
     depth = {start: 1}
     queue = deque([start])
-    looked_at = 0
+    visited = 0
     while queue:
         node = queue.popleft()
         for target in dependencies[node]:
-            looked_at += 1
+            visited += 1
             if target == start:
                 cycle = [node]
                 while cycle[-1] != start:
                     cycle.append(came_from[cycle[-1]])
-                return cycle[::-1], looked_at
+                return cycle[::-1], visited
             if target in inside and target not in depth and (limit is None or depth[node] < limit):
                 depth[target] = depth[node] + 1
                 came_from[target] = node
                 queue.append(target)
-    return None, looked_at
+    return None, visited

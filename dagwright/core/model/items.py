@@ -25,8 +25,8 @@ MAX_ITEMS = 250_000
 """Most items of one `for_each`: the run keeps some hundred bytes for each batch of them."""
 MAX_KEY_BYTES = 200
 """Longest key of an item in UTF-8, the same as for a node id."""
-_WORK_OF_KEY = 12
-_WORK_OF_REFERENCE = 7
+_KEY_COST = 12
+_REFERENCE_COST = 7
 """In units of the compute budget: cost of each key, and of each reference in it; a text in it costs one."""
 _NO_KEY = (
     "the key of item {index} needs a part of it that is in the payload store, where the run itself cannot read it: for "
@@ -48,7 +48,7 @@ class StoredList(Sequence[Any]):
         self.value = value
         self.first = first
         self._count = count
-        self._told = _told_of_each(value)
+        self._projected = _projections_of_items(value)
 
     def bare(self) -> "StoredList":
         """Return the same slice without the projected parts."""
@@ -72,9 +72,9 @@ class StoredList(Sequence[Any]):
 
     def _item(self, place: int) -> Any:
         item = get_value(self.value, (place,), start=self.value.name)
-        if not self._told or not isinstance(item, StoredValue):
+        if not self._projected or not isinstance(item, StoredValue):
             return item
-        parts = {path: Part("small", values[place]) for path, values in self._told.items()}
+        parts = {path: Part("small", values[place]) for path, values in self._projected.items()}
         return StoredValue(item.ref, name=item.name, paths=item.paths, shape=item.shape, parts={**parts, **item.parts})
 
     def __eq__(self, other: object) -> bool:
@@ -85,7 +85,7 @@ class StoredList(Sequence[Any]):
     __hash__ = None  # type: ignore[assignment]  # like every list
 
 
-def _told_of_each(value: StoredValue) -> dict[Path, Sequence[Any]]:
+def _projections_of_items(value: StoredValue) -> dict[Path, Sequence[Any]]:
     """Return the projected parts of the items of a stored list: path inside of an item -> that part of all items.
 
     A part is left out if some items lack it, or if it is not small in all of them.
@@ -135,7 +135,7 @@ def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | No
     else:
         items = resolve_template(node.for_each or (), scope=scope)
     if isinstance(items, StoredValue):
-        items = _told_items(items)
+        items = _items_of_stored(items)
     if items is None:
         return None
     if not isinstance(items, list | StoredList):
@@ -146,14 +146,14 @@ def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | No
     return items
 
 
-def _told_items(value: StoredValue) -> Any:
+def _items_of_stored(value: StoredValue) -> Any:
     """Return the items of a stored list: the list itself if it was projected, else a stored value for each item."""
-    told = value.told
-    if told is None or told.shape is None:
+    part = value.own_part
+    if part is None or part.shape is None:
         raise TooLargeHere(f"for_each: a part of {value.name}", None)
-    if told.state == "whole":
-        return told.value
-    return StoredList(value, 0, told.shape.length) if told.shape.type == "list" else value
+    if part.state == "whole":
+        return part.value
+    return StoredList(value, 0, part.shape.length) if part.shape.type == "list" else value
 
 
 def keys_of(node: CompiledNode, items: Sequence[Any], *, scope: Scope) -> list[str] | NodeError:
@@ -166,7 +166,7 @@ def keys_of(node: CompiledNode, items: Sequence[Any], *, scope: Scope) -> list[s
     if node.key is None:
         return [str(index) for index in range(node.first_index, node.first_index + len(items))]
     references = sum(not isinstance(part, str) for part in node.key)
-    scope.budget.spend((_WORK_OF_KEY + _WORK_OF_REFERENCE * references + len(node.key)) * len(items))
+    scope.budget.spend((_KEY_COST + _REFERENCE_COST * references + len(node.key)) * len(items))
     keys: list[str] = []
     for index, item in enumerate(items, node.first_index):
         key = _key_of(node.key, scope_of_item(scope, item, index=index))
@@ -207,5 +207,5 @@ def end_of_items(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeEr
     if not failed:
         return NodeStatus.COMPLETED, None
     first = failed[0].record.error
-    told = f"{len(failed)} of {len(record.items)} items failed; the first: {node.id}[{failed[0].key}]: "
-    return NodeStatus.FAILED, NodeError(first.code if first else "failed", told + (first.message if first else ""))
+    summary = f"{len(failed)} of {len(record.items)} items failed; the first: {node.id}[{failed[0].key}]: "
+    return NodeStatus.FAILED, NodeError(first.code if first else "failed", summary + (first.message if first else ""))

@@ -54,7 +54,7 @@ class Lineage:
             self.left_out + other.left_out,
         )
 
-    def told(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """Return the record as documents show it, without empty parts."""
         parts: dict[str, Any] = {
             "model_calls": list(self.model_calls),
@@ -69,21 +69,23 @@ class Lineage:
 NO_LINEAGE = Lineage()
 
 
-def lineage_of_locations(places: Iterable[str]) -> Lineage:
+def lineage_of_locations(locations: Iterable[str]) -> Lineage:
     """Return the lineage of a tool that has read some files and URLs; URLs are the texts with `://`."""
-    told = [cut_characters(place, LOCATION_CHARACTERS) for place in places]
-    return _bounded([each for each in told if "://" not in each], [each for each in told if "://" in each], [], [], 0)
+    shortened = [cut_characters(location, LOCATION_CHARACTERS) for location in locations]
+    return _bounded(
+        [each for each in shortened if "://" not in each], [each for each in shortened if "://" in each], [], [], 0
+    )
 
 
 def lineage_from_json(encoded: Any) -> Lineage:
-    """Parse the result of `Lineage.told`; invalid parts are dropped."""
+    """Parse the result of `Lineage.to_document`; invalid parts are dropped."""
     if not isinstance(encoded, Mapping):
         return NO_LINEAGE
-    files, urls, asked = (_texts(encoded.get(name)) for name in ("files", "urls", "model_calls"))
+    files, urls, model_calls = (_texts(encoded.get(name)) for name in ("files", "urls", "model_calls"))
     listed = encoded.get("tool_calls")
     calls = [_call(each) for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
     left_out = encoded.get("left_out", 0)
-    return _bounded(files, urls, asked, calls, left_out if type(left_out) is int and 0 < left_out < 10**9 else 0)
+    return _bounded(files, urls, model_calls, calls, left_out if type(left_out) is int and 0 < left_out < 10**9 else 0)
 
 
 def _texts(encoded: Any) -> list[str]:
@@ -144,7 +146,10 @@ class RunLineage:
         """Return the JSON form for the state of the run."""
         if not self.tasks and not self.left_out:
             return {}
-        return {"tasks": {task_id: seen.told() for task_id, seen in self.tasks.items()}, "left_out": self.left_out}
+        return {
+            "tasks": {task_id: seen.to_document() for task_id, seen in self.tasks.items()},
+            "left_out": self.left_out,
+        }
 
 
 def run_lineage_from_json(encoded: Any) -> RunLineage:
@@ -155,5 +160,5 @@ def run_lineage_from_json(encoded: Any) -> RunLineage:
     """
     if not encoded:
         return RunLineage()
-    tasks = {str(task_id): lineage_from_json(told) for task_id, told in encoded["tasks"].items()}
+    tasks = {str(task_id): lineage_from_json(entry) for task_id, entry in encoded["tasks"].items()}
     return RunLineage(tasks, sum(seen.count for seen in tasks.values()), int(encoded["left_out"]))

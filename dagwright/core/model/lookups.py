@@ -89,7 +89,7 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolv
         for lookup in each
     }
     at = len(plan.nodes) + len(finds)
-    nodes = [_behind(node, at, bound) for node in plan.nodes]
+    nodes = [_after_bind(node, at, bound) for node in plan.nodes]
     found = [_find(find_id, each[0], resolver.find) for find_id, each in finds.items()]
     return replace(plan, nodes=(*nodes, *found, bind), tools={**plan.tools, **resolver.tools()})
 
@@ -160,7 +160,7 @@ def _bind(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
     )
 
 
-def _behind(node: CompiledNode, bind: int, bound: Mapping[str, Reference]) -> CompiledNode:
+def _after_bind(node: CompiledNode, bind: int, bound: Mapping[str, Reference]) -> CompiledNode:
     """Return a node that waits for the bind node and reads the bound entities."""
     holes = [
         (path, (bound[template[0].name],))
@@ -326,8 +326,8 @@ def binding_error(result: Any) -> NodeError | None:
     problems = [entry["problem"] for entry in _entries(result) if "problem" in entry]
     if not problems:
         return None
-    told = " ".join(str(problem.get("message")) for problem in problems)
-    return NodeError(str(problems[0].get("code") or _NO_CODE), told[:_ERROR_CHARACTERS])
+    message = " ".join(str(problem.get("message")) for problem in problems)
+    return NodeError(str(problems[0].get("code") or _NO_CODE), message[:_ERROR_CHARACTERS])
 
 
 def has_created(result: Any) -> bool:
@@ -338,10 +338,10 @@ def has_created(result: Any) -> bool:
 
 def bindings(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
     """Yield the bindings of a run: each lookup once, in order, with its entity, the reason, and whether it is new."""
-    told: set[str] = set()
-    for node, record, entry in _told_entries(plan, records):
-        if record.status is NodeStatus.COMPLETED and node.id not in told and KNOWN_AS not in node.arguments:
-            told.add(node.id)
+    seen: set[str] = set()
+    for node, record, entry in _bound_entries(plan, records):
+        if record.status is NodeStatus.COMPLETED and node.id not in seen and KNOWN_AS not in node.arguments:
+            seen.add(node.id)
             # A text with an unknown key would be read as a filter of the lookup.
             known = {*_NO_FILTERS, *node.arguments}
             yield {**node.arguments, **{k: v for k, v in entry.items() if k in known or not isinstance(v, str)}}
@@ -353,7 +353,7 @@ def bindings_of_node(
     """Yield each argument of a node with a lookup: its name, the id of the find node, and its binding."""
     bound = {
         find.id: {**find.arguments, **entry}
-        for find, record, entry in _told_entries(plan, records)
+        for find, record, entry in _bound_entries(plan, records)
         if record.status is NodeStatus.COMPLETED and "party" in entry
     }
     binds = {each.id: each for each in plan.nodes[plan.written_count : plan.step_count]} if bound else {}
@@ -366,14 +366,14 @@ def bindings_of_node(
 
 def problems(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the lookups that could not be bound: the id of the find node, and its problem."""
-    told: set[str] = set()
-    for node, record, entry in _told_entries(plan, records):
-        if record.status is NodeStatus.FAILED and "problem" in entry and node.id not in told:
-            told.add(node.id)
+    seen: set[str] = set()
+    for node, record, entry in _bound_entries(plan, records):
+        if record.status is NodeStatus.FAILED and "problem" in entry and node.id not in seen:
+            seen.add(node.id)
             yield node.id, entry["problem"]
 
 
-def _told_entries(
+def _bound_entries(
     plan: CompiledPlan, records: Sequence[Record]
 ) -> Iterator[tuple[CompiledNode, Record, dict[str, Any]]]:
     """Yield each find node with the record of its bind node, and its entry in the result of the bind node."""

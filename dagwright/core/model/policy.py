@@ -127,10 +127,10 @@ def with_tools_allowed(policy: Policy, tools: Collection[str]) -> Policy:
     if not tools:
         return policy
     named = [(tool, re.sub(r"([*?[])", r"[\1]", tool)) for tool in tools]
-    asked = [*policy.rules, *([Rule("ask")] if policy.otherwise == "ask" else [])]
-    room = max(0, MAX_RULES - len(asked))
+    old_rules = [*policy.rules, *([Rule("ask")] if policy.otherwise == "ask" else [])]
+    room = max(0, MAX_RULES - len(old_rules))
     rules: list[Rule] = []
-    for rule in asked:
+    for rule in old_rules:
         if rule.then == "ask":
             fitting = [glob for tool, glob in named if rule.tool is None or fnmatchcase(tool, rule.tool)][:room]
             rules += [replace(rule, then="run", tool=glob) for glob in fitting]

@@ -139,7 +139,7 @@ class Request:
 
     def to_json(self, workflow_id: str) -> dict[str, Any]:
         """Return the request as documents show it."""
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "id": self.id,
             "node": None if self.task in ("", BUDGET_TASK) else self.task,
             "type": self.type,
@@ -155,13 +155,13 @@ class Request:
             "takes_text": self.takes_text,
         }
         if self.channel != "any":
-            told["channel"] = self.channel
+            document["channel"] = self.channel
         if self.escalations:
-            told["escalations"] = _told_escalations(self.escalations)
+            document["escalations"] = _escalations_to_json(self.escalations)
         if self.purpose == "approval":
-            told |= {"tool": self.tool, "arguments": with_shown(self.arguments, shown_in_arguments)}
-            told |= {"entities": dict(self.parties)} if self.parties else {}
-        return told
+            document |= {"tool": self.tool, "arguments": with_shown(self.arguments, shown_in_arguments)}
+            document |= {"entities": dict(self.parties)} if self.parties else {}
+        return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class Closing:
     requested_at: float | None = None
     escalations: Sequence[Mapping[str, Any]] = ()
 
-    def told(self, request_id: str) -> str:
+    def reason(self, request_id: str) -> str:
         """Return the reason why the request accepts no further answer."""
         if self.how == "expired":
             return f"the deadline of {request_id!r} passed at {format_time(self.at)}"
@@ -226,7 +226,7 @@ class Closing:
 
     def to_json(self) -> dict[str, Any]:
         """Return the closing as documents and notifications show it; null if a value is unknown."""
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "how": self.how,
             "what": self.what or None,
             "by": self.by or None,
@@ -235,15 +235,15 @@ class Closing:
             "note": self.note or None,
         }
         if self.arguments is not None:
-            told["arguments"] = self.arguments
+            document["arguments"] = self.arguments
         if self.requested_from is not None or self.escalations:
-            told["requested_from"] = self.requested_from
-            told["requested_at"] = format_time(self.requested_at)
-            told["escalations"] = _told_escalations(self.escalations)
-        return told
+            document["requested_from"] = self.requested_from
+            document["requested_at"] = format_time(self.requested_at)
+            document["escalations"] = _escalations_to_json(self.escalations)
+        return document
 
 
-def _told_escalations(escalations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _escalations_to_json(escalations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**each, "at": format_time(each["at"])} for each in escalations]
 
 
@@ -406,16 +406,16 @@ def book_from_json(encoded: Mapping[str, Any]) -> RequestBook:
         KeyError, TypeError, ValueError, AttributeError: the form is invalid.
     """
     book = RequestBook()
-    for told in encoded.get("open", ()):
-        book.add(_request_from_json(told))
+    for request in encoded.get("open", ()):
+        book.add(_request_from_json(request))
     book.closed = {name: Closing(*values) for name, values in encoded.get("closed", {}).items()}
     book.early = {name: Feedback(*values) for name, values in encoded.get("early", {}).items()}
     book.early_of = {None if number == _OF_RUN else number: [*names] for number, names in encoded.get("early_of", ())}
     book.counts = dict(encoded.get("counts", {}))
     opened = book.open
     book.notices = [
-        Notification(kind, opened.get(told["id"]) or _request_from_json(told), at)
-        for kind, told, at in encoded.get("notices", ())
+        Notification(kind, opened.get(request["id"]) or _request_from_json(request), at)
+        for kind, request, at in encoded.get("notices", ())
     ]
     book.kept_bytes = int(encoded.get("kept_bytes", 0))
     book.refusals = list(encoded.get("refusals", ()))

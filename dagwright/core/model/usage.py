@@ -58,7 +58,7 @@ class Usage(BaseModel):
         """Return the JSON form; money is a text, so that no reader rounds it."""
         return self.model_dump(mode="json")
 
-    def told(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """Return the record as documents show it, with the sums; `cost` is null if a part of it is unknown."""
         return {**self.to_json(), "tokens": self.tokens, "cost": None if self.cost is None else str(self.cost)}
 
@@ -123,15 +123,15 @@ class UsageBook:
         """Return the JSON form for the state of the run; empty if nothing was used."""
         if not self.total.is_something:
             return {}
-        told = {"tasks": usages_to_json(self.tasks), "agents": usages_to_json(self.agents)}
-        return {"total": self.total.to_json(), **told}
+        parts = {"tasks": usages_to_json(self.tasks), "agents": usages_to_json(self.agents)}
+        return {"total": self.total.to_json(), **parts}
 
-    def told(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """Return the total and the usage of each agent as documents show them; empty if nothing was used."""
         if not self.total.is_something:
             return {}
-        agents = {"agents": {name: usage.told() for name, usage in self.agents.items()}} if self.agents else {}
-        return {**self.total.told(), **agents}
+        agents = {"agents": {name: usage.to_document() for name, usage in self.agents.items()}} if self.agents else {}
+        return {**self.total.to_document(), **agents}
 
 
 def usage_book_from_json(encoded: Any) -> UsageBook:

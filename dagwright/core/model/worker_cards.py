@@ -25,23 +25,23 @@ def _slot(name: str) -> str:
     return name
 
 
-def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"duplicate name {twice[0]!r}")
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if duplicates := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"duplicate name {duplicates[0]!r}")
     return names
 
 
-def _said(text: str) -> str:
+def _not_empty(text: str) -> str:
     if not text.strip():
         raise ValueError("the text is empty")
     return text
 
 
-_Sentence = Annotated[str, Field(max_length=1_000), AfterValidator(_said)]
+_Sentence = Annotated[str, Field(max_length=1_000), AfterValidator(_not_empty)]
 _Slots = Annotated[
     tuple[Annotated[str, AfterValidator(_slot)], ...],
     Field(strict=False, max_length=_MOST_SLOTS),
-    AfterValidator(_each_once),
+    AfterValidator(_distinct),
 ]
 
 
@@ -50,7 +50,7 @@ class WorkerCard(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    description: Annotated[str, Field(max_length=4_000), AfterValidator(_said)]
+    description: Annotated[str, Field(max_length=4_000), AfterValidator(_not_empty)]
     """Purpose of the worker tool; it must distinguish the tool from all other worker tools."""
     preconditions: Annotated[tuple[_Sentence, ...], Field(strict=False, max_length=_MOST_SLOTS)] = ()
     """Conditions for choosing it, one sentence each; only a planner can evaluate them."""
@@ -66,7 +66,7 @@ class WorkerCard(BaseModel):
     """Whether the tool receives the id of its sub-goal."""
 
     @model_validator(mode="after")
-    def _puts_something_out(self) -> Self:
+    def _check_slots(self) -> Self:
         if not self.outputs:
             raise ValueError("outputs: a worker tool fills at least one slot")
         for slot, other in self.same_as.items():
@@ -90,10 +90,10 @@ class WorkerCard(BaseModel):
         """
         missing = [] if is_partial else [slot for slot in self.outputs if slot not in names]
         unknown = sorted(name for name in names if name not in self.outputs)
-        return "; ".join(_slots_told(missing, unknown)) or None
+        return "; ".join(_slot_messages(missing, unknown)) or None
 
 
-def _slots_told(missing: list[str], unknown: list[str]) -> Iterator[str]:
+def _slot_messages(missing: list[str], unknown: list[str]) -> Iterator[str]:
     if missing:
         yield f"missing: {', '.join(map(repr, missing))}"
     if unknown:

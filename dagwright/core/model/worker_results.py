@@ -110,7 +110,9 @@ def _unwrapped(value: Any) -> Unwrapped:
 
 def _unwrap_stored(value: StoredValue) -> Unwrapped:
     """Do the same for a large result, of which these four fields were projected."""
-    status, outputs, error, message = (_told(value, name) for name in ("status", "outputs", "error", "message"))
+    status, outputs, error, message = (
+        _projected_field(value, name) for name in ("status", "outputs", "error", "message")
+    )
     is_stored = isinstance(outputs, StoredValue) and outputs.shape is not None and outputs.shape.type == "object"
     if outputs is not None and not (is_stored or isinstance(outputs, dict)):
         return Unwrapped(value)
@@ -121,7 +123,7 @@ def _unwrap_stored(value: StoredValue) -> Unwrapped:
     return Unwrapped(value)
 
 
-def _told(value: StoredValue, name: str) -> Any:
+def _projected_field(value: StoredValue, name: str) -> Any:
     try:
         found = get_value(value, (name,), start=value.name)
     except MissingValue:

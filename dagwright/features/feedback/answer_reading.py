@@ -89,7 +89,7 @@ class AnswerReader:
         if (request := book.open.get(name)) is not None:
             return self.read_all([request], feedback, at, judging=judging)
         if (closing := book.closed.get(name)) is not None:
-            return closing.told(name)
+            return closing.reason(name)
         number = self._state.numbers.get(name)
         if number is not None and self._state.plan.nodes[number].for_each is not None:
             asked = self._asked_by_items(number)
@@ -131,7 +131,7 @@ class AnswerReader:
         found: dict[bytes, Any] = {}
         for request in requests:
             if request.deadline_at is not None and request.deadline_at <= at and request.escalates_to is None:
-                return Closing("expired", request.deadline_at).told(request.id)
+                return Closing("expired", request.deadline_at).reason(request.id)
             if (rejection := request.rejects(feedback)) is not None:
                 return rejection
             # The items of a map ask the same as a rule, and an answer may be large.

@@ -155,8 +155,8 @@ def test_budget_request_shows_both_commands() -> None:
 
 def test_cost_that_is_not_known_is_told_once_with_what_mends_it() -> None:
     used = Usage(calls=3, prompt_tokens=30, unpriced_calls=1, uncounted_calls=1, money=Decimal("0.5"))
-    agents = {"writer": used.told(), "reader": Usage(calls=1, prompt_tokens=9, unpriced_calls=1).told()}
-    assert usage_lines({"usage": {**used.told(), "agents": agents}}) == [
+    agents = {"writer": used.to_document(), "reader": Usage(calls=1, prompt_tokens=9, unpriced_calls=1).to_document()}
+    assert usage_lines({"usage": {**used.to_document(), "agents": agents}}) == [
         "used: 30 tokens in 3 model calls, cost at least 0.5",
         "  agent writer: 30 tokens in 3 model calls, cost at least 0.5",
         "  agent reader: 9 tokens in 1 model call",

@@ -21,8 +21,8 @@ from tests.unit.plan.building import lineage_of, node, resumed, started_run
 
 def test_places_are_kept_in_order_once_and_within_limits() -> None:
     seen = lineage_of_locations(["b.txt", "https://x.example/a", "a.txt", "b.txt", "https://x.example/a"])
-    assert seen.told() == {"files": ["b.txt", "a.txt"], "urls": ["https://x.example/a"]}
-    assert lineage_from_json(json.loads(json.dumps(seen.told()))).told() == seen.told()
+    assert seen.to_document() == {"files": ["b.txt", "a.txt"], "urls": ["https://x.example/a"]}
+    assert lineage_from_json(json.loads(json.dumps(seen.to_document()))).to_document() == seen.to_document()
     seen = lineage_of_locations([f"f{number}" for number in range(MAX_ENTRIES + 7)])
     assert (len(seen.files), seen.left_out) == (MAX_ENTRIES, 7)
     assert seen.with_more(lineage_of_locations(["more"])).left_out == 8
@@ -58,4 +58,4 @@ def test_all_tries_of_a_node_count_and_are_carried_on() -> None:
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(seen=lineage_of_locations(["a.txt"])))
     lineage_of(scheduler).add("a", lineage_of_locations(["b.txt", "a.txt"]))
     following = lineage_of(resumed(scheduler))
-    assert {name: seen.told() for name, seen in following.tasks.items()} == {"a": {"files": ["a.txt", "b.txt"]}}
+    assert {name: seen.to_document() for name, seen in following.tasks.items()} == {"a": {"files": ["a.txt", "b.txt"]}}
