@@ -91,7 +91,7 @@ def place_of(output: Any) -> dict[str, Any] | None:
 
     `None` of an answer that the run holds, and of what is no text.
     """
-    told = output.told if isinstance(output, StoredValue) else None
+    told = output.own_part if isinstance(output, StoredValue) else None
     if told is None or told.shape is None or told.shape.type != "text":
         return None
     return place_from_json({"ref": output.ref, "paths": paths_to_json(output.paths)})
