@@ -41,7 +41,7 @@ _WORDS: dict[str, str] = {
     r"(run|runs) (above|below)\b": "parent run, child run",
     r"take(s|n)? back\b|took back\b": "compensate, undo",
     r"put(s)? back\b": "load, restore",
-    r"is none\b|are none\b|there is none\b": "repeat the noun",
+    r"is none\b|(?<!there )are none\b": "repeat the noun",
     r"as long as it takes\b": "no limit",
     r"comes? of\b|came of\b|becomes? of\b|became of\b": "result, outcome",
     r"lies (in|there|beside)\b|stands (in|there|for)\b": "is in, is",
