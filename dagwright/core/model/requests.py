@@ -38,9 +38,9 @@ MayAnswer = Literal["all", "unassigned", "assigned"]
 RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"]
 NotificationKind = Literal["opened", "reminded", "escalated", "expired", "answered", "closed"]
 
-HINTS_AT_ONCE = 100
+HINTS_PER_ACTIVATION = 100
 """Most refusals per activation that search for a similar name, which takes a millisecond; thousands may arrive."""
-JUDGED_AT_ONCE = MAX_WORK // 2
+CHECK_BUDGET = MAX_WORK // 2
 """Compute budget per activation to check nodes that people send; checks before they are in history have as much."""
 
 _ON_TIMEOUT_FAIL = "fail"
@@ -290,11 +290,11 @@ class RequestBook:
         """Reasons why early answers were dropped: invalid, or never requested; `take_refusals` empties it."""
         self.remembered: dict[str, str] = {}
         """Tool -> the user who approved all its calls in this run."""
-        self.hints = WorkBudget(HINTS_AT_ONCE)
+        self.hints = WorkBudget(HINTS_PER_ACTIVATION)
         """Refusals that may still search for a similar name; charged by the code that changes the run."""
-        self.judging = WorkBudget(JUDGED_AT_ONCE)
+        self.check_budget = WorkBudget(CHECK_BUDGET)
         """Budget for checks of nodes from users, apart from the run's own budget, so that they never fail a node."""
-        self.looking = WorkBudget(JUDGED_AT_ONCE)
+        self.precheck_budget = WorkBudget(CHECK_BUDGET)
         """The same for checks before the nodes are in history; nothing in history depends on it."""
         self._of_task: dict[str, str] = {}
         self._alarms: list[tuple[float, int, str]] = []

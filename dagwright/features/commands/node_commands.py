@@ -282,12 +282,12 @@ class AppendWritten(Written):
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
         """Returns why it cannot be done now."""
-        act = self._read(scheduler, at, budget=scheduler.features.feedback.requests.looking)
+        act = self._read(scheduler, at, budget=scheduler.features.feedback.requests.precheck_budget)
         return act if isinstance(act, str) else None
 
     def read(self, scheduler: RunScheduler, *, at: float) -> AppendNodes | str:
         """Returns the act that it is, or why it is refused."""
-        return self._read(scheduler, at, budget=scheduler.features.feedback.requests.judging)
+        return self._read(scheduler, at, budget=scheduler.features.feedback.requests.check_budget)
 
     def _read(self, scheduler: RunScheduler, at: float, *, budget: WorkBudget) -> AppendNodes | str:
         refusal = _refusal_of_growth(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")

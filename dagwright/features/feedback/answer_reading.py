@@ -67,7 +67,7 @@ class AnswerReader:
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
         """Returns why an answer would be refused now, or `None` if it would be taken; changes nothing."""
         try:
-            read = self.read(feedback, at, judging=self._requests.looking)
+            read = self.read(feedback, at, judging=self._requests.precheck_budget)
         except TooMuchWork:
             return TOO_MUCH_AT_ONCE
         return read if isinstance(read, str) else None
@@ -82,7 +82,7 @@ class AnswerReader:
             TooMuchWork: it has too little left for them.
         """
         name, book = feedback.request, self._requests
-        judging = judging or book.judging
+        judging = judging or book.check_budget
         judging.start(at)
         if (problem := size_problem([feedback.answer, feedback.by, feedback.note])) is not None:
             return problem
@@ -125,7 +125,7 @@ class AnswerReader:
     def read_all(
         self, requests: list[Request], feedback: Feedback, at: float, *, judging: WorkBudget | None = None
     ) -> list[Taken] | str:
-        judging = judging or self._requests.judging
+        judging = judging or self._requests.check_budget
         judging.start(at)
         taken: list[Taken] = []
         found: dict[bytes, Any] = {}

@@ -9,7 +9,7 @@ from dagwright.core.model import answers
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import Policy, Rule
-from dagwright.core.model.requests import HINTS_AT_ONCE, Feedback
+from dagwright.core.model.requests import HINTS_PER_ACTIVATION, Feedback
 from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
@@ -271,9 +271,9 @@ def test_hints_and_second_answers_of_one_moment_have_their_refusals() -> None:
     human = {"type": "CLARIFICATION", "prompt": "What?"}
     scheduler = scheduler_of(node("check", human=human))
     garbage = Feedback("chek", {"text": "so"})
-    told = [scheduler.features.feedback.answer(garbage, 1.0) for _ in range(HINTS_AT_ONCE + 2)]
+    told = [scheduler.features.feedback.answer(garbage, 1.0) for _ in range(HINTS_PER_ACTIVATION + 2)]
     alike = "there is no request 'chek'; did you mean 'check'?"
-    assert told == [alike] * HINTS_AT_ONCE + ["there is no request 'chek'"] * 2
+    assert told == [alike] * HINTS_PER_ACTIVATION + ["there is no request 'chek'"] * 2
     assert scheduler.features.feedback.answer(garbage, 2.0) == alike
     scheduler = scheduler_of(node("check", human={"prompt": "?"}))
     assert scheduler.features.feedback.answer(Feedback("check", {"approved": True}, by="ann"), 1.0) is None
