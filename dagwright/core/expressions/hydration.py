@@ -43,7 +43,7 @@ def hydrate(arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str],
     """Fill the holes of `arguments` in place.
 
     Raises:
-        HoleMisplaced: a hole is at a path that the arguments do not have.
+        MisplacedHole: a hole is at a path that the arguments do not have.
         MissingData: a path does not exist in the value.
     """
     for path, parts in holes:
