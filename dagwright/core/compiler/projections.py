@@ -189,7 +189,7 @@ def _reads_of_reference(reference: Reference, how: How) -> Iterator[_Read]:
 
 def _reads_of_condition(text: str, ids: Collection[str]) -> Iterator[_Read]:
     for read in read_condition(text, ids.__contains__).reading.reads:
-        how: How = "whole" if read.asks == "value" else "value"
+        how: How = "whole" if read.aspect == "value" else "value"
         match read.source, read.steps:
             case "nodes", ("result", *steps):
                 found = _Read("node", read.node, tuple(steps), how)
@@ -200,7 +200,7 @@ def _reads_of_condition(text: str, ids: Collection[str]) -> Iterator[_Read]:
             case _:
                 continue
         yield found
-        if read.asks == "presence" and found.path:
+        if read.aspect == "presence" and found.path:
             # Whether something is there can be asked of an object only.
             yield found._replace(path=found.path[:-1])
 

@@ -58,7 +58,7 @@ class Read:
         variable: its name in the program.
         source: start of the path; for `nodes`, `node` is the id.
         steps: object keys and list indices of the path.
-        asks: whether the value itself, its size, or its presence is read.
+        aspect: whether the value itself, its size, or its presence is read.
         in_loop: whether it is inside a comprehension, so that it is read for every element.
     """
 
@@ -66,7 +66,7 @@ class Read:
     source: Source
     node: str
     steps: Steps
-    asks: Literal["value", "size", "presence"]
+    aspect: Literal["value", "size", "presence"]
     in_loop: bool
 
 
@@ -135,16 +135,16 @@ class _TextReader:
             elif self._is_sign(place + 1, "("):
                 if token.text == "matches":
                     self.reading.patterns.append(self._pattern(place))
-                place = self._enter_loop(place) if after_dot and token.text in _MACROS else place + 1
+                place = self._parse_comprehension(place) if after_dot and token.text in _MACROS else place + 1
             elif after_dot or token.text in _KEYWORDS:
                 place += 1
             else:
-                place = self._take_name(place)
+                place = self._parse_name(place)
         self.pieces.append(self.text[self.copied :])
         self.reading.program = "".join(self.pieces)
         return self.reading
 
-    def _enter_loop(self, place: int) -> int:
+    def _parse_comprehension(self, place: int) -> int:
         macro = self.tokens[place].text
         if macro in _UNORDERED_MACROS:
             raise ValueError(f"{macro}() cannot be used in a condition; use all(), exists() or exists_one()")
@@ -178,7 +178,7 @@ class _TextReader:
             raise ValueError(message)
         return pattern.text
 
-    def _take_name(self, place: int) -> int:
+    def _parse_name(self, place: int) -> int:
         """Parse a name of a value; return the position after its path."""
         name = self.tokens[place].text
         self.reading.names.add(name)
@@ -230,16 +230,16 @@ class _TextReader:
 
     def _add(self, first: int, end: int, *, source: Source, node: str, steps: Steps, in_loop: bool) -> None:
         """Replace a path, and a size() or has() around it, by a variable."""
-        asks: Literal["value", "size", "presence"] = "value"
+        aspect: Literal["value", "size", "presence"] = "value"
         is_call = self._is_sign(first - 1, "(") and self._is_sign(end, ")") and not self._is_sign(first - 3, ".")
         function = self.tokens[first - 2].text if is_call and self._kind(first - 2) == "name" else ""
         if function in ("size", "has"):
-            asks = "size" if function == "size" else "presence"
+            aspect = "size" if function == "size" else "presence"
             first, end = first - 2, end + 1
         elif [token.text for token in self.tokens[end : end + 4]] == [".", "size", "(", ")"]:
-            asks, end = "size", end + 4
+            aspect, end = "size", end + 4
         variable = f"{self.prefix}{len(self.reading.reads)}"
-        self.reading.reads.append(Read(variable, source, node, steps, asks, in_loop))
+        self.reading.reads.append(Read(variable, source, node, steps, aspect, in_loop))
         # A word may be directly before a bracket that is replaced: `1 in[...]`.
         self.pieces += [self.text[self.copied : self.tokens[first].start], f" {variable} "]
         self.copied = self.tokens[end - 1].end

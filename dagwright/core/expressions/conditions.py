@@ -98,7 +98,7 @@ def _check_field(read: Read) -> None:
     if read.steps:
         message, hint = no_field(read.node, str(read.steps[0]))
         raise BadCondition(message, hint=hint)
-    if read.asks == "value":
+    if read.aspect == "value":
         raise BadCondition(f"{read.node!r} is a node and not a value", hint=f"write {read.node}.result")
 
 
@@ -140,17 +140,17 @@ class Values:
     longest: int = 0
     loop_size: int = 0
 
-    def take(self, read: Read, start: Any, *, measure: Measure) -> None:
+    def add(self, read: Read, start: Any, *, measure: Measure) -> None:
         """Add the value of one read; `start` is the value at which its path starts."""
-        if read.asks == "presence":
-            self._take_presence(read, start)
+        if read.aspect == "presence":
+            self._add_presence(read, start)
             return
         value = _walk(start, read.steps)
         if value is _MISSING or value is None:
             self.lacks = True
         if isinstance(value, StoredValue | WorkerText):
             value = _projected_value(value, read)
-        elif read.asks == "size":
+        elif read.aspect == "size":
             if isinstance(value, str):
                 value = value.encode(errors="replace")
             elif value is not _MISSING and value is not None and not isinstance(value, list | dict):
@@ -164,7 +164,7 @@ class Values:
         self.longest += longest
         self.loop_size += size if read.in_loop else 0
 
-    def _take_presence(self, read: Read, start: Any) -> None:
+    def _add_presence(self, read: Read, start: Any) -> None:
         parent = _walk(start, read.steps[:-1])
         if _is_object(parent) or not read.steps:
             value = _walk(start, read.steps)
@@ -202,7 +202,7 @@ def _projected_value(value: StoredValue | WorkerText, read: Read) -> Any:
     """Return the value or the size of a stored value for a condition."""
     part = value.own_part if isinstance(value, StoredValue) else None
     shape = part.shape if part is not None else None
-    if part is not None and read.asks == "size" and shape is not None:
+    if part is not None and read.aspect == "size" and shape is not None:
         return shape.length
     if part is not None and part.state == "whole":
         return part.value
@@ -246,9 +246,9 @@ def read_values(condition: Condition, scope: Mapping[str, Any], *, measure: Meas
     values = Values()
     for read in condition.reading.reads:
         if read.source == "nodes":
-            values.take(read, scope["nodes"][read.node], measure=measure)
+            values.add(read, scope["nodes"][read.node], measure=measure)
         elif read.source == "inputs":
-            values.take(read, scope["inputs"], measure=measure)
+            values.add(read, scope["inputs"], measure=measure)
     return values
 
 
@@ -261,7 +261,7 @@ def missing_reads(condition: Condition, start_of: Callable[[Read], Any]) -> list
         start_of: returns the value at which the path of a read starts: a node's fields by name, or the inputs.
     """
     reads = [read for read in condition.reading.reads if read.source in ("nodes", "inputs")]
-    checked = {(read.source, read.node, read.steps) for read in reads if read.asks == "presence"}
+    checked = {(read.source, read.node, read.steps) for read in reads if read.aspect == "presence"}
     found: dict[str, None] = {}
     for read in reads:
         paths = [read.steps[:end] for end in range(len(read.steps) + 1)]
@@ -283,9 +283,9 @@ def with_item(condition: Condition, fixed: Values, *, item: Any, index: int) -> 
     values = replace(fixed, variables=dict(fixed.variables))
     for read in condition.reading.reads:
         if read.source == "item":
-            values.take(read, item, measure=measure_value)
+            values.add(read, item, measure=measure_value)
         elif read.source == "index":
-            values.take(read, index, measure=measure_value)
+            values.add(read, index, measure=measure_value)
     return values
 
 

@@ -76,12 +76,12 @@ def resolve_template(template: Template, *, scope: Scope) -> Any:
         found = part if isinstance(part, str) else _value_of(part, scope)
         return WorkerText([found]) if isinstance(found, Secret) else found
     parts = [part if isinstance(part, str) else _value_of(part, scope) for part in template]
-    if all(map(_is_here, parts)):
+    if all(map(_is_available, parts)):
         return "".join(map(as_text, parts))
-    return WorkerText([as_text(part) if _is_here(part) else part for part in parts])
+    return WorkerText([as_text(part) if _is_available(part) else part for part in parts])
 
 
-def _is_here(part: Any) -> bool:
+def _is_available(part: Any) -> bool:
     """Return whether a value can be formatted as text here: it is not a secret, and has no stored parts."""
     return not isinstance(part, Secret) and is_whole(part)
 

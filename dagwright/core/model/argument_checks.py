@@ -162,7 +162,7 @@ def _optional_message(error: jsonschema_rs.ValidationError) -> str | None:
     if list(error.schema_path)[-1:] != ["anyOf"]:
         return None
     branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())
-    messages = [[_short_message(each) for each in branch] for branch in branches if not _is_of_null(branch)]
+    messages = [[_short_message(each) for each in branch] for branch in branches if not _is_null_branch(branch)]
     return messages[0][0] if len(messages) == 1 and len(messages[0]) == 1 else None
 
 
@@ -193,7 +193,7 @@ def _type_message(error: jsonschema_rs.ValidationError) -> str | None:
     return f"{json.dumps(error.instance)[:60]} is not of type {' or '.join(names)}"
 
 
-def _is_of_null(branch: Sequence[jsonschema_rs.ValidationError]) -> bool:
+def _is_null_branch(branch: Sequence[jsonschema_rs.ValidationError]) -> bool:
     return any(getattr(each.kind, "types", None) == ["null"] for each in branch)
 
 

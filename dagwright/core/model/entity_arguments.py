@@ -26,8 +26,8 @@ EntityProblem = tuple[HolePath, str, str | None]
 
 _NO_ENTITY = ""
 _UNIONS = ("anyOf", "oneOf")
-_NODES_LOOKED_AT = 200
-_NODES_TOLD = 3
+_NODES_SEARCHED = 200
+_NODES_LISTED = 3
 
 
 class EntityIds:
@@ -151,21 +151,21 @@ class EntityChecks:
             key, part = str(path[0]), template[0]
             # The dialect has reported text that it could not read. Here it is a lookup with an empty text.
             if not isinstance(part, str) and (lookup := by_input.get(part)) is not None:
-                taken = accepted_by_call(tool, key, arguments)
-                yield from self._wrong_lookup(tool, key, lookup, taken) if lookup.search_text else ()
+                accepted = accepted_by_call(tool, key, arguments)
+                yield from self._lookup_problem(tool, key, lookup, accepted) if lookup.search_text else ()
             elif isinstance(part, ResultOf) and (
                 part.field == "identity" or (part.field, part.path) == ("result", ("id",))
             ):
                 maker = self.made_by.get(part.node)
                 if maker is not None and maker.returns is not None and part.node != node:
-                    taken = accepted_by_call(tool, key, arguments)
-                    yield from self._wrong_reference(tool, key, part, taken, node=node)
-        yield from _same_entities(tool, holes, lookups)
+                    accepted = accepted_by_call(tool, key, arguments)
+                    yield from self._reference_problem(tool, key, part, accepted, node=node)
+        yield from _same_entity_problems(tool, holes, lookups)
 
-    def _wrong_lookup(
-        self, tool: ToolDeclaration, key: str, lookup: Lookup, taken: AcceptedKinds
+    def _lookup_problem(
+        self, tool: ToolDeclaration, key: str, lookup: Lookup, accepted: AcceptedKinds
     ) -> Iterator[EntityProblem]:
-        kinds = taken.kinds
+        kinds = accepted.kinds
         if kinds is None:
             return
         looked_up = self.resolver.kinds_of(lookup.entity_type)
@@ -176,13 +176,13 @@ class EntityChecks:
             return
         if looked_up is not None and not any(kind in kinds for kind in looked_up):
             what = f"{lookup.search_text!r:.80} is looked up as a {either(looked_up)}"
-            message = f"{tool.name}: {key!r} takes a {taken.words}, and {what}"
+            message = f"{tool.name}: {key!r} takes a {accepted.words}, and {what}"
             yield (key, "entity_type"), message, f"write the entity_type {either(kinds)} if it is one"
 
-    def _wrong_reference(
-        self, tool: ToolDeclaration, key: str, reference: ResultOf, taken: AcceptedKinds, *, node: str
+    def _reference_problem(
+        self, tool: ToolDeclaration, key: str, reference: ResultOf, accepted: AcceptedKinds, *, node: str
     ) -> Iterator[EntityProblem]:
-        kinds, maker = taken.kinds, self.made_by[reference.node]
+        kinds, maker = accepted.kinds, self.made_by[reference.node]
         if kinds is None or is_made(maker, kinds, self.resolver):
             return
         what = f"{reference} is the result of {maker.name}, a {maker.returns}"
@@ -192,11 +192,11 @@ class EntityChecks:
             return
         fitting = (
             f"{other} makes a {made.returns}"
-            for other, made in islice(self.made_by.items(), _NODES_LOOKED_AT)
+            for other, made in islice(self.made_by.items(), _NODES_SEARCHED)
             if other != node and is_made(made, kinds, self.resolver)
         )
-        hint = "; ".join(islice(fitting, _NODES_TOLD))
-        yield (key,), f"{tool.name}: {key!r} takes a {taken.words}, and {what}", hint or None
+        hint = "; ".join(islice(fitting, _NODES_LISTED))
+        yield (key,), f"{tool.name}: {key!r} takes a {accepted.words}, and {what}", hint or None
 
 
 def is_made(maker: ToolDeclaration, kinds: Sequence[str], resolver: Resolver) -> bool:
@@ -206,7 +206,7 @@ def is_made(maker: ToolDeclaration, kinds: Sequence[str], resolver: Resolver) ->
     return kind in kinds if kind is not None else bool(kinds)
 
 
-def _same_entities(
+def _same_entity_problems(
     tool: ToolDeclaration, holes: Sequence[Hole], lookups: Collection[Lookup]
 ) -> Iterator[EntityProblem]:
     properties = tool.input_schema.get("properties") if tool.input_schema is not None else None

@@ -28,7 +28,7 @@ class _Use:
     index: int
     node: Node
     key: str
-    taken: AcceptedKinds
+    accepted: AcceptedKinds
 
 
 @dataclass(slots=True)
@@ -77,10 +77,10 @@ class LookupKinds:
 
     def _add(self, lookup: Lookup, use: _Use) -> None:
         # The kinds of other tools are unknown, and an argument that takes no entity needs no lookup.
-        if not use.taken.kinds:
+        if not use.accepted.kinds:
             return
         shared = self._shared.setdefault(lookup, _Shared(self._resolver.kinds))
-        shared.kinds = tuple(kind for kind in shared.kinds if kind in use.taken.kinds)
+        shared.kinds = tuple(kind for kind in shared.kinds if kind in use.accepted.kinds)
         shared.uses.append(use)
 
     def parts_of(self, index: int, node: Node) -> dict[str, Reference | Lookup]:
@@ -125,12 +125,12 @@ class LookupKinds:
             first, last = shared.uses[0], shared.uses[-1]
             other = next((each for each in shared.uses if not _have_kind_in_common(each, last)), first)
             message = (
-                f"{last.node.tool}: {last.key!r} takes a {last.taken.words}, and {lookup.search_text!r:.80} is looked"
-                f" up for {other.key!r} of {other.node.id} too, which takes a {other.taken.words}"
+                f"{last.node.tool}: {last.key!r} takes a {last.accepted.words}, and {lookup.search_text!r:.80} is looked"
+                f" up for {other.key!r} of {other.node.id} too, which takes a {other.accepted.words}"
             )
             hint = "write the entity_type of each lookup if two entities are meant"
             yield last.index, last.key, message, hint
 
 
 def _have_kind_in_common(one: _Use, other: _Use) -> bool:
-    return any(kind in (other.taken.kinds or ()) for kind in one.taken.kinds or ())
+    return any(kind in (other.accepted.kinds or ()) for kind in one.accepted.kinds or ())

@@ -37,11 +37,11 @@ _NO_FILTERS = frozenset({"search_text", "entity_type", KNOWN_AS, _CALLED, "party
 """Keys of a lookup in documents that are not filters."""
 _FOUND = "found"
 """Argument of the bind node: a list of the results of the find nodes."""
-_PATIENT = RetryRule(max_attempts=1_000, max_delay_s=60.0)
+_RESOLVER_RETRY = RetryRule(max_attempts=1_000, max_delay_s=60.0)
 """A database that does not respond delays the run and must not end it."""
-_WORDS_BYTES = 100
+_ID_TEXT_BYTES = 100
 """Longest part of the searched text in the id of its node."""
-_WORDS_IN_TITLE = 200
+_TITLE_CHARACTERS = 200
 _ERROR_CHARACTERS = 4_000
 _NO_CODE = "lookup_failed"
 
@@ -94,15 +94,15 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolv
     return replace(plan, nodes=(*nodes, *found, bind), tools={**plan.tools, **resolver.tools()})
 
 
-def _finds(lookups: Sequence[Lookup], taken: Sequence[str]) -> dict[str, list[Lookup]]:
+def _finds(lookups: Sequence[Lookup], used_ids: Sequence[str]) -> dict[str, list[Lookup]]:
     """Return the id of each find node -> the lookups that mean the same entity."""
     prefix = "lookup"
-    while any(node_id.startswith(prefix) for node_id in taken):
+    while any(node_id.startswith(prefix) for node_id in used_ids):
         prefix = "_" + prefix
     finds: dict[str, list[Lookup]] = {}
     ids: dict[tuple[Any, ...], str] = {}
     for lookup in lookups:
-        words = _words_of(lookup.search_text)
+        words = _id_text(lookup.search_text)
         key = (lookup.known_as, slug_of(lookup.entity_type), words, lookup.filters)
         if key not in ids:
             parts = [prefix, lookup.known_as or "", *key[1:3], *(value for _, value in lookup.filters)]
@@ -111,23 +111,23 @@ def _finds(lookups: Sequence[Lookup], taken: Sequence[str]) -> dict[str, list[Lo
     return finds
 
 
-def _free_id(node_id: str, key: Sequence[Any], taken: Collection[str]) -> str:
+def _free_id(node_id: str, key: Sequence[Any], used_ids: Collection[str]) -> str:
     """Return the id, with a digest of the key if another lookup has it: ids do not contain the names of filters."""
-    return node_id if node_id not in taken else f"{node_id}:{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
+    return node_id if node_id not in used_ids else f"{node_id}:{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
 
 
-def _words_of(text: str) -> str:
+def _id_text(text: str) -> str:
     """Return a text for an id: on one line, and cut with a digest if it is long."""
     words = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    if len(words.encode(errors="replace")) <= _WORDS_BYTES:
+    if len(words.encode(errors="replace")) <= _ID_TEXT_BYTES:
         return words
-    cut = words.encode(errors="replace")[:_WORDS_BYTES].decode(errors="ignore")
+    cut = words.encode(errors="replace")[:_ID_TEXT_BYTES].decode(errors="ignore")
     return f"{cut}…{hashlib.sha256(words.encode(errors='replace')).hexdigest()[:8]}"
 
 
 def _find(node_id: str, lookup: Lookup, tool: str) -> CompiledNode:
-    title = f"looking up {lookup.search_text[:_WORDS_IN_TITLE]!r} ({lookup.entity_type})"
-    return CompiledNode(node_id, "lookup", title, tool, _arguments_of(lookup), retry=_PATIENT)
+    title = f"looking up {lookup.search_text[:_TITLE_CHARACTERS]!r} ({lookup.entity_type})"
+    return CompiledNode(node_id, "lookup", title, tool, _arguments_of(lookup), retry=_RESOLVER_RETRY)
 
 
 def _arguments_of(lookup: Lookup) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _bind(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
         {_FOUND: [None] * len(finds)},
         holes,
         tuple(range(first, first + len(finds))),
-        retry=_PATIENT,
+        retry=_RESOLVER_RETRY,
         wanted=tuple(((place,), "whole") for place in range(len(finds))),
     )
 
@@ -275,7 +275,7 @@ def lookup_text(plan: CompiledPlan, part: Reference) -> str | None:
     if find_id is None:
         return None
     given = hidden[find_id].arguments
-    text, known_as = str(given["search_text"])[:_WORDS_IN_TITLE], given.get(KNOWN_AS)
+    text, known_as = str(given["search_text"])[:_TITLE_CHARACTERS], given.get(KNOWN_AS)
     if known_as is None:
         return f"{text} ({given['entity_type']})"
     called = f"{given[_CALLED]}, " if _CALLED in given else ""
@@ -309,7 +309,7 @@ def _text_at(result: Any, path: Path) -> str | None:
         value = get_value(result, path, start="")
     except MissingValue:
         return None
-    return value[:_WORDS_IN_TITLE] if isinstance(value, str) else None
+    return value[:_TITLE_CHARACTERS] if isinstance(value, str) else None
 
 
 def has_entity(result: Any) -> bool:
