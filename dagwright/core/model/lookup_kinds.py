@@ -125,8 +125,8 @@ class LookupKinds:
             first, last = shared.uses[0], shared.uses[-1]
             other = next((each for each in shared.uses if not _have_kind_in_common(each, last)), first)
             message = (
-                f"{last.node.tool}: {last.key!r} takes a {last.accepted.words}, and {lookup.search_text!r:.80} is looked"
-                f" up for {other.key!r} of {other.node.id} too, which takes a {other.accepted.words}"
+                f"{last.node.tool}: {last.key!r} takes a {last.accepted.words}, and {lookup.search_text!r:.80} is"
+                f" looked up for {other.key!r} of {other.node.id} too, which takes a {other.accepted.words}"
             )
             hint = "write the entity_type of each lookup if two entities are meant"
             yield last.index, last.key, message, hint

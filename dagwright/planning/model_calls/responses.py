@@ -117,8 +117,8 @@ def _at(value: Any, *path: str) -> Any:
     if isinstance(value, StoredValue):
         found, left = value.at(path)
         if isinstance(found, StoredValue):
-            told = found.told
-            return told.value if told is not None and told.state == "whole" else found
+            part = found.own_part
+            return part.value if part is not None and part.state == "whole" else found
         return None if found.state == "missing" else _walk(found.value, left)
     return _walk(value, path)
 
