@@ -77,7 +77,7 @@ def response_of(output: Any) -> str | None:
         output: as the run has it, so it may lie in the payload store.
     """
     if isinstance(output, StoredValue):
-        told = output.told
+        told = output.own_part
         if told is None or told.shape is None or told.shape.type != "text":
             return None
         output = told.value if told.state == "whole" else f"{told.shape.preview}{CUT}"

@@ -44,7 +44,7 @@ def evaluate(text: str, **scope: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("text", "evaluate_condition"),
+    ("text", "expected"),
     [
         ("check.result.approved && check.result.n > 4", True),
         ("size(check.result.list) == 3", True),
