@@ -13,7 +13,7 @@ from typing import Any
 import pydantic_core
 
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
-from dagwright.core.expressions.filling import secret_names
+from dagwright.core.expressions.hydration import secret_names
 from dagwright.core.model.times import format_time
 from dagwright.store import ref_of
 

@@ -29,9 +29,9 @@ from dagwright.core.boundary.wire import (
     METADATA_STARTED_AT,
     METADATA_USAGE,
 )
-from dagwright.core.expressions.filling import secret_names
-from dagwright.core.expressions.stored_values import Want
-from dagwright.core.model.compiled import wanted_from_json
+from dagwright.core.expressions.hydration import secret_names
+from dagwright.core.expressions.stored_values import Projection
+from dagwright.core.model.compiled import projections_from_json
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.planning.model_calls.calls import NOTHING_SET, ModelConfig, model_config_from_json
@@ -91,9 +91,9 @@ def idempotency_key(info: Info) -> str:
     return "dwa_" + base64.b32encode(hashlib.sha256(identity.encode()).digest()).decode().lower()[:36]
 
 
-def wanted_parts() -> tuple[Want, ...]:
+def wanted_parts() -> tuple[Projection, ...]:
     """Returns the parts of the result that the plan names."""
-    return wanted_from_json(_header(HEADER_WANTED) or ())
+    return projections_from_json(_header(HEADER_WANTED) or ())
 
 
 def cache_seconds() -> float | None:

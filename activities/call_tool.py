@@ -67,7 +67,7 @@ from dagwright.core.boundary.wire import (
     METADATA_TOOL_VERSION,
 )
 from dagwright.core.expressions.stored_values import StoredValue, stored_to_json
-from dagwright.core.model.lineage import seen_of_places
+from dagwright.core.model.lineage import lineage_of_locations
 from dagwright.core.model.tools import Effects
 from dagwright.llm.clients import ModelClients
 from dagwright.planning.model_calls.calls import ModelAnswer, ModelCall
@@ -417,7 +417,7 @@ class _Call:
         """Returns what the call has read, for the lineage of its node."""
         if not self._places:
             return {}
-        return seen_of_places(self._redaction.place(each) for each in self._places).told()
+        return lineage_of_locations(self._redaction.place(each) for each in self._places).to_document()
 
     def _metadata(self) -> dict[str, bytes]:
         metadata = attempt_metadata(self._info, self._models.usage)

@@ -17,7 +17,7 @@ from temporalio import activity
 from dagwright.activities.call_starts import CallStarts, CallStopped
 from dagwright.core.boundary.usage import (
     NONE,
-    USAGE_PLACE,
+    USAGE_INDEX,
     Usage,
     earlier_calls,
     started_attempt,
@@ -63,7 +63,7 @@ class Heartbeats:
         self._beating: asyncio.Task[None] | None = None
         """Sends a heartbeat before the tool is called."""
         # A heartbeat without details would throw away what an earlier attempt left; its text is of no use any more.
-        self._details: list[Any] = list(info.heartbeat_details)[:USAGE_PLACE]
+        self._details: list[Any] = list(info.heartbeat_details)[:USAGE_INDEX]
         self._usage = usage_of_heartbeat(info.heartbeat_details)
         self._waits_for: str | None = None
         self._interval_s = _interval_s(info.heartbeat_timeout)
@@ -247,7 +247,7 @@ class Heartbeats:
             beside[DETAIL_CALLS] = [*self._calls]
         if not beside and self._text is None:
             return self._details
-        details = [*[*self._details, None, None][:USAGE_PLACE], beside or None]
+        details = [*[*self._details, None, None][:USAGE_INDEX], beside or None]
         return details if self._text is None else [*details, self._text.to_json()]
 
 

@@ -15,7 +15,7 @@ import pydantic_core
 
 from dagwright.activities.region_slices import RegionSlice, tell_outside
 from dagwright.core.compiler.offloaded_regions import Inside
-from dagwright.core.expressions.value_refs import unfilled_from_json
+from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.states import NodeStatus, Phase, Record
 from dagwright.features.regions.batches import end_from_json, end_to_json
 from dagwright.features.regions.offloaded_batches import InnerSlice, told_from_json, told_to_json
@@ -162,7 +162,7 @@ def restored(stored: Stored, given: InnerSlice) -> InnerRegion:
         names = [node.id for node in inside.plan.nodes if node.kind == "reported"]
         # What is not told has completed, and nothing here reads it.
         ended = [(name, told_outside.get(name) or Record(NodeStatus.COMPLETED)) for name in names]
-        inputs = unfilled_from_json(outside["inputs"], outside.get("stored_inputs"))
+        inputs = value_from_json(outside["inputs"], outside.get("stored_inputs"))
         scheduler = create_scheduler(inside.plan, inputs)
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"this is nothing that a region could begin with: {error!r}") from None
@@ -186,5 +186,5 @@ def _resume(
             records[number] = record
     for number, record in ended:
         records[number] = record
-    scheduler.rebuild.resume(records, error=None, cancelled=False, phase=Phase.GOING)
+    scheduler.rebuild.resume(records, error=None, cancelled=False, phase=Phase.ACTIVE)
     scheduler.reconcile(time.time())

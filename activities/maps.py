@@ -20,9 +20,9 @@ from dagwright.activities.store_waits import with_store
 from dagwright.activities.values import Loaded, Values
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, JOINED_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEMS, METADATA_STORED
-from dagwright.core.expressions.stored_values import Path, StoredValue, Want, stored_to_json, unfilled_places
-from dagwright.core.expressions.value_refs import unfilled_from_json, unfilled_to_json
-from dagwright.core.model.compiled import wanted_from_json
+from dagwright.core.expressions.stored_values import Path, Projection, StoredValue, find_value_refs, stored_to_json
+from dagwright.core.expressions.value_refs import value_from_json, value_to_json
+from dagwright.core.model.compiled import projections_from_json
 from dagwright.core.model.items import MAX_KEY_BYTES, stored_list_from_json
 from dagwright.core.model.tools import Effects
 from dagwright.tools.errors import ResultNotKept, ValueLost, ValueNotLoaded
@@ -38,12 +38,12 @@ def map_activities(values: Values) -> list[Callable[..., Any]]:
     async def load_items(message: dict[str, Any]) -> dict[str, Any]:
         """Returns a stretch `{"list", "first", "count", "wanted"}` of a stored list, what is large by reference."""
         stretch = stored_list_from_json(message)
-        whole, wanted = stretch.value, wanted_from_json(message.get("wanted", ()))
+        whole, wanted = stretch.value, projections_from_json(message.get("wanted", ()))
 
         async def loaded_items() -> dict[str, Any]:
             (loaded,) = (await values.load([whole.ref])).values()
             items = await asyncio.to_thread(_stretch_of, loaded, whole, stretch.first, len(stretch))
-            return unfilled_to_json([await _small(values, item, wanted, count=len(items)) for item in items])
+            return value_to_json([await _small(values, item, wanted, count=len(items)) for item in items])
 
         try:
             return await with_store(loaded_items)
@@ -75,7 +75,7 @@ def _stretch_of(loaded: Loaded, whole: StoredValue, first: int, count: int) -> l
     return [loaded.take([*whole.paths, (index,)], whole.name) for index in range(first, first + count)]
 
 
-async def _small(values: Values, item: Any, wanted: Sequence[Want], *, count: int) -> Any:
+async def _small(values: Values, item: Any, wanted: Sequence[Projection], *, count: int) -> Any:
     """Returns an item, or what stands for it if it is too large for its share.
 
     Args:
@@ -140,8 +140,8 @@ def _results_of(told: Mapping[str, Any] | bytes) -> _Stretch:
     if not part.get("stored"):
         # By far the most, and to go through all of their values would take longer than all the rest.
         return _Stretch(part["value"], (), size)
-    results = unfilled_from_json(part["value"], part["stored"])
-    holes = [(path, stored) for path, stored in unfilled_places(results) if isinstance(stored, StoredValue)]
+    results = value_from_json(part["value"], part["stored"])
+    holes = [(path, stored) for path, stored in find_value_refs(results) if isinstance(stored, StoredValue)]
     shapes = [stored.shape for _, stored in holes]
     return _Stretch(results, holes, size + sum(shape.size_bytes for shape in shapes if shape is not None))
 

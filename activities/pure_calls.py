@@ -16,7 +16,7 @@ from dagwright.activities.values import Load, Loaded, put_in
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
-from dagwright.core.expressions.filling import stored_refs
+from dagwright.core.expressions.hydration import stored_refs
 from dagwright.core.expressions.value_refs import WorkerHole, holes_of
 from dagwright.core.model.compiled import PURE_TIMEOUT_S
 from dagwright.core.model.errors import NodeError

@@ -14,7 +14,12 @@ from typing import Any
 
 from dagwright.activities.look_worth import SLOW_S, WorkClock
 from dagwright.activities.pure_calls import PureCalls, PureEnd, timeout_error, timeout_of
-from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, INNER_SLICE_BYTES, SLICE_RESULT_BYTES, SLICE_S
+from dagwright.core.boundary.limits import (
+    INLINE_VALUE_BYTES,
+    OFFLOADED_BATCH_BYTES,
+    REGION_BATCH_RESULT_BYTES,
+    REGION_BATCH_S,
+)
 from dagwright.core.expressions.projection import largest_result_bytes
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
@@ -84,8 +89,8 @@ class RegionSlice:
         self._current: Task | None = None
         self._overdue_at = 0.0
         self._is_stopped = False
-        self._left_bytes = SLICE_RESULT_BYTES
-        self._left_stored_bytes = INNER_SLICE_BYTES
+        self._left_bytes = REGION_BATCH_RESULT_BYTES
+        self._left_stored_bytes = OFFLOADED_BATCH_BYTES
         self._told = told
         self._clock = WorkClock()
         self.large: set[int] = set()
@@ -96,7 +101,7 @@ class RegionSlice:
     def run(self) -> None:
         """Runs nodes until the slice ends."""
         with self._calls.entered():
-            self._run_until(time.time() + SLICE_S)
+            self._run_until(time.time() + REGION_BATCH_S)
 
     def _run_until(self, until: float) -> None:
         # One look at the clock for each node: what the scheduler does counts as time of the node that it found.

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import pydantic_core
 
-from dagwright.core.expressions.filling import HoleMisplaced, fill, secret_names, stored_refs, walk
+from dagwright.core.expressions.hydration import MisplacedHole, hydrate, secret_names, stored_refs, value_at_paths
 from dagwright.core.expressions.projection import describe
 from dagwright.core.expressions.resolution import MissingData
-from dagwright.core.expressions.stored_values import Path, StoredValue, Want
+from dagwright.core.expressions.stored_values import Path, Projection, StoredValue
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
 from dagwright.tools.errors import InvalidArguments, MissingPart, ResultNotKept, ValueLost, ValueNotLoaded
 
@@ -47,7 +47,7 @@ class Loaded:
             return pydantic_core.from_json(self.content)
         if self._parsed is None:
             self._parsed = pydantic_core.from_json(self.content)
-        part = walk(self._parsed, paths, name)
+        part = value_at_paths(self._parsed, paths, name)
         return (
             part if isinstance(part, str | int | float | None) else pydantic_core.from_json(pydantic_core.to_json(part))
         )
@@ -69,8 +69,8 @@ def put_in(arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str], 
         return loaded[ref].take(paths, name)
 
     try:
-        fill(arguments, holes, secrets=secrets, take=take)
-    except HoleMisplaced as error:
+        hydrate(arguments, holes, secrets=secrets, take=take)
+    except MisplacedHole as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None
     except MissingData as error:
         raise MissingPart(str(error)) from None
@@ -168,7 +168,7 @@ class Values:
             _, oldest = self._kept.popitem(last=False)
             self._kept_bytes -= len(oldest.content)
 
-    async def keep(self, value: Any, encoded: bytes, *, wanted: Sequence[Want], name: str) -> StoredValue:
+    async def keep(self, value: Any, encoded: bytes, *, wanted: Sequence[Projection], name: str) -> StoredValue:
         """Puts a result into the store and returns what the run is told of it.
 
         Raises:

@@ -25,7 +25,7 @@ from temporalio.runtime import (
     TelemetryFilter,
 )
 
-from dagwright.core.boundary.wire import OWN_ACTIVITIES
+from dagwright.core.boundary.wire import INTERNAL_ACTIVITIES
 from dagwright.settings import Settings
 
 OWN_LOGGERS = (
@@ -129,7 +129,7 @@ def add_call(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
 
 def _tell_call(event: EventDict, workflow_id: Any, *, kind: Any, activity_id: Any, attempt: Any) -> None:
     event.setdefault("workflow_id", workflow_id)
-    if kind in OWN_ACTIVITIES:
+    if kind in INTERNAL_ACTIVITIES:
         # Its id is a number or a mark: no node has that.
         event.setdefault("activity", kind)
     else:
@@ -182,7 +182,7 @@ class _OrdinaryFailures(logging.Filter):
         if record.msg != _FAILED or not isinstance(error, ApplicationError):
             return True
         kind = getattr(record, "temporal_activity", {}).get("activity_type")
-        if kind not in OWN_ACTIVITIES:
+        if kind not in INTERNAL_ACTIVITIES:
             return False
         record.msg, record.args, record.exc_info = f"{kind} failed", (), None
         record.__dict__.update(code=error.type, is_final=error.non_retryable, reason=error.message)

@@ -13,7 +13,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, FailureError
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, OWN_HEARTBEAT_S, REF_BYTES
+from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, MESSAGE_LIMIT_BYTES, REF_BYTES
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.outcomes import is_cancellation
@@ -38,7 +38,7 @@ async def put_text(text: str, *, activity_id: str, summary: str) -> str:
             {"text": text},
             activity_id=activity_id,
             start_to_close_timeout=OWN_ATTEMPT,
-            heartbeat_timeout=timedelta(seconds=OWN_HEARTBEAT_S),
+            heartbeat_timeout=timedelta(seconds=INTERNAL_HEARTBEAT_S),
             retry_policy=UNLIMITED,
             summary=summary,
             result_type=RawValue,

@@ -64,10 +64,10 @@ class BudgetSignals:
 
     async def _look_after_above(self, parent: Parent, budget: Budget, lose_above: Callable[[], None]) -> None:
         """Tells the run above now and then, ever more seldom, that calls wait: one that was terminated answers none."""
-        pause_s = limits.LOOK_S
+        pause_s = limits.SUB_PLAN_CHECK_S
         while budget.asked:
-            await workflow.sleep(pause_s, summary=wire.TIMER_LOOK_ABOVE)
-            pause_s = min(2 * pause_s, limits.LOOK_MOST_S)
+            await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_PARENT)
+            pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
             if budget.asked:
                 await self._tell_above(parent, Up(), lose_above)
         self._looking = None

@@ -25,7 +25,7 @@ from temporalio.worker import (
 )
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.model.compiled import wanted_to_json
+from dagwright.core.model.compiled import projections_to_json
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.protocol.idempotency import idempotency_key
@@ -101,7 +101,7 @@ def make_call(ready: ReadyCall, run: RunScope, *, tool: ToolDeclaration) -> Call
     if ready.holes:
         headers[wire.HEADER_HOLES] = json_payload(pydantic_core.to_json(ready.holes))
     if task.node.wanted:
-        headers[wire.HEADER_WANTED] = json_payload(pydantic_core.to_json(wanted_to_json(task.node.wanted)))
+        headers[wire.HEADER_WANTED] = json_payload(pydantic_core.to_json(projections_to_json(task.node.wanted)))
     if tool.effects is Effects.WRITE and not tool.is_foreign:
         headers[wire.HEADER_ATTEMPTS] = json_payload(pydantic_core.to_json(task.node.retry.max_attempts))
     if task.node.cache_s is not None:

@@ -162,14 +162,14 @@ class ConverseWorkflow:
 
     async def _look_after(self, run: str) -> None:
         """Asks now and then, ever more seldom, whether a run that an execution before has started ended unheard."""
-        pause_s = limits.LOOK_S
+        pause_s = limits.SUB_PLAN_CHECK_S
         while not self._has_ended(run):
             with suppress(TimeoutError):
                 await workflow.wait_condition(
-                    lambda: self._has_ended(run), timeout=pause_s, timeout_summary=wire.TIMER_LOOK
+                    lambda: self._has_ended(run), timeout=pause_s, timeout_summary=wire.TIMER_CHECK_SUB_PLANS
                 )
                 return
-            pause_s = min(2 * pause_s, limits.LOOK_MOST_S)
+            pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
             # The next look may do better.
             with suppress(ActivityError, MessageInvalid):
                 found = read_message((await find_ended([run])).payload)
@@ -192,8 +192,8 @@ class ConverseWorkflow:
         return self._is_at_mark()
 
     def _is_at_mark(self) -> bool:
-        is_long = workflow.info().get_current_history_length() >= limits.HARD_MARK_EVENTS
-        return is_long or self._signals >= limits.HARD_MARK_SIGNALS
+        is_long = workflow.info().get_current_history_length() >= limits.DRAIN_AT_EVENTS
+        return is_long or self._signals >= limits.DRAIN_AT_SIGNALS
 
     def _go_on_in_new_execution(self) -> None:
         encoded = pydantic_core.to_json({"session": self._session.name})

@@ -200,7 +200,7 @@ class Engine:
         self.push(partial(self._abort, error))
 
     def _abort(self, error: NodeError, at: float) -> None:
-        if self.scheduler.state.phase is Phase.GOING:
+        if self.scheduler.state.phase is Phase.ACTIVE:
             self.scheduler.abort(error, at)
             self.scheduler.propagate(at)
 
@@ -293,7 +293,7 @@ class Engine:
         if next_alarm is None and not self.scheduler.features.feedback.requests.open:
             self._alarm.stop()
             return
-        alarm_at = next_alarm or now_s() + limits.FAR_ALARM_S
+        alarm_at = next_alarm or now_s() + limits.NO_DEADLINE_TIMER_S
         if self._alarm.at is not None and self._alarm.at <= alarm_at:
             return
         self._alarm.set(alarm_at)

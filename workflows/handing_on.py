@@ -9,7 +9,7 @@ from typing import Any
 from temporalio import workflow
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import OWN_HEARTBEAT_S
+from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S
 from dagwright.features.compensation.compensation import NOTHING_BELOW, has_changed
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.run_snapshot import (
@@ -84,7 +84,7 @@ async def state_of(carry: RunCarry, *, time_left: timedelta | None) -> Mapping[s
             {"ref": ref},
             activity_id=f"{wire.ID_GET_STATE} {number}",
             start_to_close_timeout=OWN_ATTEMPT,
-            heartbeat_timeout=timedelta(seconds=OWN_HEARTBEAT_S),
+            heartbeat_timeout=timedelta(seconds=INTERNAL_HEARTBEAT_S),
             schedule_to_close_timeout=time_left,
             retry_policy=UNLIMITED,
             summary="fetching the state of the run",

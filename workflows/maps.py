@@ -10,7 +10,7 @@ from temporalio import workflow
 from temporalio.common import Priority, RawValue
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.expressions.value_refs import unfilled_from_json
+from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.tasks import Task
@@ -70,7 +70,7 @@ async def items_of_chunk(chunk: ChunkInput, node: CompiledNode, *, time_left: ti
         summary="fetching the items",
         result_type=dict[str, Any],
     )
-    items = unfilled_from_json(loaded["value"], loaded.get("stored"))
+    items = value_from_json(loaded["value"], loaded.get("stored"))
     if not isinstance(items, list):
         raise ValueError("the items of a chunk must be a list")
     return items

@@ -16,7 +16,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.model.requests import Notice
+from dagwright.core.model.requests import Notification
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.notifications import NOTE, failure_note, forgotten_note, notice_json, told
@@ -55,7 +55,7 @@ class Notifier:
         self._wake = wake
         self._forget_oldest()
         waiting = [notice for notice in requests.notices if notice.key not in self._in_flight]
-        while waiting and len(set(self._in_flight.values())) < limits.NOTIFIED_AT_ONCE:
+        while waiting and len(set(self._in_flight.values())) < limits.CONCURRENT_NOTIFICATIONS:
             batch, encoded = self._batch(waiting)
             self._start(batch, encoded)
             waiting = waiting[len(batch) :]
@@ -78,17 +78,17 @@ class Notifier:
 
     def _forget_oldest(self) -> None:
         notices = self._scheduler.features.feedback.requests.notices
-        surplus = len(notices) - limits.NOTICES_KEPT
+        surplus = len(notices) - limits.NOTIFICATIONS_QUEUED
         if surplus > 0:
             del notices[:surplus]
             self._note(NOTE, forgotten_note(surplus, why="the hook does not take them as fast as they come"))
 
-    def _batch(self, notices: Sequence[Notice]) -> tuple[Sequence[Notice], list[Any]]:
+    def _batch(self, notices: Sequence[Notification]) -> tuple[Sequence[Notification], list[Any]]:
         """Returns the first of the notices, as many as are told together, and what they are to the activity."""
         workflow_id, closed = workflow.info().workflow_id, self._scheduler.features.feedback.requests.closed
         encoded: list[Any] = []
         size = 0
-        for notice in notices[: limits.NOTICES_TOGETHER]:
+        for notice in notices[: limits.NOTIFICATIONS_PER_ACTIVITY]:
             told_so = notice_json(
                 notice,
                 closed.get(notice.request.id),
@@ -96,12 +96,12 @@ class Notifier:
                 identity=[self._run.scope, self._run.path],
             )
             size += encoded_size(told_so)
-            if encoded and size > limits.NOTICES_BYTES:
+            if encoded and size > limits.NOTIFICATIONS_BYTES:
                 break
             encoded.append(told_so)
         return notices[: len(encoded)], encoded
 
-    def _start(self, batch: Sequence[Notice], encoded: list[Any]) -> None:
+    def _start(self, batch: Sequence[Notification], encoded: list[Any]) -> None:
         number = next(self._numbers)
         self._in_flight |= {notice.key: number for notice in batch}
         message = {"title": self._scheduler.plan.title, "notices": encoded}
@@ -111,7 +111,7 @@ class Notifier:
             activity_id=f"{wire.ID_NOTIFY} {number}",
             task_queue=self._run.task_queue,
             start_to_close_timeout=OWN_ATTEMPT,
-            heartbeat_timeout=timedelta(seconds=limits.OWN_HEARTBEAT_S),
+            heartbeat_timeout=timedelta(seconds=limits.INTERNAL_HEARTBEAT_S),
             schedule_to_close_timeout=timedelta(seconds=limits.NOTIFY_FOR_S),
             retry_policy=UNLIMITED,
             summary=limits.summary_of(f"telling the hook: {told(encoded)}"),
@@ -119,7 +119,7 @@ class Notifier:
         )
         handle.add_done_callback(partial(self._end, batch))
 
-    def _end(self, batch: Sequence[Notice], handle: "workflow.ActivityHandle[RawValue]") -> None:
+    def _end(self, batch: Sequence[Notification], handle: "workflow.ActivityHandle[RawValue]") -> None:
         if handle.cancelled():
             # Nobody else does that: the worker puts the run out of its memory.
             return

@@ -9,7 +9,7 @@ from temporalio import workflow
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import unpack
-from dagwright.core.boundary.limits import OWN_HEARTBEAT_S, PLAN_STEPS
+from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, PLAN_STEPS
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.protocol.messages import plan_of_pages
@@ -49,7 +49,7 @@ async def _load(pages: Sequence[str], time_left: timedelta | None) -> list[Any]:
             {"ref": page},
             start_to_close_timeout=OWN_ATTEMPT,
             schedule_to_close_timeout=time_left,
-            heartbeat_timeout=timedelta(seconds=OWN_HEARTBEAT_S),
+            heartbeat_timeout=timedelta(seconds=INTERNAL_HEARTBEAT_S),
             retry_policy=PLAN_PAGE,
             summary="reading a page of the plan",
             result_type=dict[str, Any],

@@ -12,7 +12,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import TELLING_PAUSE_S
+from dagwright.core.boundary.limits import SEARCH_UPDATE_PAUSE_S
 from dagwright.core.model.states import RunStatus
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
@@ -48,7 +48,7 @@ class SearchAttributes:
             return
         if self._timer is not None and not asks:
             return
-        left_s = 0.0 if self._told_at is None or asks else self._told_at + TELLING_PAUSE_S - at
+        left_s = 0.0 if self._told_at is None or asks else self._told_at + SEARCH_UPDATE_PAUSE_S - at
         if left_s <= 0:
             self._told_at = at
             self._write(state, awaiting)
@@ -59,7 +59,7 @@ class SearchAttributes:
             if not timer.cancelled():
                 wake()
 
-        self._timer = asyncio.create_task(workflow.sleep(left_s, summary=wire.TIMER_TELLING))
+        self._timer = asyncio.create_task(workflow.sleep(left_s, summary=wire.TIMER_SEARCH_UPDATE))
         self._timer.add_done_callback(passed)
 
     def tell_end(self, state: str) -> None:

@@ -26,7 +26,7 @@ from temporalio.common import (
 from temporalio.exceptions import ActivityError, FailureError
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.expressions.value_refs import unfilled_to_json
+from dagwright.core.expressions.value_refs import value_to_json
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.tasks import Task
@@ -232,16 +232,16 @@ class SubPlans:
 
     async def _look_after_adopted(self) -> None:
         """Asks now and then, ever more seldom, whether one has ended without a report."""
-        pause_s = limits.LOOK_S
+        pause_s = limits.SUB_PLAN_CHECK_S
         while True:
-            await workflow.sleep(pause_s, summary=wire.TIMER_LOOK)
-            pause_s = min(2 * pause_s, limits.LOOK_MOST_S)
+            await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_SUB_PLANS)
+            pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
             workflow_id = workflow.info().workflow_id
             adopted = [call for call, following in self._open.items() if following is None]
             if not adopted:
                 return
-            for first in range(0, len(adopted), limits.LOOKED_AT):
-                together = adopted[first : first + limits.LOOKED_AT]
+            for first in range(0, len(adopted), limits.SUB_PLANS_PER_CHECK):
+                together = adopted[first : first + limits.SUB_PLANS_PER_CHECK]
                 calls = {limits.child_workflow_id(workflow_id, call): call for call in together}
                 for end in await self._find_ended(calls):
                     self._take_end(end)
@@ -332,7 +332,7 @@ async def find_ended(workflow_ids: Sequence[str]) -> RawValue:
         start_to_close_timeout=timedelta(minutes=2),
         heartbeat_timeout=timedelta(seconds=30),
         retry_policy=FIND_ENDED,
-        summary=wire.TIMER_LOOK,
+        summary=wire.TIMER_CHECK_SUB_PLANS,
         result_type=RawValue,
     )
     return found
@@ -369,7 +369,7 @@ def given_on(own: TypedSearchAttributes, *, title: str | None = None) -> TypedSe
 
 def end_of(document: dict[str, Any]) -> dict[str, Any]:
     """Returns what a run tells the one above it; an output that is too large to hand up is a failure there."""
-    output = unfilled_to_json(document["output"])
+    output = value_to_json(document["output"])
     end = {"status": document["status"], "output": output["value"], "error": document["error"]}
     if "stored" in output:
         end["stored_output"] = output["stored"]

@@ -20,10 +20,10 @@ from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, child_workflow_id,
 from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.projection import describe
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.expressions.stored_values import StoredValue, unfilled_places
+from dagwright.core.expressions.stored_values import StoredValue, find_value_refs
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json, tool_of
 from dagwright.core.model.states import NodeStatus
-from dagwright.core.model.tools import ToolDeclaration, with_undoing
+from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import without_undoing
@@ -228,7 +228,7 @@ class Forks:
             await self._store.renew(ref)
         for task_id, kept in book.tasks.items():
             try:
-                for _, part in unfilled_places(kept.result):
+                for _, part in find_value_refs(kept.result):
                     if isinstance(part, StoredValue):
                         await self._store.renew(part.ref)
                 kept.result = await self._told_anew(kept.result, nodes.get(task_id) or nodes.get(_node_of(task_id)))
@@ -263,7 +263,7 @@ def _ahead(looking: RunScheduler, old: RunScheduler, *, source: Source, change: 
 
 def _left_out(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
     """Returns which nodes of a run its fork does not have, as a planner says anew what is done."""
-    if not (plan.has_planner or plan.asks_nobody):
+    if not (plan.has_planner or plan.is_non_interactive):
         return []
     there = {node.id for node in plan.nodes}
     return [node.id for node in without_undoing(old).nodes if node.id not in there]
@@ -283,7 +283,7 @@ def _beside(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
     approved_by = (features.feedback.state.approved_by or run_input.approved_by) if is_same else None
     budget = features.budget.budget
     # A run that takes back what it did has no deadline any more.
-    has_new_deadline = state.limits_changed and not state.phase.is_given_up
+    has_new_deadline = state.limits_changed and not state.phase.is_compensated
     return RunInput(
         context=run_input.context,
         max_in_flight=state.max_in_flight,
@@ -319,7 +319,7 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
         raise ForkRefused(f"nodes of this run took the place of others; {advice}")
     declared = {}
     # A plan may declare tools that only nodes of an answer would call.
-    called = with_undoing([node.tool for node in plan.nodes], plan.tools)
+    called = with_compensating_tools([node.tool for node in plan.nodes], plan.tools)
     for name, tool in plan.tools.items():
         now = tools.get(name)
         if now is not None and now.effects is not tool.effects and name in called:

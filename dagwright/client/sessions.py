@@ -161,7 +161,7 @@ class Sessions:
         missing = connection.missing_search_attributes
         self._has_session = wire.SEARCH_SESSION not in missing
         self._has_identifying = missing.isdisjoint({wire.SEARCH_TITLE, wire.SEARCH_TEMPLATE, wire.SEARCH_TAGS})
-        self._has_state = wire.WRITTEN_BY_RUNS.isdisjoint(missing)
+        self._has_state = wire.RUN_SEARCH_ATTRIBUTES.isdisjoint(missing)
 
     async def read(self, name: str) -> SessionView:
         """Returns a session; an empty one if there is none of that name, or if it has ended.

@@ -203,7 +203,7 @@ class Steering:
             view.scheduler is not None
             and (closing := view.scheduler.features.feedback.requests.closed.get(place.request)) is not None
         ):
-            raise FeedbackRejected(closing.told(place.request))
+            raise FeedbackRejected(closing.reason(place.request))
         return await asyncio.to_thread(_checked, view, nodes, tools=tools)
 
     async def _open_view(self, workflow_id: str) -> RunView:

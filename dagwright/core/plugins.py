@@ -1,8 +1,8 @@
-"""Plugins: what applications add to Dagwright, found through entry points of the group `dagwright.plugins`.
+"""Plugins: contributions of applications to Dagwright, found through entry points of the group `dagwright.plugins`.
 
 An application is a distribution of its own, and the engine never imports one by name. Its entry point is a `Plugin`.
-Every command that knows tools loads the module of that object, so it should import nothing but this module: all
-else is referenced as `module:attribute` and imported when it is needed. This module must not import the engine.
+Every command that knows tools loads the module of that object, so the module should import only this module: all
+other objects are referenced as `module:attribute` and imported on demand. This module must not import the engine.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ GROUP = "dagwright.plugins"
 
 
 class PluginError(DagwrightError):
-    """A plugin cannot be used; the text is one sentence that names the plugin and its distribution."""
+    """A plugin cannot be used; the message is one sentence that names the plugin and its distribution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +26,15 @@ class Plugin:
     """Contributions of an application; each text is a reference `module:attribute`.
 
     Args:
-        tools: a function of the settings that returns a list of `ToolSpec`; they are built in for every process.
-            A tool that resolves values (`ToolDeclaration.resolver`) is one of them.
-        worker_tools: modules that `--tools` can name; no worker tool of a user may have the name of one in them.
-        settings: a subclass of `dagwright.settings.Settings` with fields of its own. Tools get it by
+        tools: a function of the settings that returns a list of `ToolSpec`, the built-in tools of every process. It
+            includes the tools of a resolver (`ToolDeclaration.resolver`).
+        worker_tools: modules that `--tools` can name; a user's worker tool must not have the name of one in them.
+        settings: a subclass of `dagwright.settings.Settings` with additional fields. Tools get it from
             `context().environment.settings_of(...)`.
         text_formats: name of a format in the schemas of tools (`x-dagwright-text`) -> a function that returns the
             normal form of a text, or raises ValueError.
         commands: name of a command group -> a `typer.Typer`.
-        stop: an async function of the settings that ends the application's servers of a state folder and returns
+        stop: an async function of the settings that stops the application's servers for a state folder and returns
             their names; `dagwright down` calls it.
     """
 
@@ -51,7 +51,7 @@ class InstalledPlugin:
     """A plugin with its origin.
 
     Args:
-        name: of the entry point.
+        name: name of the entry point.
         distribution: the installed distribution that declares it.
     """
 
@@ -79,7 +79,7 @@ def installed_plugins() -> tuple[InstalledPlugin, ...]:
         PluginError: one of them cannot be loaded, or two have the same name.
     """
     found: dict[str, InstalledPlugin] = {}
-    # A checkout that is installed in place may be found twice, with its metadata in two folders.
+    # A distribution that is installed in editable mode may be found twice, with its metadata in two folders.
     for point in dict.fromkeys(sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value))):
         plugin = _plugin_of(point)
         refuse_duplicate("plugin", point.name, plugin, found.get(point.name))
@@ -88,7 +88,7 @@ def installed_plugins() -> tuple[InstalledPlugin, ...]:
 
 
 def contributions(what: str, names_of: Callable[[Plugin], Iterable[str]]) -> dict[str, InstalledPlugin]:
-    """Return who contributes each name of one kind: name -> plugin.
+    """Return the plugin that contributes each name of one kind: name -> plugin.
 
     Args:
         what: the kind, for messages.
@@ -108,7 +108,7 @@ def refuse_duplicate(what: str, name: str, plugin: InstalledPlugin, other: Insta
     """Refuse a name that another plugin contributes.
 
     Raises:
-        PluginError: it does.
+        PluginError: another plugin contributes it.
     """
     if other is not None:
         raise PluginError(f"two plugins contribute the {what} {name!r}: the {other} and the {plugin}; remove one")
@@ -128,7 +128,7 @@ def text_format_names() -> tuple[str, ...]:
 
 
 def plugin_packages() -> tuple[str, ...]:
-    """Return the top-level packages of all plugins: workflows share them with the process, as the engine's."""
+    """Return the top-level packages of all plugins: workflows share them with the process, like those of the engine."""
     names = (each for plugin in installed_plugins() for each in _references(plugin.plugin))
     return tuple(dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in names))
 

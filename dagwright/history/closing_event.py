@@ -121,7 +121,7 @@ def end_nodes(
         record = scheduler.record_of(name)
         if record is not None:
             take_written(record, node, name=name)
-    scheduler.features.feedback.requests.forget_open()
+    scheduler.features.feedback.requests.drop_open()
     for record in all_records(scheduler):
         if not record.status.is_final:
             record.status, record.ended_at = NodeStatus.CANCELLED, at

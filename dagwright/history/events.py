@@ -25,7 +25,7 @@ from temporalio.exceptions import (
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import unpack
 from dagwright.core.compiler.node_columns import nodes_from_columns
-from dagwright.core.expressions.value_refs import unfilled_from_json
+from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json
 from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.run_scheduler import RunScheduler
@@ -202,9 +202,9 @@ async def _error_of(name: str, attributes: Any, converter: DataConverter) -> Bas
 
 
 COMPILE_PLAN, LOAD_PLAN = (
-    f"{wire.OWN_ID_MARK}{name}" for name in (wire.ACTIVITY_COMPILE_PLAN, wire.ACTIVITY_LOAD_PLAN)
+    f"{wire.INTERNAL_ID_PREFIX}{name}" for name in (wire.ACTIVITY_COMPILE_PLAN, wire.ACTIVITY_LOAD_PLAN)
 )
-PREPARING = {name.removeprefix(wire.OWN_ID_MARK): name for name in (COMPILE_PLAN, LOAD_PLAN)}
+PREPARING = {name.removeprefix(wire.INTERNAL_ID_PREFIX): name for name in (COMPILE_PLAN, LOAD_PLAN)}
 """What a run does before its first node: type of the activity -> what no node can be called."""
 
 
@@ -301,7 +301,7 @@ class Beginning:
     def _take_items(self, loaded: Mapping[str, Any]) -> None:
         """Takes the items of a chunk that were too large for its input."""
         if self.chunk is not None:
-            self.chunk = ChunkInput(self.chunk.given, unfilled_from_json(loaded["value"], loaded.get("stored")))
+            self.chunk = ChunkInput(self.chunk.given, value_from_json(loaded["value"], loaded.get("stored")))
 
     def _take_piece(self, name: str, piece: str) -> None:
         """Takes a piece of the state that was too large for the input.

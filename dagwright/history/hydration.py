@@ -7,15 +7,15 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.expressions.filling import fill, stored_refs, walk
+from dagwright.core.expressions.hydration import hydrate, stored_refs, value_at_paths
 from dagwright.core.expressions.resolution import MissingData
 from dagwright.core.expressions.stored_values import (
     Path,
     StoredValue,
     WorkerText,
+    find_value_refs,
     is_whole,
     stored_from_json,
-    unfilled_places,
 )
 from dagwright.core.expressions.value_refs import holes_of, shown_in_arguments, with_shown
 from dagwright.core.model.states import NodeStatus
@@ -154,7 +154,7 @@ async def stored_text(store: PayloadStore, place: Mapping[str, Any]) -> str | No
     try:
         value = stored_from_json(place)
         whole = await asyncio.to_thread(pydantic_core.from_json, await store.get(value.ref))
-        found = walk(whole, value.paths, value.name)
+        found = value_at_paths(whole, value.paths, value.name)
     except (StoreError, MissingData, ValueError):
         return None
     return found if isinstance(found, str) else None
@@ -282,10 +282,10 @@ class _Restorer:
         await asyncio.gather(*(load(ref) for ref in stored_refs(holes) if ref not in self._loaded))
 
         def take(ref: str, paths: Sequence[Path], name: str) -> Any:
-            return walk(self._loaded[ref], paths, name)
+            return value_at_paths(self._loaded[ref], paths, name)
 
         filled = [with_shown(value, shown_in_arguments)]
-        fill(filled, [((0, *path), parts) for path, parts in holes], secrets={}, take=take)
+        hydrate(filled, [((0, *path), parts) for path, parts in holes], secrets={}, take=take)
         return filled[0]
 
     def insides_of(self, view: RunView) -> Insides:
@@ -306,7 +306,7 @@ class _Restorer:
 
 def _size_of(value: Any) -> int:
     """Returns about how many bytes a value has with everything put back; what is not known counts as nothing."""
-    return sum(map(_size_of_part, (part for _, part in unfilled_places(value))))
+    return sum(map(_size_of_part, (part for _, part in find_value_refs(value))))
 
 
 def _size_of_part(part: Any) -> int:

@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
-from dagwright.core.boundary.usage import USAGE_PLACE, wait_of_heartbeat
+from dagwright.core.boundary.usage import USAGE_INDEX, wait_of_heartbeat
 from dagwright.core.boundary.wire import (
     ACTIVITY_NOTIFY,
     ACTIVITY_RUN_REGION,
@@ -222,7 +222,7 @@ def _store_words(call: PendingActivityInfo) -> str | None:
     """Returns why the payload store does not answer, if that is what a call waits for."""
     details = call.heartbeat_details.payloads
     with suppress(MessageInvalid):
-        reason = wait_of_heartbeat([read_message(each) for each in details[: USAGE_PLACE + 1]])
+        reason = wait_of_heartbeat([read_message(each) for each in details[: USAGE_INDEX + 1]])
         if reason is not None:
             return cut_bytes(reason, max_bytes=MESSAGE_LIMIT_BYTES)
     if call.activity_type.name == ACTIVITY_RUN_REGION:

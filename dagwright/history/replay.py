@@ -254,7 +254,7 @@ class Projection:
             self._scheduled[event.event_id] = preparing
             if preparing == LOAD_PLAN:
                 self._beginning.expect_page(event.event_id)
-        elif not scheduled.activity_id.startswith(wire.OWN_ID_MARK):
+        elif not scheduled.activity_id.startswith(wire.INTERNAL_ID_PREFIX):
             self._start(self._tasks.get, scheduled.activity_id)
         elif scheduled.activity_id.startswith(wire.ID_LOAD_VALUES):
             self._start(self._loads.get, scheduled.activity_id)

@@ -11,7 +11,7 @@ from typing import Any
 
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.document import Document
-from dagwright.core.model.entity_arguments import kinds_taken
+from dagwright.core.model.entity_arguments import accepted_kinds
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
@@ -162,7 +162,7 @@ def _given_entities(raw: Any, document: Document, tools: Mapping[str, ToolDeclar
         params = intent.get("params") if verb is not None and isinstance(intent, dict) else None
         for key, value in params.items() if isinstance(params, dict) else ():
             is_told = (index, key) in document.holes
-            if value is not None and not is_told and verb is not None and kinds_taken(verb, key):
+            if value is not None and not is_told and verb is not None and accepted_kinds(verb, key):
                 message = f"intent {index + 1}: {key!r} is an entity, which no plain value can stand for"
                 hint = "write a lookup if it exists already, and a ref to the intent that makes it if not"
                 at = pointer("intents", index, "params", key)

@@ -12,7 +12,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.policy import Policy, default_policy
 from dagwright.core.model.resolvers import callable_tools, resolver_of
-from dagwright.core.model.tools import ToolDeclaration, with_undoing
+from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.planner.catalogue import catalogue_of
 from dagwright.planner.goals import GoalRefused, checked_goal
 from dagwright.planner.intents_prompts import intents_messages
@@ -130,7 +130,7 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
 def _with_undoing(
     named: Mapping[str, ToolDeclaration], tools: Mapping[str, ToolDeclaration]
 ) -> Mapping[str, ToolDeclaration]:
-    return {name: tools[name] for name in with_undoing(named, tools) if name in tools}
+    return {name: tools[name] for name in with_compensating_tools(named, tools) if name in tools}
 
 
 def _prepare_intents(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked) -> tuple[CompiledPlan, str | None]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagwright.core.model import text_formats
-from dagwright.core.model.entity_arguments import kinds_taken, only_kinds
+from dagwright.core.model.entity_arguments import accepted_kinds, only_kinds
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.planner.catalogue import Catalogue, arguments_told, described, fitting
@@ -43,7 +43,7 @@ def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
     """Returns the arguments of a verb, in two groups if it is known which of them are entities."""
     arguments = arguments_told(verb)
     properties = arguments.get("properties") if isinstance(arguments, Mapping) else None
-    kinds = {name: kinds_taken(verb, name) for name in properties or ()}
+    kinds = {name: accepted_kinds(verb, name) for name in properties or ()}
     if properties is None or None in kinds.values():
         return {"arguments": arguments}
     groups: dict[str, Any] = {

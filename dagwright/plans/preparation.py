@@ -18,7 +18,7 @@ from dagwright.core.model.agents import tool_of_agent
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import MAX_PROBLEMS, Note, PlanInvalid, Problem, pointer
-from dagwright.core.model.policy import LETTING_INLINE, REFUSED_INLINE, Policy
+from dagwright.core.model.policy import INLINE_HINT, INLINE_REFUSED, Policy
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.flow_checks import flow_problems, misspelt_keywords, undeclared_inputs
@@ -174,7 +174,7 @@ def policy_problems(checked: Checked, policy: Policy) -> list[Problem]:
         card = inline_card(checked, node.agent_name)
         if card is not None and policy.verdict_on_inline(card.tools) == "refuse":
             at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, "agent"))
-            problems.append(Problem("refused", REFUSED_INLINE, at, node.id, LETTING_INLINE))
+            problems.append(Problem("refused", INLINE_REFUSED, at, node.id, INLINE_HINT))
     return [*problems, *(each for below in checked.sub_plans.values() for each in policy_problems(below, policy))]
 
 

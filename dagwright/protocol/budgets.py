@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.usage import MOST_USED, usage_from_json
+from dagwright.core.boundary.usage import MAX_USAGE_VALUE, usage_from_json
 from dagwright.features.budgets.budget import Budget, Up, budget_from_json
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.command_handler import Read, defect
@@ -109,11 +109,11 @@ def _read(name: str, message: Any) -> BudgetNews:
     if len(claims) + len(settled) > _MOST_CALLS or any(len(str(key)) > _CALL_BYTES for key in (*claims, *settled)):
         raise ValueError(f"it tells of over {_MOST_CALLS:,} calls, or of one whose name has over {_CALL_BYTES:,} bytes")
     up = Up(
-        {str(key): min(max(int(tokens), 1), MOST_USED) for key, tokens in claims.items()},
+        {str(key): min(max(int(tokens), 1), MAX_USAGE_VALUE) for key, tokens in claims.items()},
         {str(key): None if usage is None else usage_from_json(usage) for key, usage in settled.items()},
         rests if isinstance(rests := message.get("rests"), bool) else None,
     )
-    return BudgetTold(str(message["task"]), up, min(max(int(message.get("grown", 0)), 0), MOST_USED))
+    return BudgetTold(str(message["task"]), up, min(max(int(message.get("grown", 0)), 0), MAX_USAGE_VALUE))
 
 
 def take_news(scheduler: RunScheduler, news: BudgetNews, *, at: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast, get_args
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import CANCEL_GRACE_S
-from dagwright.core.model.actor import By
+from dagwright.core.model.actor import Actor
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.budget_limits import limit_words, limits_from_json
 from dagwright.core.model.policy import Policy, policy_from_json
@@ -42,21 +42,21 @@ def words_of(message: Mapping[str, Any], name: str) -> str | None:
     return _text(message, name, most=WORDS_CHARACTERS)
 
 
-def by_from_json(message: Mapping[str, Any], *, through: Through) -> By:
+def by_from_json(message: Mapping[str, Any], *, through: Through) -> Actor:
     """Returns whose act it is, and why.
 
     Raises:
         MessageInvalid: a text is none, or too long.
     """
-    return By(name_of(message), words_of(message, "reason"), through)
+    return Actor(name_of(message), words_of(message, "reason"), through)
 
 
-def by_of_anything(message: Any, *, through: Through) -> By:
+def by_of_anything(message: Any, *, through: Through) -> Actor:
     """Returns the same of a message that must never be refused; whatever cannot be read is cut or left out."""
     if not isinstance(message, Mapping):
-        return By(None, message[:WORDS_CHARACTERS] if isinstance(message, str) else None, through)
+        return Actor(None, message[:WORDS_CHARACTERS] if isinstance(message, str) else None, through)
     reason, by = message.get("reason"), message.get("by")
-    return By(
+    return Actor(
         str(by)[:NAME_CHARACTERS] if by is not None else None,
         str(reason)[:WORDS_CHARACTERS] if reason is not None else None,
         through,
@@ -226,7 +226,7 @@ def steered_from_json(name: str, message: Any, *, through: Through) -> Steered:
     return Steered(message, node, act, said)
 
 
-def _cancel_node(node: str, message: Mapping[str, Any], by: By) -> tuple[Act, str]:
+def _cancel_node(node: str, message: Mapping[str, Any], by: Actor) -> tuple[Act, str]:
     branch = message.get("branch")
     if branch is not None and not isinstance(branch, bool):
         raise MessageInvalid("'branch' must be true or false")
@@ -234,7 +234,7 @@ def _cancel_node(node: str, message: Mapping[str, Any], by: By) -> tuple[Act, st
     return CancelNode(node, branch or False, CANCEL_GRACE_S, by), said
 
 
-def _retry(node: str, message: Mapping[str, Any], by: By) -> tuple[Act, str]:
+def _retry(node: str, message: Mapping[str, Any], by: Actor) -> tuple[Act, str]:
     arguments = message.get("arguments")
     if arguments is not None and not isinstance(arguments, Mapping):
         raise MessageInvalid("'arguments' must be an object")
@@ -242,13 +242,13 @@ def _retry(node: str, message: Mapping[str, Any], by: By) -> tuple[Act, str]:
     return RetryNode(node, arguments, by), f"{node!r} is tried again{told}"
 
 
-def _set_result(node: str, message: Mapping[str, Any], by: By) -> tuple[Act, str]:
+def _set_result(node: str, message: Mapping[str, Any], by: Actor) -> tuple[Act, str]:
     if "result" not in message:
         raise MessageInvalid("there is no 'result'")
     return SetResult(node, message["result"], by), f"{node!r} has the result that you gave"
 
 
-def _append(message: Mapping[str, Any], by: By) -> Steered:
+def _append(message: Mapping[str, Any], by: Actor) -> Steered:
     nodes, tools = message.get("nodes"), message.get("tools")
     if not isinstance(nodes, list) or not nodes:
         raise MessageInvalid("'nodes' must be a list of nodes as in a plan")
@@ -260,7 +260,7 @@ def _append(message: Mapping[str, Any], by: By) -> Steered:
     return Steered(message, None, AppendWritten(nodes, declared, by), said)
 
 
-_ACTS: Mapping[str, Callable[[str, Mapping[str, Any], By], tuple[Act, str]]] = {
+_ACTS: Mapping[str, Callable[[str, Mapping[str, Any], Actor], tuple[Act, str]]] = {
     wire.CANCEL_NODE: _cancel_node,
     wire.RETRY_NODE: _retry,
     wire.SET_RESULT: _set_result,
@@ -292,14 +292,14 @@ def _cancel_run(message: Any, *, through: Through) -> Steered:
     return cancelled_by(by_of_anything(message, through=through))
 
 
-def cancelled_by(by: By) -> Steered:
+def cancelled_by(by: Actor) -> Steered:
     """Returns what a cancel asks for."""
     return Steered({}, None, Cancel(by), "the run is being stopped", note=by.words("cancelled"))
 
 
 def _set_policy(message: Any, *, through: Through) -> Steered:
     policy, name = policy_change_from_json(message)
-    by = By(name or None, None, through)
+    by = Actor(name or None, None, through)
     return Steered({}, None, SetPolicy(policy, by), "the policy is changed", note=by.words("policy changed"))
 
 
@@ -339,7 +339,7 @@ def _read(message: Mapping[str, Any], name: str, read: Callable[[Any], _T], *, d
         raise MessageInvalid(f"{name!r} {error}") from None
 
 
-def _below(by: By) -> Mapping[str, Any]:
+def _below(by: Actor) -> Mapping[str, Any]:
     return {"reason": by.reason, "by": by.name}
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from dagwright.core.boundary import wire
-from dagwright.core.model.actor import NOBODY
+from dagwright.core.model.actor import UNKNOWN_ACTOR
 from dagwright.core.model.requests import Feedback, Through
 from dagwright.features.commands.steering import take
 from dagwright.features.run_scheduler import RunScheduler
@@ -156,7 +156,7 @@ def _way_of_act(name: str, steered: Steered, scheduler: RunScheduler) -> Sent | 
     return Sent(name, {**steered.message, "node": node}, task_id)
 
 
-PLAIN_CANCEL = _steered(wire.CANCEL, cancelled_by(NOBODY))
+PLAIN_CANCEL = _steered(wire.CANCEL, cancelled_by(UNKNOWN_ACTOR))
 """Stops the run, whatever the message says."""
 
 _OF_NODES = (wire.CANCEL_NODE, wire.RETRY_NODE, wire.SET_RESULT, wire.APPEND_NODES)

@@ -8,7 +8,7 @@ from typing import Any
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of
-from dagwright.core.expressions.stored_values import StoredValue, Unfilled, WorkerText, paths_to_json
+from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, paths_to_json
 from dagwright.core.expressions.value_refs import encode, shown_in_arguments, with_shown
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
 from dagwright.core.model.errors import NodeError
@@ -113,19 +113,19 @@ def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: s
         "error": facts.error or ({**error.to_json(), **({"errors": unbound} if unbound else {})} if error else None),
         "nodes": {},
         "waiting_for": shown_requests(scheduler, facts.workflow_id) if scheduler else [],
-        "usage": scheduler.state.totals.usage.told() if scheduler else {},
+        "usage": scheduler.state.totals.usage.to_document() if scheduler else {},
         "notes": notes,
         **({"context": names} if names else {}),
         **({"lookups": looked_up} if looked_up else {}),
         **({"rounds": rounds} if rounds is not None else {}),
-        **({wire.DETAIL_SEEN: seen.told()} if seen else {}),
+        **({wire.DETAIL_SEEN: seen.to_document()} if seen else {}),
     }
 
 
 def _error_of(scheduler: RunScheduler) -> NodeError | None:
     """Returns why a run ended, with what it has taken back if it was to do all or nothing."""
     error = scheduler.state.error
-    if error is None or not (scheduler.state.phase.is_given_up and scheduler.is_finished):
+    if error is None or not (scheduler.state.phase.is_compensated and scheduler.is_finished):
         return error
     words, standing = told_of_undoing(scheduler.state)
     if scheduler.state.options.only_compensates:
@@ -185,11 +185,11 @@ def node_document(scheduler: RunScheduler, task_id: str, *, node: CompiledNode, 
     if node.undoes is not None:
         document["undoes"] = node.undoes
     if (usage := scheduler.state.totals.usage.tasks.get(task_id)) is not None:
-        document["usage"] = usage.told()
+        document["usage"] = usage.to_document()
     if (agent := agent_of(node)) is not None:
         document["lineage"]["agent"] = agent
     if (seen := scheduler.state.totals.lineage.tasks.get(task_id)) is not None:
-        document["lineage"] |= seen.told()
+        document["lineage"] |= seen.to_document()
     if answers := told_answers(scheduler, task_id):
         document["lineage"]["answers"] = answers
     if steps := told_steps(scheduler, task_id):
@@ -355,7 +355,7 @@ def _compacted(value: Any, ref: str) -> Any:
 def compact_value(value: Any, *, ref: str) -> Any:
     """Returns a value, or `{"ref", "bytes", "preview"}` if it is over 8 KiB; the same for its parts in the store."""
 
-    def shown(part: Unfilled) -> dict[str, Any]:
+    def shown(part: ValueRef) -> dict[str, Any]:
         return reference_to(part, ref=ref)
 
     if isinstance(value, StoredValue | WorkerText):
@@ -369,7 +369,7 @@ def compact_value(value: Any, *, ref: str) -> Any:
     return {"ref": ref, "bytes": len(encoded), "preview": preview}
 
 
-def reference_to(part: Unfilled, *, ref: str) -> dict[str, Any]:
+def reference_to(part: ValueRef, *, ref: str) -> dict[str, Any]:
     """Returns what stands in a document for what lies in the payload store.
 
     Args:

@@ -47,10 +47,10 @@ class Marks:
         if self.is_last:
             return self.is_at_limit(use)
         times = self._given_up + 1
-        room_for_signals = limits.SIGNALS_LIMIT - limits.HARD_MARK_SIGNALS
+        room_for_signals = limits.SIGNALS_LIMIT - limits.DRAIN_AT_SIGNALS
         return (
-            use.events - self._begun.events >= limits.HARD_MARK_EVENTS * times
-            or use.size_bytes - self._begun.size_bytes >= limits.HARD_MARK_BYTES * times
+            use.events - self._begun.events >= limits.DRAIN_AT_EVENTS * times
+            or use.size_bytes - self._begun.size_bytes >= limits.DRAIN_AT_BYTES * times
             # The last signals before the limit are shared out, for there is no second such stretch.
             or use.signals >= limits.SIGNALS_LIMIT - room_for_signals // times
             or self.is_at_limit(use)
@@ -62,7 +62,7 @@ class Marks:
         One that was handed a large state would else do little more than hand it on.
         """
         begun = self._begun.size_bytes
-        return begun <= limits.SMALL_BEGINNING_BYTES or use.size_bytes >= 2 * begun
+        return begun <= limits.SMALL_FIRST_TASK_BYTES or use.size_bytes >= 2 * begun
 
     def is_at_limit(self, use: HistoryUse) -> bool:
         """Tells whether a drain cannot be given up."""

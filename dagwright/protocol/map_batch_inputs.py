@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.expressions.value_refs import unfilled_from_json, unfilled_to_json
+from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.items import StoredList, stored_list_from_json, stored_list_to_json
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.features.regions.batches import end_from_json, end_to_json
@@ -30,7 +30,7 @@ def chunk_input_to_json(chunk: ChunkInput) -> dict[str, Any]:
     encoded: dict[str, Any] = {"given": [[node_id, *end_to_json(record)] for node_id, record in chunk.given]}
     if chunk.source is not None:
         return {**encoded, "source": stored_list_to_json(chunk.source)}
-    return {**encoded, "items": unfilled_to_json([*chunk.items])}
+    return {**encoded, "items": value_to_json([*chunk.items])}
 
 
 def chunk_input_from_json(encoded: Any) -> ChunkInput:
@@ -45,7 +45,7 @@ def chunk_input_from_json(encoded: Any) -> ChunkInput:
             raise ValueError("a node that the items of a chunk read has not ended")
         if "source" in encoded:
             return ChunkInput(given, source=stored_list_from_json(encoded["source"]))
-        items = unfilled_from_json(encoded["items"]["value"], encoded["items"].get("stored"))
+        items = value_from_json(encoded["items"]["value"], encoded["items"].get("stored"))
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"this is no chunk of a map: {error!r}") from None
     if not isinstance(items, list):

@@ -11,16 +11,16 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.limits import ITEMS_HANDED_UP_BYTES
+from dagwright.core.boundary.limits import INLINE_BATCH_RESULTS_BYTES
 from dagwright.core.expressions.references import Placeholder, Reference, ResultOf, references_in
 from dagwright.core.expressions.stored_values import StoredValue
-from dagwright.core.expressions.value_refs import unfilled_from_json, unfilled_to_json
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, wanted_to_json
+from dagwright.core.expressions.value_refs import value_from_json, value_to_json
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, projections_to_json
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import StoredList, parts_of_key, stored_list_to_json
 from dagwright.core.model.states import Chunk, NodeStatus, Record
 from dagwright.core.model.tasks import Task
-from dagwright.core.model.tools import ToolDeclaration, with_undoing
+from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.core.scheduler.map_batches import ChunkEnd
 from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.run_scheduler import RunScheduler
@@ -99,7 +99,7 @@ def _plan_of_chunk(scheduler: RunScheduler, task: Task) -> tuple[CompiledPlan, C
 
 
 def _tools_of(plan: CompiledPlan, tool: ToolDeclaration) -> dict[str, ToolDeclaration]:
-    names = with_undoing([tool.name], plan.tools)
+    names = with_compensating_tools([tool.name], plan.tools)
     return {name: plan.tools[name] for name in names if name in plan.tools} | {
         tool.name: replace(tool, max_parallel=None)
     }
@@ -129,7 +129,7 @@ def _references_of(node: CompiledNode) -> Iterable[Reference]:
 def load_items_message(source: StoredList, node: CompiledNode) -> dict[str, Any]:
     """Returns what the activity that loads the items of a chunk is given; `wanted` is what the keys read of each."""
     wanted = parts_of_key(node)
-    return stored_list_to_json(source) | ({"wanted": wanted_to_json(wanted)} if wanted else {})
+    return stored_list_to_json(source) | ({"wanted": projections_to_json(wanted)} if wanted else {})
 
 
 def with_items(inputs: Mapping[str, Any], items: Sequence[Any]) -> dict[str, Any]:
@@ -160,20 +160,20 @@ def pieces_of_results(record: Record) -> list[tuple[str, int]]:
     pending: list[Any] = []
     size = 0
     for value in record.result or ():
-        encoded = unfilled_to_json(value)
+        encoded = value_to_json(value)
         added = len(pydantic_core.to_json(encoded))
         if pending and size + added > _PIECE_BYTES:
             pieces.append(_piece(pending))
             pending, size = [], 0
         pending.append(value)
         size += added
-    if not pieces and size <= ITEMS_HANDED_UP_BYTES:
+    if not pieces and size <= INLINE_BATCH_RESULTS_BYTES:
         return []
     return [*pieces, _piece(pending)]
 
 
 def _piece(values: Sequence[Any]) -> tuple[str, int]:
-    return pydantic_core.to_json(unfilled_to_json([*values])).decode(), len(values)
+    return pydantic_core.to_json(value_to_json([*values])).decode(), len(values)
 
 
 def chunk_end_to_json(scheduler: RunScheduler, pieces: Sequence[tuple[str, int]]) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def chunk_end_to_json(scheduler: RunScheduler, pieces: Sequence[tuple[str, int]]
     elif (replaced := next((item.record.error for item in record.items if item.record.error), None)) is not None:
         end["error"] = replaced.to_json()
     if record.status is NodeStatus.COMPLETED:
-        end |= {"pieces": [list(piece) for piece in pieces]} if pieces else {"results": unfilled_to_json(record.result)}
+        end |= {"pieces": [list(piece) for piece in pieces]} if pieces else {"results": value_to_json(record.result)}
     return {"chunk": end}
 
 
@@ -222,7 +222,7 @@ def chunk_end_from_json(encoded: Any, chunk: Chunk) -> ChunkEnd:
         error = NodeError(**encoded["error"]) if encoded.get("error") else None
         pieces = [(str(ref), int(count)) for ref, count in encoded.get("pieces", ())]
         results = encoded.get("results")
-        values = unfilled_from_json(results["value"], results.get("stored")) if results is not None else None
+        values = value_from_json(results["value"], results.get("stored")) if results is not None else None
     except (KeyError, TypeError, AttributeError, ValueError) as wrong:
         raise ValueError(f"this is no end of a chunk: {wrong!r}") from None
     told = len(values) if isinstance(values, list) else sum(piece[1] for piece in pieces)
@@ -240,5 +240,5 @@ def join_input(scheduler: RunScheduler, task: Task) -> dict[str, Any]:
         if item.chunk is not None and item.chunk.pieces:
             lists.append({"pieces": [ref for ref, _ in item.chunk.pieces]})
         elif item.chunk is not None and item.chunk.count:
-            lists.append(unfilled_to_json(item.record.result))
+            lists.append(value_to_json(item.record.result))
     return {"lists": lists, "name": f"{task.node.id}.result"}

@@ -12,13 +12,13 @@ from temporalio.api.common.v1 import Payload
 
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import PLAN_PAGES
-from dagwright.core.boundary.usage import NONE, Usage, told_agents, told_usage
+from dagwright.core.boundary.usage import NONE, Usage, reported_agents, reported_usage
 from dagwright.core.expressions.references import Lookup, suggestion
-from dagwright.core.expressions.value_refs import unfilled_from_json, unfilled_to_json
+from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.errors import Problem, pointer
-from dagwright.core.model.lineage import NOTHING as NOTHING_SEEN
-from dagwright.core.model.lineage import Seen
+from dagwright.core.model.lineage import NO_LINEAGE as NOTHING_SEEN
+from dagwright.core.model.lineage import Lineage
 from dagwright.core.model.lookups import bound_from_json, bound_to_json
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.times import parse_duration
@@ -158,7 +158,7 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
     Args:
         compiled: the JSON form of its plan, where that is made already.
     """
-    inputs = unfilled_to_json(dict(run_input.inputs))
+    inputs = value_to_json(dict(run_input.inputs))
     encoded: dict[str, Any] = {"inputs": inputs["value"], "context": dict(run_input.context)}
     if "stored" in inputs:
         encoded["stored_inputs"] = inputs["stored"]
@@ -251,7 +251,7 @@ def run_input_from_json(message: Any) -> RunInput:
             plan=message.get("plan"),
             compiled=compiled_plan(compiled, told=_told(message)) if "compiled" in message and not pages else None,
             pages=pages,
-            inputs=unfilled_from_json(_object(message, "inputs"), message.get("stored_inputs")),
+            inputs=value_from_json(_object(message, "inputs"), message.get("stored_inputs")),
             context=_object(message, "context"),
             max_in_flight=options.get("max_parallel", MAX_IN_FLIGHT),
             deadline_s=options.get("deadline"),
@@ -493,7 +493,7 @@ class SubPlanEnd:
     chunk: Any = None
     usage: Usage = NONE
     agents: Mapping[str, Usage] = field(default_factory=dict)
-    seen: Seen = NOTHING_SEEN
+    seen: Lineage = NOTHING_SEEN
     below: Any = None
 
 
@@ -507,7 +507,7 @@ def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
         raise MessageInvalid("a report of a sub-plan must be an object with the id of its task")
     error = message.get("error")
     try:
-        output = unfilled_from_json(message.get("output"), message.get("stored_output"))
+        output = value_from_json(message.get("output"), message.get("stored_output"))
     except ValueError as unreadable:
         raise MessageInvalid(f"the output of a sub-plan cannot be read: {unreadable}") from None
     return SubPlanEnd(
@@ -516,8 +516,8 @@ def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
         output=output,
         error=error if isinstance(error, Mapping) else None,
         chunk=message.get("chunk"),
-        usage=told_usage(message),
-        agents=told_agents(message),
+        usage=reported_usage(message),
+        agents=reported_agents(message),
         seen=told_seen(message),
         below=message.get("below"),
     )

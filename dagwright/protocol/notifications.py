@@ -8,9 +8,9 @@ from typing import Any
 
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, NOTICE_BYTES
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, NOTIFICATION_BYTES
 from dagwright.core.boundary.text import cut_bytes
-from dagwright.core.model.requests import Closing, Notice
+from dagwright.core.model.requests import Closing, Notification
 from dagwright.core.model.times import format_time
 from dagwright.protocol.documents import encoded_size
 
@@ -18,7 +18,7 @@ NOTE = "notify"
 """Code of the note that the hook did not take something."""
 
 
-def notice_json(notice: Notice, closing: Closing | None, *, workflow_id: str, identity: Sequence[Any]) -> Any:
+def notice_json(notice: Notification, closing: Closing | None, *, workflow_id: str, identity: Sequence[Any]) -> Any:
     """Returns a notice as the activity takes it.
 
     Args:
@@ -26,8 +26,8 @@ def notice_json(notice: Notice, closing: Closing | None, *, workflow_id: str, id
         identity: scope and path of the run, the same in each of its executions.
     """
     request = notice.request.to_json(workflow_id)
-    if encoded_size(request) > NOTICE_BYTES:
-        prompt = cut_bytes(notice.request.prompt, max_bytes=NOTICE_BYTES // 4)
+    if encoded_size(request) > NOTIFICATION_BYTES:
+        prompt = cut_bytes(notice.request.prompt, max_bytes=NOTIFICATION_BYTES // 4)
         request |= {"prompt": prompt, "schema": None, "options": None, "arguments": None, "shortened": True}
     return {
         "id": _id_of(notice, identity),
@@ -38,7 +38,7 @@ def notice_json(notice: Notice, closing: Closing | None, *, workflow_id: str, id
     }
 
 
-def _id_of(notice: Notice, identity: Sequence[Any]) -> str:
+def _id_of(notice: Notification, identity: Sequence[Any]) -> str:
     canonical = json.dumps([*identity, *notice.key], ensure_ascii=True, separators=(",", ":"))
     return "msg_" + base64.b32encode(hashlib.sha256(canonical.encode()).digest()).decode().lower()[:32]
 

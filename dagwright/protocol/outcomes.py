@@ -35,13 +35,13 @@ from dagwright.core.boundary.limits import (
 )
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.usage import (
+    reported_agents,
+    reported_usage,
     started_attempt,
-    told_agents,
-    told_usage,
     usage_of_heartbeat,
     usage_of_metadata,
 )
-from dagwright.core.expressions.filling import secret_names, stored_refs
+from dagwright.core.expressions.hydration import secret_names, stored_refs
 from dagwright.core.expressions.stored_values import stored_from_json
 from dagwright.core.expressions.value_refs import WorkerHole, encode, holes_of, shown_in_arguments
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
@@ -185,7 +185,7 @@ def _attempt_of(error: ApplicationError, otherwise: int) -> Attempt:
         wire.METADATA_STARTED_AT: str(details.get("started_at") or "").encode(),
         wire.METADATA_TOOL_VERSION: str(details.get("tool_version", "")).encode(),
     }
-    return replace(read_attempt(metadata), usage=told_usage(details), seen=told_seen(details))
+    return replace(read_attempt(metadata), usage=reported_usage(details), seen=told_seen(details))
 
 
 _DIED = "its worker died"
@@ -508,7 +508,7 @@ def sub_plan_failure(call: str, error: BaseException, node: CompiledNode) -> Sub
         return SubPlanEnd(call, RunStatus.CANCELLED, None, None)
     failure, _ = read_failure(error, node, Effects.READ)
     told = _details_of(error)
-    used, agents, seen = told_usage(told), told_agents(told), told_seen(told)
+    used, agents, seen = reported_usage(told), reported_agents(told), told_seen(told)
     below = told.get("below") if isinstance(told, Mapping) else None
     return SubPlanEnd(
         call, RunStatus.FAILED, None, failure.to_json(), usage=used, agents=agents, seen=seen, below=below

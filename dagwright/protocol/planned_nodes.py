@@ -112,12 +112,12 @@ class Planned(Written):
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
         """Returns why it cannot be done now."""
-        act = self._read(scheduler, at, budget=scheduler.features.feedback.requests.looking)
+        act = self._read(scheduler, at, budget=scheduler.features.feedback.requests.precheck_budget)
         return act if isinstance(act, str) else None
 
     def read(self, scheduler: RunScheduler, *, at: float) -> Act | str:
         """Returns the act that it is, or why it is refused."""
-        return self._read(scheduler, at, budget=scheduler.features.feedback.requests.judging)
+        return self._read(scheduler, at, budget=scheduler.features.feedback.requests.check_budget)
 
     def _read(self, scheduler: RunScheduler, at: float, *, budget: WorkBudget) -> Act | str:
         attempt, count = scheduler.features.extension.streamed.get(self.call, (1, 0))

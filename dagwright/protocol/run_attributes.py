@@ -37,6 +37,6 @@ def identifying_pairs(memo: Mapping[str, Any], *, missing: Collection[str] = ())
 def attributes_at_start(memo: Mapping[str, Any], *, missing: Collection[str]) -> TypedSearchAttributes:
     """Return the search attributes with which a client starts a run: those by its memo, and its state."""
     # A run that finds its state there writes what it waits for as well.
-    has_state = wire.WRITTEN_BY_RUNS.isdisjoint(missing)
+    has_state = wire.RUN_SEARCH_ATTRIBUTES.isdisjoint(missing)
     state = [SearchAttributePair(_STATE, "running")] if has_state else []
     return TypedSearchAttributes([*state, *identifying_pairs(memo, missing=missing)])

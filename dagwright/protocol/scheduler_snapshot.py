@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from dagwright.core.expressions.value_refs import unfilled_from_json, unfilled_to_json
+from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import StoredList, stored_list_from_json, stored_list_to_json
-from dagwright.core.model.lineage import seen_book_from_json
+from dagwright.core.model.lineage import run_lineage_from_json
 from dagwright.core.model.policy import policy_from_json
 from dagwright.core.model.states import Chunk, ItemRecord, NodeStatus, Phase, Record
 from dagwright.core.model.usage import usage_book_from_json
@@ -86,7 +86,7 @@ def restore(scheduler: RunScheduler, carry: Any) -> None:
         if "budget" in carry:
             scheduler.features.budget.use(budget_from_json(carry["budget"]))
         scheduler.state.totals.usage = usage_book_from_json(carry.get("usage"))
-        scheduler.state.totals.lineage = seen_book_from_json(carry.get("seen"))
+        scheduler.state.totals.lineage = run_lineage_from_json(carry.get("seen"))
         scheduler.features.reuse.use(book_of_kept(carry["kept"]) if "kept" in carry else None)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"the state that was handed on cannot be read: {error!r}") from None
@@ -95,7 +95,7 @@ def restore(scheduler: RunScheduler, carry: Any) -> None:
 def _phase_from_json(carry: Mapping[str, Any], scheduler: RunScheduler) -> Phase:
     """Returns the phase of a run, which follows from what ended it and from what its plan has grown by."""
     if not carry["stopped"]:
-        return Phase.UNDOING if carry["error"] is not None or carry["cancelled"] else Phase.GOING
+        return Phase.COMPENSATING if carry["error"] is not None or carry["cancelled"] else Phase.ACTIVE
     undoes = any(node.undoes is not None for each in scheduler.state.extensions for node in each.nodes)
     return Phase.CLOSED if undoes else Phase.STOPPED
 
@@ -172,7 +172,7 @@ def _record_to_json(record: Record) -> dict[str, Any] | None:
             case "items":
                 encoded[name] = [_item_to_json(item) for item in value]
             case "result":
-                plain = unfilled_to_json(value)
+                plain = value_to_json(value)
                 encoded[name] = plain["value"]
                 if "stored" in plain:
                     encoded["stored_result"] = plain["stored"]
@@ -186,7 +186,7 @@ def _record_to_json(record: Record) -> dict[str, Any] | None:
 def _item_to_json(item: ItemRecord) -> list[Any] | dict[str, Any]:
     if item.chunk is not None:
         return {"key": item.key, "record": _record_to_json(item.record), "chunk": _chunk_to_json(item.chunk)}
-    encoded = unfilled_to_json(item.item)
+    encoded = value_to_json(item.item)
     stored = [encoded["stored"]] if "stored" in encoded else []
     return [item.key, encoded["value"], _record_to_json(item.record), *stored]
 
@@ -196,7 +196,7 @@ def _chunk_to_json(chunk: Chunk) -> dict[str, Any]:
     if isinstance(chunk.items, StoredList):
         encoded["source"] = stored_list_to_json(chunk.items)
     elif chunk.items:
-        encoded["items"] = unfilled_to_json([*chunk.items])
+        encoded["items"] = value_to_json([*chunk.items])
     if chunk.counts:
         encoded["counts"] = chunk.counts
     if chunk.pieces:
@@ -212,7 +212,7 @@ def _item_from_json(encoded: Any) -> ItemRecord:
             encoded["key"], None, _record_from_json(encoded["record"]), _chunk_from_json(encoded["chunk"])
         )
     key, item, inner, *stored = encoded
-    return ItemRecord(key, unfilled_from_json(item, *stored), _record_from_json(inner))
+    return ItemRecord(key, value_from_json(item, *stored), _record_from_json(inner))
 
 
 def _chunk_from_json(encoded: Mapping[str, Any]) -> Chunk:
@@ -220,7 +220,7 @@ def _chunk_from_json(encoded: Mapping[str, Any]) -> Chunk:
     if "source" in encoded:
         items = stored_list_from_json(encoded["source"])
     elif "items" in encoded:
-        items = unfilled_from_json(encoded["items"]["value"], encoded["items"].get("stored"))
+        items = value_from_json(encoded["items"]["value"], encoded["items"].get("stored"))
     pieces = [(ref, count) for ref, count in encoded.get("pieces", ())]
     counts = dict(encoded.get("counts", {}))
     return Chunk(encoded["first"], encoded["count"], items, counts, pieces, encoded.get("failed_key"))
@@ -234,7 +234,7 @@ def _record_from_json(encoded: Mapping[str, Any] | None) -> Record:
         error=_error_from_json(encoded.get("error")),
         blocked_by=tuple(encoded.get("blocked_by", ())),
         items=[_item_from_json(item) for item in encoded.get("items", ())],
-        result=unfilled_from_json(encoded.get("result"), encoded.get("stored_result")),
+        result=value_from_json(encoded.get("result"), encoded.get("stored_result")),
     )
     for name, value in encoded.items():
         if name in _DEFAULTS and name not in _READ_BY_THEMSELVES:

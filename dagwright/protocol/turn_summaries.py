@@ -77,7 +77,7 @@ def response_of(output: Any) -> str | None:
         output: as the run has it, so it may lie in the payload store.
     """
     if isinstance(output, StoredValue):
-        told = output.told
+        told = output.own_part
         if told is None or told.shape is None or told.shape.type != "text":
             return None
         output = told.value if told.state == "whole" else f"{told.shape.preview}{CUT}"
@@ -91,7 +91,7 @@ def place_of(output: Any) -> dict[str, Any] | None:
 
     `None` of an answer that the run holds, and of what is no text.
     """
-    told = output.told if isinstance(output, StoredValue) else None
+    told = output.own_part if isinstance(output, StoredValue) else None
     if told is None or told.shape is None or told.shape.type != "text":
         return None
     return place_from_json({"ref": output.ref, "paths": paths_to_json(output.paths)})

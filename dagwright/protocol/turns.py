@@ -219,7 +219,7 @@ def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = No
     """
     status = document.get("status")
     names, bindings, error = document.get("context"), document.get("lookups"), document.get("error")
-    if isinstance(bindings, list) and scheduler is not None and scheduler.state.phase.is_given_up:
+    if isinstance(bindings, list) and scheduler is not None and scheduler.state.phase.is_compensated:
         # They may be gone with the rest that was taken back; one that stands is found again.
         bindings = [each for each in bindings if not (isinstance(each, Mapping) and each.get("created"))]
     code = error.get("code") if isinstance(error, Mapping) else None

@@ -108,7 +108,7 @@ class StateAttribute:
     async def is_registered(self) -> bool:
         """Returns whether they are there; a namespace that tells nothing has none."""
         if not self._is_registered and time.monotonic() - self._asked_at >= _ASK_AGAIN_S:
-            self._is_registered = wire.WRITTEN_BY_RUNS.isdisjoint(await _missing(self._client))
+            self._is_registered = wire.RUN_SEARCH_ATTRIBUTES.isdisjoint(await _missing(self._client))
             self._asked_at = time.monotonic()
         return self._is_registered
 

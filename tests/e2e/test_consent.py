@@ -68,7 +68,7 @@ async def test_policy_of_a_file_asks_about_calls(command_line: CommandLine, writ
     policy.write_text("rules:\n  - {tool: pay, then: ask}\n", encoding="utf-8")
     plan = write_plan(_pay("a", "ann"), _pay("b", "ben"), output="{{b.result}}")
     run = await command_line.start("run", plan, "--tools", tools, "--policy", str(policy), "--id", "policed")
-    await line_with(run, "b waits for anyone: May 'pay' go on?")
+    await line_with(run, "b waits for anyone: Approve 'pay'?")
     no = await command_line("feedback", "policed", "a", "--reject", "--by", "cy")
     yes = await command_line("feedback", "policed", "b", "--approve", "--arguments", '{"to": "bob"}', "--by", "cy")
     end = await ended(run)

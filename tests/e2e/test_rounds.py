@@ -93,7 +93,7 @@ async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(co
         (["--rounds", "3"], "--rounds: only --profile rounds has that"),
         (["--synthesis", "model"], "--synthesis: only --profile rounds has that"),
         (["--worker-timeout", "2m"], "--worker-timeout: only --profile rounds has that"),
-        ([*OF_ROUNDS, "--worker-timeout", "soon"], "--worker-timeout: 'soon' is no duration"),
+        ([*OF_ROUNDS, "--worker-timeout", "soon"], "--worker-timeout: 'soon' is not a duration"),
         ([*OF_ROUNDS, "--rounds", "0"], "'--rounds'"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 from temporalio.client import Client, WorkflowHistory
 
 from dagwright.core.boundary import wire
-from dagwright.core.expressions.stored_values import Unfilled
+from dagwright.core.expressions.stored_values import ValueRef
 from dagwright.core.expressions.value_refs import with_shown
 from dagwright.history.closing_event import is_reference
 from dagwright.history.replay import Projection
@@ -152,7 +152,7 @@ async def check_projection(history: WorkflowHistory, document: Document) -> None
     assert not wrong, f"projected, written: {wrong}"
 
 
-def _reference(part: Unfilled) -> Any:
+def _reference(part: ValueRef) -> Any:
     return reference_to(part, ref="")
 
 

@@ -239,7 +239,7 @@ def test_plan_with_regions_ends_as_without(
     alone = Run(plain, fails, lambda count: 0)
     alone.run()
     together = Run(plan, fails, lambda count: data.draw(st.integers(0, count - 1)))
-    with patch.object(region_slices, "SLICE_S", slice_s):
+    with patch.object(region_slices, "REGION_BATCH_S", slice_s):
         together.run(is_carried=is_carried)
     assert together.document() == alone.document()
     model = Model(made)
@@ -295,7 +295,7 @@ def test_plan_whose_regions_lie_in_the_store_ends_as_without(
     ):
         sent = asyncio.run(made_to_travel(plan, store)).plan
     together = Run(sent, fails, lambda count: data.draw(st.integers(0, count - 1)), store=store)
-    with patch.object(region_slices, "SLICE_S", slice_s):
+    with patch.object(region_slices, "REGION_BATCH_S", slice_s):
         together.run(is_carried=is_carried)
     expected, found = alone.document(), together.document()
     assert (found["status"], found["output"], found["error"]) == (

@@ -7,27 +7,27 @@ import pydantic_core
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from dagwright.core.expressions.filling import fill, secret_names, stored_refs, walk
+from dagwright.core.expressions.hydration import hydrate, secret_names, stored_refs, value_at_paths
 from dagwright.core.expressions.paths import MissingValue, get_value, with_parts
 from dagwright.core.expressions.projection import PARTS_BYTES, VALUE_BYTES, WHOLE_BYTES, describe
 from dagwright.core.expressions.references import Secret
 from dagwright.core.expressions.resolution import MissingData, as_text
 from dagwright.core.expressions.stored_values import (
     Path,
+    Projection,
     StoredValue,
-    Want,
     WorkerText,
+    find_value_refs,
     is_whole,
     stored_from_json,
     stored_to_json,
-    unfilled_places,
 )
 from dagwright.core.expressions.value_refs import (
     encode,
     holes_of,
     shown_in_arguments,
-    unfilled_from_json,
-    unfilled_to_json,
+    value_from_json,
+    value_to_json,
 )
 from tests.support.example_counts import examples
 
@@ -70,8 +70,8 @@ def _put_back(found: Any, value: Any) -> Any:
     """Return what was found with all that the store has, as a worker puts it in."""
     try:
         places = [
-            (path, walk(value, part.paths, "a.result"))
-            for path, part in unfilled_places(found)
+            (path, value_at_paths(value, part.paths, "a.result"))
+            for path, part in find_value_refs(found)
             if isinstance(part, StoredValue)
         ]
     except MissingData as missing:
@@ -90,7 +90,9 @@ def _assert_same(found: Any, expected: Any, value: Any) -> None:
 @given(data=st.data())
 def test_every_path_into_a_stored_value_leads_where_it_leads_in_the_value(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
-    wanted: list[Want] = data.draw(st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=6))
+    wanted: list[Projection] = data.draw(
+        st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=6)
+    )
     size = len(pydantic_core.to_json(value))
     told = describe(value, "sha256-v", size_bytes=size, wanted=wanted, name="a.result")
     stored = stored_from_json(json.loads(json.dumps(stored_to_json(told))), name="a.result")
@@ -107,7 +109,7 @@ def test_every_path_into_a_stored_value_leads_where_it_leads_in_the_value(data: 
 def test_path_may_be_walked_in_two_steps(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
     first = data.draw(_paths(value).filter(lambda path: not isinstance(path, str)))
-    wanted: list[Want] = data.draw(st.lists(st.tuples(_paths(value), st.just("value")), max_size=6))
+    wanted: list[Projection] = data.draw(st.lists(st.tuples(_paths(value), st.just("value")), max_size=6))
     stored = describe(value, "sha256-v", size_bytes=1, wanted=wanted, name="a.result")
     expected, found = _found(value, first), _found(stored, first)
     assume(not isinstance(expected, tuple))
@@ -119,7 +121,9 @@ def test_path_may_be_walked_in_two_steps(data: st.DataObject) -> None:
 @given(data=st.data())
 def test_what_is_reported_has_a_limit_whatever_is_wanted(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
-    wanted: list[Want] = data.draw(st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=30))
+    wanted: list[Projection] = data.draw(
+        st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=30)
+    )
     told = describe(value, "sha256-v", size_bytes=1, wanted=wanted, name="a.result")
     assert len(json.dumps(stored_to_json(told))) < 2 * (PARTS_BYTES + WHOLE_BYTES)
     for part in told.parts.values():
@@ -173,7 +177,7 @@ def _filled(value: Any) -> Any:
     if isinstance(value, list):
         return [_filled(part) for part in value]
     if isinstance(value, StoredValue):
-        return walk(_KEPT[value.ref], value.paths, value.name)
+        return value_at_paths(_KEPT[value.ref], value.paths, value.name)
     if isinstance(value, Secret):
         return _SECRETS[value.name]
     return "".join(as_text(_filled(part)) for part in value.parts) if isinstance(value, WorkerText) else value
@@ -191,7 +195,7 @@ def test_worker_gets_the_arguments_that_the_plan_says(arguments: dict[str, Any])
         assert secret.encode() not in encoded
     assert secret_names(holes) <= _SECRETS.keys()
     assert set(stored_refs(holes)) <= _KEPT.keys()
-    fill(sent, holes, secrets=_SECRETS, take=lambda ref, paths, name: walk(_KEPT[ref], paths, name))
+    hydrate(sent, holes, secrets=_SECRETS, take=lambda ref, paths, name: value_at_paths(_KEPT[ref], paths, name))
     assert sent == _filled(arguments)
 
 
@@ -200,6 +204,6 @@ def test_worker_gets_the_arguments_that_the_plan_says(arguments: dict[str, Any])
 @example(value={"a": {"ref": "sha256-a", "bytes": 9}})
 @example(value={"a": [{"text": "t"}, {"secret": "KEY"}, {"parts": []}]})
 def test_value_travels_between_runs_unchanged(value: Any) -> None:
-    sent = json.loads(json.dumps(unfilled_to_json(value)))
-    assert unfilled_from_json(sent["value"], sent.get("stored")) == value
+    sent = json.loads(json.dumps(value_to_json(value)))
+    assert value_from_json(sent["value"], sent.get("stored")) == value
     assert ("stored" in sent) == (not is_whole(value))

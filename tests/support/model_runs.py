@@ -10,7 +10,7 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.boundary.usage import told_usage
+from dagwright.core.boundary.usage import reported_usage
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.planning.model_calls.calls import ModelRequest, request_from_json, request_to_json
 from dagwright.planning.model_calls.nodes import MODEL_HEARTBEAT_S, MODEL_TIMEOUT_S
@@ -55,7 +55,7 @@ class AskModelsWorkflow:
                 "code": failed.type,
                 "action": failed.details[0]["action"],
                 "message": failed.message,
-                "calls": told_usage(failed.details[0]).calls,
+                "calls": reported_usage(failed.details[0]).calls,
             }
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from dagwright.core.boundary.limits import NOTICE_BYTES
-from dagwright.core.model.requests import Closing, Notice, Request, RequestBook, book_from_json
+from dagwright.core.boundary.limits import NOTIFICATION_BYTES
+from dagwright.core.model.requests import Closing, Notification, Request, RequestBook, book_from_json
 from dagwright.protocol.notifications import notice_json
 from dagwright.protocol.webhooks import signed_headers, signing_key
 from tests.support.receiver import SECRET
@@ -15,11 +15,11 @@ def _request(request_id: str = "check", prompt: str = "Publish?") -> Request:
     return Request(request_id, request_id, "answer", "APPROVAL", prompt, opened_at=1.5)
 
 
-def _json(notice: Notice, closing: Closing | None = None) -> Any:
+def _json(notice: Notification, closing: Closing | None = None) -> Any:
     return notice_json(notice, closing, workflow_id="run-1", identity=_IDENTITY)
 
 
-def _ids(*notices: Notice) -> list[str]:
+def _ids(*notices: Notification) -> list[str]:
     return [_json(each)["id"] for each in notices]
 
 
@@ -34,23 +34,27 @@ def test_signature_matches_the_example_of_the_standard() -> None:
 
 
 def test_id_of_a_notification_depends_on_its_event_alone() -> None:
-    opened, answered = Notice("opened", _request(), 1.5), Notice("answered", _request(), 2.0)
-    other = Notice("opened", _request("check#2"), 1.5)
+    opened, answered = Notification("opened", _request(), 1.5), Notification("answered", _request(), 2.0)
+    other = Notification("opened", _request("check#2"), 1.5)
     escalated = _request()
     escalated.assignee = "eve"
-    assert _ids(opened) == _ids(Notice("opened", escalated, 1.5))
-    assert len(set(_ids(opened, answered, other, Notice("reminded", _request(), 2.0)))) == 4
+    assert _ids(opened) == _ids(Notification("opened", escalated, 1.5))
+    assert len(set(_ids(opened, answered, other, Notification("reminded", _request(), 2.0)))) == 4
 
 
 def test_notification_has_a_shortened_request_and_its_closing() -> None:
-    request = _request(prompt="é" * NOTICE_BYTES)
+    request = _request(prompt="é" * NOTIFICATION_BYTES)
     request.options = ["x"]
-    told = _json(Notice("opened", request, 1.5))["request"]
-    assert (told["shortened"], told["options"], len(told["prompt"].encode()) <= NOTICE_BYTES // 4) == (True, None, True)
+    told = _json(Notification("opened", request, 1.5))["request"]
+    assert (told["shortened"], told["options"], len(told["prompt"].encode()) <= NOTIFICATION_BYTES // 4) == (
+        True,
+        None,
+        True,
+    )
     assert told["id"] == "check"
     closing = Closing("answered", 2.0, "ann", "signal", what="approved")
     answer = {"how": "answered", "by": "ann", "through": "signal", "what": "approved", "note": None}
-    told = _json(Notice("answered", _request(), 2.0), closing)["closing"]
+    told = _json(Notification("answered", _request(), 2.0), closing)["closing"]
     assert told == {"at": "1970-01-01T00:00:02.000Z", **answer}
 
 

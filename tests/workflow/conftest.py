@@ -86,7 +86,7 @@ async def eager_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 @pytest.fixture(scope="module")
 def low_marks() -> Iterator[None]:
     """Hard marks that a small run reaches, and short waits before it goes on elsewhere and looks after others."""
-    with patch.multiple(limits, HARD_MARK_EVENTS=400, DRAIN_S=0.3, LOOK_S=0.3):
+    with patch.multiple(limits, DRAIN_AT_EVENTS=400, DRAIN_S=0.3, SUB_PLAN_CHECK_S=0.3):
         yield
 
 

@@ -93,7 +93,7 @@ async def test_an_agent_goes_on_in_new_executions(client: Client, scripted: Scri
     told = ["Go on.", *(f'{{"n":{number}}}' for number in range(4))]
     steps = [step(tool_call("echo", n=number), last=last) for number, last in enumerate(told)]
     async with scripted(*steps, step("Done.", last='{"n":4}')) as (model, runs):
-        with patch.object(limits, "HARD_MARK_EVENTS", 20):
+        with patch.object(limits, "DRAIN_AT_EVENTS", 20):
             handle = await runs.start_compiled(agent(runs, "echo"), inputs={"objective": "Go on."})
             document = await ended(runs, handle)
             executions = [end_of(history) for history in await chain_of(client, handle)]

@@ -60,9 +60,9 @@ async def test_approved_call_is_made_with_the_arguments_of_the_answer_and_a_reje
     await asks(runs, handle, "yes", "other", "no")
     asked = (await view_of(runs, handle)).document()["waiting_for"]
     assert [(each["tool"], each["arguments"], each["prompt"]) for each in asked] == [
-        ("change", {"name": f"{unique} yes"}, "May 'change' go on?"),
+        ("change", {"name": f"{unique} yes"}, "Approve 'change'?"),
         ("change", {"name": f"{unique} other"}, "Really?"),
-        ("change", {"name": f"{unique} no"}, "May 'change' go on?"),
+        ("change", {"name": f"{unique} no"}, "Approve 'change'?"),
     ]
     await answer(handle, "yes", {"approved": True})
     await answer(handle, "other", {"approved": True, "arguments": {"name": f"{unique} changed"}})
@@ -308,7 +308,7 @@ async def test_open_requests_and_early_answers_survive_a_change_of_executions(ru
     await asks(runs, handle, "each[a]", "each[b]")
     await answer(handle, "then", {"approved": True})
     await answer(handle, "each[b]", {"text": "B"})
-    with patch.object(limits, "HARD_MARK_EVENTS", 30):
+    with patch.object(limits, "DRAIN_AT_EVENTS", 30):
         for number in range(8):
             await signal(handle, "nobody", {"text": "?"})
             await eventually(lambda count=number + 1: has_notes(runs, handle, count))  # type: ignore[misc]

@@ -95,7 +95,7 @@ async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(scri
 async def test_what_waits_and_is_held_back_goes_on_in_a_new_execution(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "HARD_MARK_EVENTS", 120)
+    monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 120)
     monkeypatch.setattr(limits, "DRAIN_S", 0.3)
     async with scripted(says("one"), says("two")) as (_, runs):
         steps = [
@@ -158,7 +158,7 @@ async def test_planning_again_counts_and_is_left_out_when_the_budget_is_used_up(
 async def test_a_sub_plan_whose_run_above_was_terminated_finishes_with_what_there_is(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LOOK_S", 0.2)
+    monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.2)
     async with scripted(says("one")) as (_, runs):
         handle = await start(runs, agents_of("a", "b"), {"calls": 1})
         await asked(runs, handle)

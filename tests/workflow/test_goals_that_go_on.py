@@ -26,7 +26,7 @@ async def test_a_request_goes_on_in_new_executions(client: Client, scripted: Scr
     chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 8)]
     plan = written(call("n0", "plus", left=0, right=1), *chain)
     async with scripted("No.", plan, "It is 8.") as (model, runs):
-        with patch.object(limits, "HARD_MARK_EVENTS", 20):
+        with patch.object(limits, "DRAIN_AT_EVENTS", 20):
             handle = await runs.start_compiled(goal(runs, "Count to 8.", "plus"))
             document = await ended(runs, handle)
             executions = [end_of(history) for history in await chain_of(client, handle)]
@@ -44,7 +44,7 @@ async def test_a_request_that_is_planned_again_goes_on_in_new_executions(client:
     )
     again = written(call("c", "plus", left="{{n3.result}}", right=1), call("d", "plus", left="{{c.result}}", right=1))
     async with scripted(plan, again, "It is 6.") as (model, runs):
-        with patch.object(limits, "HARD_MARK_EVENTS", 15):
+        with patch.object(limits, "DRAIN_AT_EVENTS", 15):
             handle = await runs.start_compiled(goal(runs, "Count to 6.", "plus", "give_up"))
             document = await ended(runs, handle)
             executions = [end_of(history) for history in await chain_of(client, handle)]
@@ -92,7 +92,7 @@ async def test_intents_go_on_in_new_executions_and_in_forks(client: Client, scri
     first = said(fund("Apex"), *[product("CUSTODY", f"@result_{number}") for number in (1, 1)])
     script = (said(*seed("circular")), first, said(fund("Other")))
     async with scripted(*script) as (model, runs):
-        with patch.object(limits, "HARD_MARK_EVENTS", 15):
+        with patch.object(limits, "DRAIN_AT_EVENTS", 15):
             handle = await runs.start_compiled(intents_goal(runs, confidence=0.95, context={"cbu": {"id": "prt_1"}}))
             await asks(runs, handle, "approve")
             await answer(handle, "approve", {"approved": True})

@@ -192,7 +192,7 @@ async def test_sub_plans_of_a_megabyte_for_each_item_do_not_fill_the_history(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guard S8: each start of a sub-plan stands in the history with the plan; 20 of them would be 14 MB."""
-    monkeypatch.setattr(limits, "HARD_MARK_BYTES", 4_000_000)
+    monkeypatch.setattr(limits, "DRAIN_AT_BYTES", 4_000_000)
     monkeypatch.setattr(limits, "HISTORY_LIMIT_BYTES", 10_000_000)
     steps = [{"id": f"s{number}", "tool": "echo", "arguments": {"text": "y" * 240_000}} for number in range(3)]
     nodes = [{**step, "when": "inputs.n < 0"} for step in steps]

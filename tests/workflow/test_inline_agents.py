@@ -22,7 +22,7 @@ pytestmark = pytest.mark.server
 
 REFUSING = {"rules": [{"tool": "agent.inline", "then": "refuse"}]}
 ALLOWING = Policy((Rule("run", tool="agent.inline"), *WRITES_ASK.rules))
-_WHY = "the policy of the run takes no agent that stands in the plan itself"
+_WHY = "the policy of the run allows no inline agents"
 
 
 def _inline(node: str, objective: str, *tools: str, **fields: Any) -> Document:

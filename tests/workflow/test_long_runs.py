@@ -106,7 +106,7 @@ def _counting(size: int, *, width: int, prefix: str) -> tuple[dict[str, Any], di
 async def test_two_hundred_steps_over_many_executions(
     cached_runs: Runs, keys: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "HARD_MARK_EVENTS", 150)
+    monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 150)
     plan, values = _counting(200, width=10, prefix="w")
     handle = await cached_runs.start(plan)
     document = await document_of(handle)
@@ -129,7 +129,7 @@ async def test_signals_that_come_at_any_moment_are_all_taken(
 ) -> None:
     """Unknown signals and reports of nobody are noted one by one, so their count shows whether one was lost."""
     monkeypatch.setattr(limits, "NOTES", 10_000)
-    monkeypatch.setattr(limits, "HARD_MARK_EVENTS", 150)
+    monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 150)
     plan, _ = _counting(120, width=10, prefix="s")
     handle = await cached_runs.start(plan)
     sent = 0
@@ -425,7 +425,7 @@ async def test_cancel_at_any_moment_is_kept(cached_runs: Runs) -> None:
 
 
 async def test_flood_of_signals_makes_the_run_go_on(runs: Runs, bench: Bench, unique: str) -> None:
-    with patch.multiple(limits, HARD_MARK_SIGNALS=20, SIGNALS_LIMIT=25):
+    with patch.multiple(limits, DRAIN_AT_SIGNALS=20, SIGNALS_LIMIT=25):
         handle = await runs.start({"nodes": [_held_below(unique)]})
         await eventually(lambda: unique in bench.entered)
         newest = runs.client.get_workflow_handle(handle.id)

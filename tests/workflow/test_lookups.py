@@ -158,7 +158,7 @@ async def test_wrong_answers_are_refused_and_the_request_stays(runs: Runs, datab
     assert '"none of these"' in offered
     both = await refusal_of(handle, {"request": MARIA, "answer": {"selected": ["create new"], "text": "x"}})
     assert both.endswith(
-        """either something is selected or a text is written; expected {"selected": ["x"]} or {"text": "…"}"""
+        """either 'selected' or 'text' is allowed, not both; expected {"selected": ["x"]} or {"text": "…"}"""
     )
     assert "the text is missing" in await refusal_of(handle, {"request": MARIA, "answer": {"text": "  "}})
     await signal(handle, MARIA, {"selected": party_ids(database, "Maria García")})

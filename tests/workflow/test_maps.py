@@ -203,9 +203,9 @@ async def test_keys_that_are_too_large_to_be_told_are_refused_in_a_sentence(runs
     plan = _over("{{table.result.rows}}", table, tool="echo", key="{{item.text}}")
     document = await runs.run(plan)
     assert document["nodes"]["m"] == failed(
-        "too_large: the key of item 0 needs a part of it that lies in the payload store, where the run itself cannot "
-        "read it: the list is over 192 KiB, and what its keys read is too, or is not in every item; leave out `key`, "
-        "or let a tool make a smaller list"
+        "too_large: the key of item 0 needs a part of it that is in the payload store, where the run itself cannot "
+        "read it: for lists over 192 KiB, `key` may read at most 192 KiB in total, and only parts that every item has; "
+        "leave out `key`, or make a smaller list in a tool"
     )
 
 
@@ -213,7 +213,7 @@ async def test_death_of_a_worker_is_soon_noticed_in_every_activity_of_a_map(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(projection, "WHOLE_BYTES", 2_000)
-    monkeypatch.setattr(map_batch_runs, "ITEMS_HANDED_UP_BYTES", 10)
+    monkeypatch.setattr(map_batch_runs, "INLINE_BATCH_RESULTS_BYTES", 10)
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": 24, "size": 500}}
     plan = _over("{{table.result.rows}}", table, tool="echo", arguments={"n": "{{index}}"}, when="index % 10 == 0")
     handle = await runs.start(plan)

@@ -222,7 +222,7 @@ async def test_new_execution_tells_what_the_one_before_could_not_under_the_same_
     receiver.answer = lambda name: 500
     handle = await hooked.start({"nodes": [_human("check")]}, notifies=True)
     await eventually(lambda: bool(receiver.deliveries))
-    with patch.object(limits, "HARD_MARK_SIGNALS", 1):
+    with patch.object(limits, "DRAIN_AT_SIGNALS", 1):
         await handle.signal(wire.SIGNAL_FEEDBACK, {"request": "nobody", "answer": {}})
         newest = hooked.client.get_workflow_handle(handle.id)
 

@@ -449,7 +449,7 @@ async def test_no_run_is_given_the_id_of_a_session_and_one_that_has_it_is_told_a
 async def test_session_goes_on_in_new_executions_between_its_turns(
     bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "HARD_MARK_EVENTS", 14)
+    monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 14)
     executions = []
     for number in range(4):
         started = await bench.sessions.take_turn(
@@ -468,7 +468,7 @@ async def test_session_goes_on_in_new_executions_between_its_turns(
 async def test_terminated_turn_of_an_earlier_execution_fails(
     bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LOOK_S", 0.5)
+    monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.5)
     started = await _turn_that_outlives_its_execution(bench, unique, monkeypatch)
     await bench.client.get_workflow_handle(started.workflow_id).terminate("gone")
     await _becomes_idle(bench, unique)
@@ -482,7 +482,7 @@ async def test_turn_of_an_execution_before_is_looked_after_only_as_long_as_it_ru
     bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Longer than this test: only the end of the turn ends the look.
-    monkeypatch.setattr(limits, "LOOK_S", 600.0)
+    monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 600.0)
     started = await _turn_that_outlives_its_execution(bench, unique, monkeypatch)
     session = (await bench.sessions.look(unique)).session
     assert (session.status, session.turns[0].run) == ("running", started.workflow_id)
@@ -511,7 +511,7 @@ async def _turn_that_outlives_its_execution(
     first = (await bench.sessions.look(unique)).run_id
     await eventually(lambda: unique in bench.bench.entered)
     # A flood of signals that say nothing.
-    monkeypatch.setattr(limits, "HARD_MARK_SIGNALS", 3)
+    monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 3)
     handle = bench.client.get_workflow_handle(session_id(unique))
     for _ in range(4):
         await handle.signal(wire.SIGNAL_TURN_ENDED, {})
@@ -520,7 +520,7 @@ async def _turn_that_outlives_its_execution(
         return (await bench.sessions.look(unique)).run_id != first
 
     await eventually(is_elsewhere)
-    monkeypatch.setattr(limits, "HARD_MARK_SIGNALS", 8_000)
+    monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 8_000)
     return started
 
 

@@ -108,8 +108,8 @@ async def test_list_over_the_limit_of_the_run_is_mapped_by_reference_and_read_by
         "each": done([{"name": f"row {number}"} for number in (0, 100, 200, 300)]),
         "size": done({}),
         "all": failed(
-            "too_large: when: long.result.rows has 298,891 bytes as JSON and lies in the payload store, where the run "
-            "itself cannot read it; name a smaller part of it, or let a tool work it out and read its result"
+            "too_large: when: long.result.rows has 298,891 bytes as JSON and is in the payload store, where the run "
+            "itself cannot read it; name a smaller part of it, or compute it in a tool and read its result"
         ),
     }
 
@@ -141,7 +141,9 @@ async def test_items_with_large_results_are_handed_on_one_by_one(runs: Runs) -> 
         "each[300]": SKIPPED,
         "each[400]": done(digest_of(_ROWS[:400])),
     }
-    assert nodes["query"]["error"].startswith("too_large: the query '$..name' reads what is large: a part of t.result")
+    assert nodes["query"]["error"].startswith(
+        "too_large: the query '$..name' reads a value that is too large: a part of t.result"
+    )
 
 
 async def test_document_tells_large_values_by_reference_and_the_commands_put_them_back(runs: Runs) -> None:

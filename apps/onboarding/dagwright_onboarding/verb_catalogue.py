@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import yaml
 from pydantic import TypeAdapter
 
-from dagwright.plugins.entities import ToolDeclaration, is_made, kinds_taken, only_kinds, text_formats
+from dagwright.plugins.entities import ToolDeclaration, is_made, accepted_kinds, only_kinds, text_formats
 from dagwright.tools import ToolSpec
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.onboarding import onboarding_tools
@@ -61,7 +61,7 @@ def _parameter(
     verb: ToolDeclaration, name: str, schema: Mapping[str, Any], declared: Sequence[ToolDeclaration]
 ) -> dict[str, Any]:
     told: dict[str, Any] = {"description": schema["description"]}
-    kinds = kinds_taken(verb, name)
+    kinds = accepted_kinds(verb, name)
     if not kinds:
         return {**told, **_type_of(schema), **({"lookups": [name]} if name in RESOLVER.terms else {})}
     return {

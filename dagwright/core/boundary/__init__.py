@@ -1,5 +1,4 @@
-"""Names, limits and JSON decoding of everything that crosses a process.
+"""Names, limits and JSON decoding of all data that crosses a process boundary.
 
-`wire` has the names, `limits` the numbers, `decoding` the one way to read JSON. Constants never derive from Python
-names.
+`wire` has the names, `limits` the numbers, `decoding` the only JSON decoder. Constants never derive from Python names.
 """

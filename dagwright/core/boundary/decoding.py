@@ -1,4 +1,4 @@
-"""JSON from outside, decoded in one way, and large machine-only JSON, compressed."""
+"""The one decoder of external JSON, and compression of large JSON that only programs read."""
 
 import base64
 import math
@@ -12,13 +12,13 @@ _CONTAINERS = frozenset({dict, list})
 
 
 def json_from_bytes(encoded: bytes) -> Any:
-    """Returns the value of a JSON text.
+    """Decode a JSON text.
 
     Raises:
-        ValueError: it is none, or holds a number that no float can hold.
+        ValueError: the text is not JSON, or has a number that no float can represent.
     """
     value = pydantic_core.from_json(encoded, allow_inf_nan=False, cache_strings="keys")
-    # What writes JSON looks through the values faster than Python does, and a workflow task may take 40 MB of results.
+    # The JSON encoder visits values faster than Python does, and a workflow task may receive 40 MB of results.
     if b"Infinity" in pydantic_core.to_json(value) and _holds_infinity(value):
         raise ValueError("a number is too large")
     return value
@@ -28,7 +28,7 @@ def _holds_infinity(value: Any) -> bool:
     parts: list[Any] = [[value]]
     for part in parts:
         inner = part.values() if type(part) is dict else part
-        # What the parts are is asked in C: a plan may hold a million numbers.
+        # `map` collects the types in C: a plan may have a million numbers.
         kinds = set(map(type, inner))
         if float in kinds and any(map(math.isinf, filter(_is_float, inner))):
             return True
@@ -43,21 +43,21 @@ def _is_float(value: Any) -> bool:
 
 PACKED = "packed"
 _LEVEL = 1
-"""The fastest: workflow code packs too, and what is packed is so much alike that the best one saves little."""
+"""The fastest level: workflow code compresses too, and its JSON is so repetitive that the best level saves little."""
 UNPACKED_LIMIT_BYTES = 16_000_000
-"""What a packed text may hold: reading or writing more would take a workflow too long at one moment."""
+"""Most bytes in a packed text: reading or writing more would block a workflow activation for too long."""
 
 
 def packed_text(encoded: bytes) -> str:
-    """Returns JSON that is encoded already as a text."""
+    """Return encoded JSON as a compressed text."""
     return base64.b64encode(zlib.compress(encoded, _LEVEL)).decode()
 
 
 def unpacked_text(text: str) -> Any:
-    """Returns the JSON value of what `packed_text` made.
+    """Decode the result of `packed_text`.
 
     Raises:
-        ValueError: it is nothing of that kind, or too large.
+        ValueError: the text is invalid or too large.
     """
     try:
         inflate = zlib.decompressobj()
@@ -70,15 +70,15 @@ def unpacked_text(text: str) -> Any:
 
 
 def pack_json(encoded: bytes) -> dict[str, str]:
-    """Returns JSON that is encoded already as `{"packed": text}`."""
+    """Return encoded JSON as `{"packed": text}`."""
     return {PACKED: packed_text(encoded)}
 
 
 def unpack(message: Any) -> Any:
-    """Returns the value of what `pack_json` made.
+    """Decode the result of `pack_json`.
 
     Raises:
-        ValueError: it is nothing of that kind, or too large.
+        ValueError: the message is invalid or too large.
     """
     if not isinstance(message, Mapping) or not isinstance(message.get(PACKED), str):
         raise ValueError("it is not packed")

@@ -1,7 +1,7 @@
 """JSON form of frozen dataclasses, derived from their fields by pydantic.
 
-The fields in their order are the form, so a class whose JSON differs from its fields (derived keys, omitted defaults,
-limits on texts) writes it out by itself. Hot paths do too: nodes and records have a columnar form.
+The JSON form has the fields in their order. A class with a different form (derived keys, omitted defaults, limits on
+texts) encodes itself, and so do hot paths: nodes and records have a columnar form.
 """
 
 from functools import cached_property
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class JsonCodec(Generic[T]):
-    """Encoder and decoder of one type; pydantic builds it at first use, as that takes milliseconds.
+    """Encoder and decoder of one type; pydantic builds it at first use, because that takes milliseconds.
 
     Args:
-        kind: a frozen dataclass, or a mapping or union of such.
-        name: of a value, for error messages.
+        kind: a frozen dataclass, or a mapping or union of dataclasses.
+        name: name of a value, for error messages.
     """
 
     def __init__(self, kind: Any, *, name: str) -> None:
@@ -29,11 +29,11 @@ class JsonCodec(Generic[T]):
         return TypeAdapter(self._kind)
 
     def encode(self, value: T) -> Any:
-        """Return the fields of a value in their order, as plain JSON."""
+        """Return the fields of a value in their order, as JSON."""
         return self._adapter.dump_python(value, mode="json")
 
     def decode(self, encoded: Any) -> T:
-        """Return the value of its JSON form; unknown keys are ignored.
+        """Parse the JSON form of a value; unknown keys are ignored.
 
         Raises:
             ValueError: the form is invalid; the message names the first wrong field.

@@ -19,10 +19,10 @@ from dagwright.core.model.compiled import (
     default_retry,
 )
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
-from dagwright.core.model.lookups import handed_down, with_lookups
+from dagwright.core.model.lookups import with_inherited_lookups, with_lookups
 from dagwright.core.model.plan import AtLeast, Cache, Human, Node, OnErrorValue
 from dagwright.core.model.resolvers import resolver_of
-from dagwright.core.model.tools import Effects, ToolDeclaration, with_undoing
+from dagwright.core.model.tools import Effects, ToolDeclaration, with_compensating_tools
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.human_fields import question_of
 from dagwright.core.validation.node_checks import effects_of_node
@@ -117,7 +117,7 @@ def _compile(checked: Checked) -> CompiledPlan:
         nodes=nodes,
         tools={
             name: with_effects_of_tools(checked.tools[name], checked.tools)
-            for name in sorted(with_undoing(named, checked.tools))
+            for name in sorted(with_compensating_tools(named, checked.tools))
             if name in checked.tools
         },
         title=checked.plan.title,
@@ -177,7 +177,7 @@ def _arguments_of(checked: Checked, index: int) -> tuple[Any, tuple[Hole, ...]]:
     """Returns the arguments of a node; those of a sub-plan with what it looks up."""
     arguments, holes = _with_holes(checked.nodes[index].arguments, checked.references[index].argument_holes)
     below = checked.sub_plans.get(index)
-    return (arguments, holes) if below is None else handed_down(arguments, holes, below.lookups)
+    return (arguments, holes) if below is None else with_inherited_lookups(arguments, holes, below.lookups)
 
 
 def _approval_of(node: Node, references: NodeReferences) -> tuple[Approval, Sequence[Hole]]:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from dagwright.core.expressions.conditions import read_condition
 from dagwright.core.expressions.queries import steps_for_each
 from dagwright.core.expressions.references import Item, Placeholder, Reference, ResultOf, Template
-from dagwright.core.expressions.stored_values import Path, Want, query_of
+from dagwright.core.expressions.stored_values import Path, Projection, query_of
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.items import parts_of_key
@@ -44,7 +44,9 @@ def with_wanted(plan: CompiledPlan) -> CompiledPlan:
     return _analyse(plan, ())[0]
 
 
-def _analyse(plan: CompiledPlan, of_output: Sequence[Want]) -> tuple[CompiledPlan, Mapping[str, dict[Want, None]]]:
+def _analyse(
+    plan: CompiledPlan, of_output: Sequence[Projection]
+) -> tuple[CompiledPlan, Mapping[str, dict[Projection, None]]]:
     """Returns the plan, and what is named of its inputs.
 
     Args:
@@ -81,8 +83,8 @@ class _Wants:
     def __init__(self, plan: CompiledPlan) -> None:
         self._nodes = {node.id: node for node in plan.nodes}
         self.ids = self._nodes.keys()
-        self.of_node: dict[str, dict[Want, None]] = {}
-        self.of_input: dict[str, dict[Want, None]] = {}
+        self.of_node: dict[str, dict[Projection, None]] = {}
+        self.of_input: dict[str, dict[Projection, None]] = {}
 
     def add(self, read: _Read) -> None:
         """Takes note of a place that is read."""
@@ -103,7 +105,7 @@ class _Wants:
         wanted = [*self.of_node.get(node.id, ())] if node.sub_plan is None else []
         if node.is_worker:
             # A worker answers a WorkerResult, of which the outputs are the node's result, or the outputs alone.
-            inside: list[Want] = [(("outputs", *path), how) for path, how in wanted if not isinstance(path, str)]
+            inside: list[Projection] = [(("outputs", *path), how) for path, how in wanted if not isinstance(path, str)]
             wanted += [*inside, *[((name,), "value") for name in _WORKER_FIELDS]]
         return replace(node, wanted=tuple(wanted)) if wanted else node
 
@@ -187,7 +189,7 @@ def _reads_of_reference(reference: Reference, how: How) -> Iterator[_Read]:
 
 def _reads_of_condition(text: str, ids: Collection[str]) -> Iterator[_Read]:
     for read in read_condition(text, ids.__contains__).reading.reads:
-        how: How = "whole" if read.asks == "value" else "value"
+        how: How = "whole" if read.aspect == "value" else "value"
         match read.source, read.steps:
             case "nodes", ("result", *steps):
                 found = _Read("node", read.node, tuple(steps), how)
@@ -198,7 +200,7 @@ def _reads_of_condition(text: str, ids: Collection[str]) -> Iterator[_Read]:
             case _:
                 continue
         yield found
-        if read.asks == "presence" and found.path:
+        if read.aspect == "presence" and found.path:
             # Whether something is there can be asked of an object only.
             yield found._replace(path=found.path[:-1])
 
@@ -206,7 +208,7 @@ def _reads_of_condition(text: str, ids: Collection[str]) -> Iterator[_Read]:
 # Through sub-plans.
 
 
-def _reads_of_inputs(node: CompiledNode, of_inputs: Mapping[str, dict[Want, None]]) -> Iterator[_Read]:
+def _reads_of_inputs(node: CompiledNode, of_inputs: Mapping[str, dict[Projection, None]]) -> Iterator[_Read]:
     """Yields what a sub-plan reads of what its node hands down."""
     for name, wants in of_inputs.items():
         for path, how in wants:
@@ -214,7 +216,7 @@ def _reads_of_inputs(node: CompiledNode, of_inputs: Mapping[str, dict[Want, None
                 yield from _behind(node.holes, (name, *path), how)
 
 
-def _reads_of_output(plan: CompiledPlan, of_output: Sequence[Want]) -> Iterator[_Read]:
+def _reads_of_output(plan: CompiledPlan, of_output: Sequence[Projection]) -> Iterator[_Read]:
     """Yields what the plan above reads of the output of this one."""
     has_template = plan.output is not None or plan.output_holes
     for path, how in of_output:

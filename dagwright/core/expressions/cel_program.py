@@ -1,6 +1,6 @@
-"""The one place that imports the CEL library, and only when there is something to compile.
+"""Lazy import of the CEL library; no other module may import it.
 
-Its package brings a shell of its own along (prompt_toolkit and more), which takes 0.15 s to import, longer than most
+The library's package imports an interactive shell (prompt_toolkit and more), which takes 0.15 s, longer than most
 commands take. Plans without conditions never need it.
 """
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def compile_cel(text: str) -> "cel.Program":
-    """Returns the program of a CEL text.
+    """Compile a CEL expression.
 
     Raises:
-        ValueError: it is no CEL.
-        RecursionError: it nests too deep.
+        ValueError: the text is not valid CEL.
+        RecursionError: the expression is nested too deep.
     """
-    import cel  # noqa: PLC0415 - see the module
+    import cel  # noqa: PLC0415 - see the module docstring
 
     return cel.compile(text)

@@ -1,27 +1,27 @@
-"""How much a run may work out at one moment.
+"""Compute budget: the work that workflow code may do in one activation.
 
-A workflow has about 2 s for everything that it does at one moment, or it is stuck for ever. The work of conditions
-and queries is therefore estimated before it is done, and what goes beyond the limit fails its node instead. The
-estimates come from the sizes of values and from the time that the driver tells, so they are the same at every replay.
+Code that takes more than about 2 s in one activation blocks the run for ever. The work of conditions and queries is
+therefore estimated before it is done, and work beyond the limit fails its node instead. The estimates depend on the
+sizes of values, and on the time that the driver passes, so they are the same at every replay.
 """
 
 MAX_WORK = 1_500_000
-"""Work at one moment, in units of about half a microsecond."""
+"""Work in one activation, in units of about half a microsecond."""
 
 TOO_MUCH_AT_ONCE = "too much was changed at this moment; try again in a moment"
-"""What a person is told whose act is refused because of others."""
+"""Message for a command that is refused because of other commands at the same time."""
 _WORK_OF_REFUSAL = MAX_WORK // 20
 
 
 class TooMuchWork(Exception):
-    """Something was not worked out, because it would take too long; the message says why."""
+    """An evaluation was refused because it would take too long; the message has the reason."""
 
 
 class WorkBudget:
-    """The work that is left for this moment of a run.
+    """Work that is left in the current activation of a run.
 
     Args:
-        limit: how much there is at each moment.
+        limit: work in one activation.
     """
 
     def __init__(self, limit: int = MAX_WORK) -> None:
@@ -30,12 +30,12 @@ class WorkBudget:
         self.left = limit
 
     def start(self, at: float) -> None:
-        """Tells what time it is; with a new moment the whole budget is there again."""
+        """Set the current time; at a new time the budget is full again."""
         if at != self._moment:
             self._moment, self.left = at, self._limit
 
     def leave_half(self) -> None:
-        """Keeps half of the work of this moment for what has to move on in it.
+        """Require half of the budget, so that the run can still progress in this activation.
 
         Raises:
             TooMuchWork: less is left.
@@ -44,20 +44,20 @@ class WorkBudget:
             raise TooMuchWork(TOO_MUCH_AT_ONCE)
 
     def charge(self, work: int) -> None:
-        """Takes work off the budget that was done whatever it took."""
+        """Subtract work that was done anyway."""
         self.left = max(0, self.left - work)
 
     def spend(self, work: int) -> None:
-        """Takes work off the budget.
+        """Subtract work before it is done.
 
         Raises:
-            TooMuchWork: that much is not left.
+            TooMuchWork: the budget is not sufficient.
         """
         left, self.left = self.left, self.left - work
         if work > left:
-            # To estimate was work as well, and whatever is refused may be asked by thousands of nodes.
+            # The estimate costs time too, and thousands of nodes may repeat a refused evaluation.
             self.left = max(0, left - _WORK_OF_REFUSAL)
             raise TooMuchWork(
                 f"it reads too much: about {work:,} units of work, and {left:,} of {self._limit:,} are left for this "
-                "moment of the run; let a tool work it out and read its result"
+                "moment of the run; compute it in a tool and read its result"
             )

@@ -8,7 +8,7 @@ _WORD = re.compile(r"\w+|[^\w\s]+|\s")
 _AT_QUOTE = re.compile("token recognition error at: '[rRbB]*[\"']")
 _MISSING = re.compile(r"missing '(.)' at")
 _SHOWN = 20
-"""Characters of the text that a message quotes."""
+"""Longest quotation of a condition in a message."""
 
 _INSTEAD = {
     "and": "write && for 'and'",
@@ -22,15 +22,15 @@ _INSTEAD = {
     "&": "write && for 'and'",
     "|": "write || for 'or'",
 }
-"""What other languages write -> what CEL has for it."""
+"""Operator of another language -> hint with the operator of CEL."""
 
 
 class BadCondition(ValueError):
-    """A condition is wrong.
+    """A condition is invalid.
 
     Args:
-        hint: what to write instead, if known.
-        unknown: the name in it that no node has, if that is the reason.
+        hint: correction, if known.
+        unknown: the name without a node, if that is the reason.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, unknown: str | None = None) -> None:
@@ -40,11 +40,11 @@ class BadCondition(ValueError):
 
 
 def syntax_error(text: str, error: Exception) -> BadCondition:
-    """Return the error of a condition that the CEL library cannot parse.
+    """Return the error for a condition that the CEL library cannot parse.
 
     Args:
         text: the condition.
-        error: raised by the library.
+        error: exception of the library.
     """
     if not text.strip():
         return BadCondition(
@@ -91,18 +91,18 @@ def _hint(text: str, position: int, shown: str) -> str | None:
 
 
 def _errors(text: str, error: Exception) -> Iterator[tuple[int, str]]:
-    """Yield the position and the words of each error that the library reports."""
+    """Yield the position and the message of each error that the library reports."""
     lines = text.split("\n")
     for line, column, message in _ERROR.findall(str(error)):
         if "Context" in message:
-            # A rule of the parser that was not finished, which an error of the text explains better.
+            # An unfinished parser rule; another error of the text explains it better.
             continue
         before = sum(len(each) + 1 for each in lines[: int(line) - 1])
         yield before + int(column) - 1, message
 
 
 def _open_text(text: str) -> int | None:
-    """Return where a text in quotes starts that does not end; `None` if each one ends."""
+    """Return the start of a quoted text without a closing quote; `None` if every text is closed."""
     position, start = 0, None
     while position < len(text):
         character = text[position]

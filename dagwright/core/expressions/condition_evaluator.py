@@ -1,4 +1,4 @@
-"""Asks the conditions of one run: reads each text once, measures each large value once, and counts the work."""
+"""Evaluation of the conditions of one run: parses each text once, measures each large value once, counts the work."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from dagwright.core.expressions.conditions import (
     Condition,
     ConditionFailed,
     Values,
-    holds,
+    evaluate_condition,
     measure_value,
     read_condition,
     read_values,
@@ -20,15 +20,15 @@ from dagwright.core.expressions.conditions import (
 from dagwright.core.expressions.resolution import Scope
 
 _REMEMBERED_SIZE = 1_000
-"""Larger values are measured once; measuring them again for each node that reads them would be work of its own."""
+"""Larger values are measured only once, because measuring them again for each node would cost too much."""
 
 
-class ConditionAsker:
-    """Asks the conditions of one run.
+class ConditionEvaluator:
+    """Evaluates the conditions of one run.
 
     Args:
-        is_node: tells whether a text is the id of a node of the plan.
-        budget: the work that is left for this moment.
+        is_node: returns whether a text is the id of a node of the plan.
+        budget: work that is left in this activation.
     """
 
     def __init__(self, is_node: Callable[[str], bool], budget: WorkBudget) -> None:
@@ -38,10 +38,10 @@ class ConditionAsker:
         self._sizes: dict[tuple[str, str, Steps], tuple[int, int]] = {}
 
     def condition_of(self, text: str) -> Condition:
-        """Returns the condition of a text, which is read once for each run.
+        """Return the parsed condition of a text; each text is parsed once per run.
 
         Raises:
-            ConditionFailed: it is no condition, though a check let it pass.
+            ConditionFailed: the text is not a condition, although a check accepted it.
         """
         condition = self._conditions.get(text)
         if condition is None:
@@ -51,34 +51,34 @@ class ConditionAsker:
                 raise ConditionFailed(str(error)) from None
         return condition
 
-    def holds(self, condition: Condition, scope: Scope) -> bool:
-        """Returns whether a condition holds that reads no item.
+    def evaluate(self, condition: Condition, scope: Scope) -> bool:
+        """Evaluate a condition that does not read `item`.
 
         Raises:
-            ConditionFailed: it is neither true nor false, or an operation does not fit its values.
-            TooMuchWork: the conditions of this moment would take too long.
+            ConditionFailed: the value is not a boolean, or an operation does not fit its operands.
+            TooMuchWork: the conditions of this activation would take too long.
         """
         values = self._values_of(condition, scope)
         self._spend(work_of(condition, values))
-        return holds(condition, values)
+        return evaluate_condition(condition, values)
 
-    def hold_for_items(
+    def evaluate_items(
         self, condition: Condition, scope: Scope, *, items: Sequence[Any], first_index: int = 0
     ) -> list[bool | ConditionFailed]:
-        """Returns for each item whether a condition holds, or why it cannot be evaluated.
+        """Evaluate a condition for each item; return for each item its value, or the error.
 
         Args:
             first_index: index of the first of the items.
 
         Raises:
-            TooMuchWork: the conditions of this moment would take too long; none was evaluated.
+            TooMuchWork: the conditions of this activation would take too long; none was evaluated.
         """
-        # Before thousands of items are measured there must be room for them at all.
+        # Measuring thousands of items is work too: check the budget first.
         self._spend(WORK_OF_EVALUATION * len(items))
         fixed = self._values_of(condition, scope)
         values = [with_item(condition, fixed, item=item, index=index) for index, item in enumerate(items, first_index)]
         self._spend(sum(work_of(condition, of_item) for of_item in values) - WORK_OF_EVALUATION * len(items))
-        return [_holds_or_failed(condition, of_item) for of_item in values]
+        return [_value_or_error(condition, of_item) for of_item in values]
 
     def _values_of(self, condition: Condition, scope: Scope) -> Values:
         nodes = {
@@ -90,7 +90,7 @@ class ConditionAsker:
     def _measure(self, read: Read, value: Any) -> tuple[int, int]:
         if not isinstance(value, list | dict):
             return measure_value(read, value)
-        # What is there once stays as it is: results and inputs do not change.
+        # Results and inputs never change, so a size stays valid.
         place = (read.source, read.node, read.steps)
         size = self._sizes.get(place)
         if size is None:
@@ -106,8 +106,8 @@ class ConditionAsker:
             raise TooMuchWork(f"when: {error}") from None
 
 
-def _holds_or_failed(condition: Condition, values: Values) -> bool | ConditionFailed:
+def _value_or_error(condition: Condition, values: Values) -> bool | ConditionFailed:
     try:
-        return holds(condition, values)
+        return evaluate_condition(condition, values)
     except ConditionFailed as error:
         return error

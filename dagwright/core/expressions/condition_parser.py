@@ -1,10 +1,10 @@
-"""Reads the text of a condition: which values it reads, and where.
+"""Parser of conditions: finds the values that a condition reads.
 
-Each path that a condition reads (`fetch.result.rows[0].n`) becomes a variable of its own in the program that is
-run, and so does what `size(path)` and `has(path)` say of it. The library copies a variable as often as it is
-named, so a program must be given the parts that it reads and not the whole results around them.
+Each path that a condition reads (`fetch.result.rows[0].n`) becomes a variable in the executed program, and so do
+`size(path)` and `has(path)`. The library copies a variable each time the program names it, so a program must receive
+only the parts that it reads and not the whole results around them.
 
-This module must not import the scheduler, and it evaluates nothing but quoted texts.
+This module must not import the scheduler, and it evaluates only quoted texts.
 """
 
 import re
@@ -38,11 +38,11 @@ _OWN_NAMES = frozenset({"inputs", "item", "index"})
 _MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
 _UNORDERED_MACROS = frozenset({"map", "filter"})
 _LONGEST_PATTERN = 200
-"""Characters of a pattern in `matches()`; the library compiles it again for every evaluation."""
+"""Longest pattern in `matches()`; the library compiles it again for every evaluation."""
 
 
 class Token(NamedTuple):
-    """A word, text, number or sign of a condition, and where it stands."""
+    """A word, text, number or sign of a condition, and its position."""
 
     kind: str
     text: str
@@ -52,35 +52,35 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One place at which a condition reads a value.
+    """A read of a value in a condition.
 
     Args:
         variable: its name in the program.
-        source: where the path starts; with `nodes`, `node` is the id.
-        steps: object keys and list indices behind that.
-        asks: the value itself, its size, or whether it is there.
-        in_loop: it stands inside of a comprehension, so it is read for every element.
+        source: start of the path; for `nodes`, `node` is the id.
+        steps: object keys and list indices of the path.
+        aspect: whether the value itself, its size, or its presence is read.
+        in_loop: whether it is inside a comprehension, so that it is read for every element.
     """
 
     variable: str
     source: Source
     node: str
     steps: Steps
-    asks: Literal["value", "size", "presence"]
+    aspect: Literal["value", "size", "presence"]
     in_loop: bool
 
 
 @dataclass(slots=True)
 class Reading:
-    """What was found in the text of a condition.
+    """Result of parsing a condition.
 
     Args:
-        program: the text with a variable in the place of every path.
-        reads: in order of their place.
-        names: every name in the text that could be a variable; for a check against what the library found.
-        loops: count of comprehensions.
-        element_reads: places that read the element of a comprehension.
-        signs: the text's signs, for an estimate of its work.
+        program: the text with a variable in place of every path.
+        reads: in order of their position.
+        names: every name in the text that could be a variable, to compare with the variables of the library.
+        loops: number of comprehensions.
+        element_reads: number of reads of the element of a comprehension.
+        signs: the text's signs, to estimate its work.
         patterns: the patterns of `matches()`.
     """
 
@@ -94,14 +94,14 @@ class Reading:
 
 
 def read_text(text: str, is_node: Callable[[str], bool]) -> Reading:
-    """Returns what the text of a condition reads.
+    """Return the values that a condition reads.
 
     Args:
-        text: a CEL expression, taken as right.
-        is_node: tells whether a text is the id of a node of the plan.
+        text: a CEL expression, assumed to be valid.
+        is_node: returns whether a text is the id of a node of the plan.
 
     Raises:
-        ValueError: it reads what is not there, or uses what is not allowed in a condition.
+        ValueError: the condition reads an unknown value, or uses syntax that is not allowed in a condition.
 
     Complexity: linear in the text.
     """
@@ -109,7 +109,7 @@ def read_text(text: str, is_node: Callable[[str], bool]) -> Reading:
 
 
 class _TextReader:
-    """Goes over the tokens of one text from left to right."""
+    """Reader of the tokens of one text from left to right."""
 
     def __init__(self, text: str, is_node: Callable[[str], bool]) -> None:
         self.text = text
@@ -135,21 +135,21 @@ class _TextReader:
             elif self._is_sign(place + 1, "("):
                 if token.text == "matches":
                     self.reading.patterns.append(self._pattern(place))
-                place = self._enter_loop(place) if after_dot and token.text in _MACROS else place + 1
+                place = self._parse_comprehension(place) if after_dot and token.text in _MACROS else place + 1
             elif after_dot or token.text in _KEYWORDS:
                 place += 1
             else:
-                place = self._take_name(place)
+                place = self._parse_name(place)
         self.pieces.append(self.text[self.copied :])
         self.reading.program = "".join(self.pieces)
         return self.reading
 
-    def _enter_loop(self, place: int) -> int:
+    def _parse_comprehension(self, place: int) -> int:
         macro = self.tokens[place].text
         if macro in _UNORDERED_MACROS:
             raise ValueError(f"{macro}() cannot be used in a condition; use all(), exists() or exists_one()")
         if place < self.loop_end:
-            raise ValueError(f"{macro}() cannot stand inside another comprehension")
+            raise ValueError(f"{macro}() cannot be inside another comprehension")
         if len(self.tokens) <= place + 3 or self.tokens[place + 2].kind != "name":
             return place + 1
         self.element, self.loop_end = self.tokens[place + 2].text, self._closing(place + 1)
@@ -173,13 +173,13 @@ class _TextReader:
         if pattern.kind != "string" or self.tokens[closing - 2].text not in ("(", ","):
             raise ValueError("the pattern of matches() must be a text in quotes")
         if "{" in pattern.text or len(pattern.text) > _LONGEST_PATTERN:
-            # A count makes a compiled pattern as large as it says: 90 ms for (\w{100}){2}.
+            # A repeat count multiplies the size of a compiled pattern: (\w{100}){2} takes 90 ms.
             message = f"the pattern of matches() can have {_LONGEST_PATTERN} characters and no counts in braces"
             raise ValueError(message)
         return pattern.text
 
-    def _take_name(self, place: int) -> int:
-        """Takes a name that stands for a value; returns the place behind its path."""
+    def _parse_name(self, place: int) -> int:
+        """Parse a name of a value; return the position after its path."""
         name = self.tokens[place].text
         self.reading.names.add(name)
         in_loop = place < self.loop_end
@@ -191,7 +191,7 @@ class _TextReader:
         if name == "nodes":
             node, end = self._node_of_nodes(place)
         elif name in _OWN_NAMES:
-            source = name  # type: ignore[assignment]  # the set holds the other sources
+            source = name  # type: ignore[assignment]  # the set has the other sources
         else:
             node = name
         if source == "nodes" and not self.is_node(node):
@@ -201,14 +201,14 @@ class _TextReader:
         return end
 
     def _node_of_nodes(self, place: int) -> tuple[str, int]:
-        """Returns the id behind the word `nodes`, which means all of them even where a node has that id."""
+        """Return the id after the word `nodes`, which means all nodes even if a node has that id."""
         steps, end = self._steps(place + 1, most=1)
         if not steps or not isinstance(steps[0], str):
-            raise ValueError('after `nodes` comes the id of a node in brackets and quotes, such as nodes["my node"]')
+            raise ValueError('after `nodes` a node id in brackets and quotes is expected, such as nodes["my node"]')
         return unicodedata.normalize("NFC", steps[0]), end
 
     def _steps(self, place: int, *, most: int = 4_000) -> tuple[Steps, int]:
-        """Returns the keys and indices that stand at a place, and the place behind them."""
+        """Return the keys and indices at a position, and the position after them."""
         steps: list[str | int] = []
         while len(steps) < most:
             if self._is_sign(place, ".") and self._kind(place + 1) == "name" and not self._is_sign(place + 2, "("):
@@ -229,18 +229,18 @@ class _TextReader:
         return _text_of(token.text) if token.kind == "string" else None
 
     def _add(self, first: int, end: int, *, source: Source, node: str, steps: Steps, in_loop: bool) -> None:
-        """Puts a variable where a path stands, together with the size() or has() around it."""
-        asks: Literal["value", "size", "presence"] = "value"
+        """Replace a path, and a size() or has() around it, by a variable."""
+        aspect: Literal["value", "size", "presence"] = "value"
         is_call = self._is_sign(first - 1, "(") and self._is_sign(end, ")") and not self._is_sign(first - 3, ".")
         function = self.tokens[first - 2].text if is_call and self._kind(first - 2) == "name" else ""
         if function in ("size", "has"):
-            asks = "size" if function == "size" else "presence"
+            aspect = "size" if function == "size" else "presence"
             first, end = first - 2, end + 1
         elif [token.text for token in self.tokens[end : end + 4]] == [".", "size", "(", ")"]:
-            asks, end = "size", end + 4
+            aspect, end = "size", end + 4
         variable = f"{self.prefix}{len(self.reading.reads)}"
-        self.reading.reads.append(Read(variable, source, node, steps, asks, in_loop))
-        # A word may stand right before a bracket that goes: `1 in[...]`.
+        self.reading.reads.append(Read(variable, source, node, steps, aspect, in_loop))
+        # A word may be directly before a bracket that is replaced: `1 in[...]`.
         self.pieces += [self.text[self.copied : self.tokens[first].start], f" {variable} "]
         self.copied = self.tokens[end - 1].end
 
@@ -253,7 +253,7 @@ class _TextReader:
 
 @lru_cache(maxsize=1024)
 def _text_of(literal: str) -> str | None:
-    """Returns the text that a CEL literal stands for; `None` for bytes."""
+    """Return the text of a CEL string literal; `None` for bytes."""
     if literal[0] in "\"'" and "\\" not in literal and literal[:3] not in ('"""', "'''"):
         return literal[1:-1]
     value = compile_cel(literal).execute({})
@@ -261,5 +261,5 @@ def _text_of(literal: str) -> str | None:
 
 
 def names_of(reads: Sequence[Read]) -> tuple[str, ...]:
-    """Returns the ids of the nodes that are read, distinct, in order of their first mention."""
+    """Return the ids of the nodes that are read, distinct, in order of their first mention."""
     return tuple(dict.fromkeys(read.node for read in reads if read.source == "nodes"))

@@ -1,11 +1,11 @@
 """`when`: a condition in CEL over results, inputs and the item (docs/writing-plans.md).
 
-Conditions are evaluated in workflow code, so they must be quick and give the same answer at every replay.
-Therefore comprehensions do not nest, and `map` and `filter` are refused: the library iterates maps in
-random order, and those two let the order show. What an evaluation costs is estimated before it is made, from the
-sizes of the values and never from a clock, so that whoever asks can refuse what would take too long.
+Conditions are evaluated in workflow code, so they must be fast and deterministic at every replay. Comprehensions
+therefore must not nest, and `map` and `filter` are refused: the library iterates over maps in random order, and those
+two make the order visible. The cost of an evaluation is estimated before it starts, from the sizes of the values and
+never from a clock, so that the caller can refuse an evaluation that would take too long.
 
-Null-safe means: where a value is null or missing and the condition needs it, the condition is false.
+Null-safe means: if a condition needs a value that is null or missing, the condition is false.
 """
 
 import re
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     import cel
 
 _LONGEST = 4_000
-"""Characters of a condition; a person writes far fewer."""
+"""Longest condition; people write far shorter ones."""
 
 WORK_OF_EVALUATION = 10
 """Work of the smallest condition."""
 _WORK_OF_ITERATION = 2
 _WORK_OF_PATTERN = 100
 _WORK_OF_CLASS = 1_000
-"""Work of a class such as `\\w` in a pattern, whose tables for Unicode take half a millisecond."""
+"""Work of a class such as `\\w` in a pattern; its tables for Unicode take half a millisecond."""
 
 Measure = Callable[[Read, Any], tuple[int, int]]
-"""Returns what a value costs to hand over, and the length of the longest list or object in it."""
+"""Function of a value: cost of passing it to the library, and length of the longest list or object in it."""
 _CLASS = re.compile(r"\\+")
-"""In a raw text a class begins with one backslash, elsewhere with two."""
+"""A class starts with one backslash in a raw text, elsewhere with two."""
 
 _MISSING = object()
 
@@ -49,8 +49,8 @@ class Condition:
     Args:
         text: as written.
         nodes: ids of the nodes whose results it reads, in the order of their first mention.
-        uses_item: it reads `item` or `index`, so it is asked for each item of a `for_each`.
-        reading: what it reads, and the program that is run.
+        uses_item: whether it reads `item` or `index`, so that it is evaluated for each item of a `for_each`.
+        reading: its reads, and the program that is executed.
     """
 
     text: str
@@ -60,18 +60,18 @@ class Condition:
 
 
 class ConditionFailed(Exception):
-    """A condition cannot be evaluated to true or false; the message says why."""
+    """A condition cannot be evaluated to true or false; the message has the reason."""
 
 
 def parse_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
-    """Returns what a condition reads, after a full check.
+    """Parse and check a condition.
 
     Args:
         text: a CEL expression.
-        is_node: tells whether a text is the id of a node of the plan.
+        is_node: returns whether a text is the id of a node of the plan.
 
     Raises:
-        ValueError: it is no CEL expression, reads what is not there, or uses what is not allowed in a condition.
+        ValueError: the text is not a CEL expression, reads an unknown value, or uses syntax that is not allowed.
     """
     if len(text) > _LONGEST:
         raise ValueError(f"the condition has {len(text)} characters; at most {_LONGEST} are allowed")
@@ -88,25 +88,25 @@ def parse_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
 
 
 def _check_field(read: Read) -> None:
-    """Refuse what no node has.
+    """Check that a read names a field that nodes have.
 
     Raises:
-        BadCondition: it is another field than `NODE_VALUE_FIELDS`, or the node itself is read as a value.
+        BadCondition: the field is not in `NODE_VALUE_FIELDS`, or the node itself is read as a value.
     """
     if read.steps and read.steps[0] in NODE_VALUE_FIELDS:
         return
     if read.steps:
         message, hint = no_field(read.node, str(read.steps[0]))
         raise BadCondition(message, hint=hint)
-    if read.asks == "value":
+    if read.aspect == "value":
         raise BadCondition(f"{read.node!r} is a node and not a value", hint=f"write {read.node}.result")
 
 
 def read_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
-    """Returns a condition that `parse_condition` let pass before.
+    """Parse a condition that `parse_condition` has accepted before.
 
     Raises:
-        ValueError: it reads what is not there, or uses what is not allowed in a condition.
+        ValueError: the condition reads an unknown value, or uses syntax that is not allowed.
     """
     reading = read_text(text, is_node)
     uses_item = any(read.source in ("item", "index") for read in reading.reads)
@@ -126,11 +126,11 @@ class Values:
     """The values that a condition reads.
 
     Args:
-        variables: of the program; what is missing stays unbound, so that the program fails where it needs it.
-        lacks: one of them is null or missing.
-        unsized: what has no size where its size was asked.
-        size, longest: of all of them in sum, as a `Measure` tells it.
-        loop_size: as `size`, of those inside of comprehensions.
+        variables: of the program; a missing value stays unbound, so that the program fails where it needs it.
+        lacks: whether one of them is null or missing.
+        unsized: type of a value without a size whose size is read.
+        size, longest: sum over all of them, as returned by a `Measure`.
+        loop_size: sum of `size` of the values inside comprehensions.
     """
 
     variables: dict[str, Any] = field(default_factory=dict)
@@ -140,17 +140,17 @@ class Values:
     longest: int = 0
     loop_size: int = 0
 
-    def take(self, read: Read, start: Any, *, measure: Measure) -> None:
-        """Adds the value of one place; `start` is where its path starts."""
-        if read.asks == "presence":
-            self._take_presence(read, start)
+    def add(self, read: Read, start: Any, *, measure: Measure) -> None:
+        """Add the value of one read; `start` is the value at which its path starts."""
+        if read.aspect == "presence":
+            self._add_presence(read, start)
             return
         value = _walk(start, read.steps)
         if value is _MISSING or value is None:
             self.lacks = True
         if isinstance(value, StoredValue | WorkerText):
-            value = _told_value(value, read)
-        elif read.asks == "size":
+            value = _projected_value(value, read)
+        elif read.aspect == "size":
             if isinstance(value, str):
                 value = value.encode(errors="replace")
             elif value is not _MISSING and value is not None and not isinstance(value, list | dict):
@@ -164,7 +164,7 @@ class Values:
         self.longest += longest
         self.loop_size += size if read.in_loop else 0
 
-    def _take_presence(self, read: Read, start: Any) -> None:
+    def _add_presence(self, read: Read, start: Any) -> None:
         parent = _walk(start, read.steps[:-1])
         if _is_object(parent) or not read.steps:
             value = _walk(start, read.steps)
@@ -198,20 +198,20 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, dict)
 
 
-def _told_value(value: StoredValue | WorkerText, read: Read) -> Any:
-    """Returns what a condition asks of a value in the store."""
-    told = value.told if isinstance(value, StoredValue) else None
-    shape = told.shape if told is not None else None
-    if told is not None and read.asks == "size" and shape is not None:
+def _projected_value(value: StoredValue | WorkerText, read: Read) -> Any:
+    """Return the value or the size of a stored value for a condition."""
+    part = value.own_part if isinstance(value, StoredValue) else None
+    shape = part.shape if part is not None else None
+    if part is not None and read.aspect == "size" and shape is not None:
         return shape.length
-    if told is not None and told.state == "whole":
-        return told.value
+    if part is not None and part.state == "whole":
+        return part.value
     place = read.source if read.source != "nodes" else read.node
     raise TooLargeHere(f"when: {place}{format_path(read.steps)}", shape.size_bytes if shape is not None else None)
 
 
 def measure_value(_: Read, value: Any) -> tuple[int, int]:
-    """Returns what a value costs to hand over, in units of work, and the length of its longest list or object."""
+    """Return the cost of passing a value to the library, and the length of the longest list or object in it."""
     if not isinstance(value, list | dict):
         return (4 + len(value) // 100 if isinstance(value, str) else 1), 0
     work, longest = 0, 0
@@ -219,7 +219,7 @@ def measure_value(_: Read, value: Any) -> tuple[int, int]:
     while stack:
         current = stack.pop()
         if isinstance(current, StoredValue | WorkerText):
-            raise TooLargeHere("when: a part of what it reads", None)
+            raise TooLargeHere("when: a part of a value that it reads", None)
         if isinstance(current, str):
             work += 4 + len(current) // 100
         elif isinstance(current, list | dict):
@@ -236,36 +236,36 @@ def measure_value(_: Read, value: Any) -> tuple[int, int]:
 
 
 def read_values(condition: Condition, scope: Mapping[str, Any], *, measure: Measure = measure_value) -> Values:
-    """Returns the values that are the same for every item.
+    """Return the values that are the same for every item.
 
     Args:
-        condition: as `parse_condition` made it.
+        condition: as returned by `parse_condition`.
         scope: `nodes` (id -> `{"result", "status", "error"}`) with the ids that the condition reads, and `inputs`.
-        measure: tells the size of a value; one that remembers is right as long as results do not change.
+        measure: returns the size of a value; it may cache sizes, because results do not change.
     """
     values = Values()
     for read in condition.reading.reads:
         if read.source == "nodes":
-            values.take(read, scope["nodes"][read.node], measure=measure)
+            values.add(read, scope["nodes"][read.node], measure=measure)
         elif read.source == "inputs":
-            values.take(read, scope["inputs"], measure=measure)
+            values.add(read, scope["inputs"], measure=measure)
     return values
 
 
 def missing_reads(condition: Condition, start_of: Callable[[Read], Any]) -> list[str]:
-    """Return the places that a condition reads and that are missing or null, such as `a.result.x is missing`.
+    """Return the missing or null values that a condition reads, such as `a.result.x is missing`.
 
-    What the condition itself asks with `has()`, and the item of a `for_each`, is left out.
+    Values that the condition itself checks with `has()`, and the item of a `for_each`, are left out.
 
     Args:
         start_of: returns the value at which the path of a read starts: a node's fields by name, or the inputs.
     """
     reads = [read for read in condition.reading.reads if read.source in ("nodes", "inputs")]
-    asked = {(read.source, read.node, read.steps) for read in reads if read.asks == "presence"}
+    checked = {(read.source, read.node, read.steps) for read in reads if read.aspect == "presence"}
     found: dict[str, None] = {}
     for read in reads:
         paths = [read.steps[:end] for end in range(len(read.steps) + 1)]
-        if any((read.source, read.node, path) in asked for path in paths):
+        if any((read.source, read.node, path) in checked for path in paths):
             continue
         start = start_of(read)
         place = read.node if read.source == "nodes" else read.source
@@ -279,40 +279,40 @@ def missing_reads(condition: Condition, start_of: Callable[[Read], Any]) -> list
 
 
 def with_item(condition: Condition, fixed: Values, *, item: Any, index: int) -> Values:
-    """Returns the values of one item of a `for_each`: those that are the same for all of them, and its own."""
+    """Return the values of one item of a `for_each`: the values that all items share, and its own."""
     values = replace(fixed, variables=dict(fixed.variables))
     for read in condition.reading.reads:
         if read.source == "item":
-            values.take(read, item, measure=measure_value)
+            values.add(read, item, measure=measure_value)
         elif read.source == "index":
-            values.take(read, index, measure=measure_value)
+            values.add(read, index, measure=measure_value)
     return values
 
 
 def work_of(condition: Condition, values: Values) -> int:
-    """Returns what an evaluation costs, in the units of `WorkBudget`; more rather than less."""
+    """Return an upper estimate of the cost of an evaluation, in units of `WorkBudget`."""
     reading = condition.reading
     patterns = sum(_WORK_OF_PATTERN + _WORK_OF_CLASS * len(_CLASS.findall(pattern)) for pattern in reading.patterns)
-    # Every plus may copy all of its operands once more.
+    # Every `+` may copy all of its operands once more.
     work = WORK_OF_EVALUATION + values.size * (1 + reading.signs.count("+")) + patterns
     if reading.loops:
-        # A comprehension goes over a value that is read, or over a list that is written out with commas.
+        # A comprehension iterates over a value that is read, or over a literal list with commas.
         iterations = values.longest + reading.signs.count(",")
         work += iterations * (_WORK_OF_ITERATION + values.loop_size + patterns) + values.size * reading.element_reads
     return work
 
 
-def holds(condition: Condition, values: Values) -> bool:
-    """Returns whether a condition holds for the values that it reads.
+def evaluate_condition(condition: Condition, values: Values) -> bool:
+    """Evaluate a condition for the values that it reads.
 
     Raises:
-        ConditionFailed: it is neither true nor false, or an operation does not fit its values.
+        ConditionFailed: the value is not a boolean, or an operation does not fit its operands.
     """
     try:
         value = _compiled(condition.reading.program).execute(values.variables)
     except (KeyError, IndexError):
         return False
-    # The library raises whatever fits the operation, so the kinds are many; none of them is ours.
+    # The library raises many types of exceptions, depending on the operation.
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         if values.lacks:
             return False

@@ -1,7 +1,7 @@
-"""Paths into JSON values: what follows `.result` in a reference.
+"""Paths into JSON values: the part after `.result` in a reference.
 
-Names, `[0]` and `["any key"]` are walked here, because a missing step has to be told with what was there
-instead. Everything else of RFC 9535 (wildcards, slices, filters) goes to python-jsonpath.
+Names, `[0]` and `["any key"]` are resolved here, because the message for a missing step lists the existing keys.
+Everything else of RFC 9535 (wildcards, slices, filters) uses python-jsonpath.
 """
 
 import json
@@ -20,14 +20,14 @@ _SHOWN_KEYS = 12
 
 
 class MissingValue(Exception):
-    """A path leads nowhere; the message says where it stopped and what was there."""
+    """A path does not exist in a value; the message has the step that failed and the value there."""
 
 
 def parse_path(text: str) -> Path:
-    """Returns the path that a text after `.result` stands for.
+    """Parse the text of a path after `.result`.
 
     Raises:
-        ValueError: the text is neither a list of steps nor an RFC 9535 query, or a query that could take too long.
+        ValueError: the text is neither a list of steps nor an RFC 9535 query, or the query could take too long.
     """
     steps: list[str | int] = []
     position = 0
@@ -59,24 +59,24 @@ def _parsed_query(text: str) -> str:
 
 
 def get_value(value: Any, path: Path, *, start: str, budget: WorkBudget | None = None) -> Any:
-    """Returns what stands at a path; for a query the list of all matches, in document order.
+    """Return the value at a path; for a query the list of all matches, in document order.
 
-    What lies in the payload store is a stored value, unless it is small and was told.
+    A part in the payload store is returned as a stored value, unless it is small and was projected.
 
     Args:
         value: any JSON value.
-        path: as `parse_path` made it.
-        start: how to call `value` in a message, such as `fetch.result`.
-        budget: what a query may cost; without it a whole budget.
+        path: as returned by `parse_path`.
+        start: name of `value` in a message, such as `fetch.result`.
+        budget: budget of a query; without it a whole new budget.
 
     Raises:
-        MissingValue: a step is not there, or a query cannot be applied.
+        MissingValue: a step does not exist, or a query cannot be applied.
         TooMuchWork: a query would take too long.
     """
     if isinstance(value, StoredValue):
         return _get_stored(value, path, start=start)
     if isinstance(path, str) and not is_whole(value):
-        return _ask_in_parts(value, path, start=start)
+        return _query_elements(value, path, start=start)
     if isinstance(path, str):
         try:
             return answer_query(parse_query(path), value, budget=budget or WorkBudget())
@@ -85,7 +85,7 @@ def get_value(value: Any, path: Path, *, start: str, budget: WorkBudget | None =
         except TooMuchWork as error:
             raise TooMuchWork(f"the query {path!r} on {start}: {error}") from None
     for number, step in enumerate(path):
-        # By far the most steps are there, and need no words for the place.
+        # Most steps exist, and need no text for the position.
         if isinstance(value, dict) and step in value:
             value = value[step]
             continue
@@ -105,11 +105,11 @@ def _get_stored(value: StoredValue, path: Path, *, start: str) -> Any:
     return get_value(found.value, rest, start=start + format_path(path[: len(path) - len(rest)]))
 
 
-def _ask_in_parts(value: Any, query: str, *, start: str) -> list[Any]:
-    """Returns what a query finds in a value of which something lies in the store, if it asks each element alone."""
+def _query_elements(value: Any, query: str, *, start: str) -> list[Any]:
+    """Return the matches of a query in a value with stored parts, if the query reads each element alone."""
     steps = steps_for_each(query)
     if steps is None:
-        raise TooLargeHere(f"the query {query!r} reads what is large: a part of {start}", None)
+        raise TooLargeHere(f"the query {query!r} reads a value that is too large: a part of {start}", None)
     found = []
     for element in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
         try:
@@ -137,7 +137,7 @@ def _get_step(value: Any, step: str | int, *, at: str) -> Any:
 
 
 def describe_type(value: Any) -> str:
-    """Returns what JSON calls the type of a value, with its article."""
+    """Return the JSON type of a value, with its article."""
     if isinstance(value, StoredValue):
         return f"a {value.shape.type}" if value.shape is not None and value.shape.type != "object" else "an object"
     if value is None:
@@ -152,7 +152,7 @@ def describe_type(value: Any) -> str:
 
 
 def format_path(path: Path) -> str:
-    """Returns the text of a path, such as `.data[0]["odd key"]`."""
+    """Return the text of a path, such as `.data[0]["odd key"]`."""
     if isinstance(path, str):
         return path[1:]
     return "".join(_format_step(step) for step in path)
@@ -165,17 +165,17 @@ def _format_step(step: str | int) -> str:
 
 
 def with_parts(value: Any, parts: Iterable[tuple[tuple[str | int, ...], Any]]) -> Any:
-    """Returns a JSON value with other parts at some paths; what lies on no path is shared, not copied.
+    """Return a JSON value with replaced parts at some paths; all other parts are shared, not copied.
 
     Raises:
-        LookupError: a path leads nowhere.
+        LookupError: a path does not exist in the value.
     """
     copied: dict[tuple[str | int, ...], Any] = {}
     for path, part in parts:
         if not path:
             return part
         if len(path) == 1:
-            # By far the most: a reference that is a whole argument.
+            # The most frequent case: a reference that is a whole argument.
             if () not in copied:
                 copied[()] = value.copy()
             copied[()][path[0]] = part

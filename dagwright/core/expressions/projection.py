@@ -1,6 +1,6 @@
-"""What a large value tells the run: its shape, and the parts that the plan names.
+"""Projections of a large value: the shape and the named parts that the run receives instead of it.
 
-The worker that made the value calls this, before the value goes to the store.
+The worker that made the value calls this before it stores the value.
 """
 
 import json
@@ -11,25 +11,25 @@ import pydantic_core
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, TooMuchWork, WorkBudget
 from dagwright.core.expressions.paths import MissingValue, get_value
-from dagwright.core.expressions.stored_values import Part, Path, Shape, StoredValue, Want
+from dagwright.core.expressions.stored_values import Part, Path, Projection, Shape, StoredValue
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tools import ToolDeclaration
 
 VALUE_BYTES = 8 * 1024
-"""JSON of a part that is told because the plan names it; a larger one stays in the store."""
+"""Largest JSON of a part that is projected because the plan names it; a larger part stays in the store."""
 WHOLE_BYTES = 192 * 1024
-"""JSON of all parts in sum that are told because the run decides by them."""
+"""Largest JSON of all parts that the run needs for decisions."""
 PARTS_BYTES = 32 * 1024
-"""JSON of all other parts in sum; a plan may name a thousand of one result."""
+"""Largest JSON of all other parts; a plan may name a thousand parts of one result."""
 FOREIGN_BYTES = 2 * 1024 * 1024
-"""Result of a foreign activity: no wrapper of ours stands before the server, which takes this much."""
+"""Largest result of a foreign activity: Dagwright's worker does not store it, and the server accepts this much."""
 TOGETHER_BYTES = 256 * 1024
-"""What a sub-plan or a slice of a region brings at once."""
+"""Most bytes that a sub-plan or a region batch returns at once."""
 PREVIEW_CHARACTERS = 200
 
 
 def largest_result_bytes(node: CompiledNode, tool: ToolDeclaration | None) -> int:
-    """Returns what the end of one task of a node may bring into the history of its run."""
+    """Return the most bytes that the result of one task of a node may add to the history of its run."""
     if tool is not None and tool.is_foreign:
         return FOREIGN_BYTES
     if node.kind not in ("tool", "lookup"):
@@ -41,24 +41,24 @@ def largest_result_bytes(node: CompiledNode, tool: ToolDeclaration | None) -> in
 
 
 def worker_budget() -> WorkBudget:
-    """Returns what queries may cost in a worker, where nothing waits for them: a minute."""
+    """Return the budget of queries in a worker process, where they block nothing: a minute."""
     return WorkBudget(100 * MAX_WORK)
 
 
-def describe(value: Any, ref: str, *, size_bytes: int, wanted: Sequence[Want], name: str) -> StoredValue:
-    """Returns what a run is told of a large value.
+def describe(value: Any, ref: str, *, size_bytes: int, wanted: Sequence[Projection], name: str) -> StoredValue:
+    """Return a large value as the run receives it.
 
     Args:
         value: the value.
-        ref: where it lies in the store.
-        size_bytes: of its JSON.
-        wanted: the parts that the plan names; of those that do not fit, the first are told.
-        name: what the value is called in messages, such as `fetch.result`.
+        ref: its reference in the store.
+        size_bytes: size of its JSON.
+        wanted: the projections that the plan names; if some do not fit, the first are kept.
+        name: name of the value in messages, such as `fetch.result`.
     """
     budget = worker_budget()
     left = {"value": PARTS_BYTES, "whole": WHOLE_BYTES}
     parts: dict[Path, Part] = {}
-    # What the run decides by comes first; a part may be wanted for both.
+    # Parts for decisions of the run come first; a part may be wanted for both uses.
     for path, how in sorted(wanted, key=lambda want: want[1] == "value"):
         if path in parts:
             continue
@@ -70,7 +70,7 @@ def describe(value: Any, ref: str, *, size_bytes: int, wanted: Sequence[Want], n
 
 
 def _part_of(value: Any, path: Path, *, most: int, name: str, budget: WorkBudget) -> tuple[Part | None, int]:
-    """Returns what is told of a part and about how many bytes that has; nothing of one that takes too long to find."""
+    """Return a projected part and its approximate size in bytes; no part if finding it takes too long."""
     try:
         found = get_value(value, path, start=name, budget=budget)
     except MissingValue as missing:
@@ -85,7 +85,7 @@ def _part_of(value: Any, path: Path, *, most: int, name: str, budget: WorkBudget
 
 
 def shape_of(value: Any, *, size_bytes: int) -> Shape | None:
-    """Returns the shape of a large value; a number can be large too, and has none."""
+    """Return the shape of a large value; a large number has no shape."""
     if isinstance(value, str):
         return Shape("text", size_bytes, len(value.encode(errors="replace")), value[:PREVIEW_CHARACTERS])
     if isinstance(value, list):
@@ -94,7 +94,7 @@ def shape_of(value: Any, *, size_bytes: int) -> Shape | None:
 
 
 def preview_of(value: Any) -> str:
-    """Returns the first characters of a value's JSON, without encoding the rest."""
+    """Return the first characters of a value's JSON, without encoding the rest."""
     preview = ""
     for part in json.JSONEncoder(ensure_ascii=False).iterencode(value):
         preview += part

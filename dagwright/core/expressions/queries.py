@@ -1,8 +1,8 @@
-"""Queries of RFC 9535 over results: which are allowed, and what they cost.
+"""Queries of RFC 9535 over results: the allowed syntax, and the cost of a query.
 
-Queries are answered in workflow code, so `match()` and `search()` are refused, whose patterns can take exponential
-time, and so is what makes a query read everything again for each element. What is left costs the size of what it
-reads, times its depth where it descends twice.
+Queries are evaluated in workflow code, so `match()` and `search()` are refused, because their patterns can take
+exponential time. Syntax that reads the whole value again for each element is refused too. The cost of an allowed query
+is the size of the values that it reads, times their depth if it descends twice.
 """
 
 from collections.abc import Sequence
@@ -20,27 +20,27 @@ from dagwright.core.expressions.compute_budget import WorkBudget
 _MOST_DESCENTS = 2
 _MOST_FILTERS = 3
 _MOST_SELECTORS = 16
-"""Product of the selectors of all brackets; `[0,0][0,0]…` would double with every pair of brackets."""
+"""Most selectors, multiplied over all brackets; `[0,0][0,0]…` would double the work with every pair of brackets."""
 _WORK_OF_ELEMENT = 10
-"""Five microseconds in the library for each value that it looks at."""
+"""Five microseconds in the library for each value that it reads."""
 
 _SINGULAR = (NameSelector, IndexSelector)
 
 
 class QueryFailed(Exception):
-    """A query cannot be applied to a value; the message says why."""
+    """A query cannot be applied to a value; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query that was checked.
+    """A checked query.
 
     Args:
-        path: what the library made of it.
-        start: its first selectors, as long as each of them finds one value or a slice.
-        is_flat: behind that it looks at the elements of one list or object and no deeper.
-        descents: count of `..`.
-        factor: how often it looks at a value.
+        path: query as compiled by the library.
+        start: its first selectors, as long as each selects one value or a slice.
+        is_flat: whether the rest reads only the elements of one list or object, and no deeper values.
+        descents: number of `..`.
+        factor: how often it reads each value.
     """
 
     path: jsonpath.JSONPath
@@ -52,32 +52,32 @@ class Query:
 
 @lru_cache(maxsize=1024)
 def parse_query(text: str) -> Query:
-    """Returns a query, which begins with `$`.
+    """Parse and check a query, which starts with `$`.
 
     Raises:
-        ValueError: it is no query, or one that could take too long.
+        ValueError: the text is not a query, or the query could take too long.
     """
     try:
         path = jsonpath.JSONPathEnvironment(strict=True).compile(text)
     except (jsonpath.JSONPathError, RecursionError) as error:
-        raise ValueError(f"{text[1:]!r} is no path: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{text[1:]!r} is not a path: {str(error).splitlines()[0]}") from None
     if not isinstance(path, jsonpath.JSONPath):
-        raise ValueError(f"{text[1:]!r} is no path: it is more than one query")
-    found = _Parts()
-    found.look_at(path)
+        raise ValueError(f"{text[1:]!r} is not a path: it is more than one query")
+    found = _Cost()
+    found.count_path(path)
     if found.descents > _MOST_DESCENTS or found.filters > _MOST_FILTERS or found.selectors > _MOST_SELECTORS:
         raise ValueError(
             f"{text[1:]!r} could take too long: a query has at most {_MOST_DESCENTS} times '..', {_MOST_FILTERS} "
             f"filters, and {_MOST_SELECTORS} selectors multiplied over its brackets"
         )
     start = _start_of(path)
-    is_flat = len(path.segments) <= len(start) + 1 + found.names_behind and not found.descents and not found.is_deep
+    is_flat = len(path.segments) <= len(start) + 1 + found.trailing_names and not found.descents and not found.is_deep
     return Query(path, start, is_flat, found.descents, found.selectors * (1 + found.comparisons))
 
 
 @lru_cache(maxsize=1024)
 def steps_for_each(text: str) -> tuple[str | int, ...] | None:
-    """Returns the steps that a query takes into each element, such as `("a", 0)` for `$[*].a[0]`; `None` for others."""
+    """Return the steps of a query in each element, such as `("a", 0)` for `$[*].a[0]`; `None` for other queries."""
     first, *rest = parse_query(text).path.segments
     if isinstance(first, JSONPathRecursiveDescentSegment) or len(first.selectors) != 1:
         return None
@@ -96,11 +96,11 @@ def steps_for_each(text: str) -> tuple[str | int, ...] | None:
 
 
 def answer_query(query: Query, value: Any, *, budget: WorkBudget) -> list[Any]:
-    """Returns all matches of a query, in document order.
+    """Return all matches of a query, in document order.
 
     Raises:
-        QueryFailed: it cannot be applied to the value.
-        TooMuchWork: it would take too long.
+        QueryFailed: the query cannot be applied to the value.
+        TooMuchWork: the query would take too long.
     """
     elements = _extent(query, value, most=budget.left // (_WORK_OF_ELEMENT * query.factor))
     budget.spend(_WORK_OF_ELEMENT * (1 + elements * query.factor))
@@ -110,48 +110,48 @@ def answer_query(query: Query, value: Any, *, budget: WorkBudget) -> list[Any]:
         raise QueryFailed(str(error)) from None
 
 
-class _Parts:
-    """Counts what makes a query dear."""
+class _Cost:
+    """Counter of the syntax that makes a query expensive."""
 
     def __init__(self) -> None:
         self.descents = 0
         self.filters = 0
         self.selectors = 1
         self.comparisons = 0
-        self.names_behind = 0
+        self.trailing_names = 0
         self.is_deep = False
 
-    def look_at(self, path: jsonpath.JSONPath, *, in_filter: bool = False) -> None:
+    def count_path(self, path: jsonpath.JSONPath, *, in_filter: bool = False) -> None:
         for segment in path.segments:
             self.descents += isinstance(segment, JSONPathRecursiveDescentSegment)
             self.selectors *= len(segment.selectors)
             for selector in segment.selectors:
                 if isinstance(selector, Filter):
                     self.filters += 1
-                    self.look_into(selector.expression)
+                    self.count_expression(selector.expression)
                 self.is_deep |= in_filter and not isinstance(selector, _SINGULAR)
         if not in_filter:
             for segment in reversed(path.segments):
                 if len(segment.selectors) != 1 or not isinstance(segment.selectors[0], _SINGULAR):
                     break
-                self.names_behind += 1
+                self.trailing_names += 1
 
-    def look_into(self, expression: filters.BaseExpression) -> None:
+    def count_expression(self, expression: filters.BaseExpression) -> None:
         if isinstance(expression, filters.FunctionExtension):
             if expression.name in ("match", "search"):
                 raise ValueError(
                     f"{expression.name}() cannot be used in a query; let a tool or `when` compare the text"
                 )
             for argument in expression.args:
-                self.look_into(argument)
+                self.count_expression(argument)
         elif isinstance(expression, filters.RelativeFilterQuery):
             self.comparisons += 1
-            self.look_at(expression.path, in_filter=True)
+            self.count_path(expression.path, in_filter=True)
         elif isinstance(expression, filters.FilterQuery):
             raise ValueError("inside a filter `$` cannot be used, only `@`; it would read everything for each element")
         else:
             for child in expression.children():
-                self.look_into(child)
+                self.count_expression(child)
 
 
 def _start_of(path: jsonpath.JSONPath) -> list[NameSelector | IndexSelector | SliceSelector]:
@@ -169,7 +169,7 @@ def _start_of(path: jsonpath.JSONPath) -> list[NameSelector | IndexSelector | Sl
 
 
 def _extent(query: Query, value: Any, *, most: int) -> int:
-    """Returns how many values a query looks at; more rather than less, unless there are more than `most`."""
+    """Return an upper estimate of the number of values that a query reads, or any number over `most`."""
     for selector in query.start:
         try:
             match selector:
@@ -187,12 +187,12 @@ def _extent(query: Query, value: Any, *, most: int) -> int:
     while level and count <= most:
         count += len(level)
         depth += 1
-        below: list[Any] = []
+        next_level: list[Any] = []
         for current in level:
             if isinstance(current, dict):
-                below += current.values()
+                next_level += current.values()
             elif isinstance(current, list):
-                below += current
-        level = below
-    # Where it descends twice, a value is looked at once for each value around it.
+                next_level += current
+        level = next_level
+    # With two descents, a value is read once for each value that contains it.
     return count * depth if query.descents > 1 else count

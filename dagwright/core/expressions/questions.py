@@ -1,6 +1,6 @@
-"""Makes the request of a question whose references have been filled in.
+"""Creation of the request for a question whose holes have been filled in.
 
-It must not import the scheduler.
+This module must not import the scheduler.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import pydantic_core
 
 from dagwright.core.boundary.text import cut_characters
 from dagwright.core.expressions.resolution import as_text
-from dagwright.core.expressions.stored_values import StoredValue, Unfilled, WorkerText, is_whole
+from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole
 from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
 from dagwright.core.model.answers import BadAnswer, default_answer
 from dagwright.core.model.argument_checks import validator_of
@@ -19,14 +19,14 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Purpose, Request
 
 PROMPT_CHARACTERS = 8_000
-"""Longest prompt; what comes behind is left out."""
+"""Longest prompt; the rest is cut."""
 OPTIONS = 1_000
 QUESTION_BYTES = 64 * 1024
-"""Options and schema of one question as JSON: they stand in the run itself, and in what it hands on."""
+"""Options and schema of one question as JSON: they are part of the state of the run, also after continue-as-new."""
 
 
 class BadQuestion(Exception):
-    """A question cannot be asked, because of the values that its references have brought."""
+    """A question is invalid because of the values of its references."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class BadQuestion(Exception):
 def request_of(
     question: Mapping[str, Any], request_id: str, *, task: str, purpose: Purpose, tool: str = "", at: float
 ) -> Request:
-    """Returns the request of a question.
+    """Return the request for a question.
 
     Args:
         question: as in `CompiledNode.arguments` of a human node, with every hole filled.
@@ -44,7 +44,7 @@ def request_of(
         at: seconds since the epoch.
 
     Raises:
-        BadQuestion: it cannot be asked.
+        BadQuestion: the question is invalid.
     """
     deadline_s, reminder_s = question.get("deadline_s"), question.get("reminder_s")
     request = Request(
@@ -73,14 +73,14 @@ def request_of(
 
 def _prompt_of(prompt: Any, name: str) -> str:
     if prompt is None or prompt == "":
-        return f"May {name!r} go on?" if name else ""
+        return f"Approve {name!r}?" if name else ""
     shown = prompt if is_whole(prompt) else with_shown(prompt, _shown_in_prompt)
     text = as_text(shown)
     return cut_characters(text, PROMPT_CHARACTERS)
 
 
-def _shown_in_prompt(part: Unfilled) -> Any:
-    """Returns what a person reads where a value lies in the payload store."""
+def _shown_in_prompt(part: ValueRef) -> Any:
+    """Return the text that a person sees in place of a stored value."""
     if isinstance(part, WorkerText):
         return "".join(each if isinstance(each, str) else _beginning_of(each) for each in part.parts)
     return _beginning_of(part)
@@ -97,8 +97,8 @@ def _check(request: Request) -> None:
     if not is_whole(parts) or len(pydantic_core.to_json(parts)) > QUESTION_BYTES:
         raise BadQuestion(f"options and schema of a question may have {QUESTION_BYTES:,} bytes as JSON, not more")
     if request.assignee is not None and not isinstance(request.assignee, str):
-        raise BadQuestion(f"assignee: expected the name of somebody, not {request.assignee!r:.80}")
-    # What a reference brought may be anything.
+        raise BadQuestion(f"assignee: expected the name of a user, not {request.assignee!r:.80}")
+    # The value of a reference may have any type.
     last: Any = request.on_timeout
     while isinstance(last, Mapping) and "escalate" in last:
         if not isinstance(last["escalate"], str):

@@ -1,6 +1,6 @@
-"""References in the texts of a plan: `{{id.result.path}}` and its kin (docs/writing-plans.md).
+"""References in the texts of a plan: `{{id.result.path}}` and other forms (docs/writing-plans.md).
 
-A text is parsed once, when the plan is accepted, into parts. What came out of a result is never parsed.
+A text is parsed once into parts, when the plan is accepted. Values of results are never parsed.
 """
 
 import difflib
@@ -18,15 +18,15 @@ from dagwright.core.expressions.paths import format_path, parse_path
 from dagwright.core.expressions.stored_values import Path
 
 MAX_ID_BYTES = 200
-"""Longest node id in UTF-8: the engine makes activity ids of it, which Temporal ends at 1,000 bytes."""
+"""Longest node id in UTF-8: activity ids contain it, and Temporal limits them to 1,000 bytes."""
 
 Field = Literal["result", "status", "error", "identity"]
-"""`identity` is what `@result_N` stands for: the result's `id` if it is an object that has one, else the result."""
+"""`identity` is the value of `@result_N`: the result's `id` if it is an object with an id, else the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultOf:
-    """A value that another node makes: `{{node.result.path}}`."""
+    """Reference to a value of another node: `{{node.result.path}}`."""
 
     node: str
     field: Field
@@ -38,7 +38,7 @@ class ResultOf:
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """A value that a person gives before the run: `{{PLACEHOLDER_name}}`."""
+    """Reference to an input that a person gives before the run: `{{PLACEHOLDER_name}}`."""
 
     name: str
 
@@ -48,7 +48,7 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """The item of the `for_each` that the text stands in: `{{item.path}}`."""
+    """Reference to the item of the surrounding `for_each`: `{{item.path}}`."""
 
     path: Path = ()
 
@@ -58,7 +58,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The position of the item, from 0: `{{index}}`."""
+    """Reference to the position of the item, from 0: `{{index}}`."""
 
     def __str__(self) -> str:
         return "index"
@@ -66,7 +66,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret that is put in inside the activity only: `{{secret.NAME}}`."""
+    """Reference to a secret, which is filled in inside the activity only: `{{secret.NAME}}`."""
 
     name: str
 
@@ -76,17 +76,17 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The id of an entity that is looked up before anything runs.
+    """Reference to an entity that is looked up before other nodes run; its value is the id of the entity.
 
-    In a plan it stands as an input that nobody is asked for, under a name that no plan can write.
+    In a plan it is an input that is not requested from users, with a name that plans cannot write.
 
     Args:
-        search_text: of an entity that is known the id.
-        entity_type: of an entity that is known the kinds that are taken, such as `company or fund`.
-        filters: name -> value of what narrows the search, in order of the names.
-        known_as: how the plan names an entity that is looked at and not searched for: `@order` if the session has it,
-            `BY_ID` if its id is written out.
-        called: name of an entity that is known, for people; empty if only its id is.
+        search_text: the searched text; for a known entity, its id.
+        entity_type: the type as written; for a known entity, the kinds that the argument takes (`company or fund`).
+        filters: (name, value) pairs that narrow the search, in order of the names.
+        known_as: name in the plan of an entity that needs no search: `@order` if the session has it, `BY_ID` if the
+            plan has its id.
+        called: name of a known entity, for people; empty if only its id is known.
     """
 
     search_text: str
@@ -97,23 +97,23 @@ class Lookup:
 
     @property
     def input(self) -> str:
-        """Name of the input; the same for the same lookup."""
-        told = [self.search_text, self.entity_type, self.filters, self.known_as]
-        return LOOKUP_INPUT + hashlib.sha256(json.dumps(told, ensure_ascii=True).encode()).hexdigest()[:20]
+        """Name of the input; equal lookups have the same name."""
+        key = [self.search_text, self.entity_type, self.filters, self.known_as]
+        return LOOKUP_INPUT + hashlib.sha256(json.dumps(key, ensure_ascii=True).encode()).hexdigest()[:20]
 
 
 BY_ID = "id"
 LOOKUP_INPUT = "~lookup:"
-"""Begins the names of the inputs that are looked up."""
+"""Prefix of the names of such inputs."""
 Reference = ResultOf | Placeholder | Item | Index | Secret
 Part = str | Reference
 Template = tuple[Part, ...]
-"""A text in parts. One part that is a reference keeps the type of its value; otherwise the parts make one text."""
+"""A text in parts. A single part that is a reference keeps the type of its value; otherwise the parts are joined."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadReference:
-    """Something in double braces is no reference; `unknown` is the name in it that no node has, if that is why."""
+    """An invalid reference in double braces; `unknown` is the name without a node, if that is the reason."""
 
     text: str
     message: str
@@ -122,10 +122,10 @@ class BadReference:
 
 
 class BadReferences(Exception):
-    """A text holds what is no reference.
+    """A text contains invalid references.
 
     Args:
-        found: each of them, in the order of the text.
+        found: the invalid references, in the order of the text.
         parts: the other parts of the text.
     """
 
@@ -136,45 +136,45 @@ class BadReferences(Exception):
 
 
 NODE_VALUE_FIELDS: tuple[Field, ...] = ("result", "status", "error")
-"""What templates and conditions can read of a node."""
+"""Fields of a node that templates and conditions can read."""
 _FIELD_SHOWN = 60
-"""Characters of a wrong field that a message quotes."""
+"""Longest quotation of a wrong field in a message."""
 _SHORTEST_PREFIX = 3
-"""Characters of a name that counts as the beginning of another one."""
+"""Shortest name that counts as the prefix of another one."""
 _FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
 _NOT_BEFORE = ("\\", "{")
-"""With one of these before it, a usual reference may be text, or its id may begin earlier."""
+"""With one of these before it, a simple reference may be plain text, or its id may start earlier."""
 _USUAL = re.compile(r"\{\{([^{}]+)\.(result|status|error)\}\}")
 _ID_WINDOW = MAX_ID_BYTES + 16
-"""Characters after `{{` in which an id, spaces around it and its field must stand."""
+"""Most characters after `{{` for an id, spaces around it, and its field."""
 _PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
 _SECRET = re.compile(r"\s*secret\.([A-Za-z0-9_]+)\s*\}\}")
 _ITEM = re.compile(r"\s*item(?=[.\[\s}])")
 _AS_INPUT = re.compile(r"(?:inputs\.)?(?!PLACEHOLDER_|inputs$)([^\W\d]\w*)")
-"""What looks like an input, as other formats write it."""
+"""Text that looks like an input, as other formats write it."""
 _INDEX = re.compile(r"\s*index\s*\}\}")
 
 
 def holds_reference(text: str) -> bool:
-    """Tells whether a text can hold anything but itself."""
+    """Return whether a text can contain references or escaped braces."""
     return "{{" in text
 
 
 def parse_template(text: str, ids: Collection[str]) -> Template:
-    """Returns the parts of a text.
+    """Parse a text into parts.
 
     Args:
-        text: as the author wrote it; `\\{{` stands for two braces.
-        ids: declared node ids; the longest one that fits is taken. Needs a fast `in`.
+        text: as the author wrote it; `\\{{` is an escape for two braces.
+        ids: declared node ids; the longest matching id is used. Needs a fast `in`.
 
     Raises:
-        BadReferences: something in double braces is no reference; all such things are told.
+        BadReferences: the text contains invalid references; the exception lists all of them.
     """
     return _parse_usual(text, ids) or _parse_any(text, ids)
 
 
 def _parse_usual(text: str, ids: Collection[str]) -> Template | None:
-    """Returns the parts of a text with one or two plain references, as nearly all are, at a third of the cost."""
+    """Parse a text with one or two simple references, as nearly all are, at a third of the cost; else return `None`."""
     pieces = _USUAL.split(text)
     if len(pieces) == 4:
         before, first, field, rest = pieces
@@ -234,10 +234,10 @@ def _parse_any(text: str, ids: Collection[str]) -> Template:
 def _parse_reference(
     text: str, start: int, *, ids: Collection[str], last_close: int
 ) -> tuple[Reference | BadReference, int] | None:
-    """Returns the reference that starts after `{{` and the position after it; `None` if the braces are only text.
+    """Parse the reference after `{{`; return it and the position after it, or `None` if the braces are plain text.
 
     Args:
-        last_close: where the last `}}` of the text stands: to look for one after each `{{` would take quadratic time.
+        last_close: position of the last `}}` of the text; a search after each `{{` would take quadratic time.
     """
     found = _longest_id(text, start, ids=ids)
     if found is not None:
@@ -278,7 +278,7 @@ def _parse_rest(text: str, start: int, *, path_start: int) -> tuple[Path | BadRe
         return (), path_start + 2
     end = _find_close(text, path_start)
     if end is None:
-        # Whatever follows belongs to it: looking further would take quadratic time.
+        # The rest of the text belongs to it: a further search would take quadratic time.
         return BadReference("{{" + text[start : start + 60], "it is not closed by }}"), len(text)
     try:
         return parse_path(text[path_start:end].strip()), end + 2
@@ -287,7 +287,7 @@ def _parse_rest(text: str, start: int, *, path_start: int) -> tuple[Path | BadRe
 
 
 def _find_close(text: str, position: int) -> int | None:
-    """Returns where the `}}` stands that ends a path; braces in quotes inside of brackets do not end it."""
+    """Return the position of the `}}` that closes a path; braces in quotes inside of brackets do not close it."""
     quote = ""
     while position < len(text):
         character = text[position]
@@ -318,7 +318,7 @@ def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
     if match is not None:
         node = inner[: match.start()].strip()
         return BadReference(written, f"there is no node {node!r}", unknown=node)
-    hint = _hint_of_unknown(name)
+    hint = _unknown_hint(name)
     node, dot, rest = name.partition(".")
     field = re.split(r"[.\[\s]", rest, maxsplit=1)[0]
     if dot and not hint.startswith("did you mean") and nearest(field, NODE_VALUE_FIELDS, most=1):
@@ -327,7 +327,7 @@ def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
 
 
 def _node_and_rest(name: str, ids: Collection[str]) -> tuple[str, str] | None:
-    """Return the longest node id that a name starts with, and what follows it."""
+    """Return the longest node id at the start of a name, and the text after it."""
     normal = name if name.isascii() else unicodedata.normalize("NFC", name)
     ends = [len(normal), *(match.start() for match in re.finditer(r"[.\[]", normal[:_ID_WINDOW]))]
     for end in sorted(ends, reverse=True):
@@ -336,7 +336,7 @@ def _node_and_rest(name: str, ids: Collection[str]) -> tuple[str, str] | None:
     return None
 
 
-def _hint_of_unknown(name: str) -> str:
+def _unknown_hint(name: str) -> str:
     head, sign, rest = name.partition("_")
     if sign and rest and _is_near(head.upper(), "PLACEHOLDER"):
         return f"did you mean {'{{'}PLACEHOLDER_{rest}{'}}'}?"
@@ -350,7 +350,7 @@ def _hint_of_unknown(name: str) -> str:
 
 
 def item_hint(bad: BadReference) -> str | None:
-    """Return the hint for a wrong reference in a node with `for_each`, where `{{item}}` has a meaning."""
+    """Return the hint for an invalid reference in a node with `for_each`, where `{{item}}` has a meaning."""
     near = nearest(bad.text[2:-2].strip(), ("item", "index"), most=1) if bad.unknown is None else []
     return f"did you mean {{{{{near[0]}}}}}? {bad.hint or ''}".rstrip() if near else bad.hint
 
@@ -373,7 +373,7 @@ _LEAST_RATIO = 0.6
 
 
 class NameHints:
-    """Names near to wrong ones, while the budget lasts: many wrong names among many known ones take quadratic time.
+    """Suggestions for wrong names with a budget: many wrong names among many known names take quadratic time.
 
     Args:
         left: cost of all comparisons, in characters (see `nearest`); one unit takes up to 250 ns.
@@ -395,12 +395,12 @@ class NameHints:
 
 
 def suggestion(name: str, known: Collection[str], *, hints: NameHints | None = None) -> str | None:
-    """Return `did you mean 'x'?` for the nearest known name; `None` if none is near.
+    """Return `did you mean 'x'?` for the nearest known name; `None` if no name is near.
 
-    A name that is the beginning of a known one, such as `calc`, is near too.
+    A name that is a prefix of a known name, such as `calc`, is near too.
 
     Args:
-        hints: budget of the check; without it, this suggestion alone has `HINT_BUDGET`.
+        hints: budget of the comparisons; without it, this suggestion alone has `HINT_BUDGET`.
     """
     near = nearest(name, known, most=1, hints=hints)
     return f"did you mean {near[0]!r}?" if near else None
@@ -449,16 +449,16 @@ def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tup
 
 
 SHOWN_NAME_CHARACTERS = 81
-"""Characters of a name from outside that a message repeats, with the mark of a cut."""
+"""Longest external name in a message, with the mark of a cut."""
 
 
 def cut_name(name: str) -> str:
-    """Return a name from outside for a message."""
+    """Return an external name, shortened for a message."""
     return cut_characters(name, SHOWN_NAME_CHARACTERS)
 
 
 def listed(names: Collection[str], *, near: str = "", most: int = 8, hints: NameHints | None = None) -> str:
-    """Return names in one line, each once; of many, the first or those that are near to a wrong one.
+    """Return names on one line, each once; if there are many, the names nearest to a wrong name, then the first ones.
 
     Args:
         near: the wrong name.
@@ -472,12 +472,12 @@ def listed(names: Collection[str], *, near: str = "", most: int = 8, hints: Name
 
 
 def references_in(templates: Iterable[Template]) -> Iterator[Reference]:
-    """Yields the references of templates, in order."""
+    """Return the references of templates, in order."""
     return (part for template in templates for part in template if not isinstance(part, str))
 
 
 def walk_texts(value: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yields every text inside a JSON value that can hold a reference, with its path, in document order."""
+    """Yield every text inside a JSON value that can contain a reference, with its path, in document order."""
     stack: list[tuple[tuple[str | int, ...], Any]] = [(at, value)]
     while stack:
         path, current = stack.pop()
@@ -491,25 +491,25 @@ def walk_texts(value: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[
             children = enumerate(current)
         else:
             continue
-        held = [((*path, key), child) for key, child in children if _can_hold_reference(child)]
-        held.reverse()
-        stack += held
+        candidates = [((*path, key), child) for key, child in children if _may_contain_reference(child)]
+        candidates.reverse()
+        stack += candidates
 
 
-def _can_hold_reference(value: Any) -> bool:
+def _may_contain_reference(value: Any) -> bool:
     return "{{" in value if isinstance(value, str) else isinstance(value, dict | list)
 
 
-KEY_HINT = 'references stand in values; write a list of objects such as {"name": …, "value": …} or use a tool'
+KEY_HINT = 'references are allowed in values only; write a list of {"name": …, "value": …} objects or use a tool'
 
 
 def reference_key_message(key: str) -> str:
-    """Message for an object key that holds a reference."""
-    return f"Invalid reference: the key {key!r:.80} holds a reference, and a key is never resolved"
+    """Return the message for an object key with a reference."""
+    return f"Invalid reference: the key {key!r:.80} holds a reference, and keys are never resolved"
 
 
 def reference_keys(value: Any, ids: Collection[str]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the path of each object key inside a JSON value that holds a reference, and what is wrong with it.
+    """Yield the path of each object key with a reference inside a JSON value, and the message for it.
 
     Args:
         ids: declared node ids; needs a fast `in`.
@@ -526,7 +526,7 @@ def reference_keys(value: Any, ids: Collection[str]) -> Iterator[tuple[tuple[str
 
 
 def walk_keys(value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield every key of the objects inside a JSON value, with the path that ends with it, in document order."""
+    """Yield every object key inside a JSON value, with the path that ends with it, in document order."""
     stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while stack:
         path, current = stack.pop()

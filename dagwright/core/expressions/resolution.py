@@ -1,7 +1,7 @@
-"""Puts values where references stand.
+"""Resolution of references: replaces them by their values.
 
-A reference that is a whole text keeps the type of its value. Inside of longer text a string goes in as it is
-and anything else as compact JSON. Values are never looked into for references.
+A reference that is a whole text keeps the type of its value. Inside of a longer text, a string is inserted unchanged
+and any other value as compact JSON. Values are never searched for references.
 """
 
 import json
@@ -19,22 +19,22 @@ _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class MissingData(Exception):
-    """A reference leads nowhere: `Missing data: <reference>: …`."""
+    """A reference cannot be resolved: `Missing data: <reference>: …`."""
 
     code = "missing_data"
-    """Code of the error of a node that fails for it."""
+    """Error code of a node that fails because of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where the values of references come from.
+    """Sources of the values of references.
 
     Args:
-        node_value: (node id, `result | status | error`) -> the value, null where there is none.
+        node_value: (node id, `result | status | error`) -> the value, null if there is no value.
         inputs: values of the inputs by name.
         item, index: of the `for_each`, if there is one.
-        budget: what queries may cost at this moment.
-        answers: (node id, query) -> what the query found in the node's result, which does not change any more.
+        budget: budget of queries in this activation.
+        answers: (node id, query) -> matches in the node's result, which never changes.
     """
 
     node_value: Callable[[str, str], Any]
@@ -46,29 +46,29 @@ class Scope:
 
 
 def scope_of_item(scope: Scope, item: Any, *, index: int) -> Scope:
-    """Returns the scope of one item of a `for_each`."""
-    # Made anew and not by `replace`, which takes longer than all else that a key costs.
+    """Return the scope of one item of a `for_each`."""
+    # Without `replace`, which takes longer than the rest of the work for a key.
     return Scope(scope.node_value, scope.inputs, item, index, scope.budget, scope.answers)
 
 
 def resolve_holes(value: Any, holes: Sequence[Hole], *, scope: Scope) -> Any:
-    """Returns the value with every hole filled, as far as it can be filled here; see
+    """Return the value with its holes filled, as far as the values are available; see
     `dagwright.core.expressions.value_refs`.
 
     Raises:
-        MissingData: a reference leads nowhere.
+        MissingData: a reference cannot be resolved.
         TooMuchWork: a query would take too long.
     """
     return with_parts(value, [(path, resolve_template(template, scope=scope)) for path, template in holes])
 
 
 def resolve_template(template: Template, *, scope: Scope) -> Any:
-    """Returns the value of a template; see the module for types.
+    """Return the value of a template; see the module docstring for its type.
 
-    A text of which a part is a secret or a stored value is a `WorkerText`.
+    If a part of a text is a secret or a stored value, the result is a `WorkerText`.
 
     Raises:
-        MissingData: a reference leads nowhere.
+        MissingData: a reference cannot be resolved.
         TooMuchWork: a query would take too long.
     """
     if len(template) == 1:
@@ -76,18 +76,18 @@ def resolve_template(template: Template, *, scope: Scope) -> Any:
         found = part if isinstance(part, str) else _value_of(part, scope)
         return WorkerText([found]) if isinstance(found, Secret) else found
     parts = [part if isinstance(part, str) else _value_of(part, scope) for part in template]
-    if all(map(_is_here, parts)):
+    if all(map(_is_available, parts)):
         return "".join(map(as_text, parts))
-    return WorkerText([as_text(part) if _is_here(part) else part for part in parts])
+    return WorkerText([as_text(part) if _is_available(part) else part for part in parts])
 
 
-def _is_here(part: Any) -> bool:
-    """Tells whether a value can be made a text here: it is no secret, and nothing of it lies in the store."""
+def _is_available(part: Any) -> bool:
+    """Return whether a value can be formatted as text here: it is not a secret, and has no stored parts."""
     return not isinstance(part, Secret) and is_whole(part)
 
 
 def as_text(value: Any) -> str:
-    """Returns how a value stands inside of a longer text."""
+    """Return a value as part of a longer text."""
     return value if isinstance(value, str) else _compact(value)
 
 
@@ -114,7 +114,7 @@ def _result_of(reference: ResultOf, scope: Scope) -> Any:
         return _identity_of(scope.node_value(node, "result"))
     value = scope.node_value(node, field_name)
     if value is None and scope.node_value(node, "status") != "completed":
-        # What did not complete has no result, so no path into it can be right or wrong.
+        # A node that did not complete has no result, so its paths cannot be checked.
         return None
     if isinstance(path, str) and field_name == "result":
         return _answer_of(node, path, value, scope)
@@ -126,14 +126,14 @@ def _result_of(reference: ResultOf, scope: Scope) -> Any:
 def _identity_of(result: Any) -> Any:
     if isinstance(result, StoredValue):
         found, _ = result.at(("id",))
-        # Of a list or a text nothing stands there, and of an object without an id neither.
+        # A list or a text has no id; an object may have none.
         is_missing = not isinstance(found, StoredValue) and found.state == "missing"
         return result if is_missing else get_value(result, ("id",), start=result.name)
     return result["id"] if isinstance(result, dict) and "id" in result else result
 
 
 def _answer_of(node: str, query: str, value: Any, scope: Scope) -> Any:
-    """Returns what a query finds in a result; thousands of items may ask the same."""
+    """Return the matches of a query in a result, cached because thousands of items may use the same query."""
     if (node, query) not in scope.answers:
         scope.answers[node, query] = get_value(value, query, start=f"{node}.result", budget=scope.budget)
     return scope.answers[node, query]

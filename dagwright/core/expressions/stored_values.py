@@ -1,11 +1,12 @@
-"""Values that a run does not hold: they lie in the payload store, and a reference stands for them.
+"""Stored values: values in the payload store, which a run holds as references.
 
-A result over 8 KiB never reaches the workflow. It gets the reference, and the parts that the plan names as far as
-they are small. Everything else that a plan does with such a value is done where it can be read: by the worker that
-needs it, or by whoever looks at the run. So a JSON value of a run may hold, at any place, a `StoredValue`, or a
+A result over 8 KiB never reaches the workflow. The workflow gets its reference, and the projections that the plan
+names as far as they are small. All other uses of such a value happen where it can be read: in the worker that needs it,
+or in the client that shows the run. So a JSON value of a run may contain, at any place, a `StoredValue`, or a
 `WorkerText` made of such values.
 
-The two are no dataclasses: pydantic would write one as JSON in silence, and they must never be taken for plain JSON.
+Both are plain classes, not dataclasses: pydantic would silently encode a dataclass as JSON, and they must never be
+mistaken for plain JSON.
 """
 
 import json
@@ -18,30 +19,30 @@ from dagwright.core.expressions.compute_budget import TooMuchWork
 Path = tuple[str | int, ...] | str
 """Steps of a singular path (object keys and list indices), or a whole RFC 9535 query, which starts with `$`."""
 
-Want = tuple[Path, Literal["value", "whole"]]
-"""A part of a result that the plan names: `value` where it can stay in the store if it is large, `whole` where the run
-decides by it (`when`, `for_each`), so that more of it is told."""
+Projection = tuple[Path, Literal["value", "whole"]]
+"""A projection, a part of a result that the plan names: `value` if it may stay in the store when it is large, `whole`
+if the run needs it for a decision (`when`, `for_each`), so that a larger part is projected."""
 
 
 class TooLargeHere(TooMuchWork):
-    """A run needs a part of a stored value that is too large to be told; the message says which, and what to do."""
+    """A run needs a part of a stored value that is too large to project; the message names it and a workaround."""
 
     def __init__(self, name: str, size_bytes: int | None) -> None:
         size = "" if size_bytes is None else f" has {size_bytes:,} bytes as JSON and"
         super().__init__(
-            f"{name}{size} lies in the payload store, where the run itself cannot read it; name a smaller part of it, "
-            "or let a tool work it out and read its result"
+            f"{name}{size} is in the payload store, where the run itself cannot read it; name a smaller part of it, "
+            "or compute it in a tool and read its result"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is known of a value that is not here.
+    """Type, size and preview of a value that is not loaded.
 
     Args:
         type: `list`, `object` or `text`.
-        size_bytes: of its JSON.
-        length: of a list its items, of an object its keys, of a text its bytes of UTF-8.
+        size_bytes: size of its JSON.
+        length: number of items of a list, keys of an object, or bytes of UTF-8 of a text.
         preview: its first characters.
     """
 
@@ -51,19 +52,19 @@ class Shape:
     preview: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the shape as it travels."""
+        """Return the shape as JSON."""
         return {"type": self.type, "bytes": self.size_bytes, "length": self.length, "preview": self.preview}
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a stored value tells of one of its parts.
+    """A projected part of a stored value.
 
     Args:
-        state: `small` (the value is here), `whole` (it is here, but too large to be handed on), `large` or `missing`.
+        state: `small` (the value is here), `whole` (it is here, but too large to pass on), `large` or `missing`.
         value: the part itself, if it is here.
-        shape: of a part that is over 8 KiB.
-        words: why a missing part is not there.
+        shape: shape of a part over 8 KiB.
+        words: for a missing part, the reason.
     """
 
     state: Literal["small", "whole", "large", "missing"]
@@ -72,7 +73,7 @@ class Part:
     words: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the part as it travels."""
+        """Return the part as JSON."""
         if self.state == "missing":
             return {"missing": self.words}
         encoded = {} if self.state == "large" else {"value": self.value}
@@ -80,14 +81,14 @@ class Part:
 
 
 class StoredValue:
-    """A value in the payload store, or a part of one. It never changes.
+    """A value in the payload store, or a part of one. It is immutable.
 
     Args:
-        ref: where the whole value lies.
-        name: what the whole value is called in messages, such as `fetch.result`.
-        paths: leads from the whole value to this part, one path after the other.
-        shape: of this part, if it is known.
-        parts: path inside of this part -> what is known of what stands there.
+        ref: reference of the whole value.
+        name: name of the whole value in messages, such as `fetch.result`.
+        paths: paths from the whole value to this part, each applied to the result of the one before.
+        shape: shape of this part, if it is known.
+        parts: path inside of this part -> the projected part.
     """
 
     __slots__ = ("name", "parts", "paths", "ref", "shape")
@@ -119,15 +120,15 @@ class StoredValue:
         return f"StoredValue({stored_to_json(self)!r})"
 
     @property
-    def told(self) -> Part | None:
-        """What is known of the value itself."""
+    def own_part(self) -> Part | None:
+        """The projected part for the value itself."""
         own = self.parts.get(())
         return Part("large", shape=self.shape) if own is None and self.shape is not None else own
 
     def at(self, path: Path) -> "tuple[Part | StoredValue, Path]":
-        """Returns what stands at a path, and what is left of the path for the caller to walk in a value that is here.
+        """Return the part at a path, and the rest of the path, which the caller applies to the value of the part.
 
-        A part that is not here, or too large to be handed on, is a stored value, and then nothing is left.
+        If the part is not here, or is too large to pass on, the result is a stored value and no rest.
         """
         exact = self.parts.get(path)
         if exact is not None:
@@ -161,15 +162,15 @@ class StoredValue:
 
 
 def query_of(path: tuple[str | int, ...]) -> str:
-    """Returns a path as the beginning of a query, which goes on with `[`."""
+    """Return a path as the start of a query, which continues with `[`."""
     return "$" + "".join(f"[{json.dumps(step, ensure_ascii=False)}]" for step in path)
 
 
 class WorkerText:
-    """A text that cannot be put together here, because a part of it is a secret or lies in the store.
+    """A text that only a worker can assemble, because a part of it is a secret or in the store.
 
     Args:
-        parts: texts, secrets, stored values, and JSON values that hold such.
+        parts: texts, secrets, stored values, and JSON values that contain such parts.
     """
 
     __slots__ = ("parts",)
@@ -187,29 +188,29 @@ class WorkerText:
         return f"WorkerText({self.parts!r})"
 
 
-Unfilled = StoredValue | WorkerText
-OPEN = (dict, list, StoredValue, WorkerText)
-"""Types of what can hold something that is not here, or is not here itself."""
+ValueRef = StoredValue | WorkerText
+REF_TYPES = (dict, list, StoredValue, WorkerText)
+"""Types of values that are not inline, or can contain such values."""
 
 
-def unfilled_places(value: Any) -> Iterator[tuple[tuple[str | int, ...], Unfilled]]:
-    """Yields every place of a value at which something stands that is not here, in document order."""
+def find_value_refs(value: Any) -> Iterator[tuple[tuple[str | int, ...], ValueRef]]:
+    """Yield the path of every stored value or worker text in a value, in document order."""
     stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while stack:
         path, current = stack.pop()
         if isinstance(current, StoredValue | WorkerText):
             yield path, current
         elif isinstance(current, dict):
-            stack += [((*path, key), part) for key, part in reversed(current.items()) if isinstance(part, OPEN)]
+            stack += [((*path, key), part) for key, part in reversed(current.items()) if isinstance(part, REF_TYPES)]
         elif isinstance(current, list):
             stack += [
-                ((*path, index), part) for index, part in reversed([*enumerate(current)]) if isinstance(part, OPEN)
+                ((*path, index), part) for index, part in reversed([*enumerate(current)]) if isinstance(part, REF_TYPES)
             ]
 
 
 def is_whole(value: Any) -> bool:
-    """Tells whether all of a value is here."""
-    return not isinstance(value, OPEN) or next(unfilled_places(value), None) is None
+    """Return whether a value contains no stored values and no worker texts."""
+    return not isinstance(value, REF_TYPES) or next(find_value_refs(value), None) is None
 
 
 def _joined(paths: tuple[Path, ...], path: Path) -> tuple[Path, ...]:
@@ -219,7 +220,7 @@ def _joined(paths: tuple[Path, ...], path: Path) -> tuple[Path, ...]:
 
 
 def stored_to_json(value: StoredValue) -> dict[str, Any]:
-    """Returns a stored value as it travels; only metadata or a place of its own tells it from somebody's object."""
+    """Return the JSON form; readers can distinguish it from plain objects only by metadata or by its location."""
     encoded: dict[str, Any] = {"ref": value.ref}
     if value.name:
         encoded["name"] = value.name
@@ -233,13 +234,13 @@ def stored_to_json(value: StoredValue) -> dict[str, Any]:
 
 
 def stored_from_json(encoded: Any, *, name: str | None = None) -> StoredValue:
-    """Returns the stored value of its JSON form.
+    """Parse the JSON form of a stored value.
 
     Args:
-        name: stands for the name that is written there.
+        name: replaces the name in the JSON form.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the form is invalid.
     """
     try:
         return StoredValue(
@@ -250,7 +251,7 @@ def stored_from_json(encoded: Any, *, name: str | None = None) -> StoredValue:
             parts={path_from_json(path): _part_from_json(part) for path, part in encoded.get("projections", ())},
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no stored value: {error!r}") from None
+        raise ValueError(f"not a stored value: {error!r}") from None
 
 
 def _part_from_json(encoded: Mapping[str, Any]) -> Part:
@@ -266,43 +267,43 @@ def _shape_from_json(encoded: Mapping[str, Any]) -> Shape | None:
     if "type" not in encoded:
         return None
     if encoded["type"] not in ("list", "object", "text"):
-        raise ValueError(f"{encoded['type']!r} is no type of a stored value")
+        raise ValueError(f"{encoded['type']!r} is not a type of a stored value")
     return Shape(encoded["type"], int(encoded["bytes"]), int(encoded["length"]), _text(encoded.get("preview", "")))
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r:.60} is no text")
+        raise ValueError(f"expected a text, not {value!r:.60}")
     return value
 
 
 def path_to_json(path: Path) -> str | list[str | int]:
-    """Returns a path as JSON."""
+    """Return a path as JSON."""
     return path if isinstance(path, str) else list(path)
 
 
 def path_from_json(encoded: Any) -> Path:
-    """Returns the path of its JSON form.
+    """Parse the JSON form of a path.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the form is invalid.
     """
     if isinstance(encoded, str):
         return encoded
     if not isinstance(encoded, list) or not all(isinstance(step, str | int) for step in encoded):
-        raise ValueError(f"{encoded!r:.60} is no path")
+        raise ValueError(f"{encoded!r:.60} is not a path")
     return tuple(encoded)
 
 
 def paths_to_json(paths: Sequence[Path]) -> list[Any]:
-    """Returns paths as JSON."""
+    """Return paths as JSON."""
     return [path_to_json(path) for path in paths]
 
 
 def paths_from_json(encoded: Sequence[Any]) -> tuple[Path, ...]:
-    """Returns the paths of their JSON form.
+    """Parse the JSON form of paths.
 
     Raises:
-        ValueError: one of them is none.
+        ValueError: one of them is invalid.
     """
     return tuple(path_from_json(path) for path in encoded)

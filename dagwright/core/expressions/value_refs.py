@@ -1,6 +1,6 @@
-"""How a value of which something is not here travels: as plain JSON, and beside it what belongs at which place.
+"""JSON form of values with stored parts: plain JSON, and beside it the references with their paths.
 
-So somebody's own object can never be mistaken for a stored value.
+The two are separate so that a user's object can never be mistaken for a stored value.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,48 +11,48 @@ import pydantic_core
 from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import Secret
 from dagwright.core.expressions.stored_values import (
-    OPEN,
+    REF_TYPES,
     StoredValue,
-    Unfilled,
+    ValueRef,
     WorkerText,
+    find_value_refs,
     paths_to_json,
     stored_from_json,
     stored_to_json,
-    unfilled_places,
 )
 from dagwright.core.model.compiled import HolePath
 
 WorkerHole = tuple[HolePath, list[dict[str, Any]]]
-"""A path into the arguments, and the parts that the worker puts there: one value, or several joined to a text."""
+"""A path into the arguments, and the parts that the worker fills in there: one value, or several joined to a text."""
 
-_OPEN_SET = frozenset(OPEN)
+_OPEN_SET = frozenset(REF_TYPES)
 
 
-def encode(value: Any, shown: Callable[[Unfilled], Any]) -> tuple[bytes, bool]:
-    """Returns a value as JSON with something else at each place that is not filled, and whether there is such a place.
+def encode(value: Any, shown: Callable[[ValueRef], Any]) -> tuple[bytes, bool]:
+    """Return a value as JSON with `shown` applied to each stored part, and whether there was a stored part.
 
     Raises:
-        PydanticSerializationError: it is no JSON.
+        PydanticSerializationError: the value is not JSON.
     """
     is_unfilled = False
 
-    def put_in(part: Any) -> Any:
+    def substitute(part: Any) -> Any:
         nonlocal is_unfilled
         if not isinstance(part, StoredValue | WorkerText):
-            raise TypeError(f"{type(part).__name__} is no JSON")
+            raise TypeError(f"{type(part).__name__} is not JSON")
         is_unfilled = True
         return shown(part)
 
-    return pydantic_core.to_json(value, fallback=put_in), is_unfilled
+    return pydantic_core.to_json(value, fallback=substitute), is_unfilled
 
 
-def with_shown(value: Any, shown: Callable[[Unfilled], Any]) -> Any:
-    """Returns a value with something else at each place that is not filled."""
-    return with_parts(value, [(path, shown(part)) for path, part in unfilled_places(value)])
+def with_shown(value: Any, shown: Callable[[ValueRef], Any]) -> Any:
+    """Return a value with `shown` applied to each stored part."""
+    return with_parts(value, [(path, shown(part)) for path, part in find_value_refs(value)])
 
 
-def shown_in_arguments(part: Unfilled) -> Any:
-    """Returns what stands in the arguments of a call, for whoever looks at them, where a worker puts something in."""
+def shown_in_arguments(part: ValueRef) -> Any:
+    """Return a readable form of a stored part in the arguments of a call, which only the worker fills in."""
     if isinstance(part, WorkerText):
         return "".join(_shown_text(inner) for inner in part.parts)
     shown: dict[str, Any] = {"ref": part.ref}
@@ -70,14 +70,14 @@ def _shown_text(part: Any) -> str:
 
 
 def holes_of(value: Any) -> list[WorkerHole]:
-    """Returns the holes in the arguments of a call, which only a worker may fill."""
+    """Return the holes in the arguments of a call, which only a worker may fill."""
     if isinstance(value, dict) and _OPEN_SET.isdisjoint(map(type, value.values())):
-        # By far the most calls.
+        # The most frequent case.
         return []
-    return [(path, _hole_parts(part)) for path, part in unfilled_places(value)]
+    return [(path, _hole_parts(part)) for path, part in find_value_refs(value)]
 
 
-def _hole_parts(part: Unfilled) -> list[dict[str, Any]]:
+def _hole_parts(part: ValueRef) -> list[dict[str, Any]]:
     return [_hole_part(inner) for inner in (part.parts if isinstance(part, WorkerText) else (part,))]
 
 
@@ -92,32 +92,32 @@ def _hole_part(part: Any) -> dict[str, Any]:
     return {"value": with_shown(part, lambda _: None), "holes": holes_of(part)}
 
 
-# How a value travels from one run to another, and from an execution to the next.
+# JSON form between runs, and in continue-as-new.
 
 
-def unfilled_to_json(value: Any) -> dict[str, Any]:
-    """Returns `{"value": plain JSON, "stored": [[path, what stands there]]}`, the second only if there is something."""
-    if not isinstance(value, OPEN):
+def value_to_json(value: Any) -> dict[str, Any]:
+    """Return `{"value": plain JSON, "stored": [[path, stored part]]}`, without `stored` if there is no stored part."""
+    if not isinstance(value, REF_TYPES):
         return {"value": value}
-    places = list(unfilled_places(value))
+    places = list(find_value_refs(value))
     plain = with_parts(value, [(path, None) for path, _ in places])
     return {"value": plain} | (
         {"stored": [[list(path), _part_to_json(part)] for path, part in places]} if places else {}
     )
 
 
-def unfilled_from_json(plain: Any, stored: Any = None) -> Any:
-    """Returns the value of its two halves.
+def value_from_json(plain: Any, stored: Any = None) -> Any:
+    """Return the value for the two halves of its JSON form.
 
     Raises:
-        ValueError: the second half is none, or has places that the first has not.
+        ValueError: the second half is invalid, or has paths that do not exist in the first.
     """
     if not stored:
         return plain
     try:
         return with_parts(plain, [(tuple(path), _part_from_json(part)) for path, part in stored])
     except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"these are no stored values: {error!r}") from None
+        raise ValueError(f"not stored values: {error!r}") from None
 
 
 def _part_to_json(part: Any) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _part_to_json(part: Any) -> dict[str, Any]:
         return {"parts": [_part_to_json(inner) for inner in part.parts]}
     if isinstance(part, StoredValue):
         return stored_to_json(part)
-    return unfilled_to_json(part)
+    return value_to_json(part)
 
 
 def _part_from_json(encoded: Mapping[str, Any]) -> Any:
@@ -142,4 +142,4 @@ def _part_from_json(encoded: Mapping[str, Any]) -> Any:
             return text
         case {"secret": str(name)}:
             return Secret(name)
-    return unfilled_from_json(encoded["value"], encoded.get("stored"))
+    return value_from_json(encoded["value"], encoded.get("stored"))

@@ -1,17 +1,17 @@
-"""Whose act it was that changed a run: in words, and in the lineage of a node."""
+"""The actor of a command: who changed a run, why, and through which channel."""
 
 from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class By:
-    """Whose act it is.
+class Actor:
+    """Author of a command.
 
     Args:
-        name: who.
-        reason: why.
-        through: how it came: `update` or `signal`.
+        name: name of the user; `None` if it is unknown.
+        reason: reason that the user gave.
+        through: channel of the command: `update` or `signal`.
     """
 
     name: str | None = None
@@ -19,14 +19,14 @@ class By:
     through: str = "signal"
 
     def words(self, what: str) -> str:
-        """Returns the act in words, such as `paused by ann: too early`."""
+        """Return a sentence about the command, such as `paused by ann: too early`."""
         by = f" by {self.name}" if self.name else ""
         return f"{what}{by}{f': {self.reason}' if self.reason else ''}"
 
     def step(self, what: str, at: float, **more: Any) -> dict[str, Any]:
-        """Returns the act as it stands in the lineage of a node."""
+        """Return the entry about the command in the lineage of a node."""
         step = {"what": what, "by": self.name, "at": at, "through": self.through, "reason": self.reason, **more}
         return {name: value for name, value in step.items() if value is not None}
 
 
-NOBODY = By()
+UNKNOWN_ACTOR = Actor()

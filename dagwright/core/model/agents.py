@@ -1,6 +1,6 @@
-"""Agents as tools: what a plan knows of an agent is the declaration of a tool that takes an objective and its context.
+"""Agents as tools: a plan sees an agent as the declaration of a tool with an objective and its context.
 
-So an agent is found, checked, told and run as any tool is. A tool that has an agent's name stands in for it.
+Agents are therefore found, checked, described and run like any tool. A tool with an agent's name can replace the agent.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,12 +10,12 @@ from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration
 
 AGENT_TIMEOUT_S = 300.0
-"""Of one attempt, where a card names none: an agent may ask a model several times."""
+"""Timeout of one attempt if the card has none: an agent may call a model several times."""
 
 _INPUT_SCHEMA = {
     "type": "object",
     "properties": {
-        "objective": {"type": "string", "description": "what the agent shall do"},
+        "objective": {"type": "string", "description": "task of the agent"},
         "context": {"type": "object", "description": "id of a node -> its result, in order"},
     },
     "required": ["objective"],
@@ -24,7 +24,7 @@ _INPUT_SCHEMA = {
 
 
 def agent_declaration(card: AgentCard) -> ToolDeclaration:
-    """Returns the tool that a plan knows an agent as."""
+    """Return the declaration of an agent as a tool."""
     return ToolDeclaration(
         name=AGENT_PREFIX + card.name,
         effects=Effects(card.effects or "write"),
@@ -38,20 +38,20 @@ def agent_declaration(card: AgentCard) -> ToolDeclaration:
 
 
 def tool_of_agent(name: str, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration | None:
-    """Returns the tool that an agent is: its own, else the one that stands in for it; `None` if there is neither."""
+    """Return the tool of an agent: its own, else a tool that replaces it; `None` if both are missing."""
     return tools.get(AGENT_PREFIX + name) or tools.get(name)
 
 
 def agent_cards(tools: Mapping[str, ToolDeclaration]) -> Iterator[AgentCard]:
-    """Yields the cards of all agents among the tools, in their order."""
+    """Return the cards of all agents among the tools, in order."""
     return (tool.agent for tool in tools.values() if tool.agent is not None)
 
 
 def with_effects_of_tools(declared: ToolDeclaration, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration:
-    """Returns a tool with the effects that it can have at most: of an `llm` agent those of what it may call.
+    """Return a declaration with the strongest effects of its calls: for an `llm` agent, those of its tools.
 
     Args:
-        tools: all that are known; one that is not counts as `write`.
+        tools: all known tools; an unknown tool counts as `write`.
     """
     if declared.agent is None or declared.agent.type != "llm":
         return declared
@@ -60,6 +60,6 @@ def with_effects_of_tools(declared: ToolDeclaration, tools: Mapping[str, ToolDec
 
 
 def strongest(effects: Iterable[Effects]) -> Effects:
-    """Returns the effects of whoever calls tools with some: the strongest, at least `read`, for it asks a model."""
+    """Return the effects of an agent that calls tools with these effects: the strongest, at least `read`."""
     order = [*Effects]
     return max((Effects.READ, *effects), key=order.index)

@@ -1,7 +1,7 @@
-"""The five kinds of answers: what each holds, and whether one fits its request (docs/people.md).
+"""The five kinds of answers: their fields, and the check against their request (docs/people.md).
 
-It must not import the scheduler. What is not known of an answer is refused with the words of what was expected:
-whoever answers sees the message, and the request stays open.
+It must not import the scheduler. An answer with unknown content is refused, and the message names the expected form;
+the author of the answer sees the message, and the request stays open.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -18,19 +18,19 @@ from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.requests import Request
 
 ANSWER_BYTES = 256 * 1024
-"""Longest answer as JSON: it stands in the run itself."""
+"""Longest answer as JSON: the state of the run holds it."""
 ARGUMENTS_CHARACTERS = 4 * 1024 + 1
-"""Given arguments as the lineage of an answer shows them, with the mark of a cut; the call has all of them."""
+"""Longest arguments in the lineage of an answer, with the mark of a cut; the call has all of them."""
 ERROR_CHOICES = ("retry", "value", "skip", "stop")
-"""What can be done about a failed node."""
+"""Actions for a failed node."""
 _LABEL_SHOWN = 160
-"""Characters of the label of an option that a refusal names."""
-_TOLD_PROBLEMS = 5
-"""Problems of one answer that are told."""
+"""Most characters of the label of an option in an error message."""
+_MAX_PROBLEMS = 5
+"""Most problems of one answer in an error message."""
 
 
 class BadAnswer(Exception):
-    """An answer does not fit its request; the message says what was expected."""
+    """An answer does not fit its request; the message names the expected form."""
 
 
 def size_problem(value: Any, most: int = ANSWER_BYTES, *, what: str = "the answer") -> str | None:
@@ -42,28 +42,28 @@ def size_problem(value: Any, most: int = ANSWER_BYTES, *, what: str = "the answe
     try:
         size = len(pydantic_core.to_json(value))
     except ValueError:
-        return f"{what} is no JSON that can be kept: it holds a lone surrogate, or is nested too deep"
+        return f"{what} is not JSON that can be stored: it holds a lone surrogate, or is nested too deep"
     if size > most:
         return f"{what} has {size:,} bytes as JSON; at most {most:,} are allowed"
     return None
 
 
 def size_of(answer: Any) -> int:
-    """Returns the bytes of an answer as JSON, of which `size_problem` has said that there are some."""
+    """Return the size of an answer as JSON in bytes; `size_problem` has accepted the answer."""
     return len(pydantic_core.to_json(answer))
 
 
-def told_arguments(arguments: Mapping[str, Any]) -> Any:
-    """Returns arguments that somebody gave as they are told behind the answer: long ones as the beginning of a text."""
+def shortened_arguments(arguments: Mapping[str, Any]) -> Any:
+    """Return the arguments of an answer for its lineage; long ones as the first characters of their JSON."""
     text = pydantic_core.to_json(arguments).decode()
     return arguments if len(text) <= ARGUMENTS_CHARACTERS else cut_characters(text, ARGUMENTS_CHARACTERS)
 
 
 def normal_answer(request: Request, answer: Any) -> Any:
-    """Returns an answer with exactly the keys that its kind has.
+    """Return an answer with exactly the keys of its kind.
 
     Raises:
-        BadAnswer: it does not fit.
+        BadAnswer: the answer does not fit.
     """
     if (problem := size_problem(answer)) is not None:
         raise BadAnswer(problem)
@@ -71,27 +71,27 @@ def normal_answer(request: Request, answer: Any) -> Any:
 
 
 def normal_form(request: Request, answer: Any) -> Any:
-    """Returns what `normal_answer` does of an answer whose size is known to be allowed.
+    """Do what `normal_answer` does, for an answer whose size was checked.
 
     Raises:
-        BadAnswer: it does not fit.
+        BadAnswer: the answer does not fit.
     """
     if request.purpose == "error":
-        return _about_error(answer)
+        return _error_action(answer)
     if request.purpose == "budget":
-        return _about_budget(request, answer)
+        return _budget_answer(request, answer)
     return _NORMAL[request.type](request, answer)
 
 
 def question_key(request: Request) -> bytes:
-    """Returns what is the same of two requests if the same answers fit both."""
+    """Return a key that is equal for two requests if they accept the same answers."""
     return pydantic_core.to_json(
         [request.purpose, request.type, request.multiple, request.takes_text, request.schema, request.options]
     )
 
 
-def _parts_of(answer: Any, known: Collection[str], example: str) -> Mapping[str, Any]:
-    """Returns an answer that is an object of these keys."""
+def _checked_object(answer: Any, known: Collection[str], example: str) -> Mapping[str, Any]:
+    """Return an answer that is an object with some of these keys."""
     if not isinstance(answer, Mapping):
         raise BadAnswer(f"expected an object such as {example}, not {_shown(answer)}")
     for name in answer:
@@ -116,7 +116,7 @@ def _text_of(parts: Mapping[str, Any], name: str) -> str | None:
 def _approval(request: Request, answer: Any) -> dict[str, Any]:
     is_gate = request.purpose == "approval"
     known = ("approved", "reason", "arguments", "remember") if is_gate else ("approved", "reason")
-    parts = _parts_of(answer, known, '{"approved": true, "reason": "…"}')
+    parts = _checked_object(answer, known, '{"approved": true, "reason": "…"}')
     approved = parts.get("approved")
     if not isinstance(approved, bool):
         raise BadAnswer(f"'approved' must be true or false, not {_shown(approved)}")
@@ -126,10 +126,10 @@ def _approval(request: Request, answer: Any) -> dict[str, Any]:
         if not isinstance(arguments, Mapping):
             raise BadAnswer(f"'arguments' must be an object, not {_shown(arguments)}")
         if not approved:
-            raise BadAnswer("'arguments' go with an approval, and this is a rejection")
+            raise BadAnswer("'arguments' are only allowed with an approval, and this is a rejection")
         found["arguments"] = dict(arguments)
     if not isinstance(remember, bool) or (remember and not approved):
-        raise BadAnswer("'remember' must be true or false, and goes with an approval")
+        raise BadAnswer("'remember' must be true or false, and is only allowed with an approval")
     return found | ({"remember": True} if remember else {})
 
 
@@ -139,10 +139,10 @@ def _selection(request: Request, answer: Any) -> dict[str, Any]:
         option = next(iter(request.options or ()), "x")
         select = as_text(_id_of(option) or option)
         raise BadAnswer(f"the request is a SELECTION, not an APPROVAL: give `--select {select}`, as JSON {example}")
-    parts = _parts_of(answer, ("selected", "text") if request.takes_text else ("selected",), example)
+    parts = _checked_object(answer, ("selected", "text") if request.takes_text else ("selected",), example)
     if "text" in parts:
         if "selected" in parts:
-            raise BadAnswer(f"either something is selected or a text is written; expected {example}")
+            raise BadAnswer(f"either 'selected' or 'text' is allowed, not both; expected {example}")
         return _text(request, answer)
     selected = parts.get("selected")
     chosen = selected if isinstance(selected, list) else [selected]
@@ -162,21 +162,21 @@ def _option_of(request: Request, value: Any) -> Any:
     for option in options:
         if _key_of(option) == key:
             return option
-    # Whoever answers on a command line writes a number as a text, and of an option with an `id` that alone.
-    alike = [option for option in options if isinstance(value, str) and value in (as_text(option), _id_of(option))]
-    if len(alike) == 1:
-        return alike[0]
+    # On a command line numbers are written as text, and an option with an `id` is given by the `id` alone.
+    similar = [option for option in options if isinstance(value, str) and value in (as_text(option), _id_of(option))]
+    if len(similar) == 1:
+        return similar[0]
     offered = ", ".join(map(_offered, islice(options, 20)))
     raise BadAnswer(f"{_shown(value)} is not offered; the options are {offered}" + (", …" if len(options) > 20 else ""))
 
 
 def _id_of(option: Any) -> Any:
-    """Returns what an option is named by that says so: `{"id": …, "label": …}`; `None` of any other."""
+    """Return the `id` of an option `{"id": …, "label": …}`; `None` for any other option."""
     return option.get("id") if isinstance(option, Mapping) and {*option} == {"id", "label"} else None
 
 
 def _offered(option: Any) -> str:
-    """Returns an option as a refusal names it: by its `id`, with its label, for an id may say nothing by itself."""
+    """Return an option for an error message: its `id` with its label, as an id alone may be meaningless."""
     name = _id_of(option)
     if name is None:
         return _shown(option)
@@ -187,12 +187,12 @@ def _offered(option: Any) -> str:
 
 
 def _key_of(value: Any) -> bytes:
-    """Returns what tells JSON values apart: `1` and `true` are not the same here."""
+    """Return a key that differs for different JSON values: `1` and `true` are not equal here."""
     return pydantic_core.to_json(value)
 
 
 def _text(request: Request, answer: Any) -> dict[str, Any]:  # noqa: ARG001 - as the others
-    parts = _parts_of(answer, ("text",), '{"text": "…"}')
+    parts = _checked_object(answer, ("text",), '{"text": "…"}')
     text = _text_of(parts, "text")
     if not (text or "").strip():
         raise BadAnswer('the text is missing; expected {"text": "…"}')
@@ -200,7 +200,7 @@ def _text(request: Request, answer: Any) -> dict[str, Any]:  # noqa: ARG001 - as
 
 
 def _guidance(request: Request, answer: Any) -> dict[str, Any]:
-    parts = _parts_of(answer, ("text", "nodes", "tools"), '{"text": "…"} or {"text": "…", "nodes": […]}')
+    parts = _checked_object(answer, ("text", "nodes", "tools"), '{"text": "…"} or {"text": "…", "nodes": […]}')
     nodes, tools = parts.get("nodes"), parts.get("tools")
     if not nodes:
         return _text(request, {name: part for name, part in parts.items() if name == "text"})
@@ -210,10 +210,10 @@ def _guidance(request: Request, answer: Any) -> dict[str, Any]:
 
 
 def default_answer(request: Request) -> Any:
-    """Returns the answer that the plan gives where nobody else does.
+    """Return the answer that the plan gives if the deadline passes.
 
     Raises:
-        BadAnswer: it does not fit.
+        BadAnswer: the answer does not fit.
     """
     assert isinstance(request.on_timeout, Mapping)
     answer = normal_answer(request, request.on_timeout["default"])
@@ -223,14 +223,14 @@ def default_answer(request: Request) -> Any:
 
 
 def grows(request: Request, answer: Any) -> bool:
-    """Tells whether the plan grows by an answer in its normal form."""
+    """Return whether an answer in its normal form adds nodes to the plan."""
     if request.purpose == "error":
         return "arguments" in answer
     return request.type == "GUIDANCE" and "nodes" in answer
 
 
 def _information(request: Request, answer: Any) -> dict[str, Any]:
-    parts = _parts_of(answer, ("data",), '{"data": {…}}')
+    parts = _checked_object(answer, ("data",), '{"data": {…}}')
     if "data" not in parts:
         raise BadAnswer('the data is missing; expected {"data": {…}}')
     data = parts["data"]
@@ -238,7 +238,7 @@ def _information(request: Request, answer: Any) -> dict[str, Any]:
         if not isinstance(data, Mapping):
             raise BadAnswer(f"'data' must be an object, not {_shown(data)}")
         return {"data": data}
-    found = islice(validator_of(request.schema).iter_errors(data), _TOLD_PROBLEMS)
+    found = islice(validator_of(request.schema).iter_errors(data), _MAX_PROBLEMS)
     problems = ["/".join(["data", *map(str, error.instance_path)]) + f": {error.message}" for error in found]
     if problems:
         raise BadAnswer("; ".join(problems))
@@ -254,12 +254,12 @@ _NORMAL: Mapping[str, Callable[[Request, Any], dict[str, Any]]] = {
 }
 
 
-def _about_budget(request: Request, answer: Any) -> dict[str, Any]:
+def _budget_answer(request: Request, answer: Any) -> dict[str, Any]:
     example = '{"data": {"finish": true}}, or how much more: {"data": {"tokens": 50000}}'
-    data = _parts_of(answer, ("data",), example).get("data")
+    data = _checked_object(answer, ("data",), example).get("data")
     if isinstance(data, Mapping) and "finish" in data:
         if data["finish"] is not True or len(data) > 1:
-            raise BadAnswer(f"'finish' is true and stands alone; expected {example}")
+            raise BadAnswer(f"'finish' must be true and the only key; expected {example}")
         return {"finish": True}
     try:
         more = limits_from_json(data, can_be_lifted=True)
@@ -271,9 +271,9 @@ def _about_budget(request: Request, answer: Any) -> dict[str, Any]:
     return {"more": more}
 
 
-def _about_error(answer: Any) -> dict[str, Any]:
+def _error_action(answer: Any) -> dict[str, Any]:
     example = '{"selected": ["retry"]}, {"selected": ["value"], "value": …}, {"selected": ["skip"]}'
-    parts = _parts_of(answer, ("selected", "action", "value", "arguments"), example)
+    parts = _checked_object(answer, ("selected", "action", "value", "arguments"), example)
     selected = parts.get("selected", parts.get("action"))
     action = selected[0] if isinstance(selected, list) and len(selected) == 1 else selected
     if not isinstance(action, str) or action not in ERROR_CHOICES:
@@ -281,7 +281,7 @@ def _about_error(answer: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"action": action}
     for name, belongs_to in (("value", "value"), ("arguments", "retry")):
         if name in parts and action != belongs_to:
-            raise BadAnswer(f"{name!r} goes with {belongs_to!r}, and {action!r} is selected")
+            raise BadAnswer(f"{name!r} is only allowed with {belongs_to!r}, and {action!r} is selected")
     if action == "value":
         if "value" not in parts:
             raise BadAnswer('the value is missing; expected {"selected": ["value"], "value": …}')

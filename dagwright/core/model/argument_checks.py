@@ -1,6 +1,6 @@
-"""Checks the arguments of a call against the schema of its tool, before anything runs.
+"""Check the arguments of a call against the schema of its tool, before anything runs.
 
-Where a reference stands, the value is not known yet, so nothing that hangs on it is judged.
+The value of a reference is unknown at this time, so errors that depend on it are dropped.
 """
 
 import json
@@ -19,18 +19,18 @@ from dagwright.core.model.tools import ToolDeclaration, parameter_name
 
 _COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"})
 _UNKNOWN = "\ue000"
-"""Stands where a value is not known; any value would do, since what is said about it is dropped."""
+"""Placeholder for an unknown value; any value would do, because errors about it are dropped."""
 
-_PROBLEMS_TOLD = 5
+_MAX_PROBLEMS = 5
 _MESSAGE_CHARACTERS = 400
 _VALUE_SHOWN = 100
 
 ArgumentProblem = tuple[HolePath, str, str | None]
-"""Where in the arguments, what is wrong, and a hint."""
+"""Path into the arguments, problem, and a hint."""
 
 
 def refuse_remote(uri: str) -> Any:
-    """Retriever for schemas: a schema must stand by itself, so that checking a plan never touches the network."""
+    """Retriever for schemas: a schema must be self-contained, so that checking a plan never uses the network."""
     raise ValueError(f"a schema must not refer to {uri}")
 
 
@@ -44,25 +44,25 @@ def _validator(schema_text: str) -> jsonschema_rs.Draft202012Validator:
 
 
 def validator_of(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
-    """Returns what checks values against a schema; the same schema is read once.
+    """Return the validator of a schema; equal schemas are compiled once.
 
     Raises:
-        ValueError: the schema is none.
+        ValueError: the schema is invalid.
     """
     try:
         return _validator(json.dumps(schema, sort_keys=True))
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        raise ValueError(f"this is no JSON Schema: {str(error).splitlines()[0]:.200}") from None
+        raise ValueError(f"not a valid JSON Schema: {str(error).splitlines()[0]:.200}") from None
 
 
 class SchemaOfTool:
-    """The input schema of one tool, ready to check many calls.
+    """Input schema of one tool, ready to check many calls.
 
     Args:
         schema: JSON Schema of the arguments object.
 
     Raises:
-        ValueError: the schema is none.
+        ValueError: the schema is invalid.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -75,10 +75,10 @@ class SchemaOfTool:
     def problems_of(
         self, arguments: Mapping[str, Any], holes: Sequence[Hole], *, has_dashes: bool = False
     ) -> Iterator[ArgumentProblem]:
-        """Yields what is wrong with the arguments of one call, as far as it can be known before the run.
+        """Yield the problems of the arguments of one call, as far as they can be known before the run.
 
         Args:
-            has_dashes: whether names are written with dashes (`order-id`) where nothing of the arguments says it.
+            has_dashes: whether names are written with dashes (`order-id`) if the arguments themselves do not show it.
         """
         unknown: list[HolePath] = [path for path, _ in holes]
         written: Mapping[Any, str] = {}
@@ -91,26 +91,28 @@ class SchemaOfTool:
             named = with_parts(named, [(path, _UNKNOWN) for path in unknown])
         if self._validator.is_valid(named):
             return
-        meant = self._meant(named)
+        near = self._near_parameters(named)
         for error in self._validator.iter_errors(named):
-            if meant and self._misses(error) & meant:
+            if near and self._missing_parameters(error) & near:
                 # A misspelt name was reported as unknown already.
                 continue
             place = tuple(error.instance_path)
-            if _hangs_on_unknown(place, str(error.schema_path[-1]) if error.schema_path else "", unknown):
+            if _depends_on_unknown(place, str(error.schema_path[-1]) if error.schema_path else "", unknown):
                 continue
             place = (written.get(str(place[0]), place[0]), *place[1:]) if place else ()
             dashed = any("-" in key for key in arguments) or (has_dashes and not any("_" in key for key in arguments))
-            yield from self._told(error, place, dashed=dashed)
+            yield from self._problems_of_error(error, place, dashed=dashed)
 
-    def _meant(self, named: Mapping[str, Any]) -> frozenset[str]:
-        """Return the parameters that are the nearest to unknown arguments."""
-        strange = [name for name in named if name not in self._names] if not named.keys() <= self._names else []
-        missing = self._names - named.keys() if strange else ()
-        return frozenset(each for name in strange for each in nearest(name, sorted(missing), most=1, hints=self._hints))
+    def _near_parameters(self, named: Mapping[str, Any]) -> frozenset[str]:
+        """Return the missing parameters that are nearest to the unknown arguments."""
+        unknown_names = [name for name in named if name not in self._names] if not named.keys() <= self._names else []
+        missing = self._names - named.keys() if unknown_names else ()
+        return frozenset(
+            each for name in unknown_names for each in nearest(name, sorted(missing), most=1, hints=self._hints)
+        )
 
-    def _misses(self, error: jsonschema_rs.ValidationError) -> frozenset[str]:
-        """Return the parameters whose absence is an error."""
+    def _missing_parameters(self, error: jsonschema_rs.ValidationError) -> frozenset[str]:
+        """Return the parameters whose absence is the error."""
         if list(error.instance_path):
             return frozenset()
         missing = getattr(error.kind, "property", None)
@@ -119,10 +121,10 @@ class SchemaOfTool:
         choices = self._schema["oneOf"] if list(error.schema_path) == ["oneOf"] else ()
         return frozenset(name for part in choices for name in part.get("required", ()))
 
-    def _told(
+    def _problems_of_error(
         self, error: jsonschema_rs.ValidationError, place: HolePath, *, dashed: bool
     ) -> Iterator[ArgumentProblem]:
-        """Yields what the library tells, with the names of arguments spelt as the others are written."""
+        """Yield the error of the library, with argument names spelled as in the call."""
 
         def spelt(name: str) -> str:
             return name.replace("_", "-") if dashed else name
@@ -141,23 +143,27 @@ class SchemaOfTool:
         if isinstance(options, list):
             yield place, *_not_an_option(error.instance, options, self._hints)
             return
-        yield place, self._choice(error) or _of_optional(error) or _of_types(error) or _short_message(error), None
+        yield (
+            place,
+            self._oneof_message(error) or _optional_message(error) or _type_message(error) or _short_message(error),
+            None,
+        )
 
-    def _choice(self, error: jsonschema_rs.ValidationError) -> str | None:
-        """Returns what is wrong where only names decide, which the library tells with the whole of the arguments."""
+    def _oneof_message(self, error: jsonschema_rs.ValidationError) -> str | None:
+        """Return a message for a `oneOf` over required names; the library's message quotes all arguments."""
         if list(error.schema_path) != ["oneOf"] or not all("required" in part for part in self._schema["oneOf"]):
             return None
         choices = [" and ".join(map(repr, part["required"])) for part in self._schema["oneOf"]]
         return f"exactly one of {' or '.join(choices)} must be given"
 
 
-def _of_optional(error: jsonschema_rs.ValidationError) -> str | None:
-    """Returns what is wrong with a value that may be left out, which the library tells with the null beside it."""
+def _optional_message(error: jsonschema_rs.ValidationError) -> str | None:
+    """Return a message for a value that may be null; the library's message names the null branch too."""
     if list(error.schema_path)[-1:] != ["anyOf"]:
         return None
     branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())
-    told = [[_short_message(each) for each in branch] for branch in branches if not _is_of_null(branch)]
-    return told[0][0] if len(told) == 1 and len(told[0]) == 1 else None
+    messages = [[_short_message(each) for each in branch] for branch in branches if not _is_null_branch(branch)]
+    return messages[0][0] if len(messages) == 1 and len(messages[0]) == 1 else None
 
 
 def _short_message(error: jsonschema_rs.ValidationError) -> str:
@@ -171,14 +177,14 @@ def _short_message(error: jsonschema_rs.ValidationError) -> str:
 
 
 def _not_an_option(value: Any, options: Sequence[Any], hints: NameHints) -> tuple[str, str | None]:
-    """Return the message and the hint for a value that an enumeration does not have."""
+    """Return the message and the hint for a value that is not in an enumeration."""
     texts = [each if isinstance(each, str) else json.dumps(each) for each in options]
     near = value if isinstance(value, str) else ""
     return f"{json.dumps(value)[:60]} is not one of {listed(texts, near=near, hints=hints)}", hints.near(near, texts)
 
 
-def _of_types(error: jsonschema_rs.ValidationError) -> str | None:
-    """Return the types of which one is expected, where a value has none of them."""
+def _type_message(error: jsonschema_rs.ValidationError) -> str | None:
+    """Return a message with the expected types, if the value has none of them."""
     branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())
     kinds = [getattr(each.kind, "types", None) for branch in branches for each in branch]
     if not kinds or not all(isinstance(each, list) for each in kinds):
@@ -187,34 +193,34 @@ def _of_types(error: jsonschema_rs.ValidationError) -> str | None:
     return f"{json.dumps(error.instance)[:60]} is not of type {' or '.join(names)}"
 
 
-def _is_of_null(branch: Sequence[jsonschema_rs.ValidationError]) -> bool:
+def _is_null_branch(branch: Sequence[jsonschema_rs.ValidationError]) -> bool:
     return any(getattr(each.kind, "types", None) == ["null"] for each in branch)
 
 
 def problem_of_call(
     tool: ToolDeclaration, arguments: Mapping[str, Any], *, unknown: Iterable[HolePath] = ()
 ) -> str | None:
-    """Returns what is wrong with the arguments of one call, in words, as far as the tool's schema is known.
+    """Return the problems of the arguments of one call as text, if the schema of the tool is known.
 
     Args:
-        unknown: where the value is not known here, because only a worker puts it in.
+        unknown: paths of values that only a worker fills in.
     """
     if tool.input_schema is None:
         return None
     holes: list[Hole] = [(path, ()) for path in unknown]
     try:
-        found = [*islice(SchemaOfTool(tool.input_schema).problems_of(arguments, holes), _PROBLEMS_TOLD)]
+        found = [*islice(SchemaOfTool(tool.input_schema).problems_of(arguments, holes), _MAX_PROBLEMS)]
     except ValueError:
-        # Its worker made it, and will judge the call.
+        # The worker that published the schema checks the call.
         return None
-    told = [
-        "/".join(["arguments", *map(str, place)]) + f": {said}" + (f"; {hint}" if hint else "")
-        for place, said, hint in found
+    messages = [
+        "/".join(["arguments", *map(str, place)]) + f": {message}" + (f"; {hint}" if hint else "")
+        for place, message, hint in found
     ]
-    return "; ".join(told) or None
+    return "; ".join(messages) or None
 
 
-def _hangs_on_unknown(place: HolePath, keyword: str, unknown: Sequence[HolePath]) -> bool:
+def _depends_on_unknown(place: HolePath, keyword: str, unknown: Sequence[HolePath]) -> bool:
     for path in unknown:
         if place == path or place[: len(path)] == path:
             return True

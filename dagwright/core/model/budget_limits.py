@@ -1,4 +1,4 @@
-"""Limits of a budget: what can be limited, and how limits are written and told."""
+"""Limits of a budget: their kinds, and their formats on the wire and for people."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
@@ -18,15 +18,15 @@ _MOST_S = Decimal(int(LONGEST.total_seconds()))
 
 
 def most_of(kind: Kind) -> Limit:
-    """Returns the largest limit that there can be."""
+    """Return the largest allowed limit of a kind."""
     return _MOST_S if kind == "time" else _MOST
 
 
 def limits_from_json(encoded: Any, *, can_be_lifted: bool = False) -> dict[Kind, Limit | None]:
-    """Returns the limits of an object; null stands for none, where that may be.
+    """Parse an object of limits; null removes a limit, where that is allowed.
 
     Raises:
-        ValueError: it is no such object; the text says which field, and what was expected.
+        ValueError: the object is invalid; the message names the field and the expected value.
     """
     if not isinstance(encoded, Mapping) or not encoded:
         raise ValueError(f'expected an object with some of {", ".join(KINDS)}, such as {{"tokens": 50000}}')
@@ -44,10 +44,10 @@ def limits_from_json(encoded: Any, *, can_be_lifted: bool = False) -> dict[Kind,
 
 
 def limit_from_json(kind: str, value: Any) -> Limit:
-    """Returns a limit.
+    """Parse one limit.
 
     Raises:
-        ValueError: it is none; the text goes on from its name.
+        ValueError: the value is invalid; the message continues after the name of the limit.
     """
     if kind == "money":
         return _money(value)
@@ -60,7 +60,7 @@ def limit_from_json(kind: str, value: Any) -> Limit:
 
 def _money(value: Any) -> Decimal:
     try:
-        # Of a float the shortest text that means it, which is what somebody has written.
+        # `str` of a float is its shortest exact text, which is the number as the user wrote it.
         money = Decimal(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
     except InvalidOperation:
         money = None
@@ -79,14 +79,14 @@ def _time(value: Any) -> Decimal:
 
 
 def limit_to_json(kind: Kind, limit: Limit) -> Any:
-    """Returns a limit as it travels."""
+    """Return the JSON form of a limit."""
     if kind == "time":
         return f"{limit:f}s"
     return str(limit) if kind == "money" else limit
 
 
 def limit_words(kind: Kind, limit: Limit) -> str:
-    """Returns a limit, or how much of it was used, as people read it."""
+    """Return a limit, or a usage in its unit, as text for people."""
     if kind == "time":
         return f"{limit:,.1f} s"
     return str(limit) if isinstance(limit, Decimal) else f"{limit:,}"

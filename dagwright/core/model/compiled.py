@@ -1,7 +1,7 @@
-"""A compiled plan: what the workflow runs. Checked, numbered, with parsed references.
+"""Compiled plan: the input of the workflow. It is checked and numbered, and its references are parsed.
 
-A plan is compiled outside of the workflow, because parsing and checking a large one there would meet the
-2 s deadlock detector. The JSON form travels in the workflow's input.
+A plan is compiled outside of the workflow, because parsing and checking a large plan there would exceed the 2 s of the
+deadlock detector. The JSON form is part of the workflow's input.
 
 Replay: fields may be added with a default; the meaning of a field never changes.
 """
@@ -15,14 +15,14 @@ from operator import attrgetter, is_not
 from typing import Any, Literal, get_args
 
 from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
-from dagwright.core.expressions.stored_values import Want, path_from_json, path_to_json
+from dagwright.core.expressions.stored_values import Projection, path_from_json, path_to_json
 from dagwright.core.model.agent_cards import is_inline
 from dagwright.core.model.tools import (
     AGENT_KIND,
     AGENT_PREFIX,
+    ENCODED_FIELDS,
     GOAL_KIND,
     ROUNDS_KIND,
-    TOLD_FIELDS,
     Effects,
     ToolDeclaration,
 )
@@ -30,35 +30,35 @@ from dagwright.core.model.worker_cards import worker_card_from_json
 
 HolePath = tuple[str | int, ...]
 Hole = tuple[HolePath, Template]
-"""Where in the arguments a text with references stands, and its parts."""
+"""Path into the arguments at which a value is filled in, and the parsed text with references that makes the value."""
 
 NodeKind = Literal["tool", "plan", "human", "region", "reported", "lookup"]
 HIDDEN_KINDS = ("region", "lookup")
-"""Kinds of nodes that nobody wrote, and that are never shown."""
+"""Kinds of nodes that the compiler adds; they are never shown."""
 
 Approval = Literal["policy", "required", "never"] | Mapping[str, Any]
-"""Whether somebody is asked before a node runs; an object is the question."""
+"""Whether a person must approve the node before it runs; an object is the question."""
 
 DEFAULT_TIMEOUT_S = 60.0
-"""Of one attempt that names no timeout, as an activity."""
+"""Timeout of one attempt as an activity, if the plan has none."""
 
 PURE_TIMEOUT_S = 1.0
-"""The same for a node that a region runs."""
+"""Timeout of one attempt inside a region, if the plan has none."""
 
 SCHEMA_CHARACTERS = 16 * 1024
-"""Longest schema of a tool that travels with a plan."""
+"""Longest schema of a tool in a compiled plan."""
 SCHEMAS_CHARACTERS = 64 * 1024
-"""All schemas that travel with one plan: it goes along into every run of a sub-plan."""
+"""All schemas in one compiled plan; the plan is part of the input of every run of a sub-plan."""
 
 Join = tuple[Literal["all", "any", "all_done", "at_least"], int]
-"""The kind of a join, and how many dependencies have to be done (0 where the kind alone says it)."""
+"""The kind of a join, and how many dependencies must be done (0 if the kind alone decides)."""
 
 CHANGING_EFFECTS = (Effects.IDEMPOTENT, Effects.WRITE)
 
 
 @dataclass(frozen=True, slots=True)
 class RetryRule:
-    """When a failed attempt is tried again; delays in seconds."""
+    """When a failed attempt is retried; delays in seconds."""
 
     max_attempts: int = 3
     first_delay_s: float = 1.0
@@ -68,10 +68,10 @@ class RetryRule:
 
 @lru_cache(maxsize=256)
 def default_retry(effects: Effects, max_attempts: int | None) -> RetryRule:
-    """Retry rule of a tool whose plan names none: a write is tried once. Equal rules are one object, to save memory.
+    """Return the retry rule of a tool if the plan has none: a `write` has one attempt. Equal rules share one object.
 
     Args:
-        max_attempts: of the declaration of the tool.
+        max_attempts: from the declaration of the tool.
     """
     attempts = max_attempts or (1 if effects is Effects.WRITE else RetryRule().max_attempts)
     return RetryRule() if attempts == RetryRule().max_attempts else RetryRule(max_attempts=attempts)
@@ -79,33 +79,32 @@ def default_retry(effects: Effects, max_attempts: int | None) -> RetryRule:
 
 @dataclass(slots=True)
 class CompiledNode:
-    """One node, ready to run; nobody changes it. Its number is its position in the plan.
+    """One node, ready to run; treated as immutable. Its number is its position in the plan.
 
-    It is not frozen, because making a frozen one takes three times as long, and large plans have 100,000 of them.
+    It is not frozen, because creating a frozen dataclass takes three times as long, and large plans have 100,000 nodes.
 
     Args:
         id: as written, in NFC.
-        kind: what runs it: a tool, a plan of its own, a person, whose question the `arguments` are, or, for a region,
-            one activity for all its members. The end of a `reported` node is told by whoever runs it: its region, or
-            the run to a region for what is outside. A `lookup` is a call of one of `plan.lookups`.
-        tool: name of the tool; empty for a sub-plan; of a region the tool of one member.
+        kind: executor of the node: a tool; a `plan` with a run of its own; a `human`, whose question is in `arguments`;
+            or a `region`, one activity for all its members. A `reported` node is completed by a report: from its
+            region, or to the region from the run for a node outside. A `lookup` is a call of one of `plan.lookups`.
+        tool: name of the tool; empty for a sub-plan; for a region, the tool of one member.
         arguments: JSON object with null at every hole.
         holes: texts with references inside `arguments`.
         dependencies: numbers of the nodes it waits for, distinct, in declared order.
         when: CEL expression; the nodes that it reads are among the dependencies.
         for_each: a literal list, or a template whose value is the list; `None` runs the node once.
-        first_index: index of the first item, of a chunk of a large map.
+        first_index: index of the first item, for a batch of a large map.
         item_holes: texts with references inside of a literal list, which holds null there.
-        timeout_s: seconds of one attempt, 0 for the default of what runs it; of a sub-plan seconds of the whole, 0 for
-            no limit.
-        on_error: what a failure means for the dependents; `value` stands for the result then. With `replan` they are
-            blocked, until the planner of the run has written what takes its place.
-        members: of a region, the numbers of its nodes in an order in which they can run; of one whose inside is not in
-            the plan, of those nodes that something outside needs.
-        inner: reference of the inside of a region that is not in the plan; see
-        `dagwright.core.compiler.offloaded_regions`.
-        inner_count: how many nodes the inside has.
-        reads: of such a region, the numbers of the nodes outside whose results it reads.
+        timeout_s: seconds of one attempt, 0 for the default of the executor; for a sub-plan, seconds of the whole run,
+            0 for no limit.
+        on_error: effect of a failure on the dependents; with `value`, that value becomes the result. With `replan` the
+            dependents are blocked until the planner of the run has written the replacement.
+        members: for a region, the numbers of its nodes in an order in which they can run; for an offloaded region,
+            only those nodes that nodes outside need.
+        inner: reference of the nodes of an offloaded region; see `dagwright.core.compiler.offloaded_regions`.
+        inner_count: number of nodes of an offloaded region.
+        reads: for an offloaded region, the numbers of the nodes outside whose results it reads.
     """
 
     id: str
@@ -129,25 +128,25 @@ class CompiledNode:
     heartbeat_s: float | None = None
     priority: int = 3
     is_worker: bool = False
-    """Its tool is a worker, or the subgoals dialect says so: what it answers is a WorkerResult."""
+    """Its tool is a worker tool, or the subgoals dialect declares it one: its result is a WorkerResult."""
     sub_plan: "CompiledPlan | None" = None
     members: Sequence[int] = ()
     inner: str | None = None
     inner_count: int = 0
     reads: Sequence[int] = ()
     cache_s: float | None = None
-    """Seconds for which the result of an equal call may be used again; 0 is never, `None` what the effects say."""
-    wanted: Sequence[Want] = ()
-    """Parts of its result that the plan names, for the case that the result is large; of an item's, if it has items."""
+    """Seconds for which the result of an equal call may be reused; 0 is never, `None` is decided by the effects."""
+    wanted: Sequence[Projection] = ()
+    """Projections of its result that the plan needs if the result is large; of an item's result, if it has items."""
     approval: Approval = "policy"
     """A question has null at every hole."""
     approval_holes: Sequence[Hole] = ()
     supersedes: str | None = None
-    """Id of the node whose place it takes."""
+    """Id of the node that it replaces."""
     effects: str | None = None
-    """Effects of its calls, where they are other than those of its tool; see `tool_of`."""
+    """Effects of its calls, if they differ from those of its tool; see `tool_of`."""
     undoes: str | None = None
-    """Id of the node or item whose effect it takes back; its arguments follow from that call."""
+    """Id of the node or item that it compensates for; its arguments come from that call."""
 
     @property
     def activity_timeout_s(self) -> float:
@@ -160,12 +159,12 @@ class CompiledPlan:
     """A plan, ready to run.
 
     Args:
-        nodes: in plan order; behind them what nobody wrote: first the lookups, then the regions.
-        tools: declarations of the tools that the nodes name.
+        nodes: in plan order, followed by the nodes that the compiler added: first the lookups, then the regions.
+        tools: declarations of the tools that the nodes use.
         inputs: names of the inputs -> their JSON Schema, prompt and default.
-        output: JSON with null at every hole; `None` with no holes means that no output was written.
-        pursuit: what the run adds nodes for while it goes on, `{"kind": …}`, as `planning.extenders` reads it; `None`
-            for a plan that is whole as it is.
+        output: JSON with null at every hole; `None` with no holes means that the plan has no output.
+        pursuit: strategy that adds nodes while the run is active, `{"kind": …}`, as `planning.extenders` reads it;
+            `None` for a complete plan.
     """
 
     nodes: Sequence[CompiledNode]
@@ -182,22 +181,22 @@ class CompiledPlan:
 
     @property
     def has_planner(self) -> bool:
-        """Tells whether a model plans for the run, and can be asked to plan again."""
+        """Return whether a model plans for the run, and can be asked for a new plan."""
         return self.pursuit is not None and self.pursuit.get("kind") == GOAL_KIND
 
     @property
-    def asks_nobody(self) -> bool:
-        """Tells whether its run never waits for a person: what would be asked is refused, and what there is counts."""
+    def is_non_interactive(self) -> bool:
+        """Return whether its run never waits for a person: requests are refused, and the run uses the data it has."""
         return self.pursuit is not None and self.pursuit.get("kind") == ROUNDS_KIND
 
     @property
     def written_count(self) -> int:
-        """How many nodes were written; those behind them are never shown."""
+        """Number of nodes that the author wrote; the nodes after them are never shown."""
         return self._count_before(HIDDEN_KINDS)
 
     @property
     def step_count(self) -> int:
-        """How many nodes are there without the regions: those that were written, and the lookups."""
+        """Number of nodes without the regions: the written nodes and the lookups."""
         return self._count_before(("region",))
 
     def _count_before(self, kinds: Collection[str]) -> int:
@@ -208,20 +207,20 @@ class CompiledPlan:
 
 
 def tool_of(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration:
-    """Declaration of a node's tool, with the effects of the node; an undeclared tool may write."""
+    """Return the declaration of a node's tool, with the effects of the node; an undeclared tool may write."""
     declared = tools.get(node.tool) or ToolDeclaration(node.tool)
     return declared if node.effects is None else replace(declared, effects=Effects(node.effects))
 
 
-def changes_the_world(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
-    """Tell whether a node calls a tool that changes the world; an undeclared tool does."""
+def has_side_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
+    """Return whether a node calls a tool that changes external state; an undeclared tool does."""
     if node.kind not in ("tool", "reported"):
         return False
     return tool_of(node, tools).effects in CHANGING_EFFECTS
 
 
 def agent_of(node: CompiledNode) -> str | None:
-    """Returns the name of the agent that does a node; `None` if none does."""
+    """Return the name of the agent that executes a node; `None` if it has no agent."""
     if node.tool.startswith(AGENT_PREFIX):
         return node.tool.removeprefix(AGENT_PREFIX)
     pursuit = node.sub_plan.pursuit if node.sub_plan is not None else None
@@ -230,31 +229,31 @@ def agent_of(node: CompiledNode) -> str | None:
 
 
 def agent_tools(node: CompiledNode) -> Mapping[str, Effects] | None:
-    """Returns what the agent of a node may call -> its effects; `None` if no model does the node."""
+    """Return the tools that the agent of a node may call -> their effects; `None` if no model executes the node."""
     pursuit = node.sub_plan.pursuit if node.sub_plan is not None and node.kind == "plan" else None
     if pursuit is None or agent_of(node) is None:
         return None
-    told = (tool for tool in pursuit.get("tools", ()) if isinstance(tool, Mapping))
-    return {str(tool.get("name")): Effects(tool.get("effects", Effects.WRITE)) for tool in told}
+    listed = (tool for tool in pursuit.get("tools", ()) if isinstance(tool, Mapping))
+    return {str(tool.get("name")): Effects(tool.get("effects", Effects.WRITE)) for tool in listed}
 
 
 def inline_tools(node: CompiledNode) -> Sequence[str] | None:
-    """Returns what the agent of a node may call that stands in the plan itself; `None` if there is no such agent."""
+    """Return the tools that the inline agent of a node may call; `None` if the node has no inline agent."""
     name, tools = agent_of(node), agent_tools(node)
     return [*tools] if tools is not None and name is not None and is_inline(name) else None
 
 
-def first_of_model(plan: CompiledPlan) -> str | None:
-    """Returns the id of the first node that a model does, with those of the sub-plans above it before a slash each.
+def first_model_node(plan: CompiledPlan) -> str | None:
+    """Return the path of the first node that a model executes, such as `archive/check`.
 
-    Agents that are classes or services are none: whether those ask a model, nobody knows but they.
+    Agents of type `class` or `service` do not count: their use of models is unknown.
     """
     for node in plan.nodes:
         if agent_tools(node) is not None:
             return node.id
-        below = first_of_model(node.sub_plan) if node.sub_plan is not None else None
-        if below is not None:
-            return f"{node.id}/{below}"
+        inner = first_model_node(node.sub_plan) if node.sub_plan is not None else None
+        if inner is not None:
+            return f"{node.id}/{inner}"
     return None
 
 
@@ -264,7 +263,7 @@ _HOLES = ("holes", "item_holes", "approval_holes")
 CONVERTED_FIELDS = frozenset(
     {*_HOLES, "for_each", "key", "retry", "sub_plan", "dependencies", "join", "members", "reads", "wanted"}
 )
-"""Fields that are not JSON already."""
+"""Fields that need a conversion to JSON."""
 _FIELD_NAMES = tuple(item.name for item in fields(CompiledNode))
 _VALUES_OF = attrgetter(*_FIELD_NAMES)
 NODE_DEFAULTS: Mapping[str, Any] = {item.name: getattr(_DEFAULT_NODE, item.name) for item in fields(CompiledNode)}
@@ -273,7 +272,7 @@ _DEFAULTS = tuple(NODE_DEFAULTS.values())
 
 
 def plan_to_json(plan: CompiledPlan) -> dict[str, Any]:
-    """Returns the JSON form of a compiled plan; what has its default value is left out."""
+    """Return the JSON form of a compiled plan, without default values."""
     encoded: dict[str, Any] = {"format": 1, "nodes": [node_to_json(node) for node in plan.nodes]}
     for name in ("title", "metadata", "inputs", "deadline_s", "output", "dialect", "pursuit"):
         if getattr(plan, name) not in (None, {}, ()):
@@ -298,17 +297,17 @@ def _tools_to_json(tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
 
 
 def with_kind(node: CompiledNode, kind: NodeKind) -> CompiledNode:
-    """Returns the node as one of another kind; faster than `replace`, for all nodes of a large plan."""
-    made = CompiledNode(*_VALUES_OF(node))
-    made.kind = kind
-    return made
+    """Return the node with another kind; faster than `replace`, for all nodes of a large plan."""
+    changed = CompiledNode(*_VALUES_OF(node))
+    changed.kind = kind
+    return changed
 
 
 def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
-    """Returns the compiled plan of its JSON form.
+    """Parse the JSON form of a compiled plan.
 
     Raises:
-        ValueError: the form is of a newer kind, or is not what `plan_to_json` makes.
+        ValueError: the form is of a newer format, or is not an output of `plan_to_json`.
     """
     if not isinstance(encoded, Mapping):
         raise ValueError("a compiled plan must be an object")
@@ -329,14 +328,14 @@ def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
             pursuit=encoded.get("pursuit"),
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"this is no compiled plan: {error!r}") from None
+        raise ValueError(f"not a compiled plan: {error!r}") from None
 
 
 def node_to_json(node: CompiledNode) -> dict[str, Any]:
-    """Returns the JSON form of one node; what has its default value is left out."""
+    """Return the JSON form of one node, without default values."""
     encoded: dict[str, Any] = {}
     values = _VALUES_OF(node)
-    # Most of a node's fields are the very objects of `_DEFAULTS`.
+    # Most fields of a node are identical to the objects of `_DEFAULTS`.
     for name, value, default in compress(
         zip(_FIELD_NAMES, values, _DEFAULTS, strict=True), map(is_not, values, _DEFAULTS)
     ):
@@ -346,7 +345,7 @@ def node_to_json(node: CompiledNode) -> dict[str, Any]:
 
 
 def field_to_json(name: str, value: Any) -> Any:
-    """Returns the JSON form of a field that is one of `CONVERTED_FIELDS`."""
+    """Return the JSON form of a field in `CONVERTED_FIELDS`."""
     if name in _HOLES:
         return _holes_to_json(value)
     if name in ("for_each", "key") and isinstance(value, tuple):
@@ -356,18 +355,18 @@ def field_to_json(name: str, value: Any) -> Any:
     if name == "sub_plan":
         return plan_to_json(value)
     if name == "wanted":
-        return wanted_to_json(value)
+        return projections_to_json(value)
     return list(value) if isinstance(value, tuple) else value
 
 
 def node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
-    """Returns the node of its JSON form.
+    """Parse the JSON form of a node.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError, IndexError: it is none.
+        ValueError, KeyError, TypeError, AttributeError, IndexError: the form is invalid.
     """
     if not isinstance(encoded["id"], str) or encoded.get("kind", "tool") not in NODE_KINDS:
-        raise ValueError(f"{encoded['id']!r} is no node of a compiled plan")
+        raise ValueError(f"{encoded['id']!r} is not a node of a compiled plan")
     values: dict[str, Any] = {}
     for name, value in encoded.items():
         if name in CONVERTED_FIELDS:
@@ -378,7 +377,7 @@ def node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
 
 
 def field_from_json(name: str, value: Any) -> Any:
-    """Returns the field that `field_to_json` encoded."""
+    """Parse the result of `field_to_json`."""
     if name == "dependencies":
         return tuple(value)
     if name in _HOLES:
@@ -388,31 +387,31 @@ def field_from_json(name: str, value: Any) -> Any:
     if name == "retry":
         return RetryRule(**value)
     if name == "wanted":
-        return wanted_from_json(value)
+        return projections_from_json(value)
     return plan_from_json(value) if name == "sub_plan" else tuple(value)
 
 
-def wanted_to_json(wanted: Sequence[Want]) -> list[Any]:
-    """Returns the parts of a result that a plan names as JSON."""
+def projections_to_json(wanted: Sequence[Projection]) -> list[Any]:
+    """Return projections as JSON."""
     return [[path_to_json(path), how] for path, how in wanted]
 
 
-def wanted_from_json(encoded: Any) -> tuple[Want, ...]:
-    """Returns the parts of a result that a plan names, of their JSON form.
+def projections_from_json(encoded: Any) -> tuple[Projection, ...]:
+    """Parse projections.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the form is invalid.
     """
     return tuple((path_from_json(path), "whole" if how == "whole" else "value") for path, how in encoded)
 
 
 def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
-    """Returns the JSON form of a declaration without what only the check of the plan needs.
+    """Return the JSON form of a declaration, without the fields that only the check of the plan needs.
 
-    The schema goes along for what people may be asked about, since they may give other arguments.
+    It includes the schema of a tool that may need approval, because people may change the arguments.
     """
     encoded: dict[str, Any] = {"effects": tool.effects.value}
-    for name in TOLD_FIELDS:
+    for name in ENCODED_FIELDS:
         if getattr(tool, name):
             encoded[name] = getattr(tool, name)
     if tool.timeout_s != DEFAULT_TIMEOUT_S:
@@ -426,14 +425,14 @@ def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
 
 
 def tool_from_json(name: str, encoded: Mapping[str, Any]) -> ToolDeclaration:
-    """Returns the declaration of its JSON form."""
+    """Parse the JSON form of a declaration."""
     return ToolDeclaration(
         name=name,
         effects=Effects(encoded["effects"]),
         input_schema=encoded.get("input_schema"),
         timeout_s=encoded.get("timeout_s", DEFAULT_TIMEOUT_S),
         worker=worker_card_from_json(encoded["worker"]) if "worker" in encoded else None,
-        **{field: encoded[field] for field in TOLD_FIELDS if field in encoded},
+        **{field: encoded[field] for field in ENCODED_FIELDS if field in encoded},
     )
 
 
@@ -469,7 +468,7 @@ def _reference_to_json(reference: Reference) -> dict[str, Any]:
 
 
 def _reference_from_json(encoded: Mapping[str, Any]) -> Reference:
-    # Not as a case, which takes three times as long: large plans hold a hundred thousand of these.
+    # Without `match`, which takes three times as long: large plans hold a hundred thousand references.
     if "node" in encoded:
         return ResultOf(encoded["node"], encoded["field"], _path_of(encoded["path"]))
     match encoded:
@@ -481,7 +480,7 @@ def _reference_from_json(encoded: Mapping[str, Any]) -> Reference:
             return Index()
         case {"secret": name}:
             return Secret(name)
-    raise ValueError(f"{encoded!r} is no reference")
+    raise ValueError(f"{encoded!r} is not a reference")
 
 
 def _path_of(encoded: Any) -> Any:

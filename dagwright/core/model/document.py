@@ -1,7 +1,7 @@
-"""A document on its way from a dialect to a plan: what every dialect hands over.
+"""A document between dialect and plan: the output of every dialect.
 
-The plan stands in Dagwright's own dialect but is not checked yet. Beside it stands what is needed to speak
-of problems in the words of the document as it was written.
+It holds the plan in Dagwright's own dialect, not yet checked, and the mappings that problem reports need to refer to
+the document as written.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,23 +14,24 @@ from dagwright.core.model.errors import Note, Problem
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a dialect made of a document.
+    """Output of a dialect for one document.
 
     Args:
         plan: the plan in Dagwright's own dialect, as JSON, not validated.
         dialect: its name, such as `plan` or `tasks`.
-        pointers: RFC 6901 pointer into `plan` -> pointer into the document as written. The longest prefix
-            that is here decides; what follows it is kept. Empty if both are the same document.
-        holes: (node index, argument key) -> the reference whose value the argument gets. For references that the
-            plan's own syntax cannot say; `plan` holds null there. Of a name of the session it holds the value, which
-            stands where no party is taken.
-        problems: what the dialect itself found wrong, with pointers into the document as written.
-        notes: what the dialect has to say about a valid document.
-        sub_documents: node index -> the document of its sub-plan, for its holes and its words. Its pointers are in
-            `pointers` already.
-        workers: indices of the nodes whose tool is a worker, so that its result is a WorkerResult.
-        is_read: whether the plan is what was written; if not, it only stands in, and `problems` say why.
-        unknown_node_hint: hint for a reference to a node that is not there, if the dialect has one of its own.
+        pointers: RFC 6901 pointer into `plan` -> pointer into the document as written. The longest matching prefix
+            is replaced; the rest of the pointer stays. Empty if both are the same document.
+        holes: (node index, argument key) -> the reference whose value the argument gets, for references that the
+            plan's own syntax cannot express; `plan` holds null there. For a name of the session `plan` holds its
+            value, which is used where the argument takes no entity.
+        problems: errors that the dialect itself found, with pointers into the document as written.
+        notes: notes of the dialect about a valid document.
+        sub_documents: node index -> the document of its sub-plan, for its holes and its problem reports. Its pointers
+            are in `pointers` already.
+        workers: indices of the nodes whose tool is a worker tool, so that its result is a WorkerResult.
+        is_read: whether the plan is the one that was written; if not, it is only a stand-in, and `problems` has the
+            reason.
+        unknown_node_hint: hint for a reference to an unknown node, if the dialect has a hint of its own.
     """
 
     plan: dict[str, Any]
@@ -45,7 +46,7 @@ class Document:
     is_read: bool = True
 
     def written_pointer(self, pointer: str) -> str:
-        """Returns the pointer into the document as written that a pointer into `plan` stands for."""
+        """Return the pointer into the document as written for a pointer into `plan`."""
         if not self.pointers:
             return pointer
         prefix = pointer

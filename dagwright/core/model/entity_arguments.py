@@ -1,10 +1,10 @@
-"""Which arguments of a tool are entities, and of which kinds: what may be looked up there, and referred to.
+"""Entity arguments: which arguments of a tool are entities, and of which kinds, for the checks of a plan.
 
 The keyword `x-dagwright-entity` in the schema of a parameter lists the kinds of entities whose ids it takes, such as
-`["company", "fund"]`; `x-dagwright-other-than` beside it names the parameter whose entity it cannot be, and
-`x-dagwright-entity-only` the values of other parameters that leave one kind: `{"role": {"person": ["SECRETARY"]}}`. A
-tool that has such a parameter, or that says what it `returns`, has said it of all its parameters: the others take no
-entity. Of any other tool nothing is known, and nothing is refused.
+`["company", "fund"]`. Beside it, `x-dagwright-other-than` names the parameter that must have a different entity, and
+`x-dagwright-entity-only` lists the values of other parameters that allow one kind only:
+`{"role": {"person": ["SECRETARY"]}}`. If a tool has such a parameter, or declares `returns`, all its other
+parameters take no entity. For any other tool the kinds are unknown, and nothing is refused.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,27 +22,27 @@ OTHER_THAN: Final = "x-dagwright-other-than"
 ONLY: Final = "x-dagwright-entity-only"
 
 EntityProblem = tuple[HolePath, str, str | None]
-"""Where in the arguments, what is wrong, and a hint."""
+"""Path into the arguments, problem, and a hint."""
 
 _NO_ENTITY = ""
 _UNIONS = ("anyOf", "oneOf")
-_NODES_LOOKED_AT = 200
-_NODES_TOLD = 3
+_NODES_SEARCHED = 200
+_NODES_LISTED = 3
 
 
 class EntityIds:
-    """The keyword, as the library for schemas wants it."""
+    """The keyword `x-dagwright-entity`, in the interface that jsonschema_rs requires."""
 
     def __init__(self, parent_schema: Any, value: Any, schema_path: Any) -> None:  # noqa: ARG002 - the library's shape
         if not isinstance(value, list) or not value or not all(isinstance(kind, str) for kind in value):
             raise ValueError(f"{KEYWORD} is {value!r}, expected a list of kinds of entities")
 
     def validate(self, instance: Any) -> None:
-        """Takes any value: whether a text is the id of an entity is known when the tool is called."""
+        """Accept any value: only the call of the tool can decide whether a text is the id of an entity."""
 
 
 def problem_of_kinds(tool: ToolDeclaration, resolver: Resolver) -> str | None:
-    """Return what is wrong with the kinds that a schema names, if the resolver is known."""
+    """Return the problem of the kinds that a schema names, if the resolver is known."""
     properties = (tool.input_schema or {}).get("properties")
     for schema in properties.values() if isinstance(properties, Mapping) and resolver.kinds else ():
         kinds = _kinds_of(schema)
@@ -51,11 +51,11 @@ def problem_of_kinds(tool: ToolDeclaration, resolver: Resolver) -> str | None:
     return None
 
 
-def kinds_taken(tool: ToolDeclaration, key: str) -> tuple[str, ...] | None:
-    """Returns the kinds of entities that an argument takes, none of them if it takes no entity; `None` if nobody knows.
+def accepted_kinds(tool: ToolDeclaration, key: str) -> tuple[str, ...] | None:
+    """Return the kinds of entities that an argument takes, `()` if it takes no entity; `None` if that is unknown.
 
     Args:
-        key: as written, so `order-id` or `order_id`.
+        key: as written, such as `order-id` or `order_id`.
     """
     schema = tool.input_schema
     properties = schema.get("properties") if schema is not None else None
@@ -67,17 +67,17 @@ def kinds_taken(tool: ToolDeclaration, key: str) -> tuple[str, ...] | None:
     return None
 
 
-def kinds_given(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Returns the kinds of entities that an argument of one call takes; see `kinds_taken`.
+def accepted_kinds_of_call(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the kinds of entities that an argument of one call takes; see `accepted_kinds`.
 
     Args:
-        arguments: of the call, as written; a value among them may leave one kind alone.
+        arguments: of the call, as written; the value of another argument may allow one kind only.
     """
-    return taken_by_call(tool, key, arguments).kinds
+    return accepted_by_call(tool, key, arguments).kinds
 
 
 def only_kinds(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str, Sequence[str]]]:
-    """Returns what leaves one kind of entity for an argument: name of another argument -> kind -> its values."""
+    """Return the values that allow one kind of entity for an argument: other argument -> kind -> its values."""
     properties = (tool.input_schema or {}).get("properties")
     schema = properties.get(parameter_name(key, properties)) if isinstance(properties, Mapping) else None
     found = schema.get(ONLY) if isinstance(schema, Mapping) else None
@@ -85,12 +85,12 @@ def only_kinds(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str, Seq
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What one argument of a call takes.
+class AcceptedKinds:
+    """Kinds that one argument of a call takes.
 
     Args:
-        kinds: as `kinds_taken` has them.
-        where: what leaves no other kind, in words that follow it.
+        kinds: as in `accepted_kinds`.
+        where: the value of another argument that allows no other kind, as words for a message.
     """
 
     kinds: tuple[str, ...] | None
@@ -98,24 +98,24 @@ class Taken:
 
     @property
     def words(self) -> str:
-        """The kinds, and what leaves no other, as a message names them."""
+        """The kinds and the condition, for a message."""
         return either(self.kinds or ()) + self.where
 
 
-def taken_by_call(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> Taken:
-    """Returns what an argument of one call takes, and what leaves no other kind; see `kinds_given`."""
+def accepted_by_call(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> AcceptedKinds:
+    """Return the kinds that an argument of one call takes, and the condition; see `accepted_kinds_of_call`."""
     if narrowing := only_kinds(tool, key):
         properties = (tool.input_schema or {})["properties"]
         for written, value in arguments.items():
             for kind, values in narrowing.get(parameter_name(written, properties), {}).items():
                 if value in values:
-                    return Taken((kind,), f" where {written!r} is {value}")
-    return Taken(kinds_taken(tool, key))
+                    return AcceptedKinds((kind,), f" where {written!r} is {value}")
+    return AcceptedKinds(accepted_kinds(tool, key))
 
 
 @dataclass(frozen=True, slots=True)
 class EntityChecks:
-    """Checks what is looked up, and what is referred to, against what the tools of a plan take.
+    """Check the lookups and references of a plan against the kinds that its tools take.
 
     Args:
         resolver: knows the entity types.
@@ -134,13 +134,13 @@ class EntityChecks:
         node: str,
         arguments: Mapping[str, Any],
     ) -> Iterator[EntityProblem]:
-        """Yield each lookup and each reference to an entity that the tool does not take there, or takes only once.
+        """Yield a problem for each lookup and each reference to an entity that the argument does not take.
 
         Args:
-            holes: the references in the arguments of one call; what is looked up stands there as its input.
+            holes: the references in the arguments of one call; a lookup is in it as its input.
             lookups: those of the call.
             node: id of its node.
-            arguments: of the call, null where a reference stands.
+            arguments: of the call, null at each reference.
         """
         by_input: Mapping[Reference, Lookup] = {
             Placeholder(each.input): each for each in lookups if each.known_as is None
@@ -149,62 +149,64 @@ class EntityChecks:
             if len(path) != 1 or len(template) != 1:
                 continue
             key, part = str(path[0]), template[0]
-            # What the dialect could not read, and has reported, stands as a lookup of nothing.
+            # The dialect has reported text that it could not read. Here it is a lookup with an empty text.
             if not isinstance(part, str) and (lookup := by_input.get(part)) is not None:
-                taken = taken_by_call(tool, key, arguments)
-                yield from self._wrong_lookup(tool, key, lookup, taken) if lookup.search_text else ()
+                accepted = accepted_by_call(tool, key, arguments)
+                yield from self._lookup_problem(tool, key, lookup, accepted) if lookup.search_text else ()
             elif isinstance(part, ResultOf) and (
                 part.field == "identity" or (part.field, part.path) == ("result", ("id",))
             ):
                 maker = self.made_by.get(part.node)
                 if maker is not None and maker.returns is not None and part.node != node:
-                    taken = taken_by_call(tool, key, arguments)
-                    yield from self._wrong_reference(tool, key, part, taken, node=node)
-        yield from _same_entities(tool, holes, lookups)
+                    accepted = accepted_by_call(tool, key, arguments)
+                    yield from self._reference_problem(tool, key, part, accepted, node=node)
+        yield from _same_entity_problems(tool, holes, lookups)
 
-    def _wrong_lookup(self, tool: ToolDeclaration, key: str, lookup: Lookup, taken: Taken) -> Iterator[EntityProblem]:
-        kinds = taken.kinds
+    def _lookup_problem(
+        self, tool: ToolDeclaration, key: str, lookup: Lookup, accepted: AcceptedKinds
+    ) -> Iterator[EntityProblem]:
+        kinds = accepted.kinds
         if kinds is None:
             return
         looked_up = self.resolver.kinds_of(lookup.entity_type)
         if not kinds:
             if looked_up is None or key not in self.resolver.terms or key not in looked_up:
                 hint = f"give {key!r} as it is"
-                yield (key,), f"{tool.name}: {key!r} takes no entity, so nothing is looked up for it", hint
+                yield (key,), f"{tool.name}: {key!r} takes no entity, so it cannot have a lookup", hint
             return
         if looked_up is not None and not any(kind in kinds for kind in looked_up):
             what = f"{lookup.search_text!r:.80} is looked up as a {either(looked_up)}"
-            message = f"{tool.name}: {key!r} takes a {taken.words}, and {what}"
+            message = f"{tool.name}: {key!r} takes a {accepted.words}, and {what}"
             yield (key, "entity_type"), message, f"write the entity_type {either(kinds)} if it is one"
 
-    def _wrong_reference(
-        self, tool: ToolDeclaration, key: str, reference: ResultOf, taken: Taken, *, node: str
+    def _reference_problem(
+        self, tool: ToolDeclaration, key: str, reference: ResultOf, accepted: AcceptedKinds, *, node: str
     ) -> Iterator[EntityProblem]:
-        kinds, maker = taken.kinds, self.made_by[reference.node]
+        kinds, maker = accepted.kinds, self.made_by[reference.node]
         if kinds is None or is_made(maker, kinds, self.resolver):
             return
-        what = f"{reference} is what {maker.name} makes, a {maker.returns}"
+        what = f"{reference} is the result of {maker.name}, a {maker.returns}"
         if not kinds:
-            message = f"{tool.name}: {key!r} takes no id of what another call makes, and {what}"
+            message = f"{tool.name}: {key!r} takes no id of another call's result, and {what}"
             yield (key,), message, f"give {key!r} as it is"
             return
         fitting = (
             f"{other} makes a {made.returns}"
-            for other, made in islice(self.made_by.items(), _NODES_LOOKED_AT)
+            for other, made in islice(self.made_by.items(), _NODES_SEARCHED)
             if other != node and is_made(made, kinds, self.resolver)
         )
-        hint = "; ".join(islice(fitting, _NODES_TOLD))
-        yield (key,), f"{tool.name}: {key!r} takes a {taken.words}, and {what}", hint or None
+        hint = "; ".join(islice(fitting, _NODES_LISTED))
+        yield (key,), f"{tool.name}: {key!r} takes a {accepted.words}, and {what}", hint or None
 
 
 def is_made(maker: ToolDeclaration, kinds: Sequence[str], resolver: Resolver) -> bool:
-    """Tell whether what a tool makes can be an entity of one of these kinds."""
+    """Return whether the result of a tool can be an entity of one of these kinds."""
     returns = maker.returns or ""
     kind = resolver.types.get(returns, _NO_ENTITY) if resolver.types else returns
     return kind in kinds if kind is not None else bool(kinds)
 
 
-def _same_entities(
+def _same_entity_problems(
     tool: ToolDeclaration, holes: Sequence[Hole], lookups: Collection[Lookup]
 ) -> Iterator[EntityProblem]:
     properties = tool.input_schema.get("properties") if tool.input_schema is not None else None
@@ -217,7 +219,7 @@ def _same_entities(
     }
     if not others:
         return
-    # The same id may be looked at twice, for parameters that take other kinds; what was not read means nothing.
+    # Parameters of different kinds may look up the same id; a lookup with an empty text has been reported before.
     meant: Mapping[Any, Any] = {
         Placeholder(each.input): each if each.known_as is None else each.search_text
         for each in lookups
@@ -231,7 +233,7 @@ def _same_entities(
     for name, other in others.items():
         if name in given and other in given and given[name][1] == given[other][1]:
             key, other_key = given[name][0], given[other][0]
-            yield (key,), f"{tool.name}: {key!r} is the same entity as {other_key!r}, and has to be another one", None
+            yield (key,), f"{tool.name}: {key!r} is the same entity as {other_key!r}, and must be a different one", None
 
 
 def _kinds_of(schema: Any) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""What can be wrong: with a plan, and with a node that ran.
+"""Errors of plans, and errors of nodes that ran.
 
-Errors differ by what the caller does next:
+Errors differ by the next step of the caller:
 
-    PlanInvalid             fix the plan: carries every Problem that was found, not the first
+    PlanInvalid             fix the plan: has every Problem that was found, not only the first
     NodeError               a value, not an exception: why a node did not complete
 
 This module imports the standard library only.
@@ -17,25 +17,25 @@ from dagwright.core.boundary.text import cut_characters
 from dagwright.core.errors import DagwrightError
 
 MAX_PROBLEMS = 100
-"""Problems that are reported for one document. Checking stops there: nobody reads more, and each costs time."""
+"""Most problems that are reported for one document; checking stops there, because each costs time."""
 TOO_MANY_PROBLEMS = "too_many_problems"
-"""Code of the last entry of a report that was cut off there."""
+"""Code of the last entry of a report that was cut at `MAX_PROBLEMS`."""
 CYCLE = "cycle"
 """Code of a dependency cycle, whose message is never cut: it lists every node of the cycle by its ID."""
 _TEXT_CHARACTERS = 2_000
-"""Of one message, hint or node ID: each may quote a part of the document."""
+"""Longest message, hint or node ID: each may quote a part of the document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a document.
+    """An error in a document.
 
     Args:
         code: such as `cycle`.
         message: one sentence for the author of the document, in the terms of its dialect, without the hint.
         pointer: RFC 6901 pointer into the document as written; `""` is the whole document.
-        node: id of the node it is about, if it is about one.
-        hint: what to do about it, if something can be said.
+        node: id of the node with the error, if there is one.
+        hint: how to fix it, if known.
     """
 
     code: str
@@ -50,7 +50,7 @@ class Problem:
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the problem as it stands in the `errors` of a refusal."""
+        """Return the problem as an entry of `errors` in a refusal."""
         return {
             "code": self.code,
             "pointer": self.pointer,
@@ -62,7 +62,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something worth saying about a valid document, such as a reference that added an edge."""
+    """A remark about a valid document, such as a reference that added an edge."""
 
     code: str
     message: str
@@ -76,11 +76,11 @@ class Note:
 
 
 class PlanInvalid(DagwrightError):
-    """A document is no runnable plan; `problems` holds what is wrong with it, in document order (see `limited`).
+    """A document is not a runnable plan; `problems` has its errors in document order (see `limited`).
 
     Args:
-        document: what could be read of it, with something harmless in the places that are told, so that the rest can
-            be checked; `None` if there is nothing to check.
+        document: the readable part of it, with harmless values in the places of the problems, so that the rest can be
+            checked; `None` if there is nothing to check.
     """
 
     def __init__(self, problems: Iterable[Problem], *, document: Any = None) -> None:
@@ -89,36 +89,36 @@ class PlanInvalid(DagwrightError):
         super().__init__("; ".join(problem.text for problem in self.problems[:5]))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the problems, and not the text that is made of them."""
+        """Pickle the problems, not the text that is made of them."""
         return partial(PlanInvalid, document=self.document), (self.problems,)
 
 
 class ProblemList(list[Problem]):
-    """The problems found so far in a document; ends the check when there are more than are reported."""
+    """Problems found so far in a document; stops the check if there are more than are reported."""
 
     def append(self, problem: Problem) -> None:
         """Add a problem.
 
         Raises:
-            PlanInvalid: there are more than `MAX_PROBLEMS` now.
+            PlanInvalid: the list now has more than `MAX_PROBLEMS`.
         """
         super().append(problem)
         if len(self) > MAX_PROBLEMS:
             raise PlanInvalid(self)
 
     def extend(self, problems: Iterable[Problem]) -> None:
-        """Add problems one by one; raises as `append`."""
+        """Add problems one by one; raises like `append`."""
         for problem in problems:
             self.append(problem)
 
     def __iadd__(self, problems: Iterable[Problem]) -> Self:  # type: ignore[misc,override]
-        """Add problems one by one; raises as `append`."""
+        """Add problems one by one; raises like `append`."""
         self.extend(problems)
         return self
 
 
 def limited(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Return the first `MAX_PROBLEMS` problems, with an entry that says so if there are more, and no endless texts."""
+    """Return the first `MAX_PROBLEMS` problems with shortened texts, and an entry that reports a cut, if any."""
     found: list[Problem] = []
     for problem in problems:
         if len(found) == MAX_PROBLEMS or problem.code == TOO_MANY_PROBLEMS:
@@ -143,7 +143,7 @@ class NodeError:
     """Why a node did not complete: `{"code", "message", "retryable"}`.
 
     Args:
-        ref: of the whole text in the payload store, if the message is only its beginning.
+        ref: reference of the whole text in the payload store, if the message is cut.
     """
 
     code: str
@@ -152,11 +152,11 @@ class NodeError:
     ref: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the error as it stands in a node of the result document; `ref` only if there is one."""
-        told = {"code": self.code, "message": self.message, "retryable": self.retryable}
-        return told if self.ref is None else {**told, "ref": self.ref}
+        """Return the error as in a node of the result document; `ref` only if there is one."""
+        encoded = {"code": self.code, "message": self.message, "retryable": self.retryable}
+        return encoded if self.ref is None else {**encoded, "ref": self.ref}
 
 
 def pointer(*parts: str | int) -> str:
-    """Returns the RFC 6901 pointer of a path (`pointer("nodes", 0, "a/b")` is `/nodes/0/a~1b`)."""
+    """Return the RFC 6901 pointer of a path (`pointer("nodes", 0, "a/b")` is `/nodes/0/a~1b`)."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)

@@ -1,8 +1,7 @@
 """Graph algorithms over node numbers: cycles, levels, the critical path.
 
-Everywhere `dependencies[n]` lists the numbers of the nodes that node n waits for, distinct, in declared
-order. Edges of a node to itself are told apart before and do not occur here. All of it is iterative: plans
-hold chains of 100,000 nodes.
+`dependencies[n]` lists the numbers of the nodes that node n waits for, distinct, in declared order. Edges of a node to
+itself are reported earlier and do not occur here. All algorithms are iterative: plans hold chains of 100,000 nodes.
 """
 
 from collections import deque
@@ -11,11 +10,11 @@ from collections.abc import Sequence
 Adjacency = Sequence[Sequence[int]]
 
 _SEARCH_BUDGET = 2_000_000
-"""Edges looked at in search of a shortest cycle; past it the shortest one found so far is told."""
+"""Edges that the search for a shortest cycle may visit; after that it returns the shortest cycle found so far."""
 
 
 def dependents_of(dependencies: Adjacency) -> list[list[int]]:
-    """Returns the reversed edges: node -> the nodes that wait for it, in plan order."""
+    """Return the reversed edges: node -> the nodes that wait for it, in plan order."""
     dependents: list[list[int]] = [[] for _ in dependencies]
     for node, needed in enumerate(dependencies):
         for dependency in needed:
@@ -24,7 +23,7 @@ def dependents_of(dependencies: Adjacency) -> list[list[int]]:
 
 
 def levels_of(dependencies: Adjacency) -> list[int] | None:
-    """Returns each node's level, the length of the longest path from a root; `None` if there is a cycle.
+    """Return each node's level, the length of the longest path from a root; `None` if there is a cycle.
 
     Complexity: O(V + E).
     """
@@ -32,19 +31,19 @@ def levels_of(dependencies: Adjacency) -> list[int] | None:
 
 
 def _levels_in_order(dependencies: Adjacency) -> list[int] | None:
-    """Returns the levels in one pass, if every node waits for earlier nodes only."""
+    """Return the levels in one pass; `None` if a node waits for a later node."""
     level: list[int] = []
     try:
         for needed in dependencies:
             level.append(max(map(level.__getitem__, needed)) + 1 if needed else 0)
     except IndexError:
-        # It waits for a node whose level is not there yet.
+        # It waits for a node whose level is not known yet.
         return None
     return level
 
 
 def _levels_by_counting(dependencies: Adjacency) -> list[int] | None:
-    """Returns the levels for any order of nodes (Kahn 1962)."""
+    """Return the levels for any order of nodes (Kahn 1962)."""
     dependents = dependents_of(dependencies)
     remaining = [len(needed) for needed in dependencies]
     level = [0] * len(remaining)
@@ -59,10 +58,10 @@ def _levels_by_counting(dependencies: Adjacency) -> list[int] | None:
 
 
 def critical_path(dependencies: Adjacency, levels: Sequence[int]) -> list[int]:
-    """Returns the longest chain of an acyclic graph by count of nodes, roots first; ties go by plan order.
+    """Return the longest chain of an acyclic graph by count of nodes, roots first; ties go by plan order.
 
     Args:
-        levels: as `levels_of` made them.
+        levels: as returned by `levels_of`.
 
     Complexity: O(V + E), and a sort of the levels.
     """
@@ -71,11 +70,11 @@ def critical_path(dependencies: Adjacency, levels: Sequence[int]) -> list[int]:
     height = [1] * len(levels)
     following = [-1] * len(levels)
     for node in sorted(range(len(levels)), key=levels.__getitem__, reverse=True):
-        above = height[node] + 1
+        longer = height[node] + 1
         for dependency in dependencies[node]:
-            if above > height[dependency]:
-                height[dependency], following[dependency] = above, node
-            elif above == height[dependency] and node < following[dependency]:
+            if longer > height[dependency]:
+                height[dependency], following[dependency] = longer, node
+            elif longer == height[dependency] and node < following[dependency]:
                 following[dependency] = node
     current = height.index(max(height))
     path = []
@@ -86,11 +85,11 @@ def critical_path(dependencies: Adjacency, levels: Sequence[int]) -> list[int]:
 
 
 def cycles_of(dependencies: Adjacency) -> list[list[int]]:
-    """Returns one shortest cycle for each strongly connected group, each starting at its first node in plan order.
+    """Return one shortest cycle for each strongly connected group, each from its first node in plan order.
 
     `[a, b]` means that a needs b and b needs a. Cycles come in plan order of their first nodes.
 
-    Complexity: O(V + E) but for the search of the shortest cycle, which is bounded by a constant budget.
+    Complexity: O(V + E), plus the search of the shortest cycle, which is bounded by a constant budget.
     """
     budget = _SEARCH_BUDGET
     cycles = []
@@ -101,10 +100,10 @@ def cycles_of(dependencies: Adjacency) -> list[list[int]]:
 
 
 def _strong_groups(dependencies: Adjacency) -> list[list[int]]:
-    """Returns the strongly connected groups of more than one node (Tarjan 1972, with an explicit stack)."""
+    """Return the strongly connected groups of more than one node (Tarjan 1972, with an explicit stack)."""
     order: dict[int, int] = {}
     low: dict[int, int] = {}
-    place_in_path: dict[int, int] = {}
+    position_in_path: dict[int, int] = {}
     on_path: set[int] = set()
     path: list[int] = []
     groups = []
@@ -116,7 +115,7 @@ def _strong_groups(dependencies: Adjacency) -> list[list[int]]:
             node, edge = work.pop()
             if edge == 0:
                 order[node] = low[node] = len(order)
-                place_in_path[node] = len(path)
+                position_in_path[node] = len(path)
                 path.append(node)
                 on_path.add(node)
             for position in range(edge, len(dependencies[node])):
@@ -128,8 +127,8 @@ def _strong_groups(dependencies: Adjacency) -> list[list[int]]:
                     low[node] = min(low[node], order[target])
             else:
                 if low[node] == order[node]:
-                    group = path[place_in_path[node] :]
-                    del path[place_in_path[node] :]
+                    group = path[position_in_path[node] :]
+                    del path[position_in_path[node] :]
                     on_path.difference_update(group)
                     if len(group) > 1:
                         groups.append(sorted(group))
@@ -143,13 +142,13 @@ def _shortest_cycle(dependencies: Adjacency, group: list[int], *, budget: int) -
     inside = set(group)
     best: list[int] = []
     for start in group:
-        found, looked_at = _cycle_through(dependencies, start, inside=inside, limit=len(best) - 1 if best else None)
-        budget -= looked_at
+        found, visited = _cycle_through(dependencies, start, inside=inside, limit=len(best) - 1 if best else None)
+        budget -= visited
         if found:
             best = found
         if best and (len(best) == 2 or budget <= 0):
             break
-        # Every cycle is found from its first node in plan order, so nodes before the start need not be seen again.
+        # Every cycle is found from its first node in plan order, so nodes before the start need not be visited again.
         inside.discard(start)
     return best, budget
 
@@ -157,22 +156,22 @@ def _shortest_cycle(dependencies: Adjacency, group: list[int], *, budget: int) -
 def _cycle_through(
     dependencies: Adjacency, start: int, *, inside: set[int], limit: int | None
 ) -> tuple[list[int] | None, int]:
-    """Returns a shortest cycle of at most `limit` nodes through `start`, and how many edges were looked at."""
+    """Return a shortest cycle of at most `limit` nodes through `start`, and the number of visited edges."""
     came_from = {start: start}
     depth = {start: 1}
     queue = deque([start])
-    looked_at = 0
+    visited = 0
     while queue:
         node = queue.popleft()
         for target in dependencies[node]:
-            looked_at += 1
+            visited += 1
             if target == start:
                 cycle = [node]
                 while cycle[-1] != start:
                     cycle.append(came_from[cycle[-1]])
-                return cycle[::-1], looked_at
+                return cycle[::-1], visited
             if target in inside and target not in depth and (limit is None or depth[node] < limit):
                 depth[target] = depth[node] + 1
                 came_from[target] = node
                 queue.append(target)
-    return None, looked_at
+    return None, visited

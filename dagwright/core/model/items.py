@@ -1,4 +1,4 @@
-"""The items of a node with `for_each`: the list, their keys, and what their ends say of the node."""
+"""Items of a node with `for_each`: the list, the keys, and the state of the node after its items have ended."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
@@ -10,9 +10,9 @@ from dagwright.core.expressions.resolution import Scope, as_text, resolve_holes,
 from dagwright.core.expressions.stored_values import (
     Part,
     Path,
+    Projection,
     StoredValue,
     TooLargeHere,
-    Want,
     is_whole,
     stored_from_json,
     stored_to_json,
@@ -22,36 +22,36 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 
 MAX_ITEMS = 250_000
-"""Items of one `for_each`: the run keeps some hundred bytes for each chunk of them."""
+"""Most items of one `for_each`: the run keeps some hundred bytes for each batch of them."""
 MAX_KEY_BYTES = 200
-"""Longest key of an item in UTF-8, the same as for the id of a node."""
-_WORK_OF_KEY = 12
-_WORK_OF_REFERENCE = 7
-"""In the units of the work budget: of each key, and of each reference in it; a text in it takes one."""
+"""Longest key of an item in UTF-8, the same as for a node id."""
+_KEY_COST = 12
+_REFERENCE_COST = 7
+"""In units of the compute budget: cost of each key, and of each reference in it; a text in it costs one."""
 _NO_KEY = (
-    "the key of item {index} needs a part of it that lies in the payload store, where the run itself cannot read it: "
-    "the list is over 192 KiB, and what its keys read is too, or is not in every item; leave out `key`, or let a tool "
-    "make a smaller list"
+    "the key of item {index} needs a part of it that is in the payload store, where the run itself cannot read it: for "
+    "lists over 192 KiB, `key` may read at most 192 KiB in total, and only parts that every item has; leave out `key`, "
+    "or make a smaller list in a tool"
 )
 
 
 class StoredList(Sequence[Any]):
-    """A stretch of a list in the payload store; each item is a stored value.
+    """A slice of a list in the payload store; each item is a stored value.
 
     Args:
         value: the whole list.
-        first: position of the first item of the stretch.
-        count: its length.
+        first: position of the first item of the slice.
+        count: number of its items.
     """
 
     def __init__(self, value: StoredValue, first: int, count: int) -> None:
         self.value = value
         self.first = first
         self._count = count
-        self._told = _told_of_each(value)
+        self._projected = _projections_of_items(value)
 
     def bare(self) -> "StoredList":
-        """Returns the same stretch without what is told of it."""
+        """Return the same slice without the projected parts."""
         bare = StoredValue(self.value.ref, name=self.value.name, paths=self.value.paths)
         return StoredList(bare, self.first, self._count)
 
@@ -72,9 +72,9 @@ class StoredList(Sequence[Any]):
 
     def _item(self, place: int) -> Any:
         item = get_value(self.value, (place,), start=self.value.name)
-        if not self._told or not isinstance(item, StoredValue):
+        if not self._projected or not isinstance(item, StoredValue):
             return item
-        parts = {path: Part("small", values[place]) for path, values in self._told.items()}
+        parts = {path: Part("small", values[place]) for path, values in self._projected.items()}
         return StoredValue(item.ref, name=item.name, paths=item.paths, shape=item.shape, parts={**parts, **item.parts})
 
     def __eq__(self, other: object) -> bool:
@@ -82,13 +82,13 @@ class StoredList(Sequence[Any]):
             return NotImplemented
         return (self.value, self.first, len(self)) == (other.value, other.first, len(other))
 
-    __hash__ = None  # type: ignore[assignment]  # as of every list
+    __hash__ = None  # type: ignore[assignment]  # like every list
 
 
-def _told_of_each(value: StoredValue) -> dict[Path, Sequence[Any]]:
-    """Returns what is told of each item of a list in the store: path inside of an item -> that part of all items.
+def _projections_of_items(value: StoredValue) -> dict[Path, Sequence[Any]]:
+    """Return the projected parts of the items of a stored list: path inside of an item -> that part of all items.
 
-    A part that some items lack, or that is not small in all of them, is not told.
+    A part is left out if some items lack it, or if it is not small in all of them.
     """
     length = value.shape.length if value.shape is not None else None
     found: dict[Path, Sequence[Any]] = {}
@@ -103,31 +103,31 @@ def _is_small(part: Any) -> bool:
     return not isinstance(part, dict | list) and not (isinstance(part, str) and len(part) > MAX_KEY_BYTES)
 
 
-def parts_of_key(node: CompiledNode) -> list[Want]:
-    """Returns what the key of a node's items reads of each item."""
+def parts_of_key(node: CompiledNode) -> list[Projection]:
+    """Return the projections of each item that the key of a node's items reads."""
     named = [part.path for part in node.key or () if isinstance(part, Item)]
     return [(path, "value") for path in dict.fromkeys(named) if path and not isinstance(path, str)]
 
 
 def stored_list_to_json(stretch: StoredList) -> dict[str, Any]:
-    """Returns a stretch of a list in the payload store as it travels."""
+    """Return the JSON form of a slice of a stored list."""
     return {"list": stored_to_json(stretch.value), "first": stretch.first, "count": len(stretch)}
 
 
 def stored_list_from_json(encoded: Mapping[str, Any]) -> StoredList:
-    """Returns the stretch of its JSON form.
+    """Parse the JSON form of a slice of a stored list.
 
     Raises:
-        ValueError, LookupError, TypeError: it is none.
+        ValueError, LookupError, TypeError: the form is invalid.
     """
     return StoredList(stored_from_json(encoded["list"]), int(encoded["first"]), int(encoded["count"]))
 
 
 def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | None:
-    """Returns the items of a node, or why it has none; `None` where the list is null, so that the node is skipped.
+    """Return the items of a node, or the error; `None` if the list is null, so that the node is skipped.
 
     Raises:
-        MissingData: a reference leads nowhere.
+        MissingData: a reference cannot be resolved.
         TooMuchWork: a query would take too long.
     """
     if isinstance(node.for_each, list):
@@ -135,7 +135,7 @@ def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | No
     else:
         items = resolve_template(node.for_each or (), scope=scope)
     if isinstance(items, StoredValue):
-        items = _told_items(items)
+        items = _items_of_stored(items)
     if items is None:
         return None
     if not isinstance(items, list | StoredList):
@@ -146,27 +146,27 @@ def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | No
     return items
 
 
-def _told_items(value: StoredValue) -> Any:
-    """Returns the items of a list in the store: themselves if they were told, else a stored value for each."""
-    told = value.told
-    if told is None or told.shape is None:
+def _items_of_stored(value: StoredValue) -> Any:
+    """Return the items of a stored list: the list itself if it was projected, else a stored value for each item."""
+    part = value.own_part
+    if part is None or part.shape is None:
         raise TooLargeHere(f"for_each: a part of {value.name}", None)
-    if told.state == "whole":
-        return told.value
-    return StoredList(value, 0, told.shape.length) if told.shape.type == "list" else value
+    if part.state == "whole":
+        return part.value
+    return StoredList(value, 0, part.shape.length) if part.shape.type == "list" else value
 
 
 def keys_of(node: CompiledNode, items: Sequence[Any], *, scope: Scope) -> list[str] | NodeError:
-    """Returns the key of every item, or why one cannot be used.
+    """Return the key of every item, or the error of the first invalid key.
 
     Raises:
-        MissingData: a reference leads nowhere.
-        TooMuchWork: a query would take too long, or the keys of so many items.
+        MissingData: a reference cannot be resolved.
+        TooMuchWork: a query, or computing the keys of so many items, would take too long.
     """
     if node.key is None:
         return [str(index) for index in range(node.first_index, node.first_index + len(items))]
     references = sum(not isinstance(part, str) for part in node.key)
-    scope.budget.spend((_WORK_OF_KEY + _WORK_OF_REFERENCE * references + len(node.key)) * len(items))
+    scope.budget.spend((_KEY_COST + _REFERENCE_COST * references + len(node.key)) * len(items))
     keys: list[str] = []
     for index, item in enumerate(items, node.first_index):
         key = _key_of(node.key, scope_of_item(scope, item, index=index))
@@ -175,7 +175,7 @@ def keys_of(node: CompiledNode, items: Sequence[Any], *, scope: Scope) -> list[s
         try:
             size = len(key.encode())
         except UnicodeEncodeError:
-            return NodeError("invalid_key", f"the key of item {index} holds a lone surrogate, which is no character")
+            return NodeError("invalid_key", f"the key of item {index} holds a lone surrogate, which is not a character")
         if size > MAX_KEY_BYTES:
             message = f"the key of item {index} has {size} bytes of UTF-8; at most {MAX_KEY_BYTES} are allowed"
             return NodeError("invalid_key", message)
@@ -184,7 +184,7 @@ def keys_of(node: CompiledNode, items: Sequence[Any], *, scope: Scope) -> list[s
 
 
 def _key_of(key: Template, scope: Scope) -> str | None:
-    """Returns the key of an item, or the beginning of one that is too long; `None` if a part of it is not here."""
+    """Return the key of an item, cut if it is too long; `None` if a part of it is in the payload store."""
     texts: list[str] = []
     size = 0
     for part in key:
@@ -194,18 +194,18 @@ def _key_of(key: Template, scope: Scope) -> str | None:
         texts.append(as_text(found))
         size += len(texts[-1])
         if size > MAX_KEY_BYTES:
-            # A key may name an item of a megabyte a hundred times.
+            # A key may contain an item of a megabyte a hundred times.
             break
     return "".join(texts)
 
 
 def end_of_items(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeError | None]:
-    """Returns how a node ends whose items have all ended, and its error."""
+    """Return the final state of a node whose items have all ended, and its error."""
     if any(item.record.status is NodeStatus.CANCELLED for item in record.items):
         return NodeStatus.CANCELLED, None
     failed = [item for item in record.items if item.record.status is NodeStatus.FAILED]
     if not failed:
         return NodeStatus.COMPLETED, None
     first = failed[0].record.error
-    told = f"{len(failed)} of {len(record.items)} items failed; the first: {node.id}[{failed[0].key}]: "
-    return NodeStatus.FAILED, NodeError(first.code if first else "failed", told + (first.message if first else ""))
+    summary = f"{len(failed)} of {len(record.items)} items failed; the first: {node.id}[{failed[0].key}]: "
+    return NodeStatus.FAILED, NodeError(first.code if first else "failed", summary + (first.message if first else ""))

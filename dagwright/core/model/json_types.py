@@ -1,7 +1,7 @@
-"""Which JSON types a value of a schema may have, and which an argument may take: never fewer than there are.
+"""JSON types that a value of a schema may have, and types that a parameter accepts: never fewer than there are.
 
-Arguments of tools are validated by pydantic in its lax mode, which converts some types; what it may convert counts as
-accepted. Whatever a schema says that is not understood here allows every type.
+Arguments of tools are validated by pydantic in its lax mode, which converts some types; convertible types count as
+accepted. A part of a schema that is not understood here allows every type.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,24 +10,24 @@ from typing import Any
 JsonTypes = frozenset[str]
 ALL: JsonTypes = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _MOST_STEPS = 50
-"""References followed in one schema, which may lead in a circle."""
+"""Most references followed in one schema, because they may be circular."""
 _SCALARS: JsonTypes = frozenset({"boolean", "integer", "number", "string"})
 _CONVERTED: Mapping[str, JsonTypes] = {"boolean": _SCALARS, "integer": _SCALARS, "number": _SCALARS}
 """Type of a parameter -> what pydantic's lax mode may convert to it."""
 
 
 class _Part:
-    """A part of a schema, with the whole in which its references lead somewhere."""
+    """A part of a schema, with the whole schema, in which its references are resolved."""
 
     def __init__(self, schema: Any, root: Mapping[str, Any]) -> None:
         self.schema, self.root = _resolved(schema, root), root
 
 
 def schema_at(schema: Any, root: Mapping[str, Any], path: Sequence[str | int]) -> Any:
-    """Return the part of a schema for a place in its values; `True` if that is unknown.
+    """Return the part of a schema for a path in its values; `True` if that is unknown.
 
     Args:
-        root: in which references lead somewhere.
+        root: the schema in which references are resolved.
     """
     part = _Part(schema, root)
     for step in path:
@@ -61,7 +61,7 @@ def types_made(schema: Any) -> JsonTypes:
 
 
 def types_accepted(schema: Any) -> JsonTypes:
-    """Return the types that a parameter of a schema may take, with those that may be converted to it."""
+    """Return the types that a parameter of a schema accepts, including types that are converted."""
     return _types(schema if isinstance(schema, _Part) else _Part(schema, schema), accepts=True)
 
 
@@ -80,7 +80,7 @@ def _types(part: _Part, *, accepts: bool, depth: int = 0) -> JsonTypes:
     if accepts and ("enum" in schema or "const" in schema):
         return ALL
     if not accepts:
-        # A whole number is a number too.
+        # An integer is a number too.
         return frozenset(names) | (frozenset({"integer"}) if "number" in names else frozenset())
     # A date, a time or a duration may be given as a number.
     is_formatted = "format" in schema

@@ -1,7 +1,7 @@
-"""What a node, or the run of an agent, has looked at and called, as its lineage tells it: bounded and in order.
+"""Lineage of a node or an agent's run: files, URLs and calls, bounded and in order.
 
-Tools say which files and addresses they have read; whoever calls them tells the run with the result. A run below tells
-the run above it with its end. It must not import the scheduler.
+Tools report the files and URLs that they have read; their caller sends the report to the run with the result. A child
+run sends its report to the parent run when it ends. This module must not import the scheduler.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,24 +10,24 @@ from typing import Any
 
 from dagwright.core.boundary.text import cut_characters
 
-MOST_READ = 50
-"""Files, addresses and calls, each, that stand in one lineage; what is beyond is counted."""
-PLACE_CHARACTERS = 300
-"""Of one file or address."""
-MOST_OF_RUN = 2_000
-"""Files, addresses and calls that one run keeps of all its nodes: they stand in its state."""
+MAX_ENTRIES = 50
+"""Most files, URLs and calls, each, in one lineage; the rest is only counted."""
+LOCATION_CHARACTERS = 300
+"""Longest file path or URL."""
+MAX_RUN_ENTRIES = 2_000
+"""Most files, URLs and calls that one run keeps for all its nodes: its state holds them."""
 _CALL_FIELDS = ("node", "tool", "status")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What something has looked at and called.
+class Lineage:
+    """Files, URLs and calls of a node, a run or an agent.
 
     Args:
-        files, urls: in the order in which they were first told.
-        model_calls: of the run of an agent, ids of the nodes that asked a model.
-        tool_calls: of the same, `{"node", "tool", "status"}` of what the model had called.
-        left_out: how many of all of these are not told, because there are too many.
+        files, urls: in the order in which they were first reported.
+        model_calls: for an agent's run, ids of the nodes that called a model.
+        tool_calls: for an agent's run, `{"node", "tool", "status"}` of the calls that the model requested.
+        left_out: number of entries that were dropped, because there are too many.
     """
 
     files: Sequence[str] = ()
@@ -41,11 +41,11 @@ class Seen:
 
     @property
     def count(self) -> int:
-        """How many files, addresses and calls are told."""
+        """Number of files, URLs and calls."""
         return len(self.files) + len(self.urls) + len(self.model_calls) + len(self.tool_calls)
 
-    def with_more(self, other: "Seen") -> "Seen":
-        """Returns this with what something else has seen behind it, each thing once."""
+    def with_more(self, other: "Lineage") -> "Lineage":
+        """Return these entries followed by those of another record, without duplicates."""
         return _bounded(
             [*self.files, *other.files],
             [*self.urls, *other.urls],
@@ -54,8 +54,8 @@ class Seen:
             self.left_out + other.left_out,
         )
 
-    def told(self) -> dict[str, Any]:
-        """Returns it as documents have it, without what is empty."""
+    def to_document(self) -> dict[str, Any]:
+        """Return the record as documents show it, without empty parts."""
         parts: dict[str, Any] = {
             "model_calls": list(self.model_calls),
             "tool_calls": [dict(call) for call in self.tool_calls],
@@ -66,32 +66,36 @@ class Seen:
         return {name: part for name, part in parts.items() if part}
 
 
-NOTHING = Seen()
+NO_LINEAGE = Lineage()
 
 
-def seen_of_places(places: Iterable[str]) -> Seen:
-    """Returns what a tool has read: paths of files, and addresses, which have `://` in them."""
-    told = [cut_characters(place, PLACE_CHARACTERS) for place in places]
-    return _bounded([each for each in told if "://" not in each], [each for each in told if "://" in each], [], [], 0)
+def lineage_of_locations(locations: Iterable[str]) -> Lineage:
+    """Return the lineage of a tool that has read some files and URLs; URLs are the texts with `://`."""
+    shortened = [cut_characters(location, LOCATION_CHARACTERS) for location in locations]
+    return _bounded(
+        [each for each in shortened if "://" not in each], [each for each in shortened if "://" in each], [], [], 0
+    )
 
 
-def seen_from_json(encoded: Any) -> Seen:
-    """Returns what `Seen.told` told; nothing of what is none of this."""
+def lineage_from_json(encoded: Any) -> Lineage:
+    """Parse the result of `Lineage.to_document`; invalid parts are dropped."""
     if not isinstance(encoded, Mapping):
-        return NOTHING
-    files, urls, asked = (_texts(encoded.get(name)) for name in ("files", "urls", "model_calls"))
+        return NO_LINEAGE
+    files, urls, model_calls = (_texts(encoded.get(name)) for name in ("files", "urls", "model_calls"))
     listed = encoded.get("tool_calls")
     calls = [_call(each) for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
     left_out = encoded.get("left_out", 0)
-    return _bounded(files, urls, asked, calls, left_out if type(left_out) is int and 0 < left_out < 10**9 else 0)
+    return _bounded(files, urls, model_calls, calls, left_out if type(left_out) is int and 0 < left_out < 10**9 else 0)
 
 
 def _texts(encoded: Any) -> list[str]:
-    return [each[:PLACE_CHARACTERS] for each in encoded if isinstance(each, str)] if isinstance(encoded, list) else []
+    return (
+        [each[:LOCATION_CHARACTERS] for each in encoded if isinstance(each, str)] if isinstance(encoded, list) else []
+    )
 
 
 def _call(encoded: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(encoded.get(name))[:PLACE_CHARACTERS] for name in _CALL_FIELDS}
+    return {name: str(encoded.get(name))[:LOCATION_CHARACTERS] for name in _CALL_FIELDS}
 
 
 def _bounded(
@@ -100,56 +104,61 @@ def _bounded(
     model_calls: Sequence[str],
     tool_calls: Sequence[Mapping[str, str]],
     left_out: int,
-) -> Seen:
+) -> Lineage:
     files, urls, model_calls = (list(dict.fromkeys(each)) for each in (files, urls, model_calls))
-    over = sum(max(0, len(each) - MOST_READ) for each in (files, urls, model_calls, tool_calls))
-    return Seen(files[:MOST_READ], urls[:MOST_READ], model_calls[:MOST_READ], tool_calls[:MOST_READ], left_out + over)
+    over = sum(max(0, len(each) - MAX_ENTRIES) for each in (files, urls, model_calls, tool_calls))
+    return Lineage(
+        files[:MAX_ENTRIES], urls[:MAX_ENTRIES], model_calls[:MAX_ENTRIES], tool_calls[:MAX_ENTRIES], left_out + over
+    )
 
 
 @dataclass(slots=True)
-class SeenBook:
-    """What the nodes of a run have looked at: most look at nothing that is told, and stand nowhere in it.
+class RunLineage:
+    """Lineage of the nodes of a run; nodes that read nothing have no entry.
 
     Args:
-        tasks: id of a node or item -> what all its tries have seen.
-        count: files, addresses and calls in it.
-        left_out: those of nodes that are not in it, because there are too many.
+        tasks: id of a node or item -> entries of all its attempts.
+        count: number of files, URLs and calls in `tasks`.
+        left_out: number of entries of nodes that were dropped, because there are too many.
     """
 
-    tasks: dict[str, Seen] = field(default_factory=dict)
+    tasks: dict[str, Lineage] = field(default_factory=dict)
     count: int = 0
     left_out: int = 0
 
-    def add(self, task_id: str, seen: Seen) -> None:
-        """Takes what a try of a node or item has seen."""
-        before = self.tasks.get(task_id, NOTHING)
+    def add(self, task_id: str, seen: Lineage) -> None:
+        """Add the lineage of one attempt of a node or item."""
+        before = self.tasks.get(task_id, NO_LINEAGE)
         after = before.with_more(seen)
-        if self.count + after.count - before.count > MOST_OF_RUN:
+        if self.count + after.count - before.count > MAX_RUN_ENTRIES:
             self.left_out += seen.count + seen.left_out
             return
         self.count += after.count - before.count
         self.tasks[task_id] = after
 
-    def total(self) -> Seen:
-        """Returns the files and addresses of all nodes."""
+    def total(self) -> Lineage:
+        """Return the files and URLs of all nodes."""
         of_all = self.tasks.values()
         files, urls = [each for seen in of_all for each in seen.files], [each for seen in of_all for each in seen.urls]
         return _bounded(files, urls, [], [], self.left_out + sum(seen.left_out for seen in of_all))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the book as it is carried on."""
+        """Return the JSON form for the state of the run."""
         if not self.tasks and not self.left_out:
             return {}
-        return {"tasks": {task_id: seen.told() for task_id, seen in self.tasks.items()}, "left_out": self.left_out}
+        return {
+            "tasks": {task_id: seen.to_document() for task_id, seen in self.tasks.items()},
+            "left_out": self.left_out,
+        }
 
 
-def seen_book_from_json(encoded: Any) -> SeenBook:
-    """Returns the book that `SeenBook.to_json` told.
+def run_lineage_from_json(encoded: Any) -> RunLineage:
+    """Parse the result of `RunLineage.to_json`.
 
     Raises:
-        AttributeError, KeyError, ValueError, TypeError: it is none.
+        AttributeError, KeyError, ValueError, TypeError: the form is invalid.
     """
     if not encoded:
-        return SeenBook()
-    tasks = {str(task_id): seen_from_json(told) for task_id, told in encoded["tasks"].items()}
-    return SeenBook(tasks, sum(seen.count for seen in tasks.values()), int(encoded["left_out"]))
+        return RunLineage()
+    tasks = {str(task_id): lineage_from_json(entry) for task_id, entry in encoded["tasks"].items()}
+    return RunLineage(tasks, sum(seen.count for seen in tasks.values()), int(encoded["left_out"]))

@@ -1,42 +1,42 @@
-"""Which kinds of entities a lookup can mean: those that are taken where it stands.
+"""Kinds of entities that a lookup can mean: the kinds that its arguments take.
 
-Of one that says no kind (`entity`), no other kind is searched for, offered or created: an entity that the tool refuses
-would be found out when other nodes have run. Where one lookup stands at several arguments, these are the kinds that
-all of them take.
+For a lookup without a kind (`entity`), only these kinds are searched, offered or created: otherwise the tool would
+refuse the entity after other nodes have run. If several arguments have the same lookup, the kinds are those that all
+of them take.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from dagwright.core.expressions.references import BY_ID, Lookup, Reference, holds_reference
-from dagwright.core.model.entity_arguments import Taken, kinds_given, taken_by_call
+from dagwright.core.model.entity_arguments import AcceptedKinds, accepted_by_call, accepted_kinds_of_call
 from dagwright.core.model.plan import Node
 from dagwright.core.model.resolvers import Resolver, either
 from dagwright.core.model.tools import ToolDeclaration
 
 Parts = Mapping[str, Reference | Lookup]
-"""Name of an argument of a node -> what the dialect found there."""
+"""Name of an argument of a node -> the lookup or reference that the dialect found in it."""
 
 KindProblem = tuple[int, str, str, str]
-"""Number of the node, name of the argument, what is wrong, and a hint."""
+"""Number of the node, name of the argument, problem, and a hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """An argument at which something is looked up."""
+    """An argument with a lookup."""
 
     index: int
     node: Node
     key: str
-    taken: Taken
+    accepted: AcceptedKinds
 
 
 @dataclass(slots=True)
 class _Shared:
-    """What all arguments take at which the same is looked up.
+    """All arguments with the same lookup, and the kinds that they have in common.
 
     Args:
-        kinds: empty if no kind is taken by all.
+        kinds: empty if they have no kind in common.
         uses: in order.
     """
 
@@ -49,10 +49,10 @@ class LookupKinds:
 
     Args:
         nodes: by number.
-        extra: what the dialect found in each.
+        extra: lookups and references that the dialect found, by number of the node.
         tools: by name.
         resolver: knows the entity types.
-        reads_ids: whether a text that stands where an entity is taken is its id.
+        reads_ids: whether a text in an entity argument is the id of the entity.
     """
 
     def __init__(
@@ -73,18 +73,18 @@ class LookupKinds:
             tool = tools.get(node.tool or "")
             for key, part in extra.get(index, {}).items() if tool is not None else ():
                 if tool is not None and isinstance(part, Lookup) and self._is_of_any_kind(part):
-                    self._add(part, _Use(index, node, key, taken_by_call(tool, key, node.arguments)))
+                    self._add(part, _Use(index, node, key, accepted_by_call(tool, key, node.arguments)))
 
     def _add(self, lookup: Lookup, use: _Use) -> None:
-        # Of other tools nothing is known, and where no entity is taken nothing is looked up.
-        if not use.taken.kinds:
+        # The kinds of other tools are unknown, and an argument that takes no entity needs no lookup.
+        if not use.accepted.kinds:
             return
         shared = self._shared.setdefault(lookup, _Shared(self._resolver.kinds))
-        shared.kinds = tuple(kind for kind in shared.kinds if kind in use.taken.kinds)
+        shared.kinds = tuple(kind for kind in shared.kinds if kind in use.accepted.kinds)
         shared.uses.append(use)
 
     def parts_of(self, index: int, node: Node) -> dict[str, Reference | Lookup]:
-        """Returns what the dialect found in a node; of the entities that are known those that stand where one is taken.
+        """Return the lookups and references of a node, including the known entities in its entity arguments.
 
         Complexity: linear in the arguments of the node.
         """
@@ -95,18 +95,18 @@ class LookupKinds:
                 found[key] = part
             elif part.known_as is None:
                 found[key] = self._narrowed(part)
-            elif tool is not None and (kinds := kinds_given(tool, key, node.arguments)):
+            elif tool is not None and (kinds := accepted_kinds_of_call(tool, key, node.arguments)):
                 found[key] = replace(part, entity_type=either(kinds))
         if tool is not None and self._reads_ids:
             for key, value in node.arguments.items():
                 if key in extra or not isinstance(value, str) or holds_reference(value):
                     continue
-                if kinds := kinds_given(tool, key, node.arguments):
+                if kinds := accepted_kinds_of_call(tool, key, node.arguments):
                     found[key] = Lookup(value, either(kinds), known_as=BY_ID)
         return found
 
     def _is_of_any_kind(self, lookup: Lookup) -> bool:
-        # What the dialect could not read, and has reported, stands as a lookup of nothing.
+        # The dialect has reported text that it could not read. Here it is a lookup with an empty text.
         return (
             bool(lookup.search_text) and lookup.known_as is None and self._resolver.kinds_of(lookup.entity_type) is None
         )
@@ -118,19 +118,19 @@ class LookupKinds:
         return replace(lookup, entity_type=either(shared.kinds))
 
     def problems(self) -> Iterator[KindProblem]:
-        """Yields each lookup that stands where no entity can be of all kinds that are taken."""
+        """Yield a problem for each lookup whose arguments have no kind in common."""
         for lookup, shared in self._shared.items():
             if shared.kinds:
                 continue
             first, last = shared.uses[0], shared.uses[-1]
             other = next((each for each in shared.uses if not _have_kind_in_common(each, last)), first)
             message = (
-                f"{last.node.tool}: {last.key!r} takes a {last.taken.words}, and {lookup.search_text!r:.80} is looked"
-                f" up for {other.key!r} of {other.node.id} too, which takes a {other.taken.words}"
+                f"{last.node.tool}: {last.key!r} takes a {last.accepted.words}, and {lookup.search_text!r:.80} is"
+                f" looked up for {other.key!r} of {other.node.id} too, which takes a {other.accepted.words}"
             )
-            hint = "write at each lookup the entity_type that is taken there, if two entities are meant"
+            hint = "write the entity_type of each lookup if two entities are meant"
             yield last.index, last.key, message, hint
 
 
 def _have_kind_in_common(one: _Use, other: _Use) -> bool:
-    return any(kind in (other.taken.kinds or ()) for kind in one.taken.kinds or ())
+    return any(kind in (other.accepted.kinds or ()) for kind in one.accepted.kinds or ())

@@ -1,12 +1,12 @@
-"""Lookups as nodes: what finds each entity that a plan looks up, and what binds them before anything else runs.
+"""Lookups as nodes: nodes that find each entity of a plan, and a node that binds all of them before other nodes run.
 
 When a plan is compiled, each distinct lookup becomes a node that calls the tool `find` of the resolver, which may ask a
-person, and one node more calls its tool `bind`, and waits for all of them. Every node of the plan waits for that one.
-They stand after the written nodes and are never shown, but for the run they are nodes as any others: so what they ask,
-their results, retries, new executions, forks and histories need nothing of their own.
+person. One more node depends on all of them and calls the tool `bind`; every other node of the plan waits for it. These
+nodes follow the written nodes and are never shown. For the run they are ordinary nodes, so their human requests,
+results, retries, continued executions, forks and histories need no special code.
 
-A plan that grows brings the nodes of its lookups along under the same ids, so what the run has looked up already is
-not looked up again.
+When nodes are added to a plan, the nodes of their lookups come with them under the same ids, so a lookup that the run
+has completed is not repeated.
 """
 
 import hashlib
@@ -23,34 +23,34 @@ from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEn
 from dagwright.core.model.states import NodeStatus, Record
 
 FIND_PARTY, BIND_PARTIES = "find_party", "bind_parties"
-"""Tools of the resolver nodes in histories; `is_find` and `is_bind` tell such nodes of any resolver."""
+"""Tools of the resolver nodes in histories; use `is_find` and `is_bind` to recognize such nodes of any resolver."""
 MOST_LOOKUPS = 1_000
-"""Distinct ones of a plan: `bind` is given what was found of all of them at once."""
+"""Most distinct lookups of a plan: one call of `bind` receives the results of all of them."""
 
 KNOWN_BEFORE = "known before"
-"""Why an entity is meant that was looked up before the run."""
+"""Reason of a binding whose entity was found before the run."""
 KNOWN_AS = "known_as"
-"""Argument of a find node whose entity is not searched for, and key of what `bind` is given of it."""
+"""Argument of a find node whose entity is not searched for, and its key in the input of `bind`."""
 _CALLED = "called"
-"""Argument beside it: its name, which people are told."""
+"""Argument with the name of such an entity, for people."""
 _NO_FILTERS = frozenset({"search_text", "entity_type", KNOWN_AS, _CALLED, "party", "reason", "created", "asks"})
-"""Keys of a lookup in documents that are no filter."""
+"""Keys of a lookup in documents that are not filters."""
 _FOUND = "found"
-"""Argument of the bind node: a list of what each find node found."""
-_PATIENT = RetryRule(max_attempts=1_000, max_delay_s=60.0)
-"""A database that does not answer holds the run up; it must not end it."""
-_WORDS_BYTES = 100
-"""Of the text that is looked up, how much stands in the id of its node."""
-_WORDS_IN_TITLE = 200
+"""Argument of the bind node: a list of the results of the find nodes."""
+_RESOLVER_RETRY = RetryRule(max_attempts=1_000, max_delay_s=60.0)
+"""A database that does not respond delays the run and must not end it."""
+_ID_TEXT_BYTES = 100
+"""Longest part of the searched text in the id of its node."""
+_TITLE_CHARACTERS = 200
 _ERROR_CHARACTERS = 4_000
 _NO_CODE = "lookup_failed"
 
 
-# Making the nodes.
+# Creating the nodes.
 
 
 class KnownEntities(dict[Lookup, Mapping[str, Any]]):
-    """Lookups that are known before a run, each with its entity.
+    """Lookups that were resolved before a run, each with its entity.
 
     Args:
         resolver: of the plan; knows which entity types include which.
@@ -62,20 +62,20 @@ class KnownEntities(dict[Lookup, Mapping[str, Any]]):
 
 
 def is_find(node: CompiledNode) -> bool:
-    """Tell whether a node finds the entity of a lookup."""
+    """Return whether a node finds the entity of a lookup."""
     return node.kind == "lookup" and not node.holes
 
 
 def is_bind(node: CompiledNode) -> bool:
-    """Tell whether a node binds what others found."""
+    """Return whether a node binds the results of find nodes."""
     return node.kind == "lookup" and bool(node.holes)
 
 
 def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolver) -> CompiledPlan:
-    """Returns a compiled plan with the nodes that look up what it and its sub-plans name.
+    """Return a compiled plan with the nodes for the lookups of the plan and its sub-plans.
 
     Args:
-        plan: without regions; a lookup stands in it as its input.
+        plan: without regions; a lookup is in it as its input.
         lookups: distinct, in order of their first mention.
     """
     if not lookups:
@@ -89,20 +89,20 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolv
         for lookup in each
     }
     at = len(plan.nodes) + len(finds)
-    nodes = [_behind(node, at, bound) for node in plan.nodes]
+    nodes = [_after_bind(node, at, bound) for node in plan.nodes]
     found = [_find(find_id, each[0], resolver.find) for find_id, each in finds.items()]
     return replace(plan, nodes=(*nodes, *found, bind), tools={**plan.tools, **resolver.tools()})
 
 
-def _finds(lookups: Sequence[Lookup], taken: Sequence[str]) -> dict[str, list[Lookup]]:
-    """Returns the id of each node that finds an entity -> the lookups that mean the same one."""
+def _finds(lookups: Sequence[Lookup], used_ids: Sequence[str]) -> dict[str, list[Lookup]]:
+    """Return the id of each find node -> the lookups that mean the same entity."""
     prefix = "lookup"
-    while any(node_id.startswith(prefix) for node_id in taken):
+    while any(node_id.startswith(prefix) for node_id in used_ids):
         prefix = "_" + prefix
     finds: dict[str, list[Lookup]] = {}
     ids: dict[tuple[Any, ...], str] = {}
     for lookup in lookups:
-        words = _words_of(lookup.search_text)
+        words = _id_text(lookup.search_text)
         key = (lookup.known_as, slug_of(lookup.entity_type), words, lookup.filters)
         if key not in ids:
             parts = [prefix, lookup.known_as or "", *key[1:3], *(value for _, value in lookup.filters)]
@@ -111,23 +111,23 @@ def _finds(lookups: Sequence[Lookup], taken: Sequence[str]) -> dict[str, list[Lo
     return finds
 
 
-def _free_id(node_id: str, key: Sequence[Any], taken: Collection[str]) -> str:
-    """Return the id, with a digest of the key if another lookup has it: the names of filters are not in ids."""
-    return node_id if node_id not in taken else f"{node_id}:{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
+def _free_id(node_id: str, key: Sequence[Any], used_ids: Collection[str]) -> str:
+    """Return the id, with a digest of the key if another lookup has it: ids do not contain the names of filters."""
+    return node_id if node_id not in used_ids else f"{node_id}:{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
 
 
-def _words_of(text: str) -> str:
-    """Returns a text as an id shows it: on one line, and with a digest behind it if it is long."""
+def _id_text(text: str) -> str:
+    """Return a text for an id: on one line, and cut with a digest if it is long."""
     words = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    if len(words.encode(errors="replace")) <= _WORDS_BYTES:
+    if len(words.encode(errors="replace")) <= _ID_TEXT_BYTES:
         return words
-    cut = words.encode(errors="replace")[:_WORDS_BYTES].decode(errors="ignore")
+    cut = words.encode(errors="replace")[:_ID_TEXT_BYTES].decode(errors="ignore")
     return f"{cut}…{hashlib.sha256(words.encode(errors='replace')).hexdigest()[:8]}"
 
 
 def _find(node_id: str, lookup: Lookup, tool: str) -> CompiledNode:
-    title = f"looking up {lookup.search_text[:_WORDS_IN_TITLE]!r} ({lookup.entity_type})"
-    return CompiledNode(node_id, "lookup", title, tool, _arguments_of(lookup), retry=_PATIENT)
+    title = f"looking up {lookup.search_text[:_TITLE_CHARACTERS]!r} ({lookup.entity_type})"
+    return CompiledNode(node_id, "lookup", title, tool, _arguments_of(lookup), retry=_RESOLVER_RETRY)
 
 
 def _arguments_of(lookup: Lookup) -> dict[str, Any]:
@@ -137,98 +137,100 @@ def _arguments_of(lookup: Lookup) -> dict[str, Any]:
 
 
 def _bind(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
-    """Returns the node that binds what others find.
+    """Return the node that binds the results of find nodes.
 
     Args:
-        finds: ids of these.
-        first: number of the first of them.
+        finds: ids of the find nodes.
+        first: number of the first find node.
     """
     prefix = finds[0].partition(":")[0]
     digest = hashlib.sha256("\0".join(finds).encode(errors="replace")).hexdigest()[:8]
     holes = tuple(((_FOUND, place), (ResultOf(find_id, "result"),)) for place, find_id in enumerate(finds))
     return CompiledNode(
-        # The same for the same lookups, also of a plan that grows.
+        # The same for the same lookups, also when nodes are added to the plan.
         f"{prefix}s:{digest}",
         "lookup",
-        "binding what was looked up",
+        "binding the found entities",
         tool,
         {_FOUND: [None] * len(finds)},
         holes,
         tuple(range(first, first + len(finds))),
-        retry=_PATIENT,
+        retry=_RESOLVER_RETRY,
         wanted=tuple(((place,), "whole") for place in range(len(finds))),
     )
 
 
-def _behind(node: CompiledNode, bind: int, bound: Mapping[str, Reference]) -> CompiledNode:
-    """Returns a node that waits until all is bound, and reads what was."""
+def _after_bind(node: CompiledNode, bind: int, bound: Mapping[str, Reference]) -> CompiledNode:
+    """Return a node that waits for the bind node and reads the bound entities."""
     holes = [
         (path, (bound[template[0].name],))
         if isinstance(template[0], Placeholder) and template[0].name in bound
         else (path, template)
         for path, template in node.holes
     ]
-    # One with another join waits for something that waits already, and would start too early with an edge more.
+    # A node with another join depends on nodes that wait already; one more edge would let it start too early.
     is_waiting = not node.dependencies or node.join[0] == "all"
     needed = (*node.dependencies, bind) if is_waiting else node.dependencies
     return replace(node, holes=tuple(holes), dependencies=needed)
 
 
-def handed_down(arguments: Any, holes: Sequence[Hole], lookups: Sequence[Lookup]) -> tuple[Any, tuple[Hole, ...]]:
-    """Returns the arguments of a sub-plan with what it looks up, which the run above binds for it."""
+def with_inherited_lookups(
+    arguments: Any, holes: Sequence[Hole], lookups: Sequence[Lookup]
+) -> tuple[Any, tuple[Hole, ...]]:
+    """Return the arguments of a sub-plan with its lookups as inputs, which the parent run binds."""
     given = {lookup.input: None for lookup in lookups}
     more: list[Hole] = [((lookup.input,), (Placeholder(lookup.input),)) for lookup in lookups]
     return {**arguments, **given}, (*holes, *more)
 
 
-# What came of them.
+# Results of lookups.
 
 
 def bound_to_json(bound: Mapping[Lookup, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns lookups that are known before, each with its entity, as JSON, in the form of `bindings`."""
+    """Return lookups that were resolved before the run, each with its entity, as JSON in the form of `bindings`."""
     return [{**_arguments_of(lookup), "party": dict(party)} for lookup, party in bound.items()]
 
 
 def bound_from_json(encoded: Any) -> dict[Lookup, dict[str, Any]]:
-    """Returns what `bound_to_json` told; whatever else stands in an entry does not count.
+    """Parse the result of `bound_to_json`; other keys of an entry are ignored.
 
     Raises:
-        KeyError, TypeError, ValueError: it is nothing of that kind.
+        KeyError, TypeError, ValueError: the form is invalid.
     """
     found: dict[Lookup, dict[str, Any]] = {}
     for entry in encoded:
         lookup = Lookup(str(entry["search_text"]), str(entry["entity_type"]), filters_in(entry))
         party = dict(entry["party"])
         if not isinstance(party.get("id"), str):
-            raise ValueError(f"what {lookup.search_text!r:.80} is bound to has no id")
+            raise ValueError(f"the entity of {lookup.search_text!r:.80} has no id")
         found[lookup] = party
     return found
 
 
 def lookup_of(node: CompiledNode) -> Lookup:
-    """Returns what a find node looks up."""
+    """Return the lookup of a find node."""
     given = node.arguments
     return Lookup(given["search_text"], given["entity_type"], filters_in(given))
 
 
 def has_readable_filters(entry: Mapping[str, Any]) -> bool:
-    """Tell whether all filters of a lookup in a document are texts, or left out."""
+    """Return whether all filters of a lookup in a document are texts, or left out."""
     return all(isinstance(value, str | None) for name, value in entry.items() if name not in _NO_FILTERS)
 
 
 def filters_in(entry: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the filters of a lookup that stand beside its text and type, in order of their names."""
+    """Return the filters of a lookup entry, in order of their names."""
     named = ((name, value) for name, value in sorted(entry.items()) if name not in _NO_FILTERS)
     return tuple((name, value) for name, value in named if isinstance(value, str))
 
 
-def found_before(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Returns what a find node finds without a call: what the plan knows, or what was bound before the run.
+def known_result(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the result of a find node that needs no call: its entity is in the plan, or was resolved before the run.
 
-    What has become of it since is seen when all is bound.
+    The bind node detects later changes of the entity.
 
     Args:
-        bound: lookups that are known before, with the entity of each.
+        bound: lookups that were resolved before the run -> the entity of each.
     """
     given = node.arguments
     resolver = bound.resolver if isinstance(bound, KnownEntities) else UNKNOWN_RESOLVER
@@ -243,7 +245,7 @@ def found_before(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) 
 def _known_of_more_kinds(
     wanted: Lookup, bound: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver
 ) -> Mapping[str, Any] | None:
-    """Return the entity that was bound to the same text where all of the wanted kinds were searched, and others."""
+    """Return the entity of an earlier lookup of the same text that searched all wanted kinds and more."""
     for lookup, party in bound.items():
         if (lookup.search_text, lookup.filters) == (wanted.search_text, wanted.filters):
             kinds, searched = _kinds_of(wanted.entity_type, resolver), _kinds_of(lookup.entity_type, resolver)
@@ -254,26 +256,26 @@ def _known_of_more_kinds(
 
 
 def _kinds_of(entity_type: str, resolver: Resolver) -> tuple[str, ...] | None:
-    """Return the kinds of an entity type, `None` for any; none for a type that another version of the resolver had."""
+    """Return the kinds of an entity type, `None` for any, `()` for a type that only another resolver version has."""
     try:
         return resolver.kinds_of(entity_type)
     except UnknownEntityType:
         return ()
 
 
-# What people are told of it.
+# Texts for people.
 
 
-def words_of_bound(plan: CompiledPlan, part: Reference) -> str | None:
-    """Returns what is looked up for a part of an argument, in words; `None` for any other reference."""
+def lookup_text(plan: CompiledPlan, part: Reference) -> str | None:
+    """Return the lookup of a part of an argument as text; `None` for any other reference."""
     if not isinstance(part, ResultOf):
         return None
     hidden = {node.id: node for node in plan.nodes[plan.written_count :] if node.kind == "lookup"}
-    find_id = finder_of(hidden.get(part.node), part.path)
+    find_id = find_id_of(hidden.get(part.node), part.path)
     if find_id is None:
         return None
     given = hidden[find_id].arguments
-    text, known_as = str(given["search_text"])[:_WORDS_IN_TITLE], given.get(KNOWN_AS)
+    text, known_as = str(given["search_text"])[:_TITLE_CHARACTERS], given.get(KNOWN_AS)
     if known_as is None:
         return f"{text} ({given['entity_type']})"
     called = f"{given[_CALLED]}, " if _CALLED in given else ""
@@ -285,7 +287,7 @@ def parties_of_call(node: CompiledNode, arguments: Any, *, record_of: Callable[[
 
     Args:
         arguments: with every hole filled.
-        record_of: returns what became of a node.
+        record_of: returns the record of a node.
     """
     found: dict[str, str] = {}
     for path, template in node.holes:
@@ -307,16 +309,16 @@ def _text_at(result: Any, path: Path) -> str | None:
         value = get_value(result, path, start="")
     except MissingValue:
         return None
-    return value[:_WORDS_IN_TITLE] if isinstance(value, str) else None
+    return value[:_TITLE_CHARACTERS] if isinstance(value, str) else None
 
 
-def is_settled(result: Any) -> bool:
-    """Tells whether a node of a lookup came to an entity, or to one that is to be created."""
+def has_entity(result: Any) -> bool:
+    """Return whether a lookup node has found an entity, or an entity to create."""
     return not (isinstance(result, Mapping) and "problem" in result)
 
 
-def why_unbound(result: Any) -> NodeError | None:
-    """Returns why not all could be bound, if that is so.
+def binding_error(result: Any) -> NodeError | None:
+    """Return the error if some lookups could not be bound, else `None`.
 
     Args:
         result: of the bind node.
@@ -324,57 +326,57 @@ def why_unbound(result: Any) -> NodeError | None:
     problems = [entry["problem"] for entry in _entries(result) if "problem" in entry]
     if not problems:
         return None
-    told = " ".join(str(problem.get("message")) for problem in problems)
-    return NodeError(str(problems[0].get("code") or _NO_CODE), told[:_ERROR_CHARACTERS])
+    message = " ".join(str(problem.get("message")) for problem in problems)
+    return NodeError(str(problems[0].get("code") or _NO_CODE), message[:_ERROR_CHARACTERS])
 
 
 def has_created(result: Any) -> bool:
-    """Tells whether a call of the bind node has created an entity."""
+    """Return whether a call of the bind node has created an entity."""
     entries = _entries(result)
     return not any("problem" in entry for entry in entries) and any(entry.get("created", True) for entry in entries)
 
 
 def bindings(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
-    """Yields what a run has bound: each lookup once, in order, with its party, why that one, and whether it is new."""
-    told: set[str] = set()
-    for node, record, entry in _told_entries(plan, records):
-        if record.status is NodeStatus.COMPLETED and node.id not in told and KNOWN_AS not in node.arguments:
-            told.add(node.id)
-            # A text that is neither known nor an argument would be read as a filter of the lookup.
+    """Yield the bindings of a run: each lookup once, in order, with its entity, the reason, and whether it is new."""
+    seen: set[str] = set()
+    for node, record, entry in _bound_entries(plan, records):
+        if record.status is NodeStatus.COMPLETED and node.id not in seen and KNOWN_AS not in node.arguments:
+            seen.add(node.id)
+            # A text with an unknown key would be read as a filter of the lookup.
             known = {*_NO_FILTERS, *node.arguments}
             yield {**node.arguments, **{k: v for k, v in entry.items() if k in known or not isinstance(v, str)}}
 
 
-def bound_for(
+def bindings_of_node(
     node: CompiledNode, plan: CompiledPlan, records: Sequence[Record]
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yields each argument of a node that was looked up: its name, what found it, and what it is bound to."""
+    """Yield each argument of a node with a lookup: its name, the id of the find node, and its binding."""
     bound = {
         find.id: {**find.arguments, **entry}
-        for find, record, entry in _told_entries(plan, records)
+        for find, record, entry in _bound_entries(plan, records)
         if record.status is NodeStatus.COMPLETED and "party" in entry
     }
     binds = {each.id: each for each in plan.nodes[plan.written_count : plan.step_count]} if bound else {}
     for path, template in node.holes:
         part = template[0]
-        find_id = finder_of(binds.get(part.node), part.path) if isinstance(part, ResultOf) else None
+        find_id = find_id_of(binds.get(part.node), part.path) if isinstance(part, ResultOf) else None
         if find_id in bound:
             yield str(path[0]), find_id, bound[find_id]
 
 
 def problems(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the lookups that could not be bound: the id of the node of each, and what is wrong with it."""
-    told: set[str] = set()
-    for node, record, entry in _told_entries(plan, records):
-        if record.status is NodeStatus.FAILED and "problem" in entry and node.id not in told:
-            told.add(node.id)
+    """Yield the lookups that could not be bound: the id of the find node, and its problem."""
+    seen: set[str] = set()
+    for node, record, entry in _bound_entries(plan, records):
+        if record.status is NodeStatus.FAILED and "problem" in entry and node.id not in seen:
+            seen.add(node.id)
             yield node.id, entry["problem"]
 
 
-def _told_entries(
+def _bound_entries(
     plan: CompiledPlan, records: Sequence[Record]
 ) -> Iterator[tuple[CompiledNode, Record, dict[str, Any]]]:
-    """Yields each find node with the record of what binds it, and what that says of it."""
+    """Yield each find node with the record of its bind node, and its entry in the result of the bind node."""
     for number in range(plan.written_count, plan.step_count):
         bind, record = plan.nodes[number], records[number]
         if is_bind(bind) and record.result is not None:
@@ -382,12 +384,12 @@ def _told_entries(
                 yield needed, record, entry
 
 
-def finder_of(bind: CompiledNode | None, path: Any) -> str | None:
-    """Returns the id of the node that found what stands at a place of a result; `None` if nothing was looked up.
+def find_id_of(bind: CompiledNode | None, path: Any) -> str | None:
+    """Return the id of the find node for a path in a result; `None` if no lookup is bound there.
 
     Args:
-        bind: the node whose result it is.
-        path: leads into it.
+        bind: the node that made the result.
+        path: leads into the result.
     """
     if bind is None or not is_bind(bind) or not isinstance(path, tuple) or not path:
         return None
@@ -398,14 +400,14 @@ def finder_of(bind: CompiledNode | None, path: Any) -> str | None:
 
 
 def _finds_of(bind: CompiledNode, plan: CompiledPlan) -> list[CompiledNode]:
-    """Returns the nodes whose results are bound, in the order of these."""
+    """Return the find nodes of a bind node, in the order of its result."""
     nodes = {plan.nodes[number].id: plan.nodes[number] for number in bind.dependencies}
     names = [template[0].node for _, template in bind.holes if isinstance(template[0], ResultOf)]
     return [nodes[name] for name in names if name in nodes]
 
 
 def _entries(result: Any) -> list[dict[str, Any]]:
-    """Returns what `bind` returns of each lookup, as far as the run knows it; a long result lies in the store."""
+    """Return the entries of the result of `bind`, as far as the run has them; a long result is in the store."""
     if isinstance(result, StoredValue) and result.shape is not None:
         return [_entry_at(result, place) for place in range(result.shape.length)]
     entries = result if isinstance(result, list) else []

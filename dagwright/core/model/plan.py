@@ -1,7 +1,7 @@
-"""The one plan model that every dialect is turned into, as docs/writing-plans.md describes it.
+"""The plan model: every dialect is compiled to it (docs/writing-plans.md).
 
-The JSON Schema in `docs/plan.schema.json` is made from these classes. They say what a single field may
-hold; what fields mean together is checked in `validation`.
+The JSON Schema in `docs/plan.schema.json` is generated from these classes. They define the values of single fields;
+`validation` checks how fields relate to each other.
 """
 
 import unicodedata
@@ -30,10 +30,10 @@ _RESERVED = {
     "index": "the position of an item",
     "inputs": "the inputs of the plan",
     "secret": "secrets",
-    "~budget": "questions about the budget",
+    "~budget": "requests for more budget",
 }
 RESERVED_IDS = frozenset(_RESERVED)
-"""Names that mean something else inside a reference, or what the run itself asks."""
+"""Names with another meaning inside a reference, or ids of requests of the run itself."""
 
 
 def _checked_id(value: Any) -> Any:
@@ -41,7 +41,7 @@ def _checked_id(value: Any) -> Any:
         return value
     if not value.isascii():
         if any("\ud800" <= character <= "\udfff" for character in value):
-            raise ValueError("the id holds a lone surrogate, which is no character")
+            raise ValueError("the id holds a lone surrogate, which is not a character")
         value = unicodedata.normalize("NFC", value)
     if not value.strip():
         raise ValueError("an id must not be empty")
@@ -65,24 +65,24 @@ def _checked_duration(value: Any) -> Any:
 
 NodeId = Annotated[str, BeforeValidator(_checked_id)]
 NodeNames = Annotated[list[str], AfterValidator(_normal)]
-"""What should be ids of other nodes, in the normal form that ids have."""
+"""Ids of other nodes as written, in the normal form of ids."""
 Duration = Annotated[
     timedelta,
     BeforeValidator(_checked_duration),
     WithJsonSchema({"type": "string", "pattern": r"^[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d)$"}),
 ]
 JsonObject = dict[str, Any]
-"""A JSON object; the reader of the document has made sure that it holds JSON only."""
+"""A JSON object; the reader of the document has checked that it holds JSON only."""
 
 
 class _Strict(BaseModel):
-    """Base of every part of a plan: unknown keys are refused, nothing is coerced, nothing changes later."""
+    """Base of every part of a plan: unknown keys are refused, nothing is coerced, all fields are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=False)
 
 
 class Retry(_Strict):
-    """How often and how fast a failed attempt is tried again."""
+    """How often and how fast a failed attempt is retried."""
 
     max_attempts: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     first_delay: Duration | None = None
@@ -103,19 +103,19 @@ class OnErrorValue(_Strict):
 
 
 class Cache(_Strict):
-    """`cache: {ttl: 1h}`: how long a result of the same call may be used again."""
+    """`cache: {ttl: 1h}`: how long the result of an equal call may be reused."""
 
     ttl: Duration
 
 
 class OnTimeoutDefault(_Strict):
-    """The answer that stands when nobody answers in time."""
+    """The answer that is used if the deadline passes."""
 
     default: JsonValue
 
 
 class OnTimeoutEscalate(_Strict):
-    """Who is asked next when nobody answers in time, and what happens when they do not answer either."""
+    """The next assignee if the deadline passes, and the action if their deadline passes too."""
 
     escalate: str
     then: "Literal['fail'] | OnTimeoutDefault | OnTimeoutEscalate" = "fail"
@@ -129,12 +129,12 @@ class Human(_Strict):
 
     type: Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"] = "APPROVAL"
     prompt: str = ""
-    # `schema` would hide a method of pydantic's models, so the attribute has another name than the key.
+    # An attribute `schema` would hide a method of pydantic's models, so attribute and key have different names.
     answer_schema: Annotated[JsonObject | None, Field(alias="schema")] = None
     options: list[JsonValue] | str | None = None
     multiple: bool = False
     takes_text: bool = False
-    """Whether a SELECTION may be answered by a text too."""
+    """Whether a SELECTION also accepts a text as its answer."""
     assignee: str | None = None
     channel: Literal["any", "inbox"] = "any"
     """`inbox`: answers through a model's tool result or an MCP call are rejected."""
@@ -144,7 +144,7 @@ class Human(_Strict):
 
 
 AGENT_NAME, AGENT_INSIDE = "name", "inside"
-"""How `agent` may be written; pydantic places what is wrong with it below one of these."""
+"""Forms of `agent`; pydantic puts one of them into the location of an error."""
 
 
 def _way_of_agent(value: Any) -> str:
@@ -163,10 +163,10 @@ class Node(_Strict):
     title: str | None = None
     tool: str | None = None
     agent: AgentOfNode | None = None
-    """The name of an agent, or one that stands here itself; of a plan that was checked it is always a name."""
+    """The name of an agent, or an inline agent; in a checked plan always a name."""
     human: Human | None = None
     plan: JsonObject | str | None = None
-    """A whole plan in any dialect, or the path of a file with one."""
+    """A complete plan in any dialect, or the path of a file with a plan."""
     arguments: JsonObject = Field(default_factory=dict)
     objective: str | None = None
     for_each: str | list[JsonValue] | None = None
@@ -182,19 +182,19 @@ class Node(_Strict):
     approval: Literal["policy", "required", "never"] | Human = "policy"
     priority: Annotated[int, Field(ge=1, le=5)] = 3
     effects: Literal["idempotent"] | None = None
-    """`idempotent`: the call may be repeated; only where the effects of the tool depend on its arguments."""
+    """`idempotent`: the call may be repeated; allowed only if the effects of the tool depend on its arguments."""
     cache: Literal["off"] | Cache | None = None
-    """`None` is what the effects of the tool say: results of a `pure` one are used again, of any other one never."""
+    """`None` uses the effects of the tool: results of a `pure` tool are reused, results of other tools never."""
     metadata: JsonObject = Field(default_factory=dict)
 
     @property
     def agent_name(self) -> str | None:
-        """Name of its agent; `None` if it has none, or one that stands in the node and was not looked at yet."""
+        """Name of its agent; `None` if it has no agent, or an inline agent that was not checked yet."""
         return self.agent if isinstance(self.agent, str) else None
 
 
 class Input(BaseModel):
-    """A value that a person gives before the run: a JSON Schema with a prompt beside it."""
+    """A value that a person gives before the run: a JSON Schema with a prompt."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 

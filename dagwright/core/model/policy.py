@@ -1,9 +1,9 @@
-"""Who has to be asked before a tool is called: a list of rules, of which the first that fits decides.
+"""Policy: which calls of tools need approval or are refused. It is a list of rules; the first matching rule decides.
 
-A policy is plain JSON, so that it can be written to a file, travel with a run and be changed while the run goes on:
+A policy is plain JSON, so that it can be stored in a file, travel with a run and be changed while the run is active:
 `{"rules": [{"tool": "mail.*", "effects": ["write"], "arguments": {JSON Schema}, "then": "ask"}], "otherwise": "run"}`.
-With `"approves_changes": true` beside them a plan that changes anything is approved as a whole before it runs. Calls of
-`pure` tools change nothing and are never asked about. It must not import the scheduler.
+With `"approves_changes": true` a plan with any changing call is approved as a whole before it runs. Calls of `pure`
+tools change nothing and never need approval. This module must not import the scheduler.
 """
 
 import re
@@ -29,12 +29,12 @@ _EFFECTS = tuple(effects.value for effects in Effects if effects is not Effects.
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule; what it does not name fits every call.
+    """One rule; a condition that is left out matches every call.
 
     Args:
         tool: glob over the names of tools, such as `mail.*`.
-        effects: of the tool, one of these.
-        undo: glob over the tool that compensates for the call; fits no tool that declares none.
+        effects: effects of the tool; one of them must match.
+        undo: glob over the tool that compensates for the call; does not match a tool without compensation.
         arguments: JSON Schema that the arguments of the call satisfy.
     """
 
@@ -45,15 +45,15 @@ class Rule:
     undo: str | None = None
 
     def is_about(self, tool: ToolDeclaration) -> bool:
-        """Tells whether the rule can fit a call of a tool."""
+        """Return whether the rule can match a call of a tool."""
         is_named = self.tool is None or fnmatchcase(tool.name, self.tool)
         is_undone = self.undo is None or (tool.undo is not None and fnmatchcase(tool.undo, self.undo))
         return is_named and is_undone and (self.effects is None or tool.effects.value in self.effects)
 
     def fits(self, tool: ToolDeclaration, arguments: Callable[[], Any]) -> bool:
-        """Tells whether the rule is about a call.
+        """Return whether the rule matches a call.
 
-        Arguments that are not all here cannot be judged: then a rule that lets run does not fit, and any other does.
+        Arguments in the payload store cannot be checked: a rule with `run` then does not match, any other rule does.
         """
         if not self.is_about(tool):
             return False
@@ -63,7 +63,7 @@ class Rule:
         return bool(validator_of(self.arguments).is_valid(given)) if is_whole(given) else self.then != "run"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the rule as it is written."""
+        """Return the rule as JSON."""
         effects = self.effects and [*self.effects]
         parts = {"tool": self.tool, "effects": effects, "undo": self.undo, "arguments": self.arguments}
         return {name: part for name, part in parts.items() if part is not None} | {"then": self.then}
@@ -71,10 +71,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of one run, in order, and what holds where none fits.
+    """The rules of one run, in order, and the verdict if no rule matches.
 
     Args:
-        approves_changes: whether somebody has to approve a plan before it runs that changes anything.
+        approves_changes: whether a person must approve a plan with changing calls before it runs.
     """
 
     rules: Sequence[Rule] = ()
@@ -82,21 +82,21 @@ class Policy:
     approves_changes: bool = False
 
     @property
-    def lets_all_run(self) -> bool:
-        """Tells whether no call can ever be asked about or refused."""
+    def allows_all_calls(self) -> bool:
+        """Return whether every call runs without approval."""
         return self.otherwise == "run" and all(rule.then == "run" for rule in self.rules)
 
-    def can_hold(self, tool: ToolDeclaration) -> bool:
-        """Tells whether some call of a tool may be asked about or refused."""
+    def may_stop_call(self, tool: ToolDeclaration) -> bool:
+        """Return whether a call of a tool may need approval or be refused."""
         if tool.effects is Effects.PURE:
             return False
         return self.otherwise != "run" or any(rule.then != "run" and rule.is_about(tool) for rule in self.rules)
 
     def verdict(self, tool: ToolDeclaration, arguments: Callable[[], Any]) -> Verdict:
-        """Returns what to do about a call.
+        """Return the verdict for a call.
 
         Args:
-            arguments: returns them; asked only where a rule is about them.
+            arguments: returns them; called only if a rule has a condition on them.
         """
         if tool.effects is Effects.PURE:
             return "run"
@@ -106,31 +106,31 @@ class Policy:
         return self.otherwise
 
     def verdict_on_inline(self, tools: Sequence[str]) -> Verdict:
-        """Returns what to do about an agent that stands in a plan itself.
+        """Return the verdict for an inline agent.
 
         Args:
-            tools: names of what it may call; each call is judged by itself.
+            tools: names of its tools; each call of them has its own verdict.
         """
         return self.verdict(INLINE_AGENT, lambda: {"tools": list(tools)})
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the policy as it is written."""
+        """Return the policy as JSON."""
         encoded = {"rules": [rule.to_json() for rule in self.rules], "otherwise": self.otherwise}
         return {**encoded, "approves_changes": True} if self.approves_changes else encoded
 
 
-def letting_run(policy: Policy, tools: Collection[str]) -> Policy:
-    """Returns a policy that lets those calls of some tools run that it asked about; what is refused stays refused.
+def with_tools_allowed(policy: Policy, tools: Collection[str]) -> Policy:
+    """Return a policy that runs calls of these tools without approval; refused calls stay refused.
 
-    Those that are too many for one policy are asked about as before.
+    Tools over the limit of rules in one policy still need approval.
     """
     if not tools:
         return policy
     named = [(tool, re.sub(r"([*?[])", r"[\1]", tool)) for tool in tools]
-    asked = [*policy.rules, *([Rule("ask")] if policy.otherwise == "ask" else [])]
-    room = max(0, MAX_RULES - len(asked))
+    old_rules = [*policy.rules, *([Rule("ask")] if policy.otherwise == "ask" else [])]
+    room = max(0, MAX_RULES - len(old_rules))
     rules: list[Rule] = []
-    for rule in asked:
+    for rule in old_rules:
         if rule.then == "ask":
             fitting = [glob for tool, glob in named if rule.tool is None or fnmatchcase(tool, rule.tool)][:room]
             rules += [replace(rule, then="run", tool=glob) for glob in fitting]
@@ -140,33 +140,33 @@ def letting_run(policy: Policy, tools: Collection[str]) -> Policy:
 
 
 INLINE_AGENT = ToolDeclaration("agent.inline", Effects.READ)
-"""What rules call agents that stand in a plan itself; the arguments are the names of their `tools`."""
-REFUSED_INLINE = "the policy of the run takes no agent that stands in the plan itself"
-LETTING_INLINE = (
-    "name an agent that there is, or let it run with a rule in the policy of the run (--policy): "
-    f'{{"tool": "{INLINE_AGENT.name}", "then": "run"}}, or "ask" to be asked'
+"""Name of inline agents in rules; the arguments are the names of their `tools`."""
+INLINE_REFUSED = "the policy of the run allows no inline agents"
+INLINE_HINT = (
+    "use the name of an existing agent, or allow inline agents with a rule in the policy of the run (--policy): "
+    f'{{"tool": "{INLINE_AGENT.name}", "then": "run"}}, or "ask" to approve each'
 )
 ALL_RUN = Policy()
 """The policy of a plan that a person submitted."""
 WRITES_ASK = Policy((Rule("refuse", tool=INLINE_AGENT.name), Rule("ask", effects=("write",))))
-"""The policy of plans of models that carry none: runs that were started before `CHANGES_ASK`."""
+"""Default policy for plans of models in runs that were started before `CHANGES_ASK`."""
 CHANGES_ASK = Policy((Rule("refuse", tool=INLINE_AGENT.name), Rule("ask", effects=("idempotent", "write"))))
-"""The policy of a plan that a model wrote: each call that changes something asks, and no agent stands in the plan."""
+"""Default policy for a plan that a model wrote: changing calls need approval, and inline agents are refused."""
 
 
 def default_policy(author: Author) -> Policy:
-    """Returns the policy of a run that names none."""
+    """Return the policy of a run that was started without a policy."""
     return CHANGES_ASK if author == "model" else ALL_RUN
 
 
 def policy_from_json(encoded: Any) -> Policy:
-    """Returns the policy that is written.
+    """Parse a policy.
 
     Raises:
-        ValueError: it is none; the message says where and what was expected.
+        ValueError: the policy is invalid; the message has the location and the expected value.
     """
     if not isinstance(encoded, Mapping):
-        raise ValueError('a policy is an object, such as {"rules": [{"effects": ["write"], "then": "ask"}]}')
+        raise ValueError('expected an object, such as {"rules": [{"effects": ["write"], "then": "ask"}]}')
     _refuse_unknown(encoded, ("rules", "otherwise", "approves_changes"), "")
     rules = encoded.get("rules", [])
     if not isinstance(rules, list) or len(rules) > MAX_RULES:
@@ -189,7 +189,7 @@ def _rule_from_json(encoded: Any, place: str) -> Rule:
     tool, undo = _pattern_of(encoded, "tool", place), _pattern_of(encoded, "undo", place)
     is_list = isinstance(effects, list) and bool(effects)
     if effects is not None and not (is_list and all(each in _EFFECTS for each in effects)):
-        why = "; calls of pure tools change nothing and are never asked about"
+        why = "; calls of pure tools change nothing and never need approval"
         raise ValueError(f"{place}.effects: expected a list of {', '.join(_EFFECTS)}{why}")
     if arguments is not None:
         if not isinstance(arguments, Mapping):

@@ -1,7 +1,7 @@
-"""What a run asks of people: requests, the answers to them, and the book that keeps both.
+"""Human-in-the-loop requests of a run: requests, their answers, and the book that stores both.
 
-A request is a record and no task: it holds no slot, and no timer of its own. What an answer does to the node is
-decided in `dagwright.features.feedback.answer_handling`; here stands what is known. It must not import the scheduler.
+A request is a record, not a task: it holds no slot and has no timer of its own. The effect of an answer on its node is
+decided in `dagwright.features.feedback.answer_handling`. This module must not import the scheduler.
 """
 
 import heapq
@@ -10,59 +10,59 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, WorkBudget
-from dagwright.core.expressions.value_refs import shown_in_arguments, unfilled_from_json, unfilled_to_json, with_shown
-from dagwright.core.model.actor import By
+from dagwright.core.expressions.value_refs import shown_in_arguments, value_from_json, value_to_json, with_shown
+from dagwright.core.model.actor import Actor
 from dagwright.core.model.times import format_time
 
 INPUTS = "inputs"
-"""Id of the request for the inputs of a run, which no node can have."""
+"""Id of the request for the inputs of a run; no node can have this id."""
 
 PLAN = "plan"
-"""Id of the request whether a plan may run; in a plan with a node of that name it is `plan#0`."""
+"""Id of the request for approval of the plan; in a plan with a node of that name it is `plan#0`."""
 
 BUDGET = "budget"
 """Id of the request for more budget; in a plan with a node of that name it is `budget#0`, and so on."""
 BUDGET_TASK = "~budget"
-"""What stands for the run where such a request has its task; no node can have this id."""
+"""Task id of the run in such a request; no node can have this id."""
 
 Purpose = Literal["answer", "approval", "error", "raised", "inputs", "plan", "budget"]
-"""What the answer is for: the result of a human node, leave to run, what to do about a failure, what a tool asked
-while it ran, the inputs that the run lacks, leave for the whole plan, or more budget."""
+"""Use of the answer: the result of a human node, approval of a call, the action for a failed node, the answer to a
+question of a running tool, missing inputs of the run, approval of the plan, or more budget."""
 Channel = Literal["any", "inbox"]
-"""Where the answer may come from: anywhere, or only from the inbox (command line, console, API, Temporal UI)."""
+"""Accepted sources of answers: any, or only the inbox (command line, console, API, Temporal UI)."""
 ClientChannel = Literal["tool_result", "mcp"]
-"""Answers relayed by a model client: the result of a call of `answer_feedback`, or a call or form of MCP."""
+"""Sources of answers that a model client relays: the result of an `answer_feedback` call, or a call or form of MCP."""
 CLIENT_CHANNELS: tuple[ClientChannel, ...] = get_args(ClientChannel)
 Through = Literal["update", "signal", "deadline", "policy", ClientChannel]
 MayAnswer = Literal["all", "unassigned", "assigned"]
 RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"]
-NoticeKind = Literal["opened", "reminded", "escalated", "expired", "answered", "closed"]
+NotificationKind = Literal["opened", "reminded", "escalated", "expired", "answered", "closed"]
 
-HINTS_AT_ONCE = 100
-"""Refusals at one moment that look for a name that is alike, which takes a millisecond: thousands may come at once."""
-JUDGED_AT_ONCE = MAX_WORK // 2
-"""Work at one moment to judge the nodes that people send; as much again before they are in history."""
+HINTS_PER_ACTIVATION = 100
+"""Most refusals per activation that search for a similar name, which takes a millisecond; thousands may arrive."""
+CHECK_BUDGET = MAX_WORK // 2
+"""Compute budget per activation to check nodes that people send; checks before they are in history have as much."""
 
 _ON_TIMEOUT_FAIL = "fail"
 _OF_RUN = -1
-"""Stands in JSON where an early answer belongs to no node."""
+"""Number in JSON for an early answer that belongs to no node."""
 
 
 @dataclass(slots=True)
 class Request:
-    """One question to a person; times are seconds since the epoch.
+    """A question to a person; times are seconds since the epoch.
 
     Args:
-        id: the id of its task, with `#2` and so on behind it for the later ones of the same task.
+        id: the id of its task, with the suffix `#2` and so on for later requests of the same task.
         task: id of the node or item that waits; empty for the inputs of the run.
-        schema: of an INFORMATION, JSON Schema of the data.
-        options: of a SELECTION, what can be selected; `multiple` if more than one can, `takes_text` if a text will do.
-        deadline_s: seconds from asking to the deadline, and from escalating to the next one.
-        on_timeout: `fail`, `{"default": answer}` or `{"escalate": assignee, "then": what to do next}`; once it has
-            escalated, its `then`, or `fail`.
-        tool, arguments: of an approval, what is to be called; the arguments as far as they are here.
-        parties: of an approval, names of the entities in the arguments: id -> name and kind; `None` if none is known.
-        checkpoint: of what a tool asked, what it kept for its next call.
+        schema: for an INFORMATION, JSON Schema of the data.
+        options: for a SELECTION, the options; `multiple` allows several, `takes_text` allows a text instead.
+        deadline_s: seconds from the request to its deadline, and from an escalation to the next deadline.
+        on_timeout: `fail`, `{"default": answer}` or `{"escalate": assignee, "then": next step}`; after an escalation,
+            its `then`, or `fail`.
+        tool, arguments: for an approval, the tool and the arguments of the call; stored values are references.
+        parties: for an approval, names of the entities in the arguments: id -> name and kind; `None` if none is known.
+        checkpoint: for a question of a running tool, the state that it saved for its next call.
         channel: `inbox` rejects answers that a model client relays.
     """
 
@@ -88,10 +88,10 @@ class Request:
     checkpoint: Any = None
     channel: Channel = "any"
     escalations: Sequence[Mapping[str, Any]] = ()
-    """What happened at its deadlines: `{"from", "to", "at"}`, in order."""
+    """Its escalations: `{"from", "to", "at"}`, in order."""
 
     def rejects(self, feedback: "Feedback") -> str | None:
-        """Check the author and channel of an answer; returns the reason if it is rejected, or `None`."""
+        """Check the author and channel of an answer; return the reason if it is rejected, or `None`."""
         if feedback.may_answer != "all" and self.assignee != feedback.by:
             if self.assignee is not None:
                 return (
@@ -109,17 +109,17 @@ class Request:
 
     @property
     def alarm_at(self) -> float | None:
-        """When something has to be done about it: its deadline, or the next reminder."""
+        """Time of its next alarm: its deadline, or the next reminder."""
         times = [at for at in (self.deadline_at, self.next_reminder_at) if at is not None]
         return min(times, default=None)
 
     @property
     def escalates_to(self) -> str | None:
-        """Who is asked next when the deadline passes."""
+        """The next assignee if the deadline passes."""
         return self.on_timeout.get("escalate") if isinstance(self.on_timeout, Mapping) else None
 
     def escalate(self, to: str, at: float) -> None:
-        """Ask the next assignee, who has the same time; what follows is the next step of `on_timeout`."""
+        """Assign the request to the next assignee with a new deadline, and move to the next step of `on_timeout`."""
         assert self.deadline_s is not None
         assert isinstance(self.on_timeout, Mapping)
         self.escalations = (*self.escalations, {"from": self.assignee, "to": to, "at": at})
@@ -129,17 +129,17 @@ class Request:
 
     @property
     def requested_from(self) -> str | None:
-        """Who was asked first."""
+        """The first assignee."""
         return self.escalations[0]["from"] if self.escalations else self.assignee
 
     @property
     def waits_for(self) -> str:
-        """What its node waits for, in words."""
+        """Status text of its node."""
         return f"waits for {self.assignee or 'anyone'}: {self.prompt}"
 
     def to_json(self, workflow_id: str) -> dict[str, Any]:
-        """Returns the request as it stands in documents."""
-        told: dict[str, Any] = {
+        """Return the request as documents show it."""
+        document: dict[str, Any] = {
             "id": self.id,
             "node": None if self.task in ("", BUDGET_TASK) else self.task,
             "type": self.type,
@@ -155,25 +155,25 @@ class Request:
             "takes_text": self.takes_text,
         }
         if self.channel != "any":
-            told["channel"] = self.channel
+            document["channel"] = self.channel
         if self.escalations:
-            told["escalations"] = _told_escalations(self.escalations)
+            document["escalations"] = _escalations_to_json(self.escalations)
         if self.purpose == "approval":
-            told |= {"tool": self.tool, "arguments": with_shown(self.arguments, shown_in_arguments)}
-            told |= {"entities": dict(self.parties)} if self.parties else {}
-        return told
+            document |= {"tool": self.tool, "arguments": with_shown(self.arguments, shown_in_arguments)}
+            document |= {"entities": dict(self.parties)} if self.parties else {}
+        return document
 
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """An answer as it came.
+    """An answer as received.
 
     Args:
-        request: id of the request; of a node with `for_each`, of all that its items ask.
-        by, note: who answered, and what they said beside the answer.
-        through: how it came.
-        may_answer: what the author may answer, as far as the sender has proved who it is: all requests, those
-            without an assignee or assigned to `by`, or those assigned to `by` only.
+        request: id of the request; for a node with `for_each`, of the requests of all its items.
+        by, note: the author, and the note beside the answer.
+        through: channel of the answer.
+        may_answer: requests that the author may answer, as far as the sender has proved its identity: all requests,
+            those without an assignee or assigned to `by`, or those assigned to `by` only.
     """
 
     request: str
@@ -184,21 +184,21 @@ class Feedback:
     may_answer: MayAnswer = "all"
 
     @property
-    def author(self) -> By:
-        """Whose act it is."""
-        return By(self.by or None, self.note or None, self.through)
+    def author(self) -> Actor:
+        """The author of the command."""
+        return Actor(self.by or None, self.note or None, self.through)
 
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """How a request came to its end.
+    """End of a request.
 
     Args:
-        how: somebody answered; the deadline passed; or its node ended in another way.
-        what: one word for what was answered: `approved`, `rejected`, `retry`, …
-        arguments: given in place of those of the plan; of long ones, the beginning of their text.
-        requested_from, requested_at, escalations: who was asked and when, and how it was escalated, as `Request` has
-            them.
+        how: it was answered, the deadline passed, or its node ended in another way.
+        what: one word for the answer: `approved`, `rejected`, `retry`, …
+        arguments: the given arguments that replace those of the plan; for long ones, the first characters as text.
+        requested_from, requested_at, escalations: first assignee, time of the request, and its escalations, as in
+            `Request`.
     """
 
     how: Literal["answered", "expired", "closed"]
@@ -212,21 +212,21 @@ class Closing:
     requested_at: float | None = None
     escalations: Sequence[Mapping[str, Any]] = ()
 
-    def told(self, request_id: str) -> str:
-        """Returns why no further answer is taken."""
+    def reason(self, request_id: str) -> str:
+        """Return the reason why the request accepts no further answer."""
         if self.how == "expired":
             return f"the deadline of {request_id!r} passed at {format_time(self.at)}"
         if self.how == "closed":
-            return f"{request_id!r} is no longer asked: what it was for ended at {format_time(self.at)}"
+            return f"{request_id!r} is closed: its node ended at {format_time(self.at)}"
         if self.through == "deadline":
             passed = f"the deadline of {request_id!r} passed at {format_time(self.at)}"
-            return f"{passed}, and the default of the plan was taken ({self.what})"
-        by = self.by or "somebody who gave no name"
+            return f"{passed}, and the default of the plan was used ({self.what})"
+        by = self.by or "a user without a name"
         return f"{request_id!r} was answered by {by} at {format_time(self.at)} ({self.what}, through {self.through})"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as documents and notices tell it; null is what nobody said."""
-        told: dict[str, Any] = {
+        """Return the closing as documents and notifications show it; null if a value is unknown."""
+        document: dict[str, Any] = {
             "how": self.how,
             "what": self.what or None,
             "by": self.by or None,
@@ -235,33 +235,33 @@ class Closing:
             "note": self.note or None,
         }
         if self.arguments is not None:
-            told["arguments"] = self.arguments
+            document["arguments"] = self.arguments
         if self.requested_from is not None or self.escalations:
-            told["requested_from"] = self.requested_from
-            told["requested_at"] = format_time(self.requested_at)
-            told["escalations"] = _told_escalations(self.escalations)
-        return told
+            document["requested_from"] = self.requested_from
+            document["requested_at"] = format_time(self.requested_at)
+            document["escalations"] = _escalations_to_json(self.escalations)
+        return document
 
 
-def _told_escalations(escalations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _escalations_to_json(escalations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**each, "at": format_time(each["at"])} for each in escalations]
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """Something that happened to a request, which people may be told.
+class Notification:
+    """A notification about a change of a request.
 
     Args:
-        at: when, in seconds since the epoch.
+        at: time of the change, in seconds since the epoch.
     """
 
-    kind: NoticeKind
+    kind: NotificationKind
     request: Request
     at: float
 
     @property
     def key(self) -> tuple[str, str, float]:
-        """What tells it from every other notice of the run."""
+        """Identity of the notification within the run."""
         return self.request.id, self.kind, self.at
 
 
@@ -270,52 +270,52 @@ class RequestBook:
 
     def __init__(self) -> None:
         self.open: dict[str, Request] = {}
-        """In the order of their opening."""
+        """In the order in which they were opened."""
         self.closed: dict[str, Closing] = {}
         self.early: dict[str, Feedback] = {}
-        """Answers to requests that have not been opened."""
+        """Answers to requests that are not open yet."""
         self.early_of: dict[int | None, list[str]] = {}
-        """Number of a node -> the ids under which answers to it or its items are kept; `None` is the run itself."""
+        """Number of a node -> the ids under which early answers to it or its items are stored; `None` is the run."""
         self.due: list[Feedback] = []
-        """Early answers by which the plan grows and whose requests are open: taken when all else has moved on."""
+        """Early answers that add nodes and whose requests are open; handled after everything else has progressed."""
         self.kept_bytes = 0
-        """Of all answers that were taken or kept, as JSON."""
+        """Size of all answers that were accepted or stored, as JSON."""
         self.counts: dict[str, int] = {}
-        """Task id -> how many requests it has had."""
+        """Task id -> number of its requests so far."""
         self.opened = 0
-        """How many requests were opened in this execution of the run."""
-        self.notices: list[Notice] = []
-        """What happened to requests and people have not been told, in order; whoever tells them takes it out."""
+        """Number of requests opened in this execution of the run."""
+        self.notices: list[Notification] = []
+        """Notifications that were not sent yet, in order; the sender removes them."""
         self.refusals: list[str] = []
-        """Why early answers were of no use: they did not fit, or nobody asked; `take_refusals` empties it."""
+        """Reasons why early answers were dropped: invalid, or never requested; `take_refusals` empties it."""
         self.remembered: dict[str, str] = {}
-        """Tool -> who approved all its calls of this run."""
-        self.hints = WorkBudget(HINTS_AT_ONCE)
-        """How many refusals may still look for a name that is alike; it is counted by who changes the run."""
-        self.judging = WorkBudget(JUDGED_AT_ONCE)
-        """For nodes that somebody sends, apart from the work of the run itself: no number of them makes a node fail."""
-        self.looking = WorkBudget(JUDGED_AT_ONCE)
-        """The same before they are in history; nothing that is in history hangs on it."""
+        """Tool -> the user who approved all its calls in this run."""
+        self.hints = WorkBudget(HINTS_PER_ACTIVATION)
+        """Refusals that may still search for a similar name; charged by the code that changes the run."""
+        self.check_budget = WorkBudget(CHECK_BUDGET)
+        """Budget for checks of nodes from users, apart from the run's own budget, so that they never fail a node."""
+        self.precheck_budget = WorkBudget(CHECK_BUDGET)
+        """The same for checks before the nodes are in history; nothing in history depends on it."""
         self._of_task: dict[str, str] = {}
         self._alarms: list[tuple[float, int, str]] = []
         self._order = 0
 
     def of_task(self, task_id: str) -> Request | None:
-        """Returns the open request of a node or item."""
+        """Return the open request of a node or item."""
         request_id = self._of_task.get(task_id)
         return None if request_id is None else self.open.get(request_id)
 
     def add(self, request: Request) -> None:
-        """Opens a request."""
+        """Open a request."""
         self.open[request.id] = request
         self._of_task[request.task] = request.id
         self.opened += 1
         self.counts[request.task] = self.counts.get(request.task, 0) + 1
         self.watch(request)
-        self.notices.append(Notice("opened", request, request.opened_at))
+        self.notices.append(Notification("opened", request, request.opened_at))
 
     def close(self, request: Request, closing: Closing) -> None:
-        """Closes an open request."""
+        """Close an open request."""
         del self.open[request.id], self._of_task[request.task]
         closing = replace(
             closing,
@@ -324,20 +324,20 @@ class RequestBook:
             escalations=request.escalations,
         )
         self.closed[request.id] = closing
-        self.notices.append(Notice(closing.how, request, closing.at))
+        self.notices.append(Notification(closing.how, request, closing.at))
 
-    def forget_open(self) -> None:
-        """Forgets what is asked: the run has ended, and nobody waits for an answer."""
+    def drop_open(self) -> None:
+        """Drop all open requests: the run has ended and no longer needs answers."""
         self.open.clear()
         self._of_task.clear()
 
     def keep_early(self, feedback: Feedback, number: int | None) -> None:
-        """Keep an answer until the node of that number, or one of its items, asks; `None` is the run itself."""
+        """Store an answer until the node of that number, or an item of it, opens the request; `None` is the run."""
         self.early[feedback.request] = feedback
         self.early_of.setdefault(number, []).append(feedback.request)
 
     def move_early(self, base: int, added: int) -> None:
-        """Takes note that nodes were added, so that those from `base` on have other numbers."""
+        """Renumber early answers after nodes were added: numbers from `base` on move by `added`."""
         moved = {
             number + added if number is not None and number >= base else number: names
             for number, names in self.early_of.items()
@@ -345,27 +345,27 @@ class RequestBook:
         self.early_of = moved
 
     def drop_early(self, name: str) -> None:
-        """Takes note that nobody asked what an answer is kept for, if one still is."""
+        """Drop an early answer whose request was never opened, and record a refusal."""
         if (feedback := self.early.pop(name, None)) is not None:
-            by = feedback.by or "somebody"
-            self.refusals.append(f"{name!r} was never asked: the answer of {by}, kept for it, is not needed")
+            by = feedback.by or "a user without a name"
+            self.refusals.append(f"{name!r} was never requested: the early answer of {by} is not needed")
 
     def take_refusals(self) -> list[str]:
-        """Returns why early answers were refused since the last time."""
+        """Return and clear the refusals of early answers."""
         refusals, self.refusals = self.refusals, []
         return refusals
 
     # Time.
 
     def watch(self, request: Request) -> None:
-        """Takes note of the next alarm of an open request."""
+        """Schedule the next alarm of an open request."""
         if (at := request.alarm_at) is not None:
             self._order += 1
             heapq.heappush(self._alarms, (at, self._order, request.id))
 
     @property
     def next_alarm(self) -> float | None:
-        """When the earliest deadline or reminder of all open requests is due."""
+        """Time of the earliest deadline or reminder of all open requests."""
         while self._alarms:
             at, _, request_id = self._alarms[0]
             request = self.open.get(request_id)
@@ -375,7 +375,7 @@ class RequestBook:
         return None
 
     def take_due(self, at: float) -> Request | None:
-        """Returns an open request whose alarm is due, the earliest first; the caller deals with it and watches it."""
+        """Return an open request whose alarm is due, the earliest first; the caller handles it and calls `watch`."""
         alarm = self.next_alarm
         if alarm is None or alarm > at:
             return None
@@ -384,7 +384,7 @@ class RequestBook:
     # From one execution to the next.
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the book as JSON; parts that are empty are left out."""
+        """Return the book as JSON, without empty parts."""
         encoded = {
             "open": [_request_to_json(request) for request in self.open.values()],
             "closed": {name: _values_of(closing) for name, closing in self.closed.items()},
@@ -400,22 +400,22 @@ class RequestBook:
 
 
 def book_from_json(encoded: Mapping[str, Any]) -> RequestBook:
-    """Returns the book that `RequestBook.to_json` told.
+    """Parse the result of `RequestBook.to_json`.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: it is none.
+        KeyError, TypeError, ValueError, AttributeError: the form is invalid.
     """
     book = RequestBook()
-    for told in encoded.get("open", ()):
-        book.add(_request_from_json(told))
+    for request in encoded.get("open", ()):
+        book.add(_request_from_json(request))
     book.closed = {name: Closing(*values) for name, values in encoded.get("closed", {}).items()}
     book.early = {name: Feedback(*values) for name, values in encoded.get("early", {}).items()}
     book.early_of = {None if number == _OF_RUN else number: [*names] for number, names in encoded.get("early_of", ())}
     book.counts = dict(encoded.get("counts", {}))
     opened = book.open
     book.notices = [
-        Notice(kind, opened.get(told["id"]) or _request_from_json(told), at)
-        for kind, told, at in encoded.get("notices", ())
+        Notification(kind, opened.get(request["id"]) or _request_from_json(request), at)
+        for kind, request, at in encoded.get("notices", ())
     ]
     book.kept_bytes = int(encoded.get("kept_bytes", 0))
     book.refusals = list(encoded.get("refusals", ()))
@@ -434,12 +434,12 @@ def _request_to_json(request: Request) -> dict[str, Any]:
     encoded = {name: getattr(request, name) for name in _DEFAULTS if name != "arguments"}
     encoded = {name: value for name, value in encoded.items() if value != _DEFAULTS[name] or name == "task"}
     if request.arguments is not None:
-        encoded["arguments"] = unfilled_to_json(request.arguments)
+        encoded["arguments"] = value_to_json(request.arguments)
     return encoded
 
 
 def _request_from_json(encoded: Mapping[str, Any]) -> Request:
     values = {name: value for name, value in encoded.items() if name in _DEFAULTS}
     if (arguments := values.pop("arguments", None)) is not None:
-        values["arguments"] = unfilled_from_json(arguments["value"], arguments.get("stored"))
+        values["arguments"] = value_from_json(arguments["value"], arguments.get("stored"))
     return Request(**values)

@@ -1,8 +1,8 @@
-"""Resolvers: tools of applications that find the entities which plans name in words, before anything else runs.
+"""Resolvers: tools of applications that find the entities of a plan by their names, before other nodes run.
 
 A plan names an entity by a lookup: a text, an entity type, and filters that narrow the search. The tool `find` of the
-resolver is called for each distinct lookup and may ask a person; `bind` is called once with what was found, and may
-create what people wanted created. `find` declares the resolver (`ToolDeclaration.resolver`), as JSON, so that it
+resolver is called for each distinct lookup and may ask a person. `bind` is called once with all results, and may
+create entities that users asked for. `find` declares the resolver (`ToolDeclaration.resolver`) as JSON, so that it
 travels with a compiled plan. Plans cannot name these tools.
 """
 
@@ -17,7 +17,7 @@ _EITHER: Final = " or "
 
 
 class UnknownEntityType(ValueError):
-    """Unknown type of entity; `hint` names the nearest known one, if one is near, and `message` is without it."""
+    """Unknown entity type; `hint` names the nearest known type, if there is a near one, and `message` is without it."""
 
     def __init__(self, entity_type: str, known: Mapping[str, Any]) -> None:
         self.hint = suggestion(slug_of(entity_type), known)
@@ -28,16 +28,16 @@ class UnknownEntityType(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """What an application resolves, and by which tools.
+    """Entity types that an application resolves, and its tools.
 
     Args:
         find: name of the tool that finds the entity of one lookup.
-        bind: name of the tool that binds what was found.
+        bind: name of the tool that binds the found entities.
         undo: name of the tool that compensates for `bind`; calls that it compensates for need no approval in a plan
             that a model wrote for the profile `intents`.
         types: entity type as plans write it, in lower case with dashes -> its kind; `None` is any kind of entities.
-        terms: kinds that are words of a closed list rather than entities: arguments that are called like one of them
-            take its code.
+        terms: kinds that are terms of a closed list rather than entities: arguments with the name of such a kind take
+            the code of a term.
         filters: name of a filter -> its text format, empty for any text.
     """
 
@@ -57,11 +57,11 @@ class Resolver:
         """Return the kind of an entity type in any spelling (`Limited Company`); `None` is any kind of entities.
 
         Raises:
-            UnknownEntityType: there is no such type.
+            UnknownEntityType: the type is unknown.
         """
         slug = slug_of(entity_type)
         if not self.types:
-            # Nothing is known of the types; each is a kind of its own.
+            # The types are unknown; each is a kind of its own.
             return slug
         if slug not in self.types:
             raise UnknownEntityType(entity_type, self.types)
@@ -71,13 +71,13 @@ class Resolver:
         """Return the kinds of an entity type, or of several (`company or fund`); `None` is any kind of entities.
 
         Raises:
-            UnknownEntityType: there is no such type.
+            UnknownEntityType: the type is unknown.
         """
         kinds = [self.kind_of(each) for each in entity_type.split(_EITHER)]
         return None if None in kinds else tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
 
     def tools(self) -> dict[str, ToolDeclaration]:
-        """Return what a compiled plan declares of the tools."""
+        """Return the declarations of its tools for a compiled plan."""
         undo = {} if self.undo is None else {self.undo: ToolDeclaration(self.undo, Effects.IDEMPOTENT)}
         return undo | {
             self.find: ToolDeclaration(self.find, Effects.READ, resolver=self.to_json()),
@@ -92,7 +92,7 @@ class Resolver:
 
 
 UNKNOWN_RESOLVER: Final = Resolver("", "")
-"""Where none is declared: runs of earlier versions, and processes without an application that has one."""
+"""Resolver if none is declared: in runs of earlier versions, and in processes without an application that has one."""
 
 
 def resolver_of(tools: Mapping[str, ToolDeclaration]) -> Resolver:
@@ -118,10 +118,10 @@ def callable_tools(tools: Mapping[str, ToolDeclaration]) -> dict[str, ToolDeclar
 
 
 def either(kinds: Sequence[str]) -> str:
-    """Return kinds as the entity type that means them all: `company or fund`."""
+    """Return several kinds as one entity type: `company or fund`."""
     return _EITHER.join(kinds)
 
 
 def slug_of(entity_type: str) -> str:
-    """Return the one spelling that stands for all of an entity type."""
+    """Return the canonical spelling of an entity type."""
     return "-".join(entity_type.lower().replace("_", " ").replace("-", " ").split())

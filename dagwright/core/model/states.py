@@ -1,4 +1,4 @@
-"""States of nodes and runs (docs/internals/states.md), and the record that a run keeps of a node."""
+"""States of nodes and runs (docs/internals/states.md), and the record of a node in a run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from enum import Enum, StrEnum, auto
 from typing import Any
 
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.lineage import NOTHING, Seen
+from dagwright.core.model.lineage import NO_LINEAGE, Lineage
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.usage import NONE, Usage
 
@@ -16,8 +16,8 @@ _JOIN_KEY = "all"
 STILL_OUTSIDE = "still running outside"
 """Reason of a cancelled node whose call did not end in time."""
 
-ABANDONED = "the run goes on without it"
-"""Reason of a superseded sub-goal that nothing replaced: it was only to help."""
+ABANDONED = "the run continues without it"
+"""Reason of a superseded sub-goal without a replacement: it only supported other sub-goals."""
 
 
 class NodeStatus(StrEnum):
@@ -36,17 +36,17 @@ class NodeStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Tells whether a node in this state stays in it."""
+        """Return whether the state is final."""
         return self in _FINAL
 
     @property
     def has_ended(self) -> bool:
-        """Tells whether a node in this state came to an end of its own, good or bad, and was not left out."""
+        """Return whether a node in this state has run to an end, with or without success."""
         return self in _ENDED
 
     @property
     def is_passed(self) -> bool:
-        """Tells whether a node in this state leaves nothing to be wished for."""
+        """Return whether the state is final and needs no action."""
         return self in _PASSED
 
 
@@ -76,40 +76,40 @@ class RunStatus(StrEnum):
 
 
 class Phase(Enum):
-    """How far a run as a whole has come: from one of these to the next, some of them left out."""
+    """Phase of a run as a whole; phases follow in this order, and some may be left out."""
 
-    GOING = auto()
-    """Nothing has ended it."""
+    ACTIVE = auto()
+    """No command has ended the run."""
     STOPPED = auto()
-    """It was cancelled or aborted: nothing new starts any more."""
-    UNDOING = auto()
-    """It takes back what it did, or has done so."""
+    """The run was cancelled or aborted: no new nodes start."""
+    COMPENSATING = auto()
+    """The run compensates for its effects, or has done so."""
     CLOSED = auto()
-    """It was stopped for good: what it has not taken back stands."""
+    """The run was stopped for good: effects without compensation remain."""
 
     @property
     def is_stopped(self) -> bool:
-        """Tells whether nothing new starts in this phase."""
+        """Return whether no new nodes start in this phase."""
         return self in (Phase.STOPPED, Phase.CLOSED)
 
     @property
-    def is_given_up(self) -> bool:
-        """Tells whether what the run did is taken back, as far as that goes."""
-        return self in (Phase.UNDOING, Phase.CLOSED)
+    def is_compensated(self) -> bool:
+        """Return whether the run's effects are compensated for, as far as possible."""
+        return self in (Phase.COMPENSATING, Phase.CLOSED)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What a driver knows of the attempts behind an outcome.
+    """Facts about the attempts of an outcome, as known to the driver.
 
     Args:
-        count: attempts so far, 1 for the first; 0 if nothing was tried.
-        started_at: seconds since the epoch at which the last attempt started, if it is known.
+        count: attempts so far, 1 for the first; 0 if there was no attempt.
+        started_at: start of the last attempt in seconds since the epoch, if known.
         tool_version: version of the tool that made the outcome.
-        cached: of an outcome that an earlier call made: `{"made_at", "workflow_id", "node"}` of that call.
-        usage: what was used of models, as far as it was told.
-        agents: of a sub-plan, what of it each agent inside has used.
-        seen: which files and addresses the last attempt told that it has read; of a sub-plan what it has in all.
+        cached: for an outcome of an earlier call: `{"made_at", "workflow_id", "node"}` of that call.
+        usage: model usage, as far as it was reported.
+        agents: for a sub-plan, the part of the usage of each agent inside.
+        seen: files and URLs that the last attempt has reported; for a sub-plan, those of the whole run.
     """
 
     count: int = 1
@@ -118,21 +118,21 @@ class Attempt:
     cached: Mapping[str, Any] | None = None
     usage: Usage = NONE
     agents: Mapping[str, Usage] = field(default_factory=dict)
-    seen: Seen = NOTHING
+    seen: Lineage = NO_LINEAGE
 
 
 @dataclass(slots=True)
 class Record:
-    """What a run knows of a node or of one item of it; times are seconds since the epoch.
+    """Record of a node or of one of its items; times are seconds since the epoch.
 
     Args:
-        blocked_by: ids of the failed nodes that keep it from running, in plan order.
-        cached: of a result that an earlier call made: which one; see `Attempt`.
-        reason: what a waiting node waits for, or why it was cancelled.
-        message: what a worker said beside its outputs, or beside its failure.
-        reused: of a result that the run took over as a fork: the run and the node that made it.
-        scope: of the idempotency key of its call, where a fork keeps that of another run.
-        below: of what a run of its own did that can be taken back, the carry of that run as JSON.
+        blocked_by: ids of the failed nodes that block it, in plan order.
+        cached: for a result of an earlier call: that call; see `Attempt`.
+        reason: why a node waits, or why it was cancelled.
+        message: message of a worker tool beside its outputs or its failure.
+        reused: for a result that a fork reuses: the run and the node that made it.
+        scope: scope of the idempotency key of its call, if a fork reuses that of another run.
+        below: if a child run has effects that can be compensated for, the snapshot of that run as JSON.
     """
 
     status: NodeStatus = NodeStatus.PENDING
@@ -155,7 +155,7 @@ class Record:
 
 @dataclass(slots=True)
 class ItemRecord:
-    """One item of a `for_each`: its key, the item itself and what became of it; or many items, which are a chunk."""
+    """One item of a `for_each`: its key, the item and its record; or a batch of items."""
 
     key: str
     item: Any
@@ -165,14 +165,14 @@ class ItemRecord:
 
 @dataclass(slots=True)
 class Chunk:
-    """A stretch of the items of a node; with no items the task that joins the results of all of them.
+    """A map batch: consecutive items of a node; with no items it is the task that joins all results.
 
     Args:
         first: position of its first item.
-        count: how many items it has.
+        count: number of its items.
         items: the items, until they have ended.
-        counts: state -> how many of its items ended so.
-        pieces: (reference, count) of the lists in the payload store that are its results in order, if they are there.
+        counts: state -> number of its items that ended in it.
+        pieces: (reference, count) of the lists in the payload store with its results in order, if they are there.
         failed_key: key of its first item that failed.
     """
 
@@ -185,7 +185,7 @@ class Chunk:
 
     @property
     def key(self) -> str:
-        """What stands for it in ids: the positions of its first and last item."""
+        """Its part of ids: the positions of its first and last item."""
         return f"{self.first}-{self.first + self.count - 1}" if self.count else _JOIN_KEY
 
 

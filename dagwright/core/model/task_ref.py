@@ -1,4 +1,4 @@
-"""Reference to something that a run can start: a node, or one item of a node with `for_each`."""
+"""Reference to a task of a run: a node, or one item of a node with `for_each`."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,7 @@
-"""Texts in arguments that mean something: what a tool's schema says of them, and whether one is such a text.
+"""Text formats of arguments: the schema keyword, and the parsers that check a text.
 
-The keyword `x-dagwright-text` of a schema names the format of a text; values that are no text are left to the other
-keywords. It exists because no pattern says what a query is, and `format` promises nothing.
+The keyword `x-dagwright-text` of a schema names the format of a text; other keywords check values that are not texts.
+It exists because no pattern can describe a query, and validators may ignore `format`.
 """
 
 import re
@@ -19,27 +19,27 @@ _HTTP_URL = re.compile(r"https?://[^/?#]", re.IGNORECASE)
 
 
 def parse_jsonpath(text: str) -> jsonpath.JSONPath | jsonpath.CompoundJSONPath:
-    """Returns a query of RFC 9535.
+    """Parse a query of RFC 9535.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a query.
     """
     try:
         return jsonpath.JSONPathEnvironment(strict=True).compile(text)
     except (jsonpath.JSONPathError, RecursionError) as error:
-        # The text of an error at the end of a query cannot always be made; its first argument is there.
-        said = str(error.args[0] if error.args else type(error).__name__).partition("\n")[0]
-        raise ValueError(f"{text[:200]!r} is no JSONPath query: {said}") from None
+        # `str` of an error at the end of a query may fail; its first argument is always available.
+        reason = str(error.args[0] if error.args else type(error).__name__).partition("\n")[0]
+        raise ValueError(f"{text[:200]!r} is not a JSONPath query: {reason}") from None
 
 
 def check_http_url(text: str) -> None:
-    """Refuses a text that is surely no address of HTTP.
+    """Refuse a text that is not an HTTP URL.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text does not start with a scheme and a host.
     """
     if _HTTP_URL.match(text) is None:
-        raise ValueError(f"{text[:200]!r} is no address; it starts with http:// or https:// and a host")
+        raise ValueError(f"{text[:200]!r} is not a URL; it must start with http:// or https:// and a host")
 
 
 PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
@@ -47,16 +47,16 @@ PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "http_url": check_http_url,
     "jsonpath": parse_jsonpath,
 }
-"""Name of a format -> what raises ValueError for a text that is none; plugins contribute more."""
+"""Name of a format -> a parser that raises ValueError for an invalid text; plugins contribute more."""
 
 
 def parser_of(name: str) -> Callable[[str], Any] | None:
-    """Return what reads a text of a format, of the engine or of a plugin; `None` for an unknown format."""
+    """Return the parser of a format, of the engine or of a plugin; `None` for an unknown format."""
     return PARSERS.get(name) or text_format(name)
 
 
 class TextFormat:
-    """The keyword, as the library for schemas wants it."""
+    """The keyword `x-dagwright-text`, in the interface that jsonschema_rs requires."""
 
     def __init__(self, parent_schema: Any, value: Any, schema_path: Any) -> None:  # noqa: ARG002 - the library's shape
         parse = parser_of(value) if isinstance(value, str) else None
@@ -66,6 +66,6 @@ class TextFormat:
         self._parse = parse
 
     def validate(self, instance: Any) -> None:
-        """Raises ValueError for a text that is none of the format."""
+        """Raise ValueError for a text that does not have the format."""
         if isinstance(instance, str):
             self._parse(instance)

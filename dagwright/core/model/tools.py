@@ -1,4 +1,4 @@
-"""Tool declarations: what the core knows of a tool, without the code that runs it."""
+"""Tool declarations: the description of a tool that the core needs, without the code that runs it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dagwright.core.model.worker_cards import WorkerCard
 
 
 class Effects(StrEnum):
-    """What calling a tool does to the world; decides how it is run (docs/tools.md)."""
+    """Effects of a call of the tool on external state; they decide how it is run (docs/tools.md)."""
 
     PURE = "pure"
     READ = "read"
@@ -20,41 +20,41 @@ class Effects(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolDeclaration:
-    """Describes a tool as far as a plan has to know it.
+    """Description of a tool for plans.
 
     Args:
         name: the Temporal activity type.
-        effects: what a call does to the world; what is not declared counts as `write`.
-        input_schema: JSON Schema (2020-12) of the arguments object; `None` takes any arguments.
+        effects: effects of a call on external state; an undeclared tool counts as `write`.
+        input_schema: JSON Schema (2020-12) of the arguments object; `None` accepts any arguments.
         output_schema: JSON Schema of the result, from the function's annotation; `None` if it is not known.
-        plain_parameters: parameters that take what their schema says, with no conversion of the tool's own.
+        plain_parameters: parameters that accept the types of their schema, with no conversion by the tool itself.
         task_queue: the queue whose workers serve the tool; `None` is the queue of the workflow.
-        timeout_s: seconds one attempt may take; 0 for a pure tool that names none: 1 s in a region, 60 s otherwise, and
-            for a worker that names none: what the question says that calls it, 60 s otherwise.
+        timeout_s: seconds of one attempt. 0 for a pure tool without a timeout: 1 s in a region, 60 s otherwise. 0 for a
+            worker tool without a timeout: the timeout of the question that calls it, or 60 s.
         max_parallel: calls of the tool that one run keeps in flight at once; `None` is unlimited.
-        max_attempts: tries including the first; 1 for `write` unless declared.
-        version: short text that changes when the tool's code does.
-        is_pinned: each call carries the version that the plan was checked against, and is refused if the tool has
-            another by then: what stands behind it changes without us.
-        is_foreign: the activity is served by a worker that is not Dagwright's, so everything must be inline.
-        workflow: type of the workflow that each call starts as a child of the run, in place of an activity; such a tool
+        max_attempts: attempts including the first; 1 for `write` unless declared.
+        version: short text that changes when the tool's code changes.
+        is_pinned: each call carries the version that the plan was checked against, and is refused if the tool then
+            has another version, because its implementation changes independently of Dagwright.
+        is_foreign: the activity is served by a worker of another program, so all values must be inline.
+        workflow: type of the workflow that each call starts as a child of the run, instead of an activity; such a tool
             is foreign too. `None` for every other tool.
-        asks_models: a call asks models by itself, so in a run with a budget it starts only when there is some left.
+        asks_models: a call uses models by itself, so in a run with a budget it starts only if some budget is left.
         effects_by: how the effects of a call depend on an argument, `{"argument": name, "default": value, "effects":
             {value: effects}}`; a value that is not listed, or not known before the call, has the effects of the tool.
             Nodes may declare such a call `idempotent`. `None` if all calls have the same effects.
-        secrets: names of the secrets that the tool takes in its arguments; none at all if it is empty, `None` leaves
-            that to the settings of the worker.
+        secrets: names of the secrets that the tool accepts in its arguments; empty for none, `None` if the settings of
+            the worker decide.
         sends_to_hosts: whether the settings of the worker bind secrets to the hosts of its calls.
-        undo: name of the tool that takes the effect of a call back; it is called with `{"key": idempotency key of the
-            call, "arguments": its arguments, "result": its result, or null if nobody knows how it ended}`.
-        sets: name in a session, without `@`, that the identity of a call's result becomes.
-        returns: what the identity of a result is the id of: an entity type such as `fund`, or something else, such as
-            `role`; `None` if nobody has said it. See `entity_arguments`.
+        undo: name of the tool that compensates for a call; its arguments are `{"key": idempotency key of the call,
+            "arguments": its arguments, "result": its result, or null if its outcome is unknown}`.
+        sets: name in a session, without `@`, that is set to the identity of a call's result.
+        returns: type of the result's identity: an entity type such as `fund`, or another type, such as `role`; `None`
+            if it is not declared. See `entity_arguments`.
         resolver: the resolver whose `find` the tool is, as JSON; `None` for any other tool. See `resolvers`.
         description: one paragraph for people and models.
-        agent: the card of the agent that the tool is, if it is one.
-        worker: what the tool needs and puts out, if it is a worker.
+        agent: the card of the agent, if the tool is an agent.
+        worker: slots that the tool requires and fills, if it is a worker tool.
         aliases: former names of the tool, for hints: new plans use its name.
     """
 
@@ -86,27 +86,27 @@ class ToolDeclaration:
 
     @property
     def never_takes_secrets(self) -> bool:
-        """Whether no setting can give a secret to the tool, whose results would carry it on."""
+        """Whether no setting can allow secrets for the tool; its results would leak them."""
         return self.effects is Effects.PURE or (self.secrets is not None and not self.secrets)
 
 
 _EFFECTS: Mapping[str, Effects] = {each.value: each for each in Effects}
 
-TOLD_FIELDS: Mapping[str, type] = {
+ENCODED_FIELDS: Mapping[str, type] = {
     "task_queue": str, "max_parallel": int, "max_attempts": int, "version": str, "is_pinned": bool, "is_foreign": bool,
     "workflow": str,
     "asks_models": bool, "effects_by": dict, "undo": str, "sets": str, "resolver": dict,
 }  # fmt: skip
-"""What a run knows of a tool beside its effects, in each form in which a declaration travels -> its JSON type."""
+"""Fields of a declaration that a run needs beside its effects, in each JSON form of it -> their JSON types."""
 
 
 def effects_of_call(
     tool: ToolDeclaration, arguments: Mapping[str, Any], *, unknown: Iterable[Sequence[Any]] = ()
 ) -> Effects:
-    """Return the effects of a call; those of the tool where an argument that decides is not known.
+    """Return the effects of a call; those of the tool if the argument that decides is unknown.
 
     Args:
-        unknown: paths into the arguments whose values are not there yet.
+        unknown: paths into the arguments whose values are not known yet.
     """
     rule = tool.effects_by
     if rule is None:
@@ -120,7 +120,7 @@ def effects_of_call(
 
 
 def problem_of_rule(rule: Any) -> str | None:
-    """Return what is wrong with `ToolDeclaration.effects_by`; `None` if nothing is."""
+    """Return the problem of a `ToolDeclaration.effects_by`; `None` if it is valid."""
     known = {"argument", "default", "effects"}
     if not isinstance(rule, Mapping) or not {*rule} <= known or not isinstance(rule.get("argument"), str):
         return "expected an object with argument, default and effects"
@@ -132,15 +132,15 @@ def problem_of_rule(rule: Any) -> str | None:
     return None
 
 
-def with_undoing(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> list[str]:
-    """Returns the names of tools, and behind them those of what takes back what they do, each once."""
+def with_compensating_tools(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> list[str]:
+    """Return the names of tools, followed by the tools that compensate for them, each once."""
     named = list(dict.fromkeys(names))
     undoing = (tools[name].undo for name in named if name in tools)
     return list(dict.fromkeys([*named, *(name for name in undoing if name is not None)]))
 
 
 def parameter_name(key: str, properties: Mapping[str, Any]) -> str:
-    """Returns the declared name that an argument key as written stands for (`order-id` -> `order_id`)."""
+    """Return the declared name of an argument key as written (`order-id` -> `order_id`)."""
     if key in properties:
         return key
     underscored = key.replace("-", "_")
@@ -148,13 +148,13 @@ def parameter_name(key: str, properties: Mapping[str, Any]) -> str:
 
 
 MODEL_TOOL = "call_model"
-"""The tool whose every call is one call of a model."""
+"""The tool whose every call is a model call."""
 PLAN_READER = "read_model_plan"
-"""The tool that reads a plan which a model has written: it asks no model, and that plan has been paid for."""
+"""The tool that reads a plan written by a model: it calls no model, and the model call has been paid for."""
 PURPOSE_ANSWER = "answer"
-"""Purpose of a call that makes the answer of what there is: a run that finishes makes it, whatever is left."""
+"""Purpose of a call that writes the answer from the data at hand; a run that finishes makes it with any budget."""
 AGENT_PREFIX = "agent."
-"""Begins the name of the tool that an agent is; the name of the agent follows."""
+"""Prefix of the tool name of an agent; the name of the agent follows."""
 AGENT_KIND, GOAL_KIND, ROUNDS_KIND = "agent", "goal", "rounds"
-"""Kinds of pursuits: what a plan grows by that is the run of an agent, of a request in words, or of a question that is
-answered in rounds of workers."""
+"""Kinds of strategies that extend a plan: the loop of an agent, a request in natural language, or a question that is
+answered in rounds of worker tools."""

@@ -1,4 +1,4 @@
-"""What model calls have used: a record that adds up, and the book that a run keeps of it, by node and by agent."""
+"""Model usage: a record that can be added up, and the book of a run with the usage of each node and agent."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,55 +11,55 @@ from pydantic import BaseModel, ConfigDict, Field
 class Usage(BaseModel):
     """Tokens, calls and money; the sum of no usages is `Usage()`.
 
-    Money that is not known is never taken for none: `unpriced_calls` and `uncounted_calls` say how many calls are not
-    in it, and `cost` is `None` as soon as there is one.
+    Unknown costs never count as zero: `unpriced_calls` and `uncounted_calls` are the numbers of calls without a known
+    cost, and `cost` is `None` if one of them is not 0.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     calls: int = Field(default=0, ge=0)
-    """Calls that a model has answered, those whose answer was of no use with them."""
+    """Calls that a model has answered, including unusable answers."""
     prompt_tokens: int = Field(default=0, ge=0)
-    """Tokens that were read, the cached ones among them."""
+    """Input tokens, including cached tokens."""
     completion_tokens: int = Field(default=0, ge=0)
-    """Tokens that were written, those of reasoning among them."""
+    """Output tokens, including reasoning tokens."""
     cached_tokens: int = Field(default=0, ge=0)
     reasoning_tokens: int = Field(default=0, ge=0)
     money: Decimal = Field(default=Decimal(0), ge=0)
-    """What the calls with a known price have cost, in the currency of the price table."""
+    """Cost of the calls with a known price, in the currency of the price table."""
     unpriced_calls: int = Field(default=0, ge=0)
-    """Calls of models that the price table does not have."""
+    """Calls of models that are not in the price table."""
     uncounted_calls: int = Field(default=0, ge=0)
-    """Calls whose answer did not tell its tokens."""
+    """Calls whose response had no token counts."""
 
     @property
     def tokens(self) -> int:
-        """Returns all tokens, read and written."""
+        """All tokens, input and output."""
         return self.prompt_tokens + self.completion_tokens
 
     @property
     def cost(self) -> Decimal | None:
-        """Returns the money if all of it is known."""
+        """The cost if all of it is known, else `None`."""
         return None if self.unpriced_calls or self.uncounted_calls else self.money
 
     @property
     def is_something(self) -> bool:
-        """Tells whether anything was used."""
+        """Return whether anything was used."""
         return any(getattr(self, name) for name in Usage.model_fields)
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
 
     def less(self, other: "Usage") -> "Usage":
-        """Returns what is left without another usage, nothing where that has more."""
+        """Return the difference to another usage; each field is at least 0."""
         return Usage(**{name: max(getattr(self, name) - getattr(other, name), 0) for name in Usage.model_fields})
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the record as it travels; money is a text, so that no reader rounds it."""
+        """Return the JSON form; money is a text, so that no reader rounds it."""
         return self.model_dump(mode="json")
 
-    def told(self) -> dict[str, Any]:
-        """Returns the record as documents have it, with the sums; `cost` is null where not all of it is known."""
+    def to_document(self) -> dict[str, Any]:
+        """Return the record as documents show it, with the sums; `cost` is null if a part of it is unknown."""
         return {**self.to_json(), "tokens": self.tokens, "cost": None if self.cost is None else str(self.cost)}
 
 
@@ -68,24 +68,24 @@ NONE = Usage()
 
 
 def usage_from_json(encoded: Any) -> Usage:
-    """Returns the record of its JSON form.
+    """Parse the JSON form of a usage.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the form is invalid.
     """
     return Usage.model_validate(encoded)
 
 
 def usages_to_json(usages: Mapping[str, Usage]) -> dict[str, Any]:
-    """Returns usages by name as JSON."""
+    """Return usages by name as JSON."""
     return {name: usage.to_json() for name, usage in usages.items()}
 
 
 def usages_from_json(encoded: Any) -> dict[str, Usage]:
-    """Returns the usages by name that `usages_to_json` told.
+    """Parse the result of `usages_to_json`.
 
     Raises:
-        ValueError: they are none.
+        ValueError: the form is invalid.
     """
     if not isinstance(encoded, Mapping):
         raise ValueError("usages by name must be an object")
@@ -94,12 +94,12 @@ def usages_from_json(encoded: Any) -> dict[str, Usage]:
 
 @dataclass(slots=True)
 class UsageBook:
-    """What a run has used, the runs below it with it: most nodes use nothing and stand nowhere in it.
+    """Usage of a run and its child runs; nodes without usage have no entry.
 
     Args:
-        total: of all.
-        tasks: id of a node or item -> what all its tries have used; of a node with items, what they have.
-        agents: name of an agent -> what its nodes have used.
+        total: usage of the whole run.
+        tasks: id of a node or item -> usage of all its attempts; for a node with items, the usage of the items.
+        agents: name of an agent -> usage of its nodes.
     """
 
     total: Usage = NONE
@@ -107,11 +107,11 @@ class UsageBook:
     agents: dict[str, Usage] = field(default_factory=dict)
 
     def add(self, usage: Usage, *, tasks: Sequence[str], agents: Mapping[str, Usage]) -> None:
-        """Takes what something used.
+        """Add a usage.
 
         Args:
-            tasks: the node or item, and of an item its node.
-            agents: what of it each agent has used.
+            tasks: the node or item; for an item also its node.
+            agents: the part of it that each agent has used.
         """
         self.total += usage
         for task_id in tasks:
@@ -120,25 +120,25 @@ class UsageBook:
             self.agents[name] = self.agents.get(name, NONE) + part
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the book as it is carried on; nothing if nothing was used."""
+        """Return the JSON form for the state of the run; empty if nothing was used."""
         if not self.total.is_something:
             return {}
-        told = {"tasks": usages_to_json(self.tasks), "agents": usages_to_json(self.agents)}
-        return {"total": self.total.to_json(), **told}
+        parts = {"tasks": usages_to_json(self.tasks), "agents": usages_to_json(self.agents)}
+        return {"total": self.total.to_json(), **parts}
 
-    def told(self) -> dict[str, Any]:
-        """Returns what was used in all and by each agent, as documents have it; nothing if nothing was used."""
+    def to_document(self) -> dict[str, Any]:
+        """Return the total and the usage of each agent as documents show them; empty if nothing was used."""
         if not self.total.is_something:
             return {}
-        agents = {"agents": {name: usage.told() for name, usage in self.agents.items()}} if self.agents else {}
-        return {**self.total.told(), **agents}
+        agents = {"agents": {name: usage.to_document() for name, usage in self.agents.items()}} if self.agents else {}
+        return {**self.total.to_document(), **agents}
 
 
 def usage_book_from_json(encoded: Any) -> UsageBook:
-    """Returns the book that `UsageBook.to_json` told.
+    """Parse the result of `UsageBook.to_json`.
 
     Raises:
-        ValueError, TypeError, AttributeError, KeyError: it is none.
+        ValueError, TypeError, AttributeError, KeyError: the form is invalid.
     """
     if not encoded:
         return UsageBook()

@@ -1,4 +1,4 @@
-"""What a worker answers, a WorkerResult, and what becomes of it: the outputs are the result of its node."""
+"""WorkerResult: the result of a worker tool, and its conversion to the result of the node."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,28 +13,28 @@ from dagwright.core.model.states import ABANDONED, NodeStatus, Record
 from dagwright.core.model.worker_cards import WorkerCard
 
 MESSAGE_CHARACTERS = 2_000
-"""Of the words of a worker that a run keeps beside its outputs."""
+"""Longest message of a worker tool that a run keeps beside its outputs."""
 
 WorkerStatus = Literal["success", "failed", "partial"]
 _STATUSES = ("success", "failed", "partial")
 SUB_GOAL_PREFIX = "sg"
-"""Begins the id of the node of a sub-goal; its number follows."""
+"""Prefix of the id of the node of a sub-goal; its number follows."""
 NOT_STARTED = "dependency_failed"
-"""Code of the error of a node that never began, as one before it failed."""
+"""Error code of a node that never started because a node it depends on failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerResult:
-    """What came of a sub-goal.
+    """Result of a sub-goal.
 
     Args:
-        sub_goal_id: of the sub-goal; whoever calls the worker fills it in.
-        outputs: slot -> value. Of `partial` slots may be left out, which are null then; of `failed` there are none.
-        error: why it failed.
-        message: what a planner should know to go on, such as which names were meant perhaps.
+        sub_goal_id: id of the sub-goal; the caller of the worker tool sets it.
+        outputs: slot -> value. With `partial`, missing slots are null; with `failed`, there are no outputs.
+        error: reason of the failure.
+        message: information for the planner, such as names that may have been meant.
 
     Raises:
-        ValueError: the status is none of these, or error or message is no text.
+        ValueError: the status is unknown, or error or message is not a text.
     """
 
     sub_goal_id: int | str | None = None
@@ -53,7 +53,7 @@ class WorkerResult:
                 raise ValueError(f"the {name} of a WorkerResult is {words!r:.50}, expected a text")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all five fields; the outputs are those objects themselves."""
+        """Return all five fields; the outputs are not copied deeply."""
         return {
             "sub_goal_id": self.sub_goal_id,
             "status": self.status,
@@ -65,7 +65,7 @@ class WorkerResult:
 
 @dataclass(frozen=True, slots=True)
 class Unwrapped:
-    """What the run takes of a worker's answer: the outputs, or why there are none, and what it said besides."""
+    """Content of a worker tool's result: the outputs or the error, and the message."""
 
     outputs: Any
     is_partial: bool = False
@@ -74,19 +74,19 @@ class Unwrapped:
 
 
 def unwrap_worker_result(value: Any, card: WorkerCard | None = None) -> Unwrapped:
-    """Returns what a run takes of the answer of a worker.
+    """Return the outputs, the error and the message of a worker tool's result.
 
-    A tool that stands in for a worker may answer its outputs alone; they are taken as they are.
+    A tool that replaces a worker tool may return its outputs alone.
 
     Args:
-        card: of the worker: outputs that are not exactly its slots are a failure.
+        card: of the worker tool; outputs that are not exactly its slots are a failure.
     """
     found = _unwrapped(value)
     if card is None or found.error is not None or isinstance(found.outputs, StoredValue):
-        # What lies in the store was looked at by the worker that put it there.
+        # The worker process that stored the value has checked it.
         return found
     if not isinstance(found.outputs, dict):
-        return Unwrapped(None, error=NodeError("invalid_result", "a worker answers its slots, in an object"))
+        return Unwrapped(None, error=NodeError("invalid_result", "a worker tool must return an object of its slots"))
     problem = card.slots_problem(found.outputs, is_partial=found.is_partial)
     if problem is not None:
         return Unwrapped(None, error=NodeError("invalid_result", f"its slots are not those it declares: {problem}"))
@@ -101,7 +101,7 @@ def _unwrapped(value: Any) -> Unwrapped:
         return Unwrapped(value)
     match value.get("status"):
         case "failed":
-            words = value.get("error") or value.get("message") or "the worker failed and did not say why"
+            words = value.get("error") or value.get("message") or "the worker tool failed without a reason"
             return Unwrapped(None, error=NodeError("worker_failed", str(words)), message=_message_of(value))
         case "success" | "partial" as status if "outputs" in value:
             return Unwrapped(value["outputs"], status == "partial", message=_message_of(value))
@@ -109,8 +109,10 @@ def _unwrapped(value: Any) -> Unwrapped:
 
 
 def _unwrap_stored(value: StoredValue) -> Unwrapped:
-    """Does the same with a large answer, of which these four were told."""
-    status, outputs, error, message = (_told(value, name) for name in ("status", "outputs", "error", "message"))
+    """Do the same for a large result, of which these four fields were projected."""
+    status, outputs, error, message = (
+        _projected_field(value, name) for name in ("status", "outputs", "error", "message")
+    )
     is_stored = isinstance(outputs, StoredValue) and outputs.shape is not None and outputs.shape.type == "object"
     if outputs is not None and not (is_stored or isinstance(outputs, dict)):
         return Unwrapped(value)
@@ -121,7 +123,7 @@ def _unwrap_stored(value: StoredValue) -> Unwrapped:
     return Unwrapped(value)
 
 
-def _told(value: StoredValue, name: str) -> Any:
+def _projected_field(value: StoredValue, name: str) -> Any:
     try:
         found = get_value(value, (name,), start=value.name)
     except MissingValue:
@@ -134,23 +136,23 @@ def _message_of(value: Mapping[str, Any]) -> str | None:
     message = value.get("message")
     if not message or isinstance(message, StoredValue):
         return None
-    # A worker in another language may have said it in an object.
+    # A worker tool in another language may return its message as an object.
     words = message if isinstance(message, str) else to_json(message).decode()
     return words[:MESSAGE_CHARACTERS]
 
 
 def sub_goal_id_of(node_id: str) -> int | str:
-    """Returns the id of the sub-goal that a node does: `sg3` and its second try `sg3#2` do the sub-goal 3."""
+    """Return the sub-goal id of a node: `sg3` and its second attempt `sg3#2` belong to the sub-goal 3."""
     number = node_id.partition("#")[0].removeprefix(SUB_GOAL_PREFIX)
     is_number = node_id.startswith(SUB_GOAL_PREFIX) and number.isascii() and number.isdigit()
     return int(number) if is_number and len(number) <= 15 else node_id
 
 
 def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
-    """Returns what came of the sub-goal that a node does; `None` if it has not ended, or never began.
+    """Return the result of a node's sub-goal; `None` if the node has not ended, or never started.
 
-    A node that did not complete failed, whether its worker said so, raised, or was not called. One whose place another
-    took ended as it had before, and one that waited for what failed never began.
+    A node that did not complete has failed, whether its worker tool reported a failure, raised, or was not called. A
+    replaced node keeps the outcome that it had before, and a node that waited for a failed node never started.
     """
     error, is_replaced = record.error, record.status is NodeStatus.SUPERSEDED
     if not record.status.is_final or record.status is NodeStatus.BLOCKED:
@@ -165,14 +167,14 @@ def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
 
 
 def status_shown(record: Record) -> NodeStatus:
-    """Returns the state in which people are shown a node: one that was left behind because it failed has failed."""
+    """Return the state of a node for people: a superseded node that was abandoned after a failure has failed."""
     is_left = record.status is NodeStatus.SUPERSEDED and record.reason == ABANDONED
     has_failed = record.error is not None and record.error.code != NOT_STARTED
     return NodeStatus.FAILED if is_left and has_failed else record.status
 
 
 def error_words(record: Record) -> str:
-    """Returns why a node put nothing out, of one that did not."""
+    """Return why a node has no outputs; the node did not complete."""
     error = record.error
     if error is not None:
         return f"{error.code}: {error.message}"

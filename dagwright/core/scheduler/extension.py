@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dagwright.core.expressions.stored_values import Want
+from dagwright.core.expressions.stored_values import Projection
 from dagwright.core.model.compiled import (
     CompiledNode,
     CompiledPlan,
@@ -17,10 +17,10 @@ from dagwright.core.model.compiled import (
     field_to_json,
     node_from_json,
     node_to_json,
+    projections_from_json,
+    projections_to_json,
     tool_from_json,
     tool_to_json,
-    wanted_from_json,
-    wanted_to_json,
 )
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.tools import ToolDeclaration
@@ -43,7 +43,7 @@ class Extension:
     base: int
     nodes: Sequence[CompiledNode]
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
-    wanted: Mapping[str, Sequence[Want]] = field(default_factory=dict)
+    wanted: Mapping[str, Sequence[Projection]] = field(default_factory=dict)
     output: tuple[Any, Sequence[Hole]] | None = None
     given_up: Sequence[str] = ()
 
@@ -55,7 +55,7 @@ class Extension:
             "tools": {name: tool_to_json(tool) for name, tool in self.tools.items()},
         }
         if self.wanted:
-            encoded["wanted"] = {node_id: wanted_to_json(wanted) for node_id, wanted in self.wanted.items()}
+            encoded["wanted"] = {node_id: projections_to_json(wanted) for node_id, wanted in self.wanted.items()}
         if self.output is not None:
             value, holes = self.output
             encoded["output"] = [value, field_to_json("holes", holes)]
@@ -75,7 +75,7 @@ def extension_from_json(encoded: Any) -> Extension:
             int(encoded["base"]),
             tuple(node_from_json(node) for node in encoded["nodes"]),
             {name: tool_from_json(name, tool) for name, tool in encoded["tools"].items()},
-            {str(name): wanted_from_json(wanted) for name, wanted in encoded.get("wanted", {}).items()},
+            {str(name): projections_from_json(wanted) for name, wanted in encoded.get("wanted", {}).items()},
             _output_from_json(encoded.get("output")),
             tuple(str(name) for name in encoded.get("given_up", ())),
         )
@@ -134,7 +134,7 @@ def _check(extension: Extension, numbers: Mapping[str, int], *, count: int) -> N
         raise ValueError("the dependencies of the new nodes are a circle")
 
 
-def _telling(node: CompiledNode, wanted: Sequence[Want]) -> CompiledNode:
+def _telling(node: CompiledNode, wanted: Sequence[Projection]) -> CompiledNode:
     """Returns a node whose call, if it is still to be made, tells more parts of a large result.
 
     What is named of the result of a sub-plan is told inside of it, which has its plan already.

@@ -8,7 +8,7 @@ Replay: the order in which nodes become ready is part of the order of commands i
 from collections.abc import Sequence
 
 from dagwright.core.expressions.compute_budget import TooMuchWork
-from dagwright.core.expressions.condition_evaluator import ConditionAsker
+from dagwright.core.expressions.condition_evaluator import ConditionEvaluator
 from dagwright.core.expressions.conditions import Condition, ConditionFailed
 from dagwright.core.expressions.projection import largest_result_bytes
 from dagwright.core.expressions.resolution import MissingData
@@ -36,7 +36,7 @@ class Propagation:
         """Start with an empty queue, after the state has derived its indexes."""
         state = self.state
         self.queue = self.new_queue()
-        self._conditions = ConditionAsker(state.numbers.__contains__, state.compute_budget)
+        self._conditions = ConditionEvaluator(state.numbers.__contains__, state.compute_budget)
         self._ended: list[int] = []
         """Numbers of the nodes that have ended and whose dependents have not been updated."""
 
@@ -111,7 +111,7 @@ class Propagation:
         node = state.plan.nodes[number]
         condition = None if node.when is None else self._conditions.condition_of(node.when)
         if condition is not None and not condition.uses_item:
-            if not self._conditions.holds(condition, state.scope):
+            if not self._conditions.evaluate(condition, state.scope):
                 self.end(ref, NodeStatus.SKIPPED, at)
                 return
             condition = None
@@ -154,7 +154,7 @@ class Propagation:
         if condition is not None and first_ones == len(tasks):
             # Batches evaluate the condition for their items themselves.
             first = node.first_index
-            answers = self._conditions.hold_for_items(condition, state.scope, items=items, first_index=first)
+            answers = self._conditions.evaluate_items(condition, state.scope, items=items, first_index=first)
         record.status, record.items = NodeStatus.RUNNING, [*tasks]
         state.items.claim(number, record)
         state.items.open[number] = first_ones
@@ -250,7 +250,7 @@ class Propagation:
             self._end_region(number, at)
         if status is not NodeStatus.FAILED:
             return
-        if state.plan.on_failure == "fail_fast" and state.phase is Phase.GOING:
+        if state.plan.on_failure == "fail_fast" and state.phase is Phase.ACTIVE:
             # First the dependents are blocked; what is left is cancelled after that.
             self.update_dependents(at)
             self.abort(NodeError("fail_fast", f"{node.id!r} failed: {error.message if error else ''}"), at)
@@ -284,7 +284,7 @@ class Propagation:
     def stop(self, at: float, reason: str | None) -> None:
         """Cancel everything that has not started."""
         state = self.state
-        state.phase = Phase.CLOSED if state.phase is Phase.UNDOING else Phase.STOPPED
+        state.phase = Phase.CLOSED if state.phase is Phase.COMPENSATING else Phase.STOPPED
         self.queue.clear()
         for number, record in enumerate(state.records):
             for index, item in enumerate(record.items):

@@ -14,7 +14,7 @@ from dagwright.core.expressions.resolution import Scope, resolve_holes, scope_of
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.graph import dependents_of
-from dagwright.core.model.lineage import SeenBook
+from dagwright.core.model.lineage import RunLineage
 from dagwright.core.model.states import Chunk, NodeStatus, Phase, Record
 from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.usage import UsageBook
@@ -60,7 +60,7 @@ class RunTotals:
     """
 
     usage: UsageBook = field(default_factory=UsageBook)
-    lineage: SeenBook = field(default_factory=SeenBook)
+    lineage: RunLineage = field(default_factory=RunLineage)
 
 
 class RunState:
@@ -95,7 +95,7 @@ class RunState:
         self.records = [Record() for _ in plan.nodes]
         self.error: NodeError | None = None
         self.cancelled = False
-        self.phase = Phase.GOING
+        self.phase = Phase.ACTIVE
         self.paused: Paused | None = None
         """Nothing new starts while it is set."""
         self.ended: list[int] = []

@@ -17,7 +17,7 @@ from dagwright.core.expressions.compute_budget import TooMuchWork
 from dagwright.core.expressions.resolution import MissingData, Scope
 from dagwright.core.model.compiled import CompiledPlan, agent_of
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.lineage import NOTHING
+from dagwright.core.model.lineage import NO_LINEAGE
 from dagwright.core.model.states import Attempt, NodeStatus, Phase, Record, RunStatus
 from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tasks import Task
@@ -130,7 +130,7 @@ class Scheduler(Generic[Features]):
     def output(self) -> tuple[Any, NodeError | None]:
         """Return the output of the run; null and an error if its template cannot be resolved."""
         state = self.state
-        if state.phase.is_given_up:
+        if state.phase.is_compensated:
             # The run compensates for its calls.
             return None, None
         # Without the limit of a moment: the output is read once.
@@ -304,7 +304,7 @@ class Scheduler(Generic[Features]):
         if state.store_waits:
             record.attempts += state.store_waits.pop(task_id, (0, 0))[1]
         record.tool_version, record.cached = attempt.tool_version, attempt.cached
-        if attempt.usage is not NONE or attempt.seen is not NOTHING:
+        if attempt.usage is not NONE or attempt.seen is not NO_LINEAGE:
             self._add_totals(task_id, ref, attempt)
         for component in self._hooks.on_attempt:
             component.on_attempt(task_id, ref, attempt)
@@ -349,7 +349,7 @@ class Scheduler(Generic[Features]):
         state = self.state
         if state.is_stopped:
             return
-        compensates = state.phase is Phase.UNDOING and not (state.cancelled or state.options.only_compensates)
+        compensates = state.phase is Phase.COMPENSATING and not (state.cancelled or state.options.only_compensates)
         state.cancelled = True
         if not compensates:
             self.propagation.stop(at, reason)

@@ -131,7 +131,7 @@ def _unknown_inputs(checked: Checked, hints: NameHints) -> Iterator[Problem]:
     ids = {node.id for node in checked.nodes}
     for index, node in enumerate(checked.nodes):
         reads = _inputs_read(node.when, ids) if node.when is not None else ()
-        optional = {read.steps[0] for read in reads if read.steps and read.asks == "presence"}
+        optional = {read.steps[0] for read in reads if read.steps and read.aspect == "presence"}
         named = dict.fromkeys(str(read.steps[0]) for read in reads if read.steps and read.steps[0] not in optional)
         for name in named:
             if name not in known:

@@ -248,7 +248,7 @@ class BudgetAdmission(SchedulerComponent):
         short = budget.short_of(used=total, grown=added)
         if not short:
             self._close_request(at)
-        elif budget.on_limit == "finish" or state.plan.asks_nobody or self._requests is None:
+        elif budget.on_limit == "finish" or state.plan.is_non_interactive or self._requests is None:
             self._finish(budget, self._words(budget, short), at)
         elif not self._is_asking(BUDGET_TASK):
             self._ask_for_more(self._requests, budget, self._words(budget, short), at)

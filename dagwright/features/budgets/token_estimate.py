@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from dagwright.core.expressions.compute_budget import TooMuchWork
 from dagwright.core.expressions.paths import MissingValue, get_value
-from dagwright.core.expressions.stored_values import StoredValue, WorkerText, unfilled_places
+from dagwright.core.expressions.stored_values import StoredValue, WorkerText, find_value_refs
 from dagwright.core.expressions.value_refs import encode, shown_in_arguments
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tasks import Task
@@ -26,7 +26,7 @@ def estimated_tokens(state: RunState, task: Task) -> int:
     except ValueError:
         # It is not JSON, and is refused as soon as it is to be sent.
         return 1
-    for _, part in unfilled_places(arguments):
+    for _, part in find_value_refs(arguments):
         for each in part.parts if isinstance(part, WorkerText) else (part,):
             if isinstance(each, StoredValue) and each.shape is not None:
                 size += each.shape.size_bytes

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork, WorkBudget
-from dagwright.core.model.actor import NOBODY, By
+from dagwright.core.model.actor import UNKNOWN_ACTOR, Actor
 from dagwright.core.model.answers import size_of
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
@@ -43,7 +43,7 @@ class CancelNode:
     node: str
     branch: bool = False
     grace_s: float = 30.0
-    by: By = NOBODY
+    by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
@@ -114,7 +114,7 @@ class RetryNode:
 
     node: str
     arguments: Mapping[str, Any] | None = None
-    by: By = NOBODY
+    by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
@@ -197,7 +197,7 @@ class SetResult:
 
     node: str
     result: Any
-    by: By = NOBODY
+    by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
@@ -241,7 +241,7 @@ class SetResult:
 
 
 def _refusal_of_growth(scheduler: RunScheduler) -> str | None:
-    return refusal_of_run(scheduler) or (UNDOING if scheduler.state.phase is Phase.UNDOING else None)
+    return refusal_of_run(scheduler) or (UNDOING if scheduler.state.phase is Phase.COMPENSATING else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ class AppendNodes:
     """
 
     extension: Extension
-    by: By = NOBODY
+    by: Actor = UNKNOWN_ACTOR
     kept_bytes: int = 0
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
@@ -278,16 +278,16 @@ class AppendWritten(Written):
 
     nodes: Sequence[Any]
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
-    by: By = NOBODY
+    by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
         """Returns why it cannot be done now."""
-        act = self._read(scheduler, at, budget=scheduler.features.feedback.requests.looking)
+        act = self._read(scheduler, at, budget=scheduler.features.feedback.requests.precheck_budget)
         return act if isinstance(act, str) else None
 
     def read(self, scheduler: RunScheduler, *, at: float) -> AppendNodes | str:
         """Returns the act that it is, or why it is refused."""
-        return self._read(scheduler, at, budget=scheduler.features.feedback.requests.judging)
+        return self._read(scheduler, at, budget=scheduler.features.feedback.requests.check_budget)
 
     def _read(self, scheduler: RunScheduler, at: float, *, budget: WorkBudget) -> AppendNodes | str:
         refusal = _refusal_of_growth(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")

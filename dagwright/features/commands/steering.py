@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.actor import NOBODY, By
+from dagwright.core.model.actor import UNKNOWN_ACTOR, Actor
 from dagwright.core.model.budget_limits import Kind, Limit
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import NodeStatus, Phase
@@ -81,7 +81,7 @@ def take(sent: Act | Written, scheduler: RunScheduler, *, at: float) -> str | No
 class Pause:
     """Lets nothing new start; what runs runs to its end."""
 
-    by: By = NOBODY
+    by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
@@ -102,7 +102,7 @@ class Pause:
 class Resume:
     """Lets what is ready start again."""
 
-    by: By = NOBODY
+    by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
@@ -120,7 +120,7 @@ class Resume:
 class Cancel:
     """Stops the run: nothing new starts, and whoever drives it stops what runs."""
 
-    by: By = NOBODY
+    by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
@@ -138,7 +138,7 @@ class SetPolicy:
     """Changes which calls people are asked about; what waits for an approval no more goes on."""
 
     policy: Policy
-    by: By = NOBODY
+    by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
@@ -162,7 +162,7 @@ class SetLimits:
     max_in_flight: int | None = None
     deadline_s: float | None = None
     budget: Mapping[Kind, Limit | None] | None = None
-    by: By = NOBODY
+    by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
         """Returns why it cannot be done now."""
@@ -200,11 +200,11 @@ def standing_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
     if scheduler is None:
         return []
     notes: list[dict[str, Any]] = []
-    if scheduler.state.phase.is_given_up and scheduler.is_finished:
+    if scheduler.state.phase.is_compensated and scheduler.is_finished:
         undone, standing = told_of_undoing(scheduler.state)
         notes.append({"code": UNDONE, "node": None, "message": undone})
         notes += [note.to_json() for note in standing]
-    elif scheduler.state.phase is Phase.UNDOING and not scheduler.state.options.is_child:
+    elif scheduler.state.phase is Phase.COMPENSATING and not scheduler.state.options.is_child:
         message = "the run takes back what it did; cancel it once more to leave the rest as it is"
         notes.append({"code": UNDONE, "node": None, "message": message})
     budget = scheduler.features.budget.budget
@@ -212,7 +212,7 @@ def standing_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
         message = f"the run finishes with what there is, as its budget is used up ({words})"
         notes.append({"code": "budget", "node": None, "message": message})
     if scheduler.state.paused is not None and not scheduler.is_finished:
-        message = f"nothing new starts: {By(scheduler.state.paused.by).words('paused')}"
+        message = f"nothing new starts: {Actor(scheduler.state.paused.by).words('paused')}"
         notes.append({"code": "paused", "node": None, "message": message})
     return [*notes, *islice(missing_value_notes(scheduler), _MISSING_TOLD)]
 
@@ -228,7 +228,7 @@ def missing_value_notes(scheduler: RunScheduler) -> Iterator[dict[str, Any]]:
 
 
 def _who_paused(paused: Paused) -> str:
-    return By(paused.by, paused.reason).words("paused")
+    return Actor(paused.by, paused.reason).words("paused")
 
 
 def refusal_of_run(scheduler: RunScheduler) -> str | None:
@@ -251,7 +251,7 @@ def ref_or_refusal(scheduler: RunScheduler, task_id: str) -> TaskRef | str:
         known = [node.id for node, _ in scheduler.state.shown()][:_NAMES_COMPARED]
         hint = suggestion(task_id, known)
         return f"the run has no node {task_id[:200]!r}{f'; {hint}' if hint else ''}"
-    if scheduler.state.phase is Phase.UNDOING and scheduler.plan.nodes[ref.node].undoes is None:
+    if scheduler.state.phase is Phase.COMPENSATING and scheduler.plan.nodes[ref.node].undoes is None:
         return UNDOING
     record = scheduler.state.record(ref)
     if record.status is NodeStatus.SUPERSEDED:

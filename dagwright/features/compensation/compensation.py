@@ -17,8 +17,8 @@ from dagwright.core.model.compiled import (
     CompiledPlan,
     RetryRule,
     agent_tools,
-    changes_the_world,
     default_retry,
+    has_side_effects,
     tool_of,
 )
 from dagwright.core.model.errors import NodeError, Note
@@ -87,7 +87,7 @@ def may_change_the_world(node: CompiledNode, tools: Mapping[str, ToolDeclaration
             may_change_the_world(each, below.tools) for each in below.nodes
         )
     # What is reported was run elsewhere, and is taken back there.
-    is_call = node.kind == "tool" and changes_the_world(node, tools)
+    is_call = node.kind == "tool" and has_side_effects(node, tools)
     is_resolver = node.kind == "lookup" and tool_of(node, tools).effects in _CHANGING
     return node.undoes is None and (is_call or is_resolver)
 
@@ -334,5 +334,5 @@ def _without_undo(plan: CompiledPlan) -> Iterator[tuple[str, str]]:
                 if tool.get("effects", Effects.WRITE) in _CHANGING and not tool.get("undo"):
                     yield node.id, str(tool.get("name"))
             yield from ((f"{node.id}/{name}", tool) for name, tool in _without_undo(node.sub_plan))
-        elif changes_the_world(node, plan.tools) and plan.tools.get(node.tool, ToolDeclaration("")).undo is None:
+        elif has_side_effects(node, plan.tools) and plan.tools.get(node.tool, ToolDeclaration("")).undo is None:
             yield node.id, node.tool

@@ -41,9 +41,9 @@ class Compensation(SchedulerComponent):
     def on_quiescent(self, at: float) -> None:
         """Start to compensate when the run has ended and not completed."""
         state = self._state
-        if not state.is_finished or state.phase.is_given_up:
+        if not state.is_finished or state.phase.is_compensated:
             return
-        if state.phase is Phase.GOING:
+        if state.phase is Phase.ACTIVE:
             if status_of(state.plan, state.records) is RunStatus.COMPLETED:
                 return
             state.error = why_not_completed(state)
@@ -51,7 +51,7 @@ class Compensation(SchedulerComponent):
 
     def start(self, at: float) -> None:
         """Compensate for the calls of the run whose final state this run continues; its usage does not count here."""
-        if self._state.phase.is_given_up:
+        if self._state.phase.is_compensated:
             return
         self._state.error = self._state.error or NodeError(TAKEN_BACK, "the run above takes back what this one did")
         self._state.totals = RunTotals()
@@ -62,7 +62,7 @@ class Compensation(SchedulerComponent):
         if self._state.is_stopped:
             # A stopped run is to end, paused or not.
             self._state.paused = None
-        self._state.phase = Phase.UNDOING
+        self._state.phase = Phase.COMPENSATING
         extension = undoing_of(self._state)
         if extension is None or refusal_of_extension(self._state, extension) is not None:
             return

@@ -17,10 +17,10 @@ from dagwright.core.expressions.conditions import missing_reads, read_condition
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS
 from dagwright.core.expressions.references import Placeholder
 from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
-from dagwright.core.model.actor import By
+from dagwright.core.model.actor import Actor
 from dagwright.core.model.compiled import CompiledNode, tool_of
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.lookups import bound_for
+from dagwright.core.model.lookups import bindings_of_node
 from dagwright.core.model.requests import Closing
 from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
@@ -195,7 +195,7 @@ def _ready(scheduler: RunScheduler, task_id: str, node: CompiledNode, record: Re
     if node.kind == "reported":
         return Reason(task_id, record.status, "group", "runs with other pure nodes in one call")
     if (paused := scheduler.state.paused) is not None:
-        message = f"is ready, and the run is {By(paused.by).words('paused')}"
+        message = f"is ready, and the run is {Actor(paused.by).words('paused')}"
         return Reason(task_id, record.status, "paused", message, paused.reason or "", since=paused.at)
     if (limit := _limit(scheduler, node)) is not None:
         return Reason(task_id, record.status, "limit", "waits for a free slot", limit)
@@ -380,7 +380,7 @@ class _Ended:
         scheduler = self._scheduler
         return [
             {"argument": argument, **bound, "answers": self._answers(find_id)}
-            for argument, find_id, bound in bound_for(self._node, scheduler.plan, scheduler.records)
+            for argument, find_id, bound in bindings_of_node(self._node, scheduler.plan, scheduler.records)
         ]
 
     def _answers(self, task_id: str) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork
 from dagwright.core.expressions.resolution import MissingData
-from dagwright.core.model.answers import BadAnswer, default_answer, grows, normal_answer, told_arguments
+from dagwright.core.model.answers import BadAnswer, default_answer, grows, normal_answer, shortened_arguments
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.requests import Closing, Feedback, Notice, Purpose, Request, RequestBook, Through
+from dagwright.core.model.requests import Closing, Feedback, Notification, Purpose, Request, RequestBook, Through
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.scheduler.extension import Extension
@@ -131,7 +131,7 @@ class AnswerHandler:
     ) -> None:
         """Apply an answer that fits its request."""
         what = _word_of(request, answer)
-        given = told_arguments(answer["arguments"]) if "arguments" in answer else None
+        given = shortened_arguments(answer["arguments"]) if "arguments" in answer else None
         closing = Closing("answered", at, feedback.by, feedback.through, what, feedback.note, given)
         self._requests.close(request, closing)
         if growth is not None:
@@ -237,7 +237,7 @@ class AnswerHandler:
             if request.task:
                 self._state.record(self._state.items.ref(request.task)).reason = request.waits_for
             self._requests.watch(request)
-            self._requests.notices.append(Notice("escalated", request, at))
+            self._requests.notices.append(Notification("escalated", request, at))
             return
         if isinstance(request.on_timeout, Mapping):
             through: Through = "deadline"
@@ -256,7 +256,7 @@ class AnswerHandler:
         missed = int((at - request.next_reminder_at) // request.reminder_s)
         request.next_reminder_at += (missed + 1) * request.reminder_s
         self._requests.watch(request)
-        self._requests.notices.append(Notice("reminded", request, at))
+        self._requests.notices.append(Notification("reminded", request, at))
 
 
 def rejection(answer: Mapping[str, Any], feedback: Feedback) -> NodeError:

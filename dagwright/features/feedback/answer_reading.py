@@ -67,7 +67,7 @@ class AnswerReader:
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
         """Returns why an answer would be refused now, or `None` if it would be taken; changes nothing."""
         try:
-            read = self.read(feedback, at, judging=self._requests.looking)
+            read = self.read(feedback, at, judging=self._requests.precheck_budget)
         except TooMuchWork:
             return TOO_MUCH_AT_ONCE
         return read if isinstance(read, str) else None
@@ -82,14 +82,14 @@ class AnswerReader:
             TooMuchWork: it has too little left for them.
         """
         name, book = feedback.request, self._requests
-        judging = judging or book.judging
+        judging = judging or book.check_budget
         judging.start(at)
         if (problem := size_problem([feedback.answer, feedback.by, feedback.note])) is not None:
             return problem
         if (request := book.open.get(name)) is not None:
             return self.read_all([request], feedback, at, judging=judging)
         if (closing := book.closed.get(name)) is not None:
-            return closing.told(name)
+            return closing.reason(name)
         number = self._state.numbers.get(name)
         if number is not None and self._state.plan.nodes[number].for_each is not None:
             asked = self._asked_by_items(number)
@@ -125,13 +125,13 @@ class AnswerReader:
     def read_all(
         self, requests: list[Request], feedback: Feedback, at: float, *, judging: WorkBudget | None = None
     ) -> list[Taken] | str:
-        judging = judging or self._requests.judging
+        judging = judging or self._requests.check_budget
         judging.start(at)
         taken: list[Taken] = []
         found: dict[bytes, Any] = {}
         for request in requests:
             if request.deadline_at is not None and request.deadline_at <= at and request.escalates_to is None:
-                return Closing("expired", request.deadline_at).told(request.id)
+                return Closing("expired", request.deadline_at).reason(request.id)
             if (rejection := request.rejects(feedback)) is not None:
                 return rejection
             # The items of a map ask the same as a rule, and an answer may be large.

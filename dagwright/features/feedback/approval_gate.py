@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.expressions.resolution import resolve_holes
-from dagwright.core.expressions.stored_values import unfilled_places
+from dagwright.core.expressions.stored_values import find_value_refs
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import inline_tools, tool_of
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.policy import INLINE_AGENT, LETTING_INLINE, REFUSED_INLINE
+from dagwright.core.model.policy import INLINE_AGENT, INLINE_HINT, INLINE_REFUSED
 from dagwright.core.model.requests import Purpose
 from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.scheduler.run_state import RunState
@@ -40,7 +40,7 @@ class ApprovalGate:
     def is_needed(self) -> bool:
         """Whether some node of the plan may ask before it starts."""
         nodes = self._state.plan.nodes
-        return not self._state.policy.lets_all_run or any(
+        return not self._state.policy.allows_all_calls or any(
             node.kind == "human" or node.approval != "policy" for node in nodes
         )
 
@@ -62,7 +62,7 @@ class ApprovalGate:
         verdict = self.verdict(ref)
         # The author of the plan says what is asked; what the policy of the run refuses stays refused.
         if verdict == "refuse":
-            words = refused_words(node.tool) if node.kind == "tool" else f"{REFUSED_INLINE}; {LETTING_INLINE}"
+            words = refused_words(node.tool) if node.kind == "tool" else f"{INLINE_REFUSED}; {INLINE_HINT}"
             return NodeError("refused", words)
         if node.approval == "never" or (node.approval == "policy" and verdict == "run"):
             return None
@@ -87,7 +87,7 @@ class ApprovalGate:
         if node.kind != "tool" or tool is None or tool.input_schema is None:
             return None
         arguments = self._state.arguments_of(ref)
-        return problem_of_call(tool, arguments, unknown=[path for path, _ in unfilled_places(arguments)])
+        return problem_of_call(tool, arguments, unknown=[path for path, _ in find_value_refs(arguments)])
 
     def verdict(self, ref: TaskRef) -> str:
         """Return what the policy says of a call: `run`, `ask` or `refuse`.
@@ -113,5 +113,5 @@ class ApprovalGate:
         if node.kind == "human" or node.on_error == "ask" or node.approval not in ("policy", "never"):
             return True
         if inline_tools(node) is not None:
-            return self._state.policy.can_hold(INLINE_AGENT)
-        return node.kind == "tool" and self._state.policy.can_hold(tool_of(node, self._state.plan.tools))
+            return self._state.policy.may_stop_call(INLINE_AGENT)
+        return node.kind == "tool" and self._state.policy.may_stop_call(tool_of(node, self._state.plan.tools))

@@ -12,7 +12,7 @@ from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchW
 from dagwright.core.expressions.resolution import MissingData
 from dagwright.core.model.answers import size_of
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.policy import Policy, letting_run
+from dagwright.core.model.policy import Policy, with_tools_allowed
 from dagwright.core.model.requests import Feedback, Request, RequestBook, book_from_json
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.task_ref import TaskRef
@@ -57,7 +57,7 @@ class HumanFeedback(SchedulerComponent):
     @property
     def child_policy(self) -> Policy:
         """The policy of child runs: what a person approved for the whole run is not asked about there."""
-        return letting_run(self._state.policy, self.requests.remembered)
+        return with_tools_allowed(self._state.policy, self.requests.remembered)
 
     def _is_request_id(self, name: str) -> bool:
         return name in self.requests.open or name in self.requests.closed
@@ -224,7 +224,7 @@ class HumanFeedback(SchedulerComponent):
     def restore_policy(self, policy: Policy) -> None:
         """Use a policy that was changed before this scheduler was restored."""
         self._state.policy, self.state.policy_changed = policy, True
-        self._has_gate = self._has_gate or not policy.lets_all_run
+        self._has_gate = self._has_gate or not policy.allows_all_calls
         self._scheduler.update_hooks()
 
     def restore(self, requests: Mapping[str, Any], inputs: Mapping[str, Any], approved: tuple[int, str]) -> None:

@@ -12,7 +12,7 @@ from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import Reference, ResultOf, Template
 from dagwright.core.model.agents import strongest
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan, agent_tools, tool_of
-from dagwright.core.model.lookups import words_of_bound
+from dagwright.core.model.lookups import lookup_text
 from dagwright.core.model.tools import Effects
 
 _NODES_SHOWN = 40
@@ -142,7 +142,7 @@ def _part_words(plan: CompiledPlan, template: Template) -> str:
     part = template[0] if len(template) == 1 else ""
     if isinstance(part, str):
         return "…"
-    return words_of_bound(plan, part) or _written_reference(plan, part) or "…"
+    return lookup_text(plan, part) or _written_reference(plan, part) or "…"
 
 
 def _written_reference(plan: CompiledPlan, part: Reference) -> str | None:

@@ -70,7 +70,7 @@ class RequestOpener:
     ) -> NodeError | None:
         """Open a request, and apply the answer if it is there already; return why it cannot be asked."""
         state = self._state
-        if state.plan.asks_nobody:
+        if state.plan.is_non_interactive:
             return NodeError("refused", _NOT_INTERACTIVE[purpose])
         node, record, task_id = state.plan.nodes[ref.node], state.record(ref), state.id_of(ref)
         tool = (node.tool or node.title or node.id) if purpose == "approval" else ""

@@ -20,7 +20,7 @@ from dagwright.core.model.compiled import (
     CHANGING_EFFECTS,
     CompiledNode,
     CompiledPlan,
-    changes_the_world,
+    has_side_effects,
     plan_to_json,
     tool_of,
 )
@@ -124,7 +124,7 @@ def _definition_of_plan(number: int, plan: CompiledPlan, book: KeptBook | None) 
 
 def _order(state: RunState, node: CompiledNode, book: KeptBook | None) -> Iterable[str]:
     """Yields what became of the nodes that one waits for without reading them, if it may hang on that."""
-    if changes_the_world(node, state.plan.tools):
+    if has_side_effects(node, state.plan.tools):
         return
     templates: list[Template] = [template for _, template in (*node.holes, *node.item_holes)]
     templates += [each for each in (node.for_each, node.key) if isinstance(each, tuple)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.core.expressions.value_refs import unfilled_from_json, unfilled_to_json
+from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.states import NodeStatus, Record
 
 MOST_KEPT = 10_000
@@ -44,7 +44,7 @@ class Kept:
         """Returns it as JSON, without what has its default value."""
         encoded = {name: getattr(self, name) for name in _PLAIN if getattr(self, name) not in _EMPTY}
         if self.has_result:
-            encoded["result"] = unfilled_to_json(self.result)
+            encoded["result"] = value_to_json(self.result)
         return encoded
 
 
@@ -60,7 +60,7 @@ def kept_from_json(encoded: Mapping[str, Any]) -> Kept:
     """
     values = {name: encoded[name] for name in _PLAIN if name in encoded}
     if "result" in encoded:
-        values["result"] = unfilled_from_json(encoded["result"]["value"], encoded["result"].get("stored"))
+        values["result"] = value_from_json(encoded["result"]["value"], encoded["result"].get("stored"))
     return Kept(**values)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from dagwright.core.expressions.compute_budget import TooMuchWork
 from dagwright.core.expressions.references import Placeholder, Template, references_in
 from dagwright.core.expressions.resolution import MissingData
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, changes_the_world, node_to_json, tool_of
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, has_side_effects, node_to_json, tool_of
 from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.task_ref import TaskRef
@@ -165,7 +165,7 @@ class _Taker:
         is_whole = is_result(record) and all(is_result(chunk) for chunk in chunks)
         if is_whole:
             self._put(node.id, record, lambda version: self._content_of_map(number, version))
-        if not is_whole and changes_the_world(self._new[node.id], self._plan.tools):
+        if not is_whole and has_side_effects(self._new[node.id], self._plan.tools):
             advice = f"name it with --rerun {node.id} to do all of them again"
             if self._source.is_open and not record.status.is_final:
                 advice = f"let them end first, or {advice}"

@@ -57,7 +57,7 @@ class ResolverNodes(SchedulerComponent):
         record = self._state.records[ref.node]
         if not self._is_resolver(ref) or record.status is not NodeStatus.FAILED or self._state.is_stopped:
             return
-        is_fail_fast = self._state.plan.on_failure == "fail_fast" and self._state.phase is Phase.GOING
+        is_fail_fast = self._state.plan.on_failure == "fail_fast" and self._state.phase is Phase.ACTIVE
         if record.error is not None and not is_fail_fast:
             # The error is reported once, and not again with every node.
             self._scheduler.propagation.abort(record.error, at, reason=UNRESOLVED)

@@ -8,13 +8,13 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.lookups import (
     KnownEntities,
-    found_before,
+    binding_error,
     has_created,
+    has_entity,
     is_bind,
     is_find,
-    is_settled,
+    known_result,
     parties_of_call,
-    why_unbound,
 )
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver
 from dagwright.core.model.states import Record
@@ -36,7 +36,7 @@ class EntityResolver:
 
     def known_result(self, node: CompiledNode) -> Any | None:
         """Return the entity that the plan names by ID, or that was bound before the run."""
-        return found_before(node, self._known) if is_find(node) else None
+        return known_result(node, self._known) if is_find(node) else None
 
     def arguments_without_people(self, node: CompiledNode, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a search that fails where it would ask a person."""
@@ -44,11 +44,11 @@ class EntityResolver:
 
     def error_in(self, node: CompiledNode, result: Any) -> NodeError | None:
         """Return why not every entity could be bound."""
-        return why_unbound(result) if is_bind(node) else None
+        return binding_error(result) if is_bind(node) else None
 
     def is_reusable(self, node: CompiledNode, result: Any) -> bool:
         """Tell whether a search came to an entity, or to one that is to be created."""
-        return not is_find(node) or is_settled(result)
+        return not is_find(node) or has_entity(result)
 
     def has_changed(self, result: Any) -> bool:
         """Tell whether the call that bound what was found created an entity."""

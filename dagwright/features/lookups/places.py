@@ -7,7 +7,7 @@ from typing import Any
 from dagwright.core.expressions.references import BY_ID, LOOKUP_INPUT, Placeholder, Reference, ResultOf
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import pointer
-from dagwright.core.model.lookups import KNOWN_AS, finder_of, problems
+from dagwright.core.model.lookups import KNOWN_AS, find_id_of, problems
 from dagwright.core.model.states import Record
 
 
@@ -52,7 +52,7 @@ def _places(plan: CompiledPlan) -> Iterator[tuple[str, LookupPlace]]:
     for number, node in enumerate(plan.nodes[: plan.written_count]):
         for path, template in node.holes:
             part = template[0]
-            if not isinstance(part, ResultOf) or (find_id := finder_of(nodes.get(part.node), part.path)) is None:
+            if not isinstance(part, ResultOf) or (find_id := find_id_of(nodes.get(part.node), part.path)) is None:
                 continue
             argument = str(path[0])
             if node.sub_plan is not None and argument.startswith(LOOKUP_INPUT):

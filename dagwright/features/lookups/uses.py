@@ -5,7 +5,7 @@ from itertools import islice
 
 from dagwright.core.expressions.references import Reference, ResultOf
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.lookups import finder_of, words_of_bound
+from dagwright.core.model.lookups import find_id_of, lookup_text
 
 _USES_TOLD = 3
 _NODES_LOOKED_AT = 2_000
@@ -34,7 +34,7 @@ def _uses(plan: CompiledPlan, find_id: str, binds: dict[str, CompiledNode]) -> I
         looked_up = [
             str(path[0])
             for path, part in parts
-            if isinstance(part, ResultOf) and finder_of(binds.get(part.node), part.path) == find_id
+            if isinstance(part, ResultOf) and find_id_of(binds.get(part.node), part.path) == find_id
         ]
         if looked_up:
             yield _words_of(plan, node, looked_up)
@@ -61,7 +61,7 @@ def _words_of_other(plan: CompiledPlan, part: Reference | str) -> str | None:
     """Returns what a reference is to: what another node makes, with its name, or what is looked up."""
     if not isinstance(part, ResultOf):
         return None
-    if (bound := words_of_bound(plan, part)) is not None:
+    if (bound := lookup_text(plan, part)) is not None:
         return _short(bound)
     made_by = next((node for node in plan.nodes[:_NODES_LOOKED_AT] if node.id == part.node), None)
     name = made_by.arguments.get("name") if made_by is not None else None

@@ -14,7 +14,7 @@ import pydantic_core
 from dagwright.core.expressions.compute_budget import WorkBudget
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS
-from dagwright.core.model.requests import JUDGED_AT_ONCE
+from dagwright.core.model.requests import CHECK_BUDGET
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
@@ -58,7 +58,7 @@ def growth_of(
         return refusal
     if len(nodes) <= MOST_NODES:
         work = work_of_nodes(nodes, count_there=len(state.plan.nodes))
-        if work > JUDGED_AT_ONCE:
+        if work > CHECK_BUDGET:
             return "to check these nodes takes longer than a run has for them: send fewer or smaller ones at once"
         budget.spend(work)
     try:

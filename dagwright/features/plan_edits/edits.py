@@ -17,7 +17,7 @@ from dagwright.core.expressions.stored_values import Path, StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, inline_tools
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
-from dagwright.core.model.policy import LETTING_INLINE, REFUSED_INLINE, Policy
+from dagwright.core.model.policy import INLINE_HINT, INLINE_REFUSED, Policy
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
@@ -113,7 +113,7 @@ def _refused(nodes: Sequence[CompiledNode], policy: Policy, *, within: str | Non
         inside = inline_tools(node)
         if inside is not None and policy.verdict_on_inline(inside) == "refuse":
             at = pointer("nodes", place, "agent") if within is None else "/nodes"
-            yield Problem("refused", REFUSED_INLINE, at, within or node.id, LETTING_INLINE)
+            yield Problem("refused", INLINE_REFUSED, at, within or node.id, INLINE_HINT)
         elif inside is None and node.sub_plan is not None:
             yield from _refused(node.sub_plan.nodes, policy, within=within or node.id)
 

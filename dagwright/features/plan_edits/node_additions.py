@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from dagwright.core.model.actor import By
+from dagwright.core.model.actor import Actor
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.rebuild import Rebuild, RecordEdits
 from dagwright.core.scheduler.run_state import ADDED
 from dagwright.core.scheduler.scheduler import Scheduler
 
 
-def add_nodes(scheduler: Scheduler[Any], extension: Extension, by: By, *, at: float) -> None:
+def add_nodes(scheduler: Scheduler[Any], extension: Extension, by: Actor, *, at: float) -> None:
     """Add nodes that a person gives.
 
     Raises:
@@ -31,7 +31,7 @@ def add_early_nodes(scheduler: Scheduler[Any], extension: Extension, *, at: floa
     scheduler.propagate(at)
 
 
-def apply_addition(rebuild: Rebuild, extension: Extension, by: By, *, at: float, request: str | None = None) -> None:
+def apply_addition(rebuild: Rebuild, extension: Extension, by: Actor, *, at: float, request: str | None = None) -> None:
     """Add nodes whose cost has been charged; `Scheduler.propagate` has to follow.
 
     Args:

@@ -10,18 +10,18 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.model.tools import (
     AGENT_PREFIX,
-    TOLD_FIELDS,
+    ENCODED_FIELDS,
     Effects,
     ToolDeclaration,
     problem_of_rule,
-    with_undoing,
+    with_compensating_tools,
 )
 from dagwright.core.model.worker_cards import WorkerCard, worker_card_from_json
 
 MAX_TIMEOUT_S = 365 * 86_400.0
 _MODEL_FIELDS: Mapping[str, type] = {"description": str, "input_schema": dict}
 """What a model reads of a tool that it may call."""
-_TYPES = {**TOLD_FIELDS, **_MODEL_FIELDS}
+_TYPES = {**ENCODED_FIELDS, **_MODEL_FIELDS}
 
 
 def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
@@ -33,12 +33,12 @@ def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) ->
     resolver = resolver_of(tools)
     # A sub-plan among the nodes may look entities up.
     named = [*names, resolver.find, resolver.bind]
-    sent = {name: tool_to_json(tools[name]) for name in with_undoing(named, tools) if name in tools}
+    sent = {name: tool_to_json(tools[name]) for name in with_compensating_tools(named, tools) if name in tools}
     for name in [*sent]:
         card = tools[name].agent
         if card is not None and card.type == "llm":
             sent[name]["agent"] = card.to_json()
-            for each in with_undoing(card.tools, tools):
+            for each in with_compensating_tools(card.tools, tools):
                 if each in tools:
                     sent[each] = tool_to_json(tools[each]) | _told_to_model(tools[each])
     return sent
@@ -47,7 +47,7 @@ def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) ->
 def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
     """Returns what a run is told of a tool: all but what only the check before it needs."""
     encoded: dict[str, Any] = {"effects": tool.effects.value, "timeout_s": tool.timeout_s}
-    for name in TOLD_FIELDS:
+    for name in ENCODED_FIELDS:
         if getattr(tool, name) is not None:
             encoded[name] = getattr(tool, name)
     if tool.worker is not None:

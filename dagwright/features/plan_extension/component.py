@@ -36,7 +36,7 @@ class PlanExtension(SchedulerComponent):
 
     def on_quiescent(self, at: float) -> None:
         """Add nodes until the extender waits for what it has added."""
-        if self.extender is None or self._state.phase is not Phase.GOING:
+        if self.extender is None or self._state.phase is not Phase.ACTIVE:
             return
         for _ in range(MOST_STEPS):
             step = None if self._state.is_stopped else next_step(self.extender, self._state)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.limits import SLICE_INPUT_BYTES, SLICE_INPUT_LIMIT_BYTES
+from dagwright.core.boundary.limits import REGION_BATCH_INPUT_BYTES, REGION_BATCH_INPUT_LIMIT_BYTES
 from dagwright.core.expressions.references import Placeholder, Reference, ResultOf, references_in
-from dagwright.core.expressions.value_refs import unfilled_from_json, unfilled_to_json
+from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, node_to_json, plan_from_json
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
@@ -94,10 +94,10 @@ class _Choice:
         encoded.pop("title", None)
         added = sum(map(len, needed.values())) + len(pydantic_core.to_json(encoded)) + 8 * len(node.dependencies)
         if inputs:
-            added += len(pydantic_core.to_json(unfilled_to_json(inputs)))
-        if self._chosen and self._bytes + added > SLICE_INPUT_BYTES:
+            added += len(pydantic_core.to_json(value_to_json(inputs)))
+        if self._chosen and self._bytes + added > REGION_BATCH_INPUT_BYTES:
             return False
-        if self._bytes + added > SLICE_INPUT_LIMIT_BYTES:
+        if self._bytes + added > REGION_BATCH_INPUT_LIMIT_BYTES:
             raise SliceTooLarge(node.id)
         self._bytes += added
         self._ended |= needed
@@ -139,7 +139,7 @@ class _Choice:
         nodes = [node_to_json(CompiledNode(id=self._scheduler.state.name_of(each), kind="reported")) for each in stubs]
         for encoded, dependencies in self._chosen:
             nodes.append({**encoded, "dependencies": [at[each] for each in dependencies]} if dependencies else encoded)
-        inputs = unfilled_to_json(self._inputs)
+        inputs = value_to_json(self._inputs)
         message = {
             "plan": {"format": 1, "nodes": nodes, "on_failure": self._scheduler.plan.on_failure},
             "inputs": inputs["value"],
@@ -163,7 +163,7 @@ def read_slice(message: Mapping[str, Any]) -> SliceInput:
         return SliceInput(
             plan=plan_from_json(message["plan"]),
             ended=[(entry[0], end_from_json(entry[1:])) for entry in message["ended"]],
-            inputs=unfilled_from_json(message["inputs"], message.get("stored_inputs")),
+            inputs=value_from_json(message["inputs"], message.get("stored_inputs")),
         )
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"this is no slice of a region: {error!r}") from None
@@ -192,7 +192,7 @@ def end_to_json(record: Record) -> list[Any]:
         rest["cached"] = record.cached
     if record.blocked_by:
         rest["blocked_by"] = list(record.blocked_by)
-    result = unfilled_to_json(record.result)
+    result = value_to_json(record.result)
     if "stored" in result:
         rest["stored"] = result["stored"]
     end = [record.status.value, result["value"], _rounded(record.started_at), _rounded(record.ended_at)]
@@ -210,7 +210,7 @@ def end_from_json(encoded: Sequence[Any]) -> Record:
     error = rest.get("error")
     return Record(
         status=_STATUS_OF.get(status) or NodeStatus(status),
-        result=unfilled_from_json(result, rest.get("stored")),
+        result=value_from_json(result, rest.get("stored")),
         error=NodeError(**error) if error else None,
         attempts=rest.get("attempts", 1),
         started_at=started_at,

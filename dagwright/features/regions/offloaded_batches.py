@@ -11,8 +11,8 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.limits import INNER_SLICE_INPUT_BYTES
-from dagwright.core.expressions.value_refs import unfilled_to_json
+from dagwright.core.boundary.limits import OFFLOADED_BATCH_INPUT_BYTES
+from dagwright.core.expressions.value_refs import value_to_json
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
@@ -48,9 +48,9 @@ def encode_inner_slice(scheduler: RunScheduler, task: Task) -> bytes:
     if state is None:
         given["outside"] = _outside(scheduler, task)
     encoded = pydantic_core.to_json(given)
-    if len(encoded) > INNER_SLICE_INPUT_BYTES:
+    if len(encoded) > OFFLOADED_BATCH_INPUT_BYTES:
         told = f"what its {task.node.inner_count:,} pure nodes read from outside has {len(encoded):,} bytes, the inputs"
-        allowed = f"of the run with it; at most {INNER_SLICE_INPUT_BYTES:,} are allowed"
+        allowed = f"of the run with it; at most {OFFLOADED_BATCH_INPUT_BYTES:,} are allowed"
         raise SliceTooLarge(f"{told} {allowed}; let a tool make one value of it, which travels by reference")
     return encoded
 
@@ -66,7 +66,7 @@ def _outside(scheduler: RunScheduler, task: Task) -> dict[str, Any]:
                 continue
             record = Record(record.status, blocked_by=record.blocked_by)
         ended.append([scheduler.plan.nodes[number].id, *end_to_json(record)])
-    inputs = unfilled_to_json(dict(scheduler.state.inputs))
+    inputs = value_to_json(dict(scheduler.state.inputs))
     outside = {"ended": ended, "inputs": inputs["value"]}
     return {**outside, "stored_inputs": inputs["stored"]} if "stored" in inputs else outside
 

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from dagwright.core.boundary.limits import activity_id
-from dagwright.core.boundary.usage import USAGE_PLACE, started_attempt
+from dagwright.core.boundary.usage import USAGE_INDEX, started_attempt
 from dagwright.core.model.tools import Effects
 from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.history.pending_activities import PendingCall, decode_pending
@@ -91,7 +91,7 @@ def _was_called(call: PendingActivityInfo) -> bool:
     """Return whether the worker recorded that it calls the tool of a `write`."""
     details = call.heartbeat_details.payloads
     with suppress(MessageInvalid):
-        return started_attempt([read_message(each) for each in details[: USAGE_PLACE + 1]]) is not None
+        return started_attempt([read_message(each) for each in details[: USAGE_INDEX + 1]]) is not None
     return True
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from dagwright.client.runs import RunIdInUse, Started, open_runs
 from dagwright.client.starts import IdInvalid, StartRequest
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.compiled import first_of_model
+from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
@@ -94,7 +94,7 @@ def run_batch(request: RunRequest, output: Output) -> int:
         output.tell("no run was started")
         return ExitCode.REFUSED
     for line in lines:
-        if (asking := first_of_model(line.run.plan)) is not None:
+        if (asking := first_model_node(line.run.plan)) is not None:
             refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
     return run_async(lambda farewell: _run(lines, request, settings, toolset, output, farewell=farewell), output)
 

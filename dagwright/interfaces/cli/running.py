@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from dagwright.client.runs import RunIdInUse, Runs, Started, open_runs
 from dagwright.client.starts import StartRequest
-from dagwright.core.model.compiled import first_of_model
+from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.history.run_reader import RunView
@@ -41,7 +41,7 @@ def run(request: RunRequest, output: Output) -> int:
         prepared = prepare_run(request, toolset, output)
     except PlanInvalid as invalid:
         return _continue_run_of_missing_tools(request, toolset, invalid, output=output, settings=settings)
-    if (asking := first_of_model(prepared.plan)) is not None:
+    if (asking := first_model_node(prepared.plan)) is not None:
         refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
     showing = Showing(tell_run, output)
     return run_prepared(prepared, request, toolset, showing=showing, settings=settings, name=name_of_plan(request))

@@ -7,7 +7,7 @@ from dagwright.client.requests import SessionTurn, start_turn
 from dagwright.client.runs import Runs, Started, open_runs
 from dagwright.client.sessions import Sessions, TurnNotTaken
 from dagwright.client.starts import StartRequest
-from dagwright.core.model.compiled import first_of_model
+from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.connecting import command_settings
@@ -48,7 +48,7 @@ def run_plan(request: RunRequest, output: Output) -> int:
 
     def prepare(session: Session) -> StartRequest:
         prepared = prepare_run(request, toolset, output, session)
-        if (asking := first_of_model(prepared.plan)) is not None:
+        if (asking := first_model_node(prepared.plan)) is not None:
             refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
         return replace(prepared, title=title)
 

@@ -13,7 +13,7 @@ from dagwright.client.requests import SessionTurn, TextRequest, prepare_request,
 from dagwright.client.runs import RunIdInUse, Runs, Started
 from dagwright.client.sessions import Sessions, TurnNotTaken
 from dagwright.client.starts import IdInvalid, RunOptions, StartRequest
-from dagwright.core.model.compiled import first_of_model
+from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.times import parse_duration
@@ -154,7 +154,7 @@ class Starter:
         return replace(start, tools=self.toolset.references)
 
     async def _started(self, start: StartRequest, *, run: str | None) -> Started:
-        if first_of_model(start.plan) is not None:
+        if first_model_node(start.plan) is not None:
             self._refuse_without_model(None)
         try:
             return await self.runs.start(replace(start, workflow_id=run, tools=self.toolset.references))

@@ -17,7 +17,7 @@ from dagwright.core.expressions.references import Part, ResultOf
 from dagwright.core.model.compiled import CompiledNode, Hole
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.tools import with_undoing
+from dagwright.core.model.tools import with_compensating_tools
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.plan_edits.extension_checks import free_id
@@ -191,7 +191,7 @@ class _Turn:
         made, refused = self._made_and_refused()
         if made and self._state.number_of(made[0].id) is None:
             known = {**self._spec.undoing, **self._spec.tools}
-            names = with_undoing([node.tool for node in made if node.kind == "tool"], known)
+            names = with_compensating_tools([node.tool for node in made if node.kind == "tool"], known)
             tools = {name: known[name] for name in names if name in known}
             return Extension(self._state.plan.written_count, tuple(made), tools)
         if not all(self._record(node.id).status.is_final for node in made):

@@ -12,7 +12,7 @@ from dagwright.core.compiler.projections import with_wanted
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_cards
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole
-from dagwright.core.model.tools import ToolDeclaration, with_undoing
+from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.planning.agent_loop.spec import MAX_TURNS, OBJECTIVE, AgentSpec, agent_plan, result_input
 from dagwright.planning.model_calls.calls import OutputSchema
 
@@ -32,7 +32,7 @@ def with_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> Com
     nodes = nodes_with_agents(plan.nodes, plan.nodes, tools=tools)
     if all(new is old for new, old in zip(nodes, plan.nodes, strict=True)):
         return plan
-    named = with_undoing([node.tool for node in nodes if node.kind in ("tool", "lookup")], plan.tools)
+    named = with_compensating_tools([node.tool for node in nodes if node.kind in ("tool", "lookup")], plan.tools)
     return with_wanted(
         replace(plan, nodes=nodes, tools={name: tool for name, tool in plan.tools.items() if name in named})
     )
@@ -97,7 +97,7 @@ def _moved(hole: Hole) -> Hole:
 
 def spec_of_card(card: AgentCard, tools: Mapping[str, ToolDeclaration]) -> AgentSpec:
     """Returns what a run of an agent needs of its card."""
-    undoing = with_undoing(card.tools, tools)[len(dict.fromkeys(card.tools)) :]
+    undoing = with_compensating_tools(card.tools, tools)[len(dict.fromkeys(card.tools)) :]
     return AgentSpec(
         card.name,
         tools={name: tools[name] for name in card.tools if name in tools},

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from dagwright.core.expressions.references import Placeholder, ResultOf
 from dagwright.core.model.agent_cards import FeedbackPolicy
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, tool_from_json, tool_to_json
-from dagwright.core.model.tools import AGENT_KIND, TOLD_FIELDS, ToolDeclaration
+from dagwright.core.model.tools import AGENT_KIND, ENCODED_FIELDS, ToolDeclaration
 from dagwright.core.validation.model_policy import POLICY, model_policy
 from dagwright.planning.model_calls.calls import (
     CallLabels,
@@ -209,7 +209,7 @@ def _tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
 def _tool_from_json(encoded: Mapping[str, Any]) -> ToolDeclaration:
     told = tool_from_json(str(encoded["name"]), encoded)
     return ToolDeclaration(
-        **{name: getattr(told, name) for name in ("name", "effects", "input_schema", "worker", *TOLD_FIELDS)},
+        **{name: getattr(told, name) for name in ("name", "effects", "input_schema", "worker", *ENCODED_FIELDS)},
         description=str(encoded["description"]),
         timeout_s=float(encoded["timeout_s"]),
     )

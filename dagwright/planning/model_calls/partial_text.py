@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.boundary.usage import USAGE_PLACE
+from dagwright.core.boundary.usage import USAGE_INDEX
 
-TEXT_PLACE = USAGE_PLACE + 1
+TEXT_PLACE = USAGE_INDEX + 1
 """Where the details of a heartbeat tell a text, behind what was used."""
 WINDOW_CHARACTERS = 32 * 1024
 """Of the end of a text that a heartbeat carries: each is written to the disk of the server."""

@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from dagwright.core.boundary.usage import Usage, usage_from_json
-from dagwright.core.expressions.stored_values import StoredValue, Want
+from dagwright.core.expressions.stored_values import Projection, StoredValue
 from dagwright.planning.model_calls.calls import ToolCall
 
-TOLD: tuple[Want, ...] = (
+TOLD: tuple[Projection, ...] = (
     (("finish_reason",), "value"),
     (("model",), "value"),
     (("usage",), "value"),
@@ -26,13 +26,13 @@ TOLD: tuple[Want, ...] = (
 """The parts of a large answer that a run is told; tool calls it must see whole, the others as far as they are small."""
 ANSWER_FIELD = "answer"
 """Of the JSON of an answer to a request: its text."""
-ANSWERED: tuple[Want, ...] = ((("output", ANSWER_FIELD), "value"), (("output", "missing"), "whole"))
+ANSWERED: tuple[Projection, ...] = ((("output", ANSWER_FIELD), "value"), (("output", "missing"), "whole"))
 """Of an answer to a request: its text, and what is missing in it."""
-ACCEPTED: Want = (("accepted",), "value")
+ACCEPTED: Projection = (("accepted",), "value")
 """Of a plan whose nodes were sent to the run while the model wrote it: which."""
-READ: Want = (("read",), "whole")
+READ: Projection = (("read",), "whole")
 """Of a planner's answer that the worker reads which asked for it: what was read."""
-MARKER: Want = (("marker",), "value")
+MARKER: Projection = (("marker",), "value")
 """Of a large answer in which the model asks a person: the words in which it does (`planning.agent_loop.asking`)."""
 TOOL_CALLS_BYTES = 128 * 1024
 """JSON of all tool calls of one answer; below what a run may be told of one result."""
@@ -117,8 +117,8 @@ def _at(value: Any, *path: str) -> Any:
     if isinstance(value, StoredValue):
         found, left = value.at(path)
         if isinstance(found, StoredValue):
-            told = found.told
-            return told.value if told is not None and told.state == "whole" else found
+            part = found.own_part
+            return part.value if part is not None and part.state == "whole" else found
         return None if found.state == "missing" else _walk(found.value, left)
     return _walk(value, path)
 

@@ -13,7 +13,7 @@ from typing import Any
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.expressions.references import ResultOf
-from dagwright.core.expressions.stored_values import Want
+from dagwright.core.expressions.stored_values import Projection
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, Hole
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
@@ -441,7 +441,7 @@ class Progress:
         numbers = self._numbers_of(planned, base=base)
         shown, is_approved = _shown(found), own_id(self._state.plan.nodes[read].id) == APPROVE
         nodes = []
-        wanted: dict[str, Sequence[Want]] = {}
+        wanted: dict[str, Sequence[Projection]] = {}
         for node in planned.nodes:
             if self.is_there(node):
                 there = self._state.newest_id(node.id)
@@ -527,7 +527,7 @@ class Progress:
         return self._extension(whatever, output=place)
 
 
-_STRUCTURED: Want = (("output",), "value")
+_STRUCTURED: Projection = (("output",), "value")
 """Of an answer with a schema: its value."""
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.core.expressions.references import Part, Placeholder, ResultOf
-from dagwright.core.expressions.stored_values import StoredValue, Want
+from dagwright.core.expressions.stored_values import Projection, StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, Join, default_retry
 from dagwright.core.model.tools import PURPOSE_ANSWER, ROUNDS_KIND, ToolDeclaration
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
@@ -153,7 +153,7 @@ def worker_node(
     for name, given in sub_goal.inputs.items():
         arguments[name] = None if isinstance(given, InputRef) else [None] * len(given)
         holes += _holes_of(name, given)
-    slots: list[Want] = [(("outputs", slot), "value") for slot in sub_goal.outputs]
+    slots: list[Projection] = [(("outputs", slot), "value") for slot in sub_goal.outputs]
     return CompiledNode(
         id=node_id,
         title=sub_goal.description or None,
@@ -281,7 +281,7 @@ def without_later_rounds(plan: CompiledPlan, rerun: Collection[str]) -> Compiled
         plan: of a run, as far as it has grown; one that pursues something else stays as it is.
         rerun: ids of the nodes that a fork does again.
     """
-    if not plan.asks_nobody:
+    if not plan.is_non_interactive:
         return plan
     own = [node.id.partition("#")[0] if is_own(node.id) else None for node in plan.nodes]
     again = [number for number, node in enumerate(plan.nodes) if node.id in rerun and own[number] is not None]

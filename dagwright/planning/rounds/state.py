@@ -128,8 +128,8 @@ class SubGoalProgress:
         if isinstance(result, StoredValue):
             part, _ = result.at((slot,))
             if isinstance(part, StoredValue):
-                told = part.told
-                return told.value if told is not None and told.state in ("small", "whole") else part
+                own = part.own_part
+                return own.value if own is not None and own.state in ("small", "whole") else part
             return None if part.state == "missing" else part.value
         return result.get(slot) if isinstance(result, Mapping) else None
 

@@ -62,7 +62,7 @@ def test_card_never_changes_and_its_version_is_all_that_it_says() -> None:
 def test_all_problems_of_a_file_are_reported_with_their_place(tmp_path: Path) -> None:
     wrong = {"description": "", "objective_template": "x", "type": "robot"}
     assert said_of(tmp_path, a={**WRITER, "promt": "x", "tools": ["t", "t"]}, b=wrong, c=7) == (
-        "agents.json: /agents/a/tools: 't' is there twice; /agents/a/promt: unknown key; did you mean 'prompt'?; "
+        "agents.json: /agents/a/tools: duplicate name 't'; /agents/a/promt: unknown key; did you mean 'prompt'?; "
         "/agents/b/description: String should have at least 1 character; "
         "/agents/b/type: expected 'llm', 'class' or 'service', not 'robot'; "
         "/agents/c: expected an object with description, objective_template and type"
@@ -84,7 +84,7 @@ CLASS = {"description": "Thinks", "objective_template": "x", "type": "class", "c
         (WRITER | {"prompt": "x" * 40_000}, "/prompt: a prompt has 1 to 32,768 bytes"),
         (WRITER | {"feedback_policy": "often"}, "/feedback_policy: expected 'never', 'on_request', 'always' or"),
         (CLASS | {"class_name": "3d"}, "/class_name: expected package.module:Class"),
-        (CLASS | {"timeout": "soon"}, "/timeout: 'soon' is no duration; write a number and a unit"),
+        (CLASS | {"timeout": "soon"}, "/timeout: 'soon' is not a duration; write a number and a unit"),
         (CLASS | {"feedback_policy": "always"}, ": feedback_policy 'always' is for agents of type llm"),
         (CLASS | {"effects": "pure"}, "/effects: expected 'read', 'idempotent' or 'write', not 'pure'"),
     ],

@@ -277,7 +277,7 @@ def test_unknown_input_of_a_file_and_unknown_session_name_are_noted(command: Com
         (["run", "small.json", "--input", "n"], "--input takes KEY=VALUE, not 'n'"),
         (["run", "small.json", "--input", "n=x"], "invalid_field at /inputs/n: the input 'n': 'x' is no integer"),
         (["run", "small.json"], "small.json: missing_input at /inputs/n: the input 'n' is missing: How many?"),
-        (["run", "small.json", "--timeout", "soon"], "--timeout: 'soon' is no duration; write a number and a unit"),
+        (["run", "small.json", "--timeout", "soon"], "--timeout: 'soon' is not a duration; write a number and a unit"),
         (["run", "small.json", "--inputs", "none.yaml"], "--inputs: there is no file none.yaml"),
         (["run", "small.json", "--tools", "none.py"], "There is no file none.py of tools"),
         (["run", "small.json", "--dialect", "poem"], "small.json: invalid_field: there is no dialect 'poem'"),

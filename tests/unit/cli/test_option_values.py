@@ -130,10 +130,10 @@ TIME = "time must be a duration:"
         (f"calls={'9' * 5_000}", f"calls {WHOLE} '99999"),
         ("tokens=50,000", f"'000' {NO_LIMIT}, and numbers without commas"),
         *((f"money={text}", f"{MONEY} {text!r}") for text in ("much", "-1.50", "NaN", "inf", "1e400", "$5", "0")),
-        ("time=30", f"{TIME} '30' is no duration; write a number and a unit, such as"),
-        ("time=-5m", f"{TIME} '-5m' is no duration"),
+        ("time=30", f"{TIME} '30' is not a duration; write a number and a unit, such as"),
+        ("time=-5m", f"{TIME} '-5m' is not a duration"),
         ("time=0s", f"{TIME} '0s' is out of range; a duration is over 0"),
-        ("time=1e400h", f"{TIME} '1e400h' is no duration"),
+        ("time=1e400h", f"{TIME} '1e400h' is not a duration"),
         ("cals=5", "there is no limit 'cals'; did you mean 'calls'?"),
         ("calls=5,calls=6", "calls is given twice"),
         ("on_limit=finish", "expected an object with some of tokens, money, calls, nodes, time"),
@@ -155,8 +155,8 @@ def test_budget_request_shows_both_commands() -> None:
 
 def test_cost_that_is_not_known_is_told_once_with_what_mends_it() -> None:
     used = Usage(calls=3, prompt_tokens=30, unpriced_calls=1, uncounted_calls=1, money=Decimal("0.5"))
-    agents = {"writer": used.told(), "reader": Usage(calls=1, prompt_tokens=9, unpriced_calls=1).told()}
-    assert usage_lines({"usage": {**used.told(), "agents": agents}}) == [
+    agents = {"writer": used.to_document(), "reader": Usage(calls=1, prompt_tokens=9, unpriced_calls=1).to_document()}
+    assert usage_lines({"usage": {**used.to_document(), "agents": agents}}) == [
         "used: 30 tokens in 3 model calls, cost at least 0.5",
         "  agent writer: 30 tokens in 3 model calls, cost at least 0.5",
         "  agent reader: 9 tokens in 1 model call",

@@ -103,10 +103,10 @@ def test_long_lists_are_cut_and_prompts_are_one_safe_line() -> None:
 
 
 def test_call_that_is_to_be_approved_is_told_in_one_short_line() -> None:
-    request = asked(prompt="May 'pay' go on?", tool="pay", arguments={"to": "bob\nben", "amount": 3})
+    request = asked(prompt="Approve 'pay'?", tool="pay", arguments={"to": "bob\nben", "amount": 3})
     call = 'pay with {"to": "bob\\nben", "amount": 3}'
-    assert asking_line(request) == f"check waits for ann: May 'pay' go on? {call}"
-    assert question_lines(request) == ["May 'pay' go on?", call]
+    assert asking_line(request) == f"check waits for ann: Approve 'pay'? {call}"
+    assert question_lines(request) == ["Approve 'pay'?", call]
     long = question_lines(asked(tool="pay", arguments={"to": "x" * 1_000}))[1]
     assert (len(long), long[:20], long[-1]) == (300, 'pay with {"to": "xxx', "…")
 

@@ -106,10 +106,10 @@ def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str
     rows = [line.split() for line in told]
     assert [row[1] for row in rows if row[2:3] in (["sg1"], ["sg3"])] == ["failed", "superseded"]
     assert "nodes: 4 completed, 1 superseded, 1 failed" in told[0]
-    assert (node[0], "because: the run goes on without it" in node) == ("sg1 (Numbers of Maersk): failed", True)
+    assert (node[0], "because: the run continues without it" in node) == ("sg1 (Numbers of Maersk): failed", True)
     assert next(line for line in drawn if "sg1<br/>" in line).endswith('<br/>failed"]:::failed')
     (reason,) = why(question.scheduler, "sg1", calls={}).reasons[:1]
-    assert (reason.message, reason.detail) == ("failed, and the run goes on without it", "tool_failed: gone")
+    assert (reason.message, reason.detail) == ("failed, and the run continues without it", "tool_failed: gone")
 
 
 def test_reason_of_a_round_without_a_plan_survives_a_failed_repair() -> None:

@@ -307,7 +307,7 @@ def test_reference_in_a_key_is_refused_with_its_place(raw: Any, place: str) -> N
     assert (problem.code, problem.pointer) == ("invalid_reference", place)
     assert "Invalid reference: the key " in problem.message
     assert problem.hint is not None
-    assert problem.hint.startswith("references stand in values")
+    assert problem.hint.startswith("references are allowed in values only")
 
 
 def test_braces_in_keys_that_are_no_reference_stay() -> None:

@@ -47,7 +47,8 @@ def test_company_holds_roles_but_subscribes_to_nothing() -> None:
     (problem,) = problems_of(MANCO, FUND, intent("cbu.add-product", refs={"cbu-id": "@result_1"}, product="CUSTODY"))
     assert (problem.pointer, problem.message, problem.hint) == (
         "/intents/2/refs/cbu-id",
-        "cbu.add-product: 'cbu-id' takes a fund, and @result_1 is what entity.create-limited-company makes, a company",
+        "cbu.add-product: 'cbu-id' takes a fund, and @result_1 is the result of entity.create-limited-company, "
+        "a company",
         "@result_2 makes a fund",
     )
 
@@ -110,7 +111,7 @@ def test_role_of_persons_is_given_to_persons_only() -> None:
     assert told("COMPLIANCE_OFFICER", looked_up="company") == [
         ("/intents/2/lookups/entity-id/entity_type", f"{takes} 'Kite' is looked up as a company")
     ]
-    made = "@result_2 is what entity.create-limited-company makes, a company"
+    made = "@result_2 is the result of entity.create-limited-company, a company"
     assert told("COMPLIANCE_OFFICER", ref="@result_2") == [("/intents/2/refs/entity-id", f"{takes} {made}")]
     for entity_type in ("person", "entity"):
         assert told("COMPLIANCE_OFFICER", looked_up=entity_type) == []
@@ -125,7 +126,7 @@ def test_fund_has_neither_role_nor_link_at_itself() -> None:
     assert [(problem.pointer, problem.message) for problem in found] == [
         (
             f"/intents/{number}/refs/entity-id",
-            f"{verb}: 'entity-id' is the same entity as 'cbu-id', and has to be another one",
+            f"{verb}: 'entity-id' is the same entity as 'cbu-id', and must be a different one",
         )
         for number, verb in ((1, "cbu.link"), (2, "cbu.assign-role"))
     ]
@@ -135,7 +136,7 @@ def test_product_is_no_fund() -> None:
     product = intent("cbu.add-product", refs={"cbu-id": "@result_1"}, product="CUSTODY")
     (problem,) = problems_of(FUND, product, intent("cbu.add-product", refs={"cbu-id": "@result_2"}, product="CUSTODY"))
     assert problem.message == (
-        "cbu.add-product: 'cbu-id' takes a fund, and @result_2 is what cbu.add-product makes, a product"
+        "cbu.add-product: 'cbu-id' takes a fund, and @result_2 is the result of cbu.add-product, a product"
     )
 
 
@@ -159,7 +160,7 @@ def test_product_and_role_may_be_looked_up_and_no_party_in_their_place() -> None
     add = intent("cbu.add-product", refs={"cbu-id": "@result_1"})
     assert problems_of(FUND, add | {"lookups": {"product": lookup("product")}}) == ()
     (problem,) = problems_of(FUND, add | {"lookups": {"product": lookup("company")}})
-    assert problem.message == "cbu.add-product: 'product' takes no entity, so nothing is looked up for it"
+    assert problem.message == "cbu.add-product: 'product' takes no entity, so it cannot have a lookup"
     fund = {"verb": "cbu.add-product", "params": {"product": "CUSTODY"}, "lookups": {"cbu-id": lookup("product")}}
     (problem,) = problems_of(fund)
     assert problem.message == "cbu.add-product: 'cbu-id' takes a fund, and 'custody' is looked up as a product"

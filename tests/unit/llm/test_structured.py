@@ -193,7 +193,7 @@ async def test_a_model_with_tools_may_look_before_it_answers() -> None:
 
 async def test_a_schema_that_is_none_costs_no_call() -> None:
     async with ModelServer() as server:
-        with pytest.raises(ValueError, match="this is no JSON Schema"):
+        with pytest.raises(ValueError, match="not a valid JSON Schema"):
             await ask(server, saying(output=OutputSchema("odd", {"type": 7})))
 
 

@@ -85,7 +85,7 @@ def _program(**more: Any) -> dict[str, Any]:
         ({"type": "stdio", "url": "http://h"}, "/type: 'stdio' needs a command, and there is a url"),
         (_program(env={"T": "${NONE}"}), "/env/T: the variable NONE is not set; set DAGWRIGHT_SECRET_NONE"),
         (_program(dagwright={"effects": "pure"}), EFFECTS),
-        (_program(dagwright={"timeout": "soon"}), f"/dagwright/timeout: 'soon' is no duration; {DURATION}"),
+        (_program(dagwright={"timeout": "soon"}), f"/dagwright/timeout: 'soon' is not a duration; {DURATION}"),
         (
             _program(dagwright={"tools": {"t": {"max_paralel": 0}}}),
             "/dagwright/tools/t/max_paralel: unknown key; did you mean 'max_parallel'?",

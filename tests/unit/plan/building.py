@@ -10,7 +10,7 @@ from dagwright.core.expressions.compute_budget import MAX_WORK
 from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import NodeError, PlanInvalid, Problem
-from dagwright.core.model.lineage import SeenBook
+from dagwright.core.model.lineage import RunLineage
 from dagwright.core.model.states import Record
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -145,7 +145,7 @@ def budget_of(scheduler: RunScheduler) -> Budget:
     return budget
 
 
-def lineage_of(scheduler: RunScheduler) -> SeenBook:
+def lineage_of(scheduler: RunScheduler) -> RunLineage:
     return scheduler.state.totals.lineage
 
 

@@ -11,7 +11,7 @@ from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.compiled import agent_of
 from dagwright.core.model.errors import PlanInvalid
-from dagwright.core.model.requests import JUDGED_AT_ONCE, Feedback
+from dagwright.core.model.requests import CHECK_BUDGET, Feedback
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler import run_state
 from dagwright.core.scheduler.extension import extended, extension_from_json
@@ -212,10 +212,10 @@ def test_guidance_with_nodes_is_read_once_when_it_is_taken(checks: list[int]) ->
 def test_work_of_one_moment_has_a_bound_that_the_largest_message_fits() -> None:
     scheduler = scheduler_of(node("a"))
     nodes = [node(f"x{number}", arguments={"text": "x" * 1_200}) for number in range(200)]
-    extension = growth_of(nodes, scheduler.state, tools={}, budget=WorkBudget(JUDGED_AT_ONCE))
+    extension = growth_of(nodes, scheduler.state, tools={}, budget=WorkBudget(CHECK_BUDGET))
     assert not isinstance(extension, str)
     # Half a microsecond each; Temporal gives up after 2 s.
-    assert (MAX_WORK + 2 * JUDGED_AT_ONCE) / 2_000_000 <= 1.5
+    assert (MAX_WORK + 2 * CHECK_BUDGET) / 2_000_000 <= 1.5
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dagwright.core.model import answers
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import Policy, Rule
-from dagwright.core.model.requests import HINTS_AT_ONCE, Feedback
+from dagwright.core.model.requests import HINTS_PER_ACTIVATION, Feedback
 from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
@@ -271,9 +271,9 @@ def test_hints_and_second_answers_of_one_moment_have_their_refusals() -> None:
     human = {"type": "CLARIFICATION", "prompt": "What?"}
     scheduler = scheduler_of(node("check", human=human))
     garbage = Feedback("chek", {"text": "so"})
-    told = [scheduler.features.feedback.answer(garbage, 1.0) for _ in range(HINTS_AT_ONCE + 2)]
+    told = [scheduler.features.feedback.answer(garbage, 1.0) for _ in range(HINTS_PER_ACTIVATION + 2)]
     alike = "there is no request 'chek'; did you mean 'check'?"
-    assert told == [alike] * HINTS_AT_ONCE + ["there is no request 'chek'"] * 2
+    assert told == [alike] * HINTS_PER_ACTIVATION + ["there is no request 'chek'"] * 2
     assert scheduler.features.feedback.answer(garbage, 2.0) == alike
     scheduler = scheduler_of(node("check", human={"prompt": "?"}))
     assert scheduler.features.feedback.answer(Feedback("check", {"approved": True}, by="ann"), 1.0) is None
@@ -302,7 +302,7 @@ def test_default_of_a_deadline_and_a_manual_value_are_reported_as_such() -> None
     human = {"type": "APPROVAL", "prompt": "Go?", "deadline": "1h", "on_timeout": {"default": default}}
     scheduler = scheduler_of(node("check", human=human), node("gate", approval=human))
     scheduler.advance(3600.0)
-    passed = "passed at 1970-01-01T01:00:00.000Z, and the default of the plan was taken (rejected)"
+    passed = "passed at 1970-01-01T01:00:00.000Z, and the default of the plan was used (rejected)"
     for name in ("check", "gate"):
         late = Feedback(name, {"approved": True}, "ann")
         assert scheduler.features.feedback.answer(late, 3601.0) == f"the deadline of {name!r} {passed}"
@@ -364,7 +364,7 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     for name in ("a", "m[x]", "m[y]#2", "on"):
         assert scheduler.features.feedback.answer(Feedback(name, {"text": "so"}, "ann"), 1.0) is None
     scheduler = resumed(scheduler)
-    told = "{!r} was never asked: the answer of ann, kept for it, is not needed"
+    told = "{!r} was never requested: the early answer of ann is not needed"
     scheduler.complete("m[x]", 1, at=2.0)
     assert scheduler.features.feedback.requests.take_refusals() == [told.format("m[x]")]
     scheduler.complete("a", 1, at=3.0)
@@ -381,7 +381,7 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     scheduler = resumed(scheduler)
     assert ids_of(started(scheduler)) == ["m[x]"]
     scheduler.complete("m[x]", 1, at=3.0)
-    told = "'m[z]' was never asked: the answer of somebody, kept for it, is not needed"
+    told = "'m[z]' was never requested: the early answer of a user without a name is not needed"
     assert scheduler.features.feedback.requests.take_refusals() == [told]
 
 
@@ -461,7 +461,7 @@ def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejec
 
     rejected = unapproved(plan, {"n": 3})
     rejected.features.feedback.answer(Feedback("plan", {"approved": False}), 2.0)
-    told = "'inputs' was never asked: the answer of ann, kept for it, is not needed"
+    told = "'inputs' was never requested: the early answer of ann is not needed"
     assert rejected.features.feedback.requests.take_refusals() == [told]
 
     wrong = unapproved(compiled(plan_of(node("a"), inputs={"n": {"type": "integer"}})), {"n": "x"})

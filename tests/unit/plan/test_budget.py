@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.actor import By
+from dagwright.core.model.actor import Actor
 from dagwright.core.model.budget_limits import Kind, Limit, limits_from_json
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt
@@ -248,7 +248,7 @@ def test_request_closes_when_nothing_waits_for_it_and_its_id_is_free() -> None:
     assert list(scheduler.features.feedback.requests.open) == ["budget#0#0#2"]
     scheduler = spent(call("a"), call("b"), budget=Budget({"calls": 1}))
     asks = compiled(plan_of({"id": "budget", "human": {"type": "CLARIFICATION", "prompt": "Which?"}})).nodes
-    add_nodes(scheduler, Extension(2, asks), By("ann", None, "update"), at=2.0)
+    add_nodes(scheduler, Extension(2, asks), Actor("ann", None, "update"), at=2.0)
     assert [(each.id, each.task) for each in scheduler.features.feedback.requests.open.values()] == [
         ("budget", "~budget"),
         ("budget#2", "budget"),
@@ -269,8 +269,8 @@ _AMOUNT = "over 0 and at most 1,000,000,000,000,000, such as 1.50, not 'much'"
         ({"tokens": 0}, "tokens must be a whole number from 1 to 1,000,000,000,000,000, not 0"),
         ({"token": 5}, "did you mean 'tokens'?"),
         ({"money": "much"}, f"money must be an amount of money {_AMOUNT}"),
-        ({"finish": True, "tokens": 5}, "'finish' is true and stands alone"),
-        ({"finish": False}, "'finish' is true and stands alone"),
+        ({"finish": True, "tokens": 5}, "'finish' must be true and the only key"),
+        ({"finish": False}, "'finish' must be true and the only key"),
     ],
 )
 def test_answer_that_gives_nothing_is_refused_with_its_reason(data: Any, problem: str) -> None:

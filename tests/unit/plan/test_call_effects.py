@@ -9,7 +9,7 @@ import pytest
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.model.compiled import plan_from_json, plan_to_json, tool_of
 from dagwright.core.model.errors import PlanInvalid
-from dagwright.core.model.policy import MAX_RULES, Policy, Rule, letting_run, policy_from_json
+from dagwright.core.model.policy import MAX_RULES, Policy, Rule, policy_from_json, with_tools_allowed
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.model_policy import intents_policy, model_policy, named_files
 from dagwright.plans.preparation import check_plan
@@ -222,15 +222,15 @@ def _verdicts(policy: Policy, to: str) -> tuple[Any, Any]:
     ids=["by effects", "by name", "otherwise"],
 )
 def test_calls_that_were_asked_about_run_and_refused_ones_stay_refused(policy: Policy) -> None:
-    below = letting_run(policy, ["pay"])
+    below = with_tools_allowed(policy, ["pay"])
     assert _verdicts(below, "bob") == ("run", "ask")
     assert _verdicts(below, "eve") == ("refuse", "refuse")
 
 
 def test_remembered_tools_are_kept_up_to_the_limit_of_rules() -> None:
     policy = Policy((Rule("ask"),))
-    assert letting_run(policy, []) == policy
-    below = letting_run(Policy((Rule("ask"),)), [f"tool{number}" for number in range(MAX_RULES)])
+    assert with_tools_allowed(policy, []) == policy
+    below = with_tools_allowed(Policy((Rule("ask"),)), [f"tool{number}" for number in range(MAX_RULES)])
     assert len(below.rules) == MAX_RULES
     verdicts = [below.verdict(ToolDeclaration(f"tool{number}"), dict) for number in (0, MAX_RULES - 1)]
     assert verdicts == ["run", "ask"]

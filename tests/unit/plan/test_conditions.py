@@ -11,7 +11,7 @@ from dagwright.core.expressions.condition_parser import Read
 from dagwright.core.expressions.conditions import (
     Condition,
     ConditionFailed,
-    holds,
+    evaluate_condition,
     measure_value,
     parse_condition,
     read_values,
@@ -30,7 +30,7 @@ def _evaluated(condition: Condition, scope: Mapping[str, Any]) -> bool:
     values = read_values(condition, scope)
     if "item" in scope:
         values = with_item(condition, values, item=scope["item"], index=scope["index"])
-    return holds(condition, values)
+    return evaluate_condition(condition, values)
 
 
 def evaluate(text: str, **scope: Any) -> bool:
@@ -44,7 +44,7 @@ def evaluate(text: str, **scope: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("text", "holds"),
+    ("text", "expected"),
     [
         ("check.result.approved && check.result.n > 4", True),
         ("size(check.result.list) == 3", True),
@@ -69,8 +69,8 @@ def evaluate(text: str, **scope: Any) -> bool:
         ("nodes.nodes.result == 2", True),
     ],
 )
-def test_condition_holds(text: str, holds: bool) -> None:
-    assert evaluate(text, **({"item": 0, "index": 1} if "index" in text else {})) is holds
+def test_condition_holds(text: str, expected: bool) -> None:
+    assert evaluate(text, **({"item": 0, "index": 1} if "index" in text else {})) is expected
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_condition_that_is_no_truth_fails(text: str, message: str) -> None:
         ("", "the condition is empty"),
         ("gone.result == 1", "gone"),
         ('nodes["gone"].result == 1', "gone"),
-        ("nodes == 1", "after `nodes` comes the id of a node"),
+        ("nodes == 1", "after `nodes` a node id in brackets"),
         ("check.result.list.map(x, x) == []", r"map\(\) cannot be used"),
         ("check.result.list.filter(x, x > 1) == []", r"filter\(\) cannot be used"),
         ("[[1]].all(x, x.all(y, y > 0))", "inside another comprehension"),

@@ -14,7 +14,7 @@ from temporalio.api.common.v1 import Payload
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, short_id, summary_of
 from dagwright.core.boundary.wire import METADATA_CACHED
 from dagwright.core.compiler.compilation import compile_plan
-from dagwright.core.model.actor import By
+from dagwright.core.model.actor import Actor
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.times import format_time
 from dagwright.core.validation.validation import check_document
@@ -216,14 +216,14 @@ def test_input_that_cannot_be_read_is_refused_in_one_sentence(message: Any) -> N
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (None, By()),
-        (["x"], By()),
-        ("too late", By(None, "too late")),
-        ({"reason": 5, "by": None}, By(None, "5")),
-        ({"reason": "r", "by": "ann", "more": 1}, By("ann", "r")),
+        (None, Actor()),
+        (["x"], Actor()),
+        ("too late", Actor(None, "too late")),
+        ({"reason": 5, "by": None}, Actor(None, "5")),
+        ({"reason": "r", "by": "ann", "more": 1}, Actor("ann", "r")),
     ],
 )
-def test_cancel_takes_anything(message: Any, expected: By) -> None:
+def test_cancel_takes_anything(message: Any, expected: Actor) -> None:
     assert by_of_anything(message, through="signal") == expected
 
 
@@ -282,7 +282,7 @@ def test_everything_that_is_wrong_with_options_is_reported_at_once() -> None:
         ("/options/deadlin", "there is no option 'deadlin'"),
         (
             "/options/deadline",
-            "options.deadline must be a duration: 'soon' is no duration; write a number and a unit, such as 500ms, "
+            "options.deadline must be a duration: 'soon' is not a duration; write a number and a unit, such as 500ms, "
             "30s, 5m, 2h or 7d",
         ),
         ("/options/policy", "options.policy is no policy: rules[0].then: expected run, ask or refuse, not 'stop'"),

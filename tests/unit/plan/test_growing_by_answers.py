@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.actor import By
+from dagwright.core.model.actor import Actor
 from dagwright.core.model.answers import normal_answer
 from dagwright.core.model.compiled import plan_from_json, plan_to_json
 from dagwright.core.model.requests import Feedback
@@ -261,7 +261,7 @@ def test_retry_with_other_arguments_is_a_new_node_and_none_for_an_item() -> None
     answered, retried = _failed(), _failed()
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
     assert answered.features.feedback.answer(Feedback("a", answer, by="ann", through="update"), 2.0) is None
-    assert take(RetryNode("a", {"to": "eve"}, By("ann", None, "update")), retried, at=2.0) is None
+    assert take(RetryNode("a", {"to": "eve"}, Actor("ann", None, "update")), retried, at=2.0) is None
     assert states(answered) == states(retried) == {"a": "superseded", "a#2": "ready", "b": "pending"} | {}
     [task] = started(answered)
     assert (task.id, task.arguments, task.path) == ("a#2", {"to": "eve"}, [["node", "a#2"]])

@@ -9,7 +9,7 @@ import pytest
 from dagwright.client.feedback import came_of
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.expressions.references import Lookup
-from dagwright.core.model.actor import NOBODY
+from dagwright.core.model.actor import UNKNOWN_ACTOR
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.entity_arguments import KEYWORD
 from dagwright.core.model.errors import NodeError, PlanInvalid, Problem
@@ -20,7 +20,7 @@ from dagwright.core.model.lookups import (
     MOST_LOOKUPS,
     KnownEntities,
     bindings,
-    found_before,
+    known_result,
 )
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import Feedback, Request
@@ -434,7 +434,7 @@ def test_what_a_lookup_asks_goes_along_into_a_new_execution() -> None:
 def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
     scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
     assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 1.0) is None
-    add_nodes(scheduler, Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), NOBODY, at=1.0)
+    add_nodes(scheduler, Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), UNKNOWN_ACTOR, at=1.0)
     assert [node.id for node, _ in scheduler.state.shown()] == ["@result_1", "more"]
     assert scheduler.plan.nodes[0].dependencies == (3,)
     scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())
@@ -555,7 +555,7 @@ def test_lookup_that_no_party_can_be_is_refused() -> None:
         "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, and 'Meridian' is looked up"
         " for 'manco-id' of @result_1 too, which takes a company",
     )
-    assert problem.hint == "write at each lookup the entity_type that is taken there, if two entities are meant"
+    assert problem.hint == "write the entity_type of each lookup if two entities are meant"
 
 
 def test_lookup_where_no_party_is_taken_is_still_refused() -> None:
@@ -570,7 +570,7 @@ def test_party_that_was_bound_before_is_meant_where_no_fewer_kinds_were_searched
 
     def before(entity_type: str, kind: str = "company") -> dict[str, Any] | None:
         known = {Lookup("Meridian", entity_type): {**company, "kind": kind}}
-        return found_before(node, KnownEntities(known, RESOLVER))
+        return known_result(node, KnownEntities(known, RESOLVER))
 
     known = {"party": company, "reason": KNOWN_BEFORE}
     assert (before("entity"), before("company or fund")) == (known, known)

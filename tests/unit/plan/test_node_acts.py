@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.actor import By
+from dagwright.core.model.actor import Actor
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -28,7 +28,7 @@ from tests.unit.plan.building import (
     states,
 )
 
-ANN = By("ann", "wrong file", "update")
+ANN = Actor("ann", "wrong file", "update")
 
 BRANCHES = (node("a"), node("b", "a"), node("c", "b"), node("late", "b", "side"), node("any", "b", "side", join="any"))
 SIDE = (node("side"), node("after", "side"))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.entity_arguments import kinds_taken
+from dagwright.core.model.entity_arguments import accepted_kinds
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.tools import ToolDeclaration
@@ -97,7 +97,7 @@ def test_lookup_for_what_is_no_party_is_refused(verb: str, key: str) -> None:
         (
             "invalid_arguments",
             f"/intents/0/lookups/{key}",
-            f"{verb}: {key!r} takes no entity, so nothing is looked up for it",
+            f"{verb}: {key!r} takes no entity, so it cannot have a lookup",
             f"give {key!r} as it is",
         )
     ]
@@ -129,19 +129,19 @@ def test_reference_to_what_is_not_taken_is_refused_with_those_that_are() -> None
         (
             "invalid_arguments",
             "/intents/2/refs/cbu-id",
-            "subscribe: 'cbu-id' takes a fund, and @result_1 is what make-company makes, a company",
+            "subscribe: 'cbu-id' takes a fund, and @result_1 is the result of make-company, a company",
             "@result_2 makes a cbu; @result_5 makes a cbu",
         ),
         (
             "invalid_arguments",
             "/intents/3/refs/cbu-id",
-            "subscribe: 'cbu-id' takes a fund, and @result_3 is what subscribe makes, a product",
+            "subscribe: 'cbu-id' takes a fund, and @result_3 is the result of subscribe, a product",
             "@result_2 makes a cbu; @result_5 makes a cbu",
         ),
         (
             "invalid_arguments",
             "/intents/4/refs/parent-id",
-            "make-fund: 'parent-id' takes a company or fund, and @result_3 is what subscribe makes, a product",
+            "make-fund: 'parent-id' takes a company or fund, and @result_3 is the result of subscribe, a product",
             "@result_1 makes a company; @result_2 makes a cbu",
         ),
     ]
@@ -152,8 +152,8 @@ def test_reference_for_what_is_no_party_is_refused() -> None:
         (
             "invalid_arguments",
             "/intents/1/refs/name",
-            "make-fund: 'name' takes no id of what another call makes, "
-            "and @result_1 is what make-company makes, a company",
+            "make-fund: 'name' takes no id of another call's result, "
+            "and @result_1 is the result of make-company, a company",
             "give 'name' as it is",
         )
     ]
@@ -171,7 +171,7 @@ def test_party_that_cannot_be_the_other_one_is_refused(groups: dict[str, Any]) -
     ((code, _, message, _),) = told(intent("make-fund"), intent("join", **groups))
     assert (code, message) == (
         "invalid_arguments",
-        "join: 'two-id' is the same entity as 'one-id', and has to be another one",
+        "join: 'two-id' is the same entity as 'one-id', and must be a different one",
     )
 
 
@@ -235,6 +235,6 @@ def test_keyword_names_kinds_of_parties() -> None:
 
 
 def test_kinds_of_an_argument() -> None:
-    assert kinds_taken(TOOLS["make-fund"], "parent-id") == ("company", "fund")
-    assert kinds_taken(TOOLS["make-fund"], "name") == ()
-    assert kinds_taken(TOOLS["any"], "cbu_id") is None
+    assert accepted_kinds(TOOLS["make-fund"], "parent-id") == ("company", "fund")
+    assert accepted_kinds(TOOLS["make-fund"], "name") == ()
+    assert accepted_kinds(TOOLS["any"], "cbu_id") is None

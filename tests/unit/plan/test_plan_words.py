@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.actor import By
+from dagwright.core.model.actor import Actor
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, letting_run, policy_from_json
+from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, policy_from_json, with_tools_allowed
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
@@ -55,7 +55,7 @@ def test_words_report_the_graph_and_what_changes_something() -> None:
 def test_policy_has_plans_approved_that_change_something() -> None:
     policy = policy_from_json({"approves_changes": True})
     assert policy_from_json(policy.to_json()) == policy
-    assert letting_run(policy, ["pay"]).approves_changes
+    assert with_tools_allowed(policy, ["pay"]).approves_changes
     for raw, terms, asks in (
         (_PLAN, {"policy": policy}, ["plan"]),
         (_PLAN, {"policy": policy, "approved_by": "ann"}, []),
@@ -138,7 +138,7 @@ def test_approval_of_the_plan_covers_its_nodes_in_all_executions_and_none_that_i
     assert (child.policy, child.approved_by, child.approved_tools) == (WRITES_ASK, "ann", {})
     more = Extension(2, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
     for run in (scheduler, following):
-        assert take(AppendNodes(more, by=By("ben")), run, at=1.0) is None
+        assert take(AppendNodes(more, by=Actor("ben")), run, at=1.0) is None
         assert list(run.features.feedback.requests.open) == ["held", "more"]
 
 

@@ -171,7 +171,7 @@ def test_path_is_written_as_it_was_read(text: str) -> None:
 
 @pytest.mark.parametrize("path", ["x", ".", "[", "[?]", ".a b", "[a]", "." * 50, "[" * 5_000])
 def test_text_that_is_no_path_is_refused(path: str) -> None:
-    with pytest.raises(ValueError, match="is no path"):
+    with pytest.raises(ValueError, match="is not a path"):
         parse_path(path)
 
 
@@ -284,7 +284,7 @@ def test_query_over_the_budget_is_refused_with_the_limit() -> None:
         budget.spend(1_501)
     assert str(refusal.value) == (
         "it reads too much: about 1,501 units of work, and 1,500 of 2,000 are left for this moment of the run; "
-        "let a tool work it out and read its result"
+        "compute it in a tool and read its result"
     )
     budget.start(1.0)
     assert budget.left == 2_000

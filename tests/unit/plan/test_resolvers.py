@@ -4,7 +4,7 @@ from typing import Any
 
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.lookups import KnownEntities, bindings, bound_from_json, found_before, with_lookups
+from dagwright.core.model.lookups import KnownEntities, bindings, bound_from_json, known_result, with_lookups
 from dagwright.core.model.resolvers import Resolver
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from tests.unit.plan.building import begun
@@ -45,4 +45,4 @@ def test_text_that_the_bind_tool_adds_is_no_filter_of_the_next_run() -> None:
 def test_known_entity_of_a_type_that_the_resolver_has_no_more_is_looked_up() -> None:
     (node,) = [node for node in plan_with(Lookup("Ann", "account")).nodes if node.tool == "seek"]
     known = KnownEntities({Lookup("Ann", "person"): {"id": "p1", "kind": "person"}}, RESOLVER)
-    assert found_before(node, known) is None
+    assert known_result(node, known) is None

@@ -427,7 +427,7 @@ def test_first_end_of_a_run_stays_its_end() -> None:
     ("key", "message"),
     [
         ("é" * 101, "the key of item 1 has 202 bytes of UTF-8; at most 200 are allowed"),
-        ("\ud800", "the key of item 1 holds a lone surrogate, which is no character"),
+        ("\ud800", "the key of item 1 holds a lone surrogate, which is not a character"),
     ],
 )
 def test_key_that_cannot_be_part_of_an_id_fails_the_node(key: str, message: str) -> None:

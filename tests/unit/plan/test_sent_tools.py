@@ -11,7 +11,7 @@ from dagwright.core.compiler.compiled_checks import unsound_part
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, tool_from_json, tool_to_json
-from dagwright.core.model.tools import TOLD_FIELDS, Effects, ToolDeclaration, effects_of_call
+from dagwright.core.model.tools import ENCODED_FIELDS, Effects, ToolDeclaration, effects_of_call
 from dagwright.core.model.worker_cards import WorkerCard
 from dagwright.features.plan_edits.sent_tools import tool_to_json as sent_tool_to_json
 from dagwright.features.plan_edits.sent_tools import tools_from_json, tools_to_json
@@ -52,15 +52,15 @@ def test_every_field_of_a_declaration_is_reported_or_left_out_on_purpose() -> No
         "output_schema",
         "plain_parameters",  # for the check before the run
     }
-    assert {field.name for field in fields(ToolDeclaration)} == others | set(TOLD_FIELDS)
+    assert {field.name for field in fields(ToolDeclaration)} == others | set(ENCODED_FIELDS)
     plain = ToolDeclaration("t", Effects.IDEMPOTENT)
-    assert all(getattr(_TOOL, field) != getattr(plain, field) for field in TOLD_FIELDS)
+    assert all(getattr(_TOOL, field) != getattr(plain, field) for field in ENCODED_FIELDS)
 
 
 def test_a_declaration_comes_back_as_it_was_sent_and_that_of_a_plan_without_what_its_nodes_have() -> None:
     assert tools_from_json({"t": sent_tool_to_json(_TOOL)}) == {"t": _TOOL}
     told = tool_from_json("t", tool_to_json(_TOOL))
-    assert all(getattr(told, field) == getattr(_TOOL, field) for field in TOLD_FIELDS)
+    assert all(getattr(told, field) == getattr(_TOOL, field) for field in ENCODED_FIELDS)
     assert (told.name, told.effects, told.worker) == ("t", Effects.IDEMPOTENT, _TOOL.worker)
     plain = ToolDeclaration("p", Effects.READ)
     assert tool_from_json("p", tool_to_json(plain)) == plain

@@ -412,7 +412,7 @@ def test_party_that_was_created_by_a_run_that_was_compensated_is_not_known_to_th
     document = {"status": "failed", "lookups": [{**JOHN, "created": False}, created]}
     scheduler = create_scheduler(CompiledPlan(()), {})
     assert [each["search_text"] for each in end_of_turn(document, scheduler).bindings] == ["John Smith", "Jane"]
-    scheduler.state.phase = Phase.UNDOING
+    scheduler.state.phase = Phase.COMPENSATING
     assert [each["search_text"] for each in end_of_turn(document, scheduler).bindings] == ["John Smith"]
 
 

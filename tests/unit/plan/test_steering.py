@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.client.node_view import shown_arguments
 from dagwright.core.boundary import wire
-from dagwright.core.model.actor import By
+from dagwright.core.model.actor import Actor
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Through
 from dagwright.core.model.states import RunStatus
@@ -25,7 +25,7 @@ from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.notes import Notes
 from tests.unit.plan.building import begun, compiled, ids_of, node, plan_of, record_of, resumed, scheduler_of, started
 
-ANN = By("ann", "too early")
+ANN = Actor("ann", "too early")
 _DEADLINE = {"deadline": Deadline(10.0, 60.0)}
 
 

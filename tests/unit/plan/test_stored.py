@@ -7,7 +7,7 @@ import pytest
 
 from dagwright.core.expressions import projection
 from dagwright.core.expressions.compute_budget import WorkBudget
-from dagwright.core.expressions.filling import HoleMisplaced, fill, secret_names, stored_refs, walk
+from dagwright.core.expressions.hydration import MisplacedHole, hydrate, secret_names, stored_refs, value_at_paths
 from dagwright.core.expressions.projection import (
     FOREIGN_BYTES,
     PARTS_BYTES,
@@ -25,20 +25,20 @@ from dagwright.core.expressions.resolution import MissingData
 from dagwright.core.expressions.stored_values import (
     Part,
     Path,
+    Projection,
     Shape,
     StoredValue,
-    Want,
     WorkerText,
+    find_value_refs,
     is_whole,
     stored_from_json,
     stored_to_json,
-    unfilled_places,
 )
 from dagwright.core.expressions.value_refs import (
     holes_of,
     shown_in_arguments,
-    unfilled_from_json,
-    unfilled_to_json,
+    value_from_json,
+    value_to_json,
     with_shown,
 )
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
@@ -52,7 +52,7 @@ _IDS = '$["list"][*]["id"]'
 _VALUE = {"id": 7, "text": _LARGE, "list": [{"n": 1}, {"n": 2, "text": _LARGE}], "whole": [_LARGER]}
 
 
-def _told(*wanted: Want) -> StoredValue:
+def _told(*wanted: Projection) -> StoredValue:
     return describe(_VALUE, "sha256-v", size_bytes=len(pydantic_core.to_json(_VALUE)), wanted=wanted, name="a.result")
 
 
@@ -111,7 +111,7 @@ def test_path_finds_what_is_reported_or_leads_further_into_the_store(path: Path,
 
 def test_what_is_reported_of_each_item_of_a_list_is_reported_of_the_items() -> None:
     rows = [{"id": f"r{number}", "some": {"n": number}, "text": "x" * 900} for number in range(400)]
-    wanted: list[Want] = [
+    wanted: list[Projection] = [
         (("rows",), "whole"),
         ('$["rows"][*]["id"]', "whole"),
         ('$["rows"][*]["some"]["n"]', "whole"),
@@ -205,9 +205,9 @@ def test_stored_values_travel_as_a_whole_or_in_two_halves() -> None:
     for value in (StoredValue("r"), WorkerText(["a"])):
         with pytest.raises(pydantic_core.PydanticSerializationError):
             pydantic_core.to_json({"x": value})
-    sent = unfilled_to_json(_ARGUMENTS)
+    sent = value_to_json(_ARGUMENTS)
     assert sent["value"] == {"plain": {"ref": "r"}, "held": [1, {"x": None}], "token": None, "both": None}
-    assert unfilled_from_json(sent["value"], sent["stored"]) == _ARGUMENTS
+    assert value_from_json(sent["value"], sent["stored"]) == _ARGUMENTS
 
 
 _TOKEN = WorkerText(["Bearer ", Secret("KEY")])
@@ -217,7 +217,7 @@ _ARGUMENTS = {"plain": {"ref": "r"}, "held": [1, {"x": _STORED}], "token": _TOKE
 
 
 def test_places_of_what_is_not_here_are_in_document_order_and_shown_to_people() -> None:
-    assert [path for path, _ in unfilled_places(_ARGUMENTS)] == [("held", 1, "x"), ("token",), ("both",)]
+    assert [path for path, _ in find_value_refs(_ARGUMENTS)] == [("held", 1, "x"), ("token",), ("both",)]
     assert (is_whole(_ARGUMENTS), is_whole({"ref": "r"}), is_whole(None)) == (False, True, True)
     shown = {"ref": "r", "path": [["text"]], "bytes": 9}
     assert with_shown(_ARGUMENTS, shown_in_arguments) == {
@@ -239,14 +239,14 @@ def test_holes_say_what_belongs_where_and_a_secret_is_a_text() -> None:
     assert secret_names(holes_of(_ARGUMENTS)) == {"KEY"}
     assert stored_refs(holes_of(_ARGUMENTS)) == ["r"]
     arguments = {"key": None}
-    fill(arguments, holes_of({"key": WorkerText([Secret("KEY")])}), secrets={"KEY": "7"}, take=_nothing)
+    hydrate(arguments, holes_of({"key": WorkerText([Secret("KEY")])}), secrets={"KEY": "7"}, take=_nothing)
     assert arguments == {"key": "7"}
 
 
 @pytest.mark.parametrize("path", [["gone", 0], ["list", 5], ["text", "x"], ["list", "x"]], ids=str)
 def test_hole_at_no_place_is_reported(path: list[str | int]) -> None:
-    with pytest.raises(HoleMisplaced, match="there is no place"):
-        fill({"list": [1], "text": "t"}, [(path, [{"text": "x"}])], secrets={}, take=_nothing)
+    with pytest.raises(MisplacedHole, match="the arguments have no path"):
+        hydrate({"list": [1], "text": "t"}, [(path, [{"text": "x"}])], secrets={}, take=_nothing)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_hole_at_no_place_is_reported(path: list[str | int]) -> None:
 )
 def test_path_that_leads_nowhere_is_reported_by_the_one_who_walks_it(paths: tuple[Path, ...], words: str) -> None:
     with pytest.raises(MissingData) as missing:
-        walk(_VALUE, paths, "a.result")
+        value_at_paths(_VALUE, paths, "a.result")
     assert str(missing.value) == words
 
 
@@ -269,14 +269,14 @@ def test_path_that_leads_nowhere_is_reported_by_the_one_who_walks_it(paths: tupl
 )
 def test_second_half_that_does_not_belong_to_the_first_is_refused(stored: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
-        unfilled_from_json([], stored)
+        value_from_json([], stored)
 
 
 def _nothing(ref: str, paths: Any, name: str) -> Any:
     raise AssertionError(f"{ref} {paths} {name} is not to be taken")
 
 
-def _wanted(plan: CompiledPlan) -> dict[str, list[Want]]:
+def _wanted(plan: CompiledPlan) -> dict[str, list[Projection]]:
     """Return node id -> what is named of its result; of those of sub-plans under `id/inner id`."""
     found = {node.id: list(node.wanted) for node in plan.nodes if node.wanted}
     for outer in plan.nodes:
@@ -308,7 +308,7 @@ def _wanted(plan: CompiledPlan) -> dict[str, list[Want]]:
     ],
     ids=str,
 )
-def test_parts_that_one_node_names_of_another(fields: dict[str, Any], wanted: list[Want]) -> None:
+def test_parts_that_one_node_names_of_another(fields: dict[str, Any], wanted: list[Projection]) -> None:
     plan = compiled(plan_of(node("a"), node("b", **fields)))
     assert _wanted(plan) == ({"a": wanted} if wanted else {})
 
@@ -341,6 +341,6 @@ def test_parts_that_outputs_and_sub_plans_name() -> None:
     ("reference", "wanted"),
     [("{{a.result[0].id}}", [(("id",), "value")]), ("{{a.result[*].id}}", [(("id",), "value")]), ("{{a.result}}", [])],
 )
-def test_path_into_a_list_of_items_names_a_part_of_each(reference: str, wanted: list[Want]) -> None:
+def test_path_into_a_list_of_items_names_a_part_of_each(reference: str, wanted: list[Projection]) -> None:
     plan = compiled(plan_of(node("a", for_each=[1, 2]), node("b", arguments={"x": reference})))
     assert _wanted(plan) == ({"a": wanted} if wanted else {})

@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES
 from dagwright.core.expressions.references import Lookup
-from dagwright.core.model.actor import By
+from dagwright.core.model.actor import Actor
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.lookups import with_lookups
 from dagwright.core.model.policy import Policy, Rule, Verdict
@@ -46,7 +46,7 @@ TOOLS: Mapping[str, ToolDeclaration] = {
         ToolDeclaration("look", Effects.READ),
     )
 }
-ANN = By("ann")
+ANN = Actor("ann")
 
 
 def _saga(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
@@ -218,7 +218,7 @@ def test_cancelled_run_compensates_what_it_did_and_what_was_stopped_in_the_middl
     assert take(Cancel(ANN), scheduler, at=2.0) is None
     assert scheduler.is_stopped
     scheduler.task_cancelled("b", at=3.0)
-    assert scheduler.state.phase is Phase.UNDOING
+    assert scheduler.state.phase is Phase.COMPENSATING
     done = _run(scheduler)
     assert [(task.id, task.arguments["result"]) for task in done] == [("undo b", None), ("undo a", {"id": 1})]
     assert scheduler.status() is RunStatus.CANCELLED
@@ -256,7 +256,7 @@ def test_deadline_ends_the_plan_and_not_what_takes_it_back() -> None:
     started(scheduler, at=2.0)
     scheduler.features.deadline.expire(10.0)
     scheduler.task_cancelled("b", at=11.0)
-    assert (scheduler.features.deadline.deadline.at, scheduler.state.phase) == (None, Phase.UNDOING)
+    assert (scheduler.features.deadline.deadline.at, scheduler.state.phase) == (None, Phase.COMPENSATING)
     scheduler.features.deadline.expire(99.0)
     assert ids_of(_run(scheduler)) == ["undo a"]
     assert scheduler.state.error == NodeError("deadline_exceeded", "the run took over its deadline; still running: b")

@@ -10,7 +10,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
 from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY, METADATA_USAGE
-from dagwright.core.model.lineage import seen_of_places
+from dagwright.core.model.lineage import lineage_of_locations
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.usage import Usage, UsageBook, usage_book_from_json
@@ -80,7 +80,7 @@ def test_document_has_the_usage_of_nodes_and_no_cost_if_one_is_unknown() -> None
         "cost": "0.25",
         **none,
     }
-    assert document["usage"] == (USED + USED).told()
+    assert document["usage"] == (USED + USED).to_document()
     assert {name: each.get("usage") for name, each in document["nodes"].items()} == {"a": one, "b": one, "c": None}
     scheduler = started_run(node("a"), node("b"))
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=USED))
@@ -128,18 +128,18 @@ def agents_plan() -> RunScheduler:
 def test_agents_are_reported_by_name_in_all_executions() -> None:
     scheduler = agents_plan()
     scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USED))
-    inside = {**(USED + USED).told(), "agents": {"writer": USED.told(), "critic": USED.told()}}
+    inside = {**(USED + USED).to_document(), "agents": {"writer": USED.to_document(), "critic": USED.to_document()}}
     end = sub_plan_end_from_json({"task": "p", "status": "completed", "output": 1, "usage": inside})
     take_sub_plan_end(scheduler, end, at=2.0)
     take_sub_plan_end(scheduler, end, at=3.0)
-    failed = {"task": "q", "status": "failed", "error": {"message": "no"}, "usage": USED.told()}
+    failed = {"task": "q", "status": "failed", "error": {"message": "no"}, "usage": USED.to_document()}
     take_sub_plan_end(scheduler, sub_plan_end_from_json(failed), at=2.0)
     assert scheduler.state.totals.usage == UsageBook(
         USED + USED + USED + USED, {"w": USED, "p": USED + USED, "q": USED}, {"writer": USED + USED, "critic": USED}
     )
     assert result_document(scheduler, FACTS)["usage"]["agents"] == {
-        "writer": (USED + USED).told(),
-        "critic": USED.told(),
+        "writer": (USED + USED).to_document(),
+        "critic": USED.to_document(),
     }
     scheduler = agents_plan()
     scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USED))
@@ -184,10 +184,10 @@ def test_repeated_call_waits_longer_each_time_and_fails_at_last() -> None:
     take_result(scheduler, "a", answered(1, told(USED)), at=2.0)
     assert (store_waits_of(scheduler), scheduler.records[0].attempts) == ({}, 1)
     scheduler = _running()
-    lineage = seen_of_places(["file:///in.csv"]).told()
+    lineage = lineage_of_locations(["file:///in.csv"]).to_document()
     wait_for_store(scheduler, "a", _away(9000, usage=USED.to_json(), lineage=lineage), at=1.0)
     assert scheduler.state.totals.usage.total == USED
-    assert lineage_of(scheduler).tasks["a"].told() == lineage
+    assert lineage_of(scheduler).tasks["a"].to_document() == lineage
     take_result(scheduler, "a", answered(1, told(USED)), at=2.0)
     assert scheduler.state.totals.usage.total == USED + USED
 

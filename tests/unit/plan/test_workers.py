@@ -74,10 +74,10 @@ def test_a_card_travels_as_json() -> None:
     [
         ({"description": " "}, "says nothing"),
         ({"outputs": ()}, "at least one slot"),
-        ({"outputs": ("a", "a")}, "'a' is there twice"),
-        ({"outputs": ("a b",)}, "'a b' is no name of a slot"),
-        ({"outputs": ("sub_goal",)}, "no slot is called 'sub_goal'"),
-        ({"requires": ("",)}, "is no name of a slot"),
+        ({"outputs": ("a", "a")}, "duplicate name 'a'"),
+        ({"outputs": ("a b",)}, "'a b' is not a slot name"),
+        ({"outputs": ("sub_goal",)}, "a slot cannot be called 'sub_goal'"),
+        ({"requires": ("",)}, "is not a slot name"),
         ({"preconditions": ("",)}, "says nothing"),
         ({"same_as": {"b": "c"}}, "same_as: 'b' must be one of its slots"),
         ({"outputs": ("a", "c"), "same_as": {"a": "c"}}, "'c' one of another worker"),
@@ -277,7 +277,7 @@ def test_a_partial_answer_may_leave_slots_out_and_one_that_is_no_object_fails() 
     assert (found.outputs, found.is_partial) == ({"found": None, "count": 0}, True)
     assert unwrap_worker_result({"status": "partial", "outputs": {"more": 0}}, FIND).error is not None
     assert unwrap_worker_result([1], FIND).error == NodeError(
-        "invalid_result", "a worker answers its slots, in an object"
+        "invalid_result", "a worker tool must return an object of its slots"
     )
     assert unwrap_worker_result([1]).outputs == [1]
 

@@ -131,7 +131,7 @@ def test_missing_function_is_refused(function: str, words: str, answers: Path) -
         ("steps: [{text: a, json: 1}]", "steps.0: Value error, a step has exactly one of"),
         ("steps: [{text: a, tmies: 2}]", "steps.0.tmies: unknown key"),
         ("steps: [{error: {status: 200}}]", "steps.0.error.status: "),
-        ("steps: [{text: a, pace: {first: soon}}]", "steps.0.pace.first: Value error, 'soon' is no duration"),
+        ("steps: [{text: a, pace: {first: soon}}]", "steps.0.pace.first: Value error, 'soon' is not a duration"),
     ],
 )
 def test_a_file_that_is_no_script_is_refused_with_the_place(content: str, words: str, tmp_path: Path) -> None:

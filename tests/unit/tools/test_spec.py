@@ -166,7 +166,7 @@ def test_version_follows_the_source() -> None:
     ("options", "problem"),
     [
         ({"effects": "harmless"}, "effects 'harmless' is none of pure, read, idempotent, write"),
-        ({"timeout": "soon"}, "'soon' is no duration"),
+        ({"timeout": "soon"}, "'soon' is not a duration"),
         ({"timeout": timedelta(0)}, "expected over 0"),
         ({"max_parallel": 0}, "max_parallel is 0"),
         ({"max_attempts": True}, "max_attempts is True"),
@@ -210,7 +210,7 @@ def test_declared_activity_has_no_code_and_keeps_its_queue() -> None:
     assert charge.declaration.is_foreign
     assert charge.on_queue("mine").declaration.task_queue == "billing"
     assert (charge.function, charge.declaration.timeout_s, charge.declaration.input_schema) == (None, 30.0, schema)
-    with pytest.raises(ValueError, match="input_schema: this is no JSON Schema"):
+    with pytest.raises(ValueError, match="input_schema: not a valid JSON Schema"):
         declare_activity("charge_card", "billing", input_schema={"type": "thing"})
     with pytest.raises(ValueError, match="cannot be a task queue"):
         declare_activity("charge_card", "/_sys/billing")
@@ -241,7 +241,7 @@ def _told(name: str, arguments: dict[str, Any]) -> list[tuple[str, str, str]]:
             "wait",
             {"duration": "5 parsecs"},
             "/duration",
-            "'5 parsecs' is no duration; write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d",
+            "'5 parsecs' is not a duration; write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d",
         ),
         ("wait", {"duration": -1}, "/duration", "-1 is less than the minimum of 0"),
         ("wait", {"duration": 3e9}, "/duration", "3000000000.0 is greater than the maximum of 2592000.0"),
@@ -249,19 +249,19 @@ def _told(name: str, arguments: dict[str, Any]) -> list[tuple[str, str, str]]:
             "json_query",
             {"value": 1, "path": "["},
             "/path",
-            "'[' is no JSONPath query: expected 'TOKEN_ROOT', found 'TOKEN_LBRACKET'",
+            "'[' is not a JSONPath query: expected 'TOKEN_ROOT', found 'TOKEN_LBRACKET'",
         ),
         (
             "http_request",
             {"url": "nope"},
             "/url",
-            "'nope' is no address; it starts with http:// or https:// and a host",
+            "'nope' is not a URL; it must start with http:// or https:// and a host",
         ),
         (
             "http_request",
             {"url": "ftp://{host}"},
             "/url",
-            "'ftp://{host}' is no address; it starts with http:// or https:// and a host",
+            "'ftp://{host}' is not a URL; it must start with http:// or https:// and a host",
         ),
     ],
 )
@@ -289,7 +289,7 @@ def test_right_argument_and_one_that_is_not_known_are_taken(name: str, arguments
 
 
 def test_schema_of_a_tool_is_checked_where_it_is_declared() -> None:
-    with pytest.raises(ValueError, match="Tool 'odd': input_schema: this is no JSON Schema"):
+    with pytest.raises(ValueError, match="Tool 'odd': input_schema: not a valid JSON Schema"):
 
         @tool(schema={"oneOf": 5})
         def odd(a: int = 0) -> int:

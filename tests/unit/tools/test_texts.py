@@ -34,7 +34,7 @@ def test_a_query_returns_all_matches_in_order(path: str, found: list[Any]) -> No
 
 @pytest.mark.parametrize("path", ["items", "$.", "$[", "", "$.items[?@.price ~ 1]", "$" + "[?@" * 2000])
 def test_a_text_that_is_no_query_is_told(path: str) -> None:
-    with pytest.raises(ValueError, match="is no JSONPath query"):
+    with pytest.raises(ValueError, match="is not a JSONPath query"):
         json_query(STORE, path)
 
 

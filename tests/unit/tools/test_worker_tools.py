@@ -199,7 +199,7 @@ def test_a_function_that_is_no_worker_is_refused() -> None:
         (odd, {}, "parameter 'sub_goal' is filled with the sub-goal; write `sub_goal: SubGoal`"),
         (fine, {"requires": ["y"]}, "Worker 'fine': it requires 'y', which is none of its parameters"),
         (fine, {"outputs": []}, "Worker 'fine': outputs"),
-        (fine, {"outputs": ["a", "a"]}, "Worker 'fine': outputs: 'a' is there twice"),
+        (fine, {"outputs": ["a", "a"]}, "Worker 'fine': outputs: duplicate name 'a'"),
         (fine, {"goal_type": "both"}, "Worker 'fine': goal_type"),
         (fine, {"effects": "none"}, "effects 'none' is none of"),
     ]

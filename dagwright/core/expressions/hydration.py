@@ -1,6 +1,7 @@
-"""Fills the holes of a value: secrets, stored values, and texts made of them (`dagwright.core.expressions.value_refs`).
+"""Fill the holes of a value with secrets, stored values, and texts made of them (see `expressions.value_refs`).
 
-Whoever has the values does this: a worker with the arguments of a call, the feed with the document of a run.
+Code that has access to the values calls this: a worker for the arguments of a call, the run feed for the result
+document of a run.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,21 +14,21 @@ from dagwright.core.expressions.resolution import MissingData, as_text
 from dagwright.core.expressions.stored_values import Path, paths_from_json
 
 Part = Mapping[str, Any]
-Take = Callable[[str, Sequence[Path], str], Any]
-"""(reference, paths, name of the value) -> what the paths lead to in a stored value, for the caller to keep."""
+LoadPart = Callable[[str, Sequence[Path], str], Any]
+"""(reference, paths, name of the value) -> the value at the paths in a stored value; the caller may cache it."""
 
 
-class HoleMisplaced(Exception):
-    """A hole is at a place that the value does not have."""
+class MisplacedHole(Exception):
+    """A hole is at a path that the value does not have."""
 
 
 def secret_names(holes: Sequence[Any]) -> set[str]:
-    """Returns the names of the secrets in holes."""
+    """Return the names of the secrets in holes."""
     return {part["secret"] for part in _parts(holes) if "secret" in part}
 
 
 def stored_refs(holes: Sequence[Any]) -> list[str]:
-    """Returns the references of the stored values in holes, distinct, in the order of their first mention."""
+    """Return the references of the stored values in holes, distinct, in the order of their first mention."""
     return list(dict.fromkeys(part["stored"] for part in _parts(holes) if "stored" in part))
 
 
@@ -38,20 +39,20 @@ def _parts(holes: Sequence[Any]) -> Iterator[Part]:
             yield from _parts(part.get("holes", ()))
 
 
-def fill(arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str], take: Take) -> None:
-    """Puts what is missing into `arguments`, in place.
+def hydrate(arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str], take: LoadPart) -> None:
+    """Fill the holes of `arguments` in place.
 
     Raises:
-        HoleMisplaced: a hole is at a place that the arguments do not have.
-        MissingData: a path leads nowhere.
+        MisplacedHole: a hole is at a path that the arguments do not have.
+        MissingData: a path does not exist in the value.
     """
     for path, parts in holes:
         values = [_value_of(part, secrets=secrets, take=take) for part in parts]
         is_one_value = len(values) == 1 and "secret" not in parts[0]
-        _put(arguments, path, values[0] if is_one_value else "".join(map(as_text, values)))
+        _set_at(arguments, path, values[0] if is_one_value else "".join(map(as_text, values)))
 
 
-def _value_of(part: Part, *, secrets: Mapping[str, str], take: Take) -> Any:
+def _value_of(part: Part, *, secrets: Mapping[str, str], take: LoadPart) -> Any:
     if "text" in part:
         return part["text"]
     if "secret" in part:
@@ -59,25 +60,25 @@ def _value_of(part: Part, *, secrets: Mapping[str, str], take: Take) -> Any:
     if "stored" in part:
         return take(part["stored"], paths_from_json(part.get("paths", ())), part.get("name") or part["stored"])
     value = part["value"]
-    fill(value, part["holes"], secrets=secrets, take=take)
+    hydrate(value, part["holes"], secrets=secrets, take=take)
     return value
 
 
-def _put(arguments: Any, path: Sequence[str | int], value: Any) -> None:
+def _set_at(arguments: Any, path: Sequence[str | int], value: Any) -> None:
     place: Any = arguments
     try:
         for piece in path[:-1]:
             place = place[piece]
         place[path[-1]] = value
     except (LookupError, TypeError):
-        raise HoleMisplaced(f"there is no place {list(path)} to put a value") from None
+        raise MisplacedHole(f"the arguments have no path {list(path)} to fill in") from None
 
 
-def walk(value: Any, paths: Sequence[Path], name: str) -> Any:
-    """Returns what paths lead to, one behind the other.
+def value_at_paths(value: Any, paths: Sequence[Path], name: str) -> Any:
+    """Return the value at a sequence of paths, each applied to the result of the one before.
 
     Raises:
-        MissingData: one of them leads nowhere, or takes too long.
+        MissingData: a path does not exist in the value, or takes too long.
     """
     budget, place = worker_budget(), name
     try:
