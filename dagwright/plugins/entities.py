@@ -2,7 +2,7 @@
 
 from dagwright.core.expressions.references import BY_ID, suggestion
 from dagwright.core.model import entity_arguments, text_formats
-from dagwright.core.model.entity_arguments import is_made, kinds_taken, only_kinds
+from dagwright.core.model.entity_arguments import accepted_kinds, is_made, only_kinds
 from dagwright.core.model.lookups import KNOWN_AS
 from dagwright.core.model.resolvers import Resolver, UnknownEntityType, either
 from dagwright.core.model.text_formats import KEYWORD as TEXT_FORMAT
@@ -15,10 +15,10 @@ __all__ = [
     "Resolver",
     "ToolDeclaration",
     "UnknownEntityType",
+    "accepted_kinds",
     "either",
     "entity_arguments",
     "is_made",
-    "kinds_taken",
     "only_kinds",
     "suggestion",
     "text_formats",

@@ -51,17 +51,17 @@ async def open_connection(
         NoServer: none could be had.
     """
     async with (
-        _connected(settings) as connection,
+        _connected(settings, address=address, namespace=namespace) as connection,
         traced(connection.client, endpoint=settings.otel_endpoint) as client,
     ):
         yield replace(connection, client=client)
 
 
 @asynccontextmanager
-async def _connected(settings: Settings) -> AsyncIterator[Connection]:
+async def _connected(settings: Settings, *, address: str | None, namespace: str | None) -> AsyncIterator[Connection]:
     profile = _profile()
-    profile = replace(profile, address=address or profile.address, namespace=namespace or profile.namespace)
-    namespace = profile.namespace or "default"
+    namespace = namespace or profile.namespace or "default"
+    profile = replace(profile, address=address or profile.address, namespace=namespace)
     if profile.address is not None:
         yield await _connect_to(profile, namespace=namespace, ui_url=settings.ui_url)
         return

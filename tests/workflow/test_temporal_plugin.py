@@ -133,7 +133,7 @@ async def test_plan_of_an_encrypting_application_is_an_ordinary_run(server: Live
         explanation = await runs.explain(run_id)
         assert isinstance(explanation, Explanation)
         listed = await runs.list_runs(limit=10, wanted=RunFilter(text=run_id))
-        assert [(run.workflow_id, run.title) for run in listed] == [(run_id, "Order a secretlamp")]
+        assert [(run.run_id, run.title) for run in listed] == [(run_id, "Order a secretlamp")]
         await answer_request(runs.people, run_id, "approve", Answer({"approved": True}))
         assert await order.result() == {"status": "completed", "output": {"item": "lamp", "price": 12}}
         document = (await runs.feed(run_id).read()).document()

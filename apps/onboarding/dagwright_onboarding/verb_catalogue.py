@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import yaml
 from pydantic import TypeAdapter
 
-from dagwright.plugins.entities import ToolDeclaration, is_made, accepted_kinds, only_kinds, text_formats
+from dagwright.plugins.entities import ToolDeclaration, accepted_kinds, is_made, only_kinds, text_formats
 from dagwright.tools import ToolSpec
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.onboarding import onboarding_tools
