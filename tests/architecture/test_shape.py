@@ -35,6 +35,7 @@ _TEST_KINDS = {
     "property",
     "replay",
     "support",
+    "typing",
     "unit",
     "workflow",
 }
