@@ -32,6 +32,7 @@ _TEST_KINDS = {
     "conformance",
     "e2e",
     "fuzz",
+    "packaging",
     "property",
     "replay",
     "support",

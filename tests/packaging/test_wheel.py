@@ -221,7 +221,6 @@ async def test_plan_runs_beside_a_project_with_modules_of_the_same_names(
     assert (await installed.run("-m", "dagwright", *arguments, server=server)).rstrip().endswith("119")
 
 
-@pytest.mark.skipif(not hasattr(dagwright, "run"), reason="the Python API has no run() yet")
 async def test_script_runs_a_plan(installed: Installed, server: LiveServer) -> None:
     assert await installed.run("script.py", server=server) == "119\n"
 

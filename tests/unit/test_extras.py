@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from dagwright.activities.errors import posture_of, text_of
 from dagwright.agents.finding import stored_cards
 from dagwright.core.extras import EXTRAS, MissingExtra, has_extra
+from dagwright.core.model.tools import Effects
 from dagwright.interfaces.cli.app import run_command_line
 from dagwright.interfaces.cli.model_needed import refuse_without_model
 from dagwright.llm import Endpoint, ModelClient, ModelFailure, user
@@ -97,6 +99,12 @@ def test_mcp_servers_are_not_loaded(uninstall: Uninstall, tmp_path: Path) -> Non
     with pytest.raises(MissingExtra) as caught:
         load_servers([file], Variables(lambda _: None, lambda _: None))
     assert str(caught.value) == sentence
+
+
+def test_tool_call_is_not_tried_again() -> None:
+    error = MissingExtra("mcp")
+    assert posture_of(error, Effects.READ).is_final
+    assert text_of(error) == str(error)
 
 
 async def test_bucket_is_not_opened(uninstall: Uninstall) -> None:

@@ -114,6 +114,23 @@ async def test_daemon_outlives_its_starter_and_is_stopped_by_name(tmp_path: Path
     assert (daemon.is_running(), daemon.pid(), await daemon.stop()) == (False, None, False)
 
 
+async def test_port_belongs_to_the_process_that_listens_on_it(tmp_path: Path) -> None:
+    program = (
+        "import socket, time; opened = socket.create_server(('127.0.0.1', 0))\n"
+        "print(opened.getsockname()[1], flush=True); time.sleep(60)"
+    )
+    daemon, other = Daemon(tmp_path, "listener"), Daemon(tmp_path, "other")
+    # A child of the process counts too.
+    await daemon.start(["sh", "-c", f'{sys.executable} -c "{program}"; true'])
+    await other.start(["sleep", "60"])
+    await eventually(lambda: daemon.last_words().isdecimal())
+    port = int(daemon.last_words())
+    assert (daemon.listens(port), daemon.listens(1), other.listens(port)) == (True, False, False)
+    assert await daemon.stop()
+    assert await other.stop()
+    assert not daemon.listens(port)
+
+
 async def test_killed_daemon_can_be_started_again(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path, "job")
     await daemon.start(["sleep", "60"])
