@@ -236,7 +236,7 @@ def main() -> int:
     REPORTS.mkdir(parents=True)
     ends_at = time.time() + 60 * options.minutes
     if "slow" in names:
-        # Property tests make a quarter of their examples otherwise (tests/support/example_counts.py).
+        # Property tests make an eighth of their examples otherwise (tests/support/example_counts.py).
         os.environ["TEST_EXAMPLES"] = "full"
     stages = [known[name] for name in names]
     if names != ["fast"]:

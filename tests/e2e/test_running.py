@@ -183,7 +183,6 @@ async def test_colours_are_off_when_asked(command_line: CommandLine, write_plan:
     assert re.findall(r"\x1b\[3\dm", by_option + by_variable) == []
 
 
-@pytest.mark.fresh
 async def test_server_that_is_down_is_told_in_one_sentence(command_line: CommandLine, write_plan: Plans) -> None:
     command_line.environment["TEMPORAL_ADDRESS"] = "127.0.0.1:1"
     end = await command_line("run", write_plan(calculation("a", "1")), "--json")

@@ -70,7 +70,6 @@ async def test_clean_up_removes_only_unneeded_payloads(own_command_line: Command
     assert shown.stdout.splitlines()[1:3] == lines
 
 
-@pytest.mark.fresh
 async def test_store_is_shown_even_if_no_server_can_be_had(command_line: CommandLine) -> None:
     folder = command_line.folder / "payloads"
     await _put(folder, b"x" * 2_500, renewed_at=_days_ago(300))

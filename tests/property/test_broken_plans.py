@@ -15,6 +15,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.documents import RunFacts, compact_document, result_document
 from dagwright.protocol.messages import compiled_plan, plan_of_pages
+from tests.support.example_counts import examples
 from tests.support.json_places import places_of
 from tests.unit.plan.building import check, node, plan_of
 
@@ -47,7 +48,7 @@ def _changed(encoded: Any, draw: random.Random) -> Any:
     return changed
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_changed_page_of_a_plan_is_refused_or_its_plan_runs_to_its_end(seed: int) -> None:
     draw = random.Random(seed)
     plan = compile_plan(check(_PLAN))
@@ -61,7 +62,7 @@ def test_changed_page_of_a_plan_is_refused_or_its_plan_runs_to_its_end(seed: int
         _run(create_scheduler(plan, {}), draw)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_changed_plan_is_refused_or_runs_to_its_end(seed: int) -> None:
     draw = random.Random(seed)
     encoded = plan_to_json(compile_plan(check(_PLAN)))

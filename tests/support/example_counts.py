@@ -1,11 +1,11 @@
-"""How many examples a property test makes: a quarter, or all of them where `TEST_EXAMPLES` is `full`.
+"""How many examples a property test makes: an eighth, or all of them where `TEST_EXAMPLES` is `full`.
 
 `scripts/run_tests.py` sets it for runs that include the slow stages, as `make test-all` does.
 """
 
 import os
 
-_SHARE_OF_A_QUICK_RUN = 4
+_SHARE_OF_A_QUICK_RUN = 8
 
 
 def examples(full: int) -> int:

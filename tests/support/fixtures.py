@@ -41,6 +41,8 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         for name in [name for name in os.environ if name.startswith(_FOREIGN_PREFIXES)]:
             patch.delenv(name)
         patch.setenv("TEMPORAL_CONFIG_FILE", str(empty))
+        # Temporal's server collects garbage a quarter as often: it needs an eighth less CPU time then.
+        patch.setenv("GOGC", "400")
         yield
 
 

@@ -4,7 +4,8 @@ Importing them takes two to four seconds of CPU, which tests would pay for each 
 process: it has its own environment, folder, standard streams, signals and exit code. `tests.support.programs` is the
 client of this program. Nothing here may start a thread or an event loop: a fork would copy them broken.
 
-Usage: python fork_server.py LISTENING_SOCKET. The server ends when its standard input is closed.
+Usage: python fork_server.py LISTENING_SOCKET [MODULE ...]; with modules it imports those instead of Dagwright. The
+server ends when its standard input is closed.
 """
 
 import gc
@@ -193,7 +194,11 @@ def take_terminal() -> None:
 def main() -> None:
     """Serve requests; in a forked process run its program."""
     sys.path[0] = ROOT
-    _import_modules()
+    if modules := sys.argv[2:]:
+        for name in modules:
+            importlib.import_module(name)
+    else:
+        _import_modules()
     gc.freeze()
     request = _ForkServer(socket.socket(fileno=int(sys.argv[1]))).serve()
     if request is None:

@@ -4,8 +4,15 @@ from typing import Any
 
 
 def places_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, child in pairs for place in places_of(child, (*path, key)))]
+    found: list[tuple[Any, ...]] = []
+    _add_places(found, value, path)
+    return found
+
+
+def _add_places(found: list[tuple[Any, ...]], value: Any, path: tuple[Any, ...]) -> None:
+    found.append(path)
+    for key, child in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        _add_places(found, child, (*path, key))
 
 
 def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:

@@ -192,21 +192,25 @@ async def _writer(descriptor: int) -> StreamWriter:
     return StreamWriter(transport, protocol, None, loop)
 
 
-def forked_programs() -> Path:
-    """Return a folder with the programs `dagwright` and `python`, which the fork server runs."""
-    return _fork_server() / "bin"
+def forked_programs(*modules: str) -> Path:
+    """Return a folder with the programs `dagwright` and `python`, which the fork server runs.
+
+    Args:
+        modules: modules that a fork server of its own imports instead of Dagwright.
+    """
+    return _fork_server(*modules) / "bin"
 
 
 @cache
-def _fork_server() -> Path:
-    """Start the fork server of this process, which ends with it, and return its folder."""
+def _fork_server(*modules: str) -> Path:
+    """Start a fork server of this process, which ends with it, and return its folder."""
     folder = Path(tempfile.mkdtemp(prefix="fork-server-"))
     address = str(folder / "socket")
     with socket.socket(socket.AF_UNIX) as listener, (folder / "log").open("wb") as log:
         listener.bind(address)
         listener.listen(64)
         server = subprocess.Popen(
-            [sys.executable, str(_SERVER), str(listener.fileno())],
+            [sys.executable, str(_SERVER), str(listener.fileno()), *modules],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -17,6 +16,7 @@ from dagwright.mcp_client import ServersOfTools, load_servers
 from dagwright.mcp_client.config import Variables
 from dagwright.tools.testing import RecordedCall, tool_context
 from tests.support.eventually import eventually
+from tests.support.programs import forked_programs
 
 ROOT = Path(__file__).parents[2]
 SERVER = Path(__file__).with_name("mcp_server.py")
@@ -31,7 +31,9 @@ def variables(**values: str) -> Variables:
 def server_entry(folder: Path, **more: Any) -> dict[str, Any]:
     """Return the entry of a server that notes in `folder` what it does."""
     folder.mkdir(parents=True, exist_ok=True)
-    return {"command": sys.executable, "args": [str(SERVER), str(folder)], **more}
+    # Importing the SDK of MCP takes more than a second of CPU time, which each start would pay for.
+    python = forked_programs("mcp.server.mcpserver", "uvicorn") / "python"
+    return {"command": str(python), "args": [str(SERVER), str(folder)], **more}
 
 
 def write_servers(folder: Path, **entries: Any) -> Path:

@@ -11,7 +11,7 @@ from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.unit.plan.building import node, plan_of
 
-_READS = 12_000
+_READS = 2_000
 _TOOLS = {
     "look": ToolDeclaration("look", Effects.READ, {"type": "object"}),
     "work": ToolDeclaration("work", Effects.PURE, {"type": "object"}),

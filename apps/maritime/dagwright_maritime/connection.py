@@ -3,8 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-
-from opensearchpy import AsyncOpenSearch
+from typing import TYPE_CHECKING
 
 from dagwright.tools.context import context
 from dagwright.tools.errors import GiveUp, RetryLater
@@ -16,6 +15,9 @@ from dagwright_maritime.search.errors import NeverStarted, NotRunning
 from dagwright_maritime.search.limits import QueryLimits
 from dagwright_maritime.settings import MaritimeSettings
 
+if TYPE_CHECKING:
+    from opensearchpy import AsyncOpenSearch
+
 SERVER_ATTEMPTS = 24
 """Attempts of a worker that asks the server: with `RETRY_AFTER` between them a server may be away for two minutes."""
 _SILENT_ATTEMPTS = 3
@@ -26,7 +28,7 @@ _SILENT_ATTEMPTS = 3
 class Search:
     """The search server of the settings, and what may be asked of it."""
 
-    client: AsyncOpenSearch
+    client: "AsyncOpenSearch"
     indices: Indices
     limits: QueryLimits
 

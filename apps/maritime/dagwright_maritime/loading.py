@@ -9,14 +9,16 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from opensearchpy import AsyncOpenSearch
 
 from dagwright_maritime.indices import Indices
 from dagwright_maritime.names import name_documents
 from dagwright_maritime.shipments import DataSet
+
+if TYPE_CHECKING:
+    from opensearchpy import AsyncOpenSearch
 
 _MADE_BY = "dagwright_maritime"
 _PORTION = 2_000
@@ -35,7 +37,7 @@ class NotOurs(LoadFailed):
     """An index of that name is there and was not made by this module: it is left as it is."""
 
 
-async def load(client: AsyncOpenSearch, indices: Indices, wanted: DataSet, *, tell: Tell | None = None) -> None:
+async def load(client: "AsyncOpenSearch", indices: Indices, wanted: DataSet, *, tell: Tell | None = None) -> None:
     """Makes the indices anew and fills them; documents can be searched when this returns.
 
     Args:
@@ -62,7 +64,7 @@ async def load(client: AsyncOpenSearch, indices: Indices, wanted: DataSet, *, te
     await client.indices.put_mapping(index=indices.shipments, body={"_meta": meta})
 
 
-async def is_loaded(client: AsyncOpenSearch, indices: Indices, wanted: DataSet) -> bool:
+async def is_loaded(client: "AsyncOpenSearch", indices: Indices, wanted: DataSet) -> bool:
     """Tells whether the indices hold these shipments whole."""
     meta = await _meta(client, indices.shipments)
     return meta is not None and meta.get("loaded") == wanted.to_json()
@@ -77,7 +79,7 @@ def articles() -> list[Mapping[str, Any]]:
     ]
 
 
-async def _refuse_foreign(client: AsyncOpenSearch, index: str) -> None:
+async def _refuse_foreign(client: "AsyncOpenSearch", index: str) -> None:
     meta = await _meta(client, index)
     if meta is not None and meta.get("made_by") != _MADE_BY:
         raise NotOurs(
@@ -86,7 +88,7 @@ async def _refuse_foreign(client: AsyncOpenSearch, index: str) -> None:
         )
 
 
-async def _meta(client: AsyncOpenSearch, index: str) -> Mapping[str, Any] | None:
+async def _meta(client: "AsyncOpenSearch", index: str) -> Mapping[str, Any] | None:
     """Returns what the mapping of an index says of it; None if there is no such index."""
     # What is expected to be missing now and then is not to be logged as a failure.
     found = await client.indices.get_mapping(index=index, ignore=404)
@@ -103,7 +105,11 @@ def _marked(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _send(
-    client: AsyncOpenSearch, index: str, documents: Iterable[tuple[str, Mapping[str, Any]]], *, tell: Tell | None = None
+    client: "AsyncOpenSearch",
+    index: str,
+    documents: Iterable[tuple[str, Mapping[str, Any]]],
+    *,
+    tell: Tell | None = None,
 ) -> None:
     """Sends documents in portions: while the server works on one, the next is made."""
     sent, under_way = 0, None
@@ -121,7 +127,7 @@ async def _send(
         await under_way
 
 
-async def _send_portion(client: AsyncOpenSearch, index: str, lines: str) -> None:
+async def _send_portion(client: "AsyncOpenSearch", index: str, lines: str) -> None:
     answer = await client.bulk(index=index, body=lines, request_timeout=120)
     if answer["errors"]:
         (refused, *_) = [item["index"] for item in answer["items"] if "error" in item["index"]]

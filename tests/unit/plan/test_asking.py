@@ -12,6 +12,7 @@ from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import HINTS_PER_ACTIVATION, Feedback
 from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler import run_state
 from dagwright.core.scheduler.extension import Extension
 from dagwright.features.commands.node_commands import AppendNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import Act, take
@@ -281,15 +282,19 @@ def test_hints_and_second_answers_of_one_moment_have_their_refusals() -> None:
     assert second == "'check' was answered by ann at 1970-01-01T00:00:01.000Z (approved, through signal)"
 
 
-def test_acts_that_make_records_again_are_refused_for_good_in_a_plan_too_large_for_them() -> None:
-    scheduler = begun(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(150_001)]))
+def test_acts_that_make_records_again_are_refused_for_good_in_a_plan_too_large_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run_state.MAX_WORK // run_state.WORK_OF_REBUILD == 150_000
+    monkeypatch.setattr(run_state, "MAX_WORK", 1_000 * run_state.WORK_OF_REBUILD)
+    scheduler = begun(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(1_001)]))
     started(scheduler)
     scheduler.fail("n0", broken(), at=1.0)
-    extension = Extension(150_001, (CompiledNode("x", tool="any"),))
+    extension = Extension(1_001, (CompiledNode("x", tool="any"),))
     acts: tuple[Act, ...] = (RetryNode("n0"), RetryNode("n0", {"a": 1}), SetResult("n0", 1), AppendNodes(extension))
     assert {act.refusal_of(scheduler, at=2.0) for act in acts} == {
-        "the run has 150,001 nodes and 0 edges; nodes are tried again, given a result or added where both are "
-        "150,000 at most"
+        "the run has 1,001 nodes and 0 edges; nodes are tried again, given a result or added where both are "
+        "1,000 at most"
     }
     assert CancelNode("n7").refusal_of(scheduler, at=2.0) is None
 

@@ -15,16 +15,16 @@ One function maps what the client raises to these; nothing is tried again here.
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
-
-from opensearchpy import AsyncOpenSearch
-from opensearchpy.exceptions import ConnectionError as NoConnection
-from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException, TransportError
+from typing import TYPE_CHECKING, Any
 
 from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright_maritime.search.answers import SearchAnswer, search_answer
 from dagwright_maritime.search.limits import QueryLimits
 from dagwright_maritime.search.read_only import ReadQuery
+
+if TYPE_CHECKING:
+    from opensearchpy import AsyncOpenSearch
+    from opensearchpy.exceptions import OpenSearchException, TransportError
 
 RETRY_AFTER = timedelta(seconds=5)
 """A server that starts again needs some five seconds."""
@@ -71,7 +71,7 @@ class ServerHangs(NoAnswer):
     advice = "it answers nothing at all: look after it, or start it anew with `python -m dagwright_maritime.search up`"
 
 
-async def ask(client: AsyncOpenSearch, query: ReadQuery, limits: QueryLimits) -> SearchAnswer:
+async def ask(client: "AsyncOpenSearch", query: ReadQuery, limits: QueryLimits) -> SearchAnswer:
     """Returns what a query finds.
 
     Raises:
@@ -84,7 +84,7 @@ async def ask(client: AsyncOpenSearch, query: ReadQuery, limits: QueryLimits) ->
     return search_answer(told, query.groups, limits)
 
 
-async def why_invalid(client: AsyncOpenSearch, query: ReadQuery, limits: QueryLimits) -> str | None:
+async def why_invalid(client: "AsyncOpenSearch", query: ReadQuery, limits: QueryLimits) -> str | None:
     """Returns what the server has against a query, `None` if it would run it.
 
     It judges the conditions without looking at documents. What else there is, aggregations and the order, it judges
@@ -113,7 +113,7 @@ async def why_invalid(client: AsyncOpenSearch, query: ReadQuery, limits: QueryLi
     return None
 
 
-async def read_mapping(client: AsyncOpenSearch, index: str, limits: QueryLimits) -> Mapping[str, Any]:
+async def read_mapping(client: "AsyncOpenSearch", index: str, limits: QueryLimits) -> Mapping[str, Any]:
     """Return the mapping of an index; for an alias, that of the first index in the response.
 
     Raises:
@@ -123,7 +123,7 @@ async def read_mapping(client: AsyncOpenSearch, index: str, limits: QueryLimits)
     return (await _mappings(client, index, limits))[0]
 
 
-async def read_types(client: AsyncOpenSearch, index: str, limits: QueryLimits) -> dict[str, str]:
+async def read_types(client: "AsyncOpenSearch", index: str, limits: QueryLimits) -> dict[str, str]:
     """Return the types of the fields of an index, for an alias those of all its indices; raises as `read_mapping`."""
     types: dict[str, str] = {}
     for mapping in await _mappings(client, index, limits):
@@ -138,7 +138,7 @@ def types_of(mapping: Mapping[str, Any]) -> dict[str, str]:
     return types
 
 
-async def _mappings(client: AsyncOpenSearch, index: str, limits: QueryLimits) -> list[Mapping[str, Any]]:
+async def _mappings(client: "AsyncOpenSearch", index: str, limits: QueryLimits) -> list[Mapping[str, Any]]:
     async with _asked(client, index):
         told = await client.indices.get_mapping(index=index, params=_params(limits))
     return [each.get("mappings", {}) for each in told.values()]
@@ -164,8 +164,11 @@ def _explanation(told: Mapping[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def _asked(client: AsyncOpenSearch, index: str) -> AsyncIterator[None]:
+async def _asked(client: "AsyncOpenSearch", index: str) -> AsyncIterator[None]:
     """Turns what the client raises inside the block into what the caller can do about it."""
+    # The client is imported when it is used (see `SearchClients`).
+    from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException  # noqa: PLC0415
+
     try:
         yield
     except ConnectionTimeout as error:
@@ -180,8 +183,11 @@ def _late(index: str) -> str:
     return f"The search server did not answer in time when {index!r} was asked"
 
 
-def ask_error_of(error: OpenSearchException, index: str) -> AskFailed | RetryLater:
+def ask_error_of(error: "OpenSearchException", index: str) -> AskFailed | RetryLater:
     """Returns what to raise for an error of the client that came when `index` was asked."""
+    from opensearchpy.exceptions import ConnectionError as NoConnection  # noqa: PLC0415
+    from opensearchpy.exceptions import ConnectionTimeout, TransportError  # noqa: PLC0415
+
     if isinstance(error, ConnectionTimeout):
         return NoAnswer(_late(index), after=RETRY_AFTER)
     if isinstance(error, NoConnection):
@@ -205,7 +211,7 @@ def ask_error_of(error: OpenSearchException, index: str) -> AskFailed | RetryLat
     return QueryInvalid(f"The search server does not take the query: {told}")
 
 
-def _reason(error: TransportError) -> tuple[list[str], str]:
+def _reason(error: "TransportError") -> tuple[list[str], str]:
     """Returns the types of an error of the server, and its innermost reason in words."""
     told = error.info.get("error") if isinstance(error.info, Mapping) else None
     if not isinstance(told, Mapping):

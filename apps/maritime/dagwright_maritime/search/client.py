@@ -3,9 +3,11 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from opensearchpy import AsyncOpenSearch
+if TYPE_CHECKING:
+    from opensearchpy import AsyncOpenSearch
 
 _TIMEOUT_S = 30.0
 """Of a request that does not say how long it may take."""
@@ -25,8 +27,11 @@ class SearchClients:
     def __init__(self) -> None:
         self._clients: dict[str, AsyncOpenSearch] = {}
 
-    def client(self, address: str) -> AsyncOpenSearch:
+    def client(self, address: str) -> "AsyncOpenSearch":
         """Returns the client of the server at an address; nothing is sent before it is used."""
+        # A command that only lists or checks the tools needs no client, and its import takes 0.3 s of CPU time.
+        from opensearchpy import AsyncOpenSearch  # noqa: PLC0415
+
         if address not in self._clients:
             logging.getLogger(_CLIENT_LOGGER).setLevel(logging.ERROR)
             self._clients[address] = AsyncOpenSearch(
@@ -42,7 +47,7 @@ class SearchClients:
 
 
 @asynccontextmanager
-async def client_of(address: str) -> AsyncIterator[AsyncOpenSearch]:
+async def client_of(address: str) -> AsyncIterator["AsyncOpenSearch"]:
     """Opens a client of the server at an address for as long as the block lasts."""
     clients = SearchClients()
     try:
