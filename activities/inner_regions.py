@@ -14,7 +14,7 @@ from typing import Any
 import pydantic_core
 
 from dagwright.activities.region_slices import RegionSlice, tell_outside
-from dagwright.core.compiler.offloaded_regions import Inside
+from dagwright.core.compiler.offloaded_regions import OffloadedRegion
 from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.states import NodeStatus, Phase, Record
 from dagwright.features.regions.batches import end_from_json, end_to_json
@@ -43,7 +43,7 @@ class InnerRegion:
         ends: count of those that have completed and that nothing waits for.
     """
 
-    inside: Inside
+    inside: OffloadedRegion
     scheduler: RunScheduler
     last: str | None
     outside: Mapping[str, Any] | None

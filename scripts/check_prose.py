@@ -23,6 +23,9 @@ _STRICT: tuple[str, ...] = (
     "dagwright/core/expressions/",
     "dagwright/core/model/",
     "dagwright/core/plugins.py",
+    "dagwright/core/compiler",
+    "dagwright/core/scheduler",
+    "dagwright/core/validation",
     "dagwright/features/deadline.py",
 )
 """Files and folders, relative to the root, that are already rewritten."""
@@ -50,7 +53,7 @@ _WORDS: dict[str, str] = {
     r"which of them\b|that of the other\b": "repeat the noun",
 }
 _STARTS: dict[str, str] = {
-    r"(Returns|Yields|Takes|Tells|Makes|Gives|Reads|Writes|Says|Looks|Sends|Starts|Ends|Waits|Checks|Keeps) ": (
+    r"(Returns|Yields|Takes|Tells|Makes|Gives|Reads|Writes|Says|Looks|Sends|Starts|Ends|Waits|Checks|Keeps) (?!of |during )": (
         "imperative mood: Return ..."
     ),
     r"What [a-z]": "start with a noun or an imperative",

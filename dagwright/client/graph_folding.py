@@ -8,7 +8,7 @@ from typing import Any
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.worker_results import status_shown
-from dagwright.core.scheduler.region_members import detached_regions
+from dagwright.core.scheduler.region_members import offloaded_regions
 from dagwright.core.scheduler.run_end import counts_inside
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.rounds.documents import drawn_needs, groups_of
@@ -94,7 +94,7 @@ def is_folded(graph: Mapping[str, Any]) -> bool:
 def _boxes_of(scheduler: RunScheduler) -> list[_Box]:
     """Returns a box for each node that the run holds, and one for each region whose inside it does not hold."""
     held, groups = list(scheduler.state.shown()), groups_of(scheduler)
-    regions = list(detached_regions(scheduler.plan))
+    regions = list(offloaded_regions(scheduler.plan))
     region_of = {member: len(held) + place for place, (_, region) in enumerate(regions) for member in region.members}
     boxes = []
     for number, (node, record) in enumerate(held):

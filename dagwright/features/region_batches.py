@@ -22,7 +22,7 @@ class RegionBatches:
             end: its record, in a final state.
         """
         state, number = self._state, self._state.numbers.get(node_id)
-        if number is None or not state.regions.is_told(number, state.records):
+        if number is None or not state.regions.is_reported(number, state.records):
             return False
         record = state.records[number]
         if record.status.is_final:

@@ -17,7 +17,7 @@ import pydantic_core
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.scheduler.region_members import InnerState, detached_regions
+from dagwright.core.scheduler.region_members import InnerState, offloaded_regions
 from dagwright.features.regions.offloaded_batches import told_end
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import written_node
@@ -68,7 +68,7 @@ class Insides:
         self._regions: list[_Inside] = []
         held: list[str] = []
         if scheduler is not None:
-            for number, region in detached_regions(scheduler.plan):
+            for number, region in offloaded_regions(scheduler.plan):
                 self._regions.append(_Inside(scheduler, number, store))
                 held += [scheduler.plan.nodes[member].id for member in region.members]
         self.held = frozenset(held)

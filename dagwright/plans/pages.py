@@ -12,7 +12,12 @@ import pydantic_core
 
 from dagwright.core.boundary.limits import INLINE_PLAN_BYTES, INLINE_PLAN_NODES, PLAN_PAGE_BYTES, PLAN_PAGE_NODES
 from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns
-from dagwright.core.compiler.offloaded_regions import CutOut, Inside, detach, inside_from_json
+from dagwright.core.compiler.offloaded_regions import (
+    OffloadedRegion,
+    RegionDocument,
+    offload_regions,
+    offloaded_region_from_json,
+)
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json
 from dagwright.protocol.documents import encoded_size
 from dagwright.store import PayloadStore
@@ -58,7 +63,7 @@ async def made_to_travel(plan: CompiledPlan, store: PayloadStore) -> Travelling:
 
 async def _detached(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
     """Returns the plan with the insides of its large regions in the store, those of its sub-plans too."""
-    detached = detach(plan)
+    detached = offload_regions(plan)
     nodes = list(detached.plan.nodes)
     for number, inside in detached.insides.items():
         nodes[number] = replace(nodes[number], inner=await _put_inside(inside, store))
@@ -68,9 +73,9 @@ async def _detached(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
     return replace(detached.plan, nodes=tuple(nodes))
 
 
-async def _put_inside(inside: CutOut, store: PayloadStore) -> str:
+async def _put_inside(inside: RegionDocument, store: PayloadStore) -> str:
     pages = [
-        (await store.put(page), count) for page, count in _pages(inside.nodes, inside.instead, most=INSIDE_PAGE_NODES)
+        (await store.put(page), count) for page, count in _pages(inside.nodes, inside.replaced, most=INSIDE_PAGE_NODES)
     ]
     head = {**inside.head, "pages": [ref for ref, _ in pages], "counts": [count for _, count in pages]}
     return await store.put(pydantic_core.to_json(head))
@@ -87,7 +92,7 @@ async def inside_pages(ref: str, store: PayloadStore) -> tuple[Mapping[str, Any]
     return head, [await store.get(page) for page in head["pages"]]
 
 
-def read_inside(head: Mapping[str, Any], pages: Sequence[bytes]) -> Inside:
+def read_inside(head: Mapping[str, Any], pages: Sequence[bytes]) -> OffloadedRegion:
     """Returns the inside of a region that `inside_pages` brought.
 
     Complexity: some 10 us for a node; page by page, so that other threads have their turn.
@@ -98,7 +103,7 @@ def read_inside(head: Mapping[str, Any], pages: Sequence[bytes]) -> Inside:
     nodes: list[CompiledNode] = []
     for page in pages:
         nodes += nodes_from_columns(pydantic_core.from_json(page))
-    return inside_from_json(head, nodes)
+    return offloaded_region_from_json(head, nodes)
 
 
 def _pages(

@@ -204,7 +204,7 @@ def _completed(
 
 
 def _tell_missing(problems: list[Problem], names: Sequence[str], plan: str, at: str, node: Any) -> None:
-    message = f"the sub-plan {plan!r:.200} is given by name, and no file is read for a caller: {WRITE_SUB_PLAN}"
+    message = f"the sub-plan {plan!r:.200} is a file name, but files of callers are not read: {WRITE_SUB_PLAN}"
     if names:
         more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
         message += f", or name a published plan: {', '.join(names[:_NAMES_SHOWN])}{more}"

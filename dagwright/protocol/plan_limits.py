@@ -8,7 +8,7 @@ from typing import Any
 import pydantic_core
 
 from dagwright.core.boundary.limits import PLAN_BYTES, PLAN_EDGES, PLAN_NODES, PLAN_PART_BYTES, PLAN_STEPS
-from dagwright.core.compiler.compiled_checks import unsound_part
+from dagwright.core.compiler.compiled_checks import compiled_plan_problem
 from dagwright.core.compiler.offloaded_regions import held_by_run
 from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.references import MAX_ID_BYTES
@@ -211,7 +211,7 @@ def graph_problem(plan: CompiledPlan, *, told: Collection[str] = ()) -> str | No
         return "the dependencies of its nodes are a circle"
     if untold := [number for number in _untold_nodes(plan) if plan.nodes[number].id not in told]:
         return f"the node {plan.nodes[untold[0]].id!r} is to be reported by a region that is not there"
-    if (problem := unsound_part(plan)) is not None:
+    if (problem := compiled_plan_problem(plan)) is not None:
         return problem
     below = (graph_problem(node.sub_plan) for node in plan.nodes if node.sub_plan is not None)
     return next((problem for problem in below if problem is not None), None)

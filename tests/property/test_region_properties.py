@@ -289,7 +289,7 @@ def test_plan_whose_regions_lie_in_the_store_ends_as_without(
     alone.run()
     store = MemoryStore()
     with (
-        patch.object(offloaded_regions, "DETACHED_MEMBERS", 2),
+        patch.object(offloaded_regions, "OFFLOADED_MEMBERS", 2),
         patch.object(pages, "INLINE_PLAN_NODES", 0),
         patch.object(pages, "INLINE_PLAN_BYTES", 10**9),
     ):

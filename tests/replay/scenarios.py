@@ -177,7 +177,7 @@ def _in_pages(plan: dict[str, Any]) -> Scenario:
 
     async def run(runs: Runs, bench: Bench) -> Handle:
         small: dict[str, Any] = {"INLINE_PLAN_NODES": 2, "INLINE_PLAN_BYTES": 100, "PLAN_PAGE_NODES": 3}
-        with patch.multiple(pages, **small), patch.object(offloaded_regions, "DETACHED_MEMBERS", 4):
+        with patch.multiple(pages, **small), patch.object(offloaded_regions, "OFFLOADED_MEMBERS", 4):
             handle = await runs.start(plan)
         await document_of(handle)
         return handle

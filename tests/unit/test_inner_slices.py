@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pydantic_core
 
-from dagwright.core.compiler.offloaded_regions import detach
+from dagwright.core.compiler.offloaded_regions import offload_regions
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.regions.offloaded_batches import encode_inner_slice
 from dagwright.features.run_scheduler import create_scheduler
@@ -22,7 +22,7 @@ def test_nodes_outside_that_have_completed_and_are_not_read_are_not_told() -> No
     reads = [node(f"r{number}", tool="look") for number in range(_READS)]
     join = node("join", *(f"r{number}" for number in range(_READS)), tool="work", arguments={"n": "{{r7.result}}"})
     inside = [node(f"n{number}", "join", tool="work") for number in range(400)]
-    plan = detach(prepare_plan(check_plan(plan_of(*reads, join, *inside), _TOOLS), {})).plan
+    plan = offload_regions(prepare_plan(check_plan(plan_of(*reads, join, *inside), _TOOLS), {})).plan
     region = next(number for number, each in enumerate(plan.nodes) if each.kind == "region")
     nodes = list(plan.nodes)
     nodes[region] = replace(nodes[region], inner="sha256-0")

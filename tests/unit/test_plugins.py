@@ -139,7 +139,7 @@ def test_without_an_application_nothing_is_looked_up(tmp_path: Path) -> None:
     with plugged([]):
         declared = load_toolset(Settings(state_dir=tmp_path)).declarations()
         assert [name for name in declared if "." in name] == []
-        with pytest.raises(PlanInvalid, match="no installed application does that"):
+        with pytest.raises(PlanInvalid, match="no resolver is installed"):
             check_plan(plan, declared)
 
 

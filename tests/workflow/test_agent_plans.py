@@ -138,7 +138,7 @@ async def test_an_agent_that_is_added_runs_with_tools_that_the_plan_did_not_name
         await eventually(lambda: unique in bench.entered)
         with pytest.raises(PlanInvalid, match="there is no agent 'writter'"):
             await _append(runs, handle, [{"id": "w", "agent": "writter", "objective": "Write"}], _card("echo"))
-        with pytest.raises(PlanInvalid, match="needs the tool 'nothing', which is not there"):
+        with pytest.raises(PlanInvalid, match="needs an unknown tool 'nothing'"):
             await _append(runs, handle, [{"id": "w", "agent": "writer", "objective": "Write"}], _card("nothing"))
         assert await _append(runs, handle, new, _card("echo")) == "3 nodes were added"
         bench.open(unique)

@@ -231,7 +231,7 @@ async def test_tool_that_asks_what_is_no_question_fails(runs: Runs) -> None:
     document = await runs.run({"nodes": nodes})
     assert document["status"] == "failed"
     for name, (_, expected) in wrong.items():
-        told = f"invalid_question: what the tool asks is no question: {expected}"
+        told = f"invalid_question: invalid question of the tool: {expected}"
         assert document["nodes"][name]["error"].startswith(told)
 
 

@@ -124,7 +124,7 @@ async def test_a_model_that_may_make_agents_gives_them_no_tools_and_no_leave_tha
     right = written({**_inline("look", "Look.", "write"), "approval": "never"})
     steps = (
         step(gaining, last="Look."),
-        step(right, last="which is not there"),
+        step(right, last="needs an unknown tool"),
         step(tool_call("write", name=unique), last="Look."),
         step("I could not.", last="not allow"),
         "Nothing was done.",
@@ -142,7 +142,7 @@ async def test_a_model_that_may_make_agents_gives_them_no_tools_and_no_leave_tha
     assert found["nodes"]["look"]["result"] == "I could not."
     assert purposes([*model.calls])[:2] == [("plan", "plan"), ("plan#2", "repair")]
     assert "InlineAgent" in json.dumps(model.calls[0].body)
-    assert "needs the tool 'hold', which is not there" in model.calls[1].text
+    assert "needs an unknown tool 'hold'" in model.calls[1].text
 
 
 async def test_a_plan_that_is_given_instead_may_make_agents_where_that_of_the_model_may(scripted: Scripted) -> None:

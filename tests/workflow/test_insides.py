@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.boundary import wire
-from dagwright.core.compiler.offloaded_regions import DETACHED_MEMBERS
+from dagwright.core.compiler.offloaded_regions import OFFLOADED_MEMBERS
 from dagwright.history import hydration
 from dagwright.history.hydration import full_document, restored_document
 from dagwright.history.run_reader import RunFeed
@@ -63,14 +63,14 @@ async def full_of(runs: Runs, handle: Handle) -> Document:
 
 async def test_document_tells_every_node_where_they_are_few(runs: Runs) -> None:
     bad = pure("bad", "{{n4.result.gone}}")
-    handle = await runs.start(plan(DETACHED_MEMBERS, bad, pure("after", "{{bad.result}}")))
+    handle = await runs.start(plan(OFFLOADED_MEMBERS, bad, pure("after", "{{bad.result}}")))
     await document_of(handle)
     document = await restored_document(await RunFeed(runs.client, handle.id).read(), runs.store)
     assert "nodes_ref" not in document
     assert document["notes"] == []
     assert {name: (node["status"], node["result"]) for name, node in document["nodes"].items()} == {
         "start": ("completed", {"n": 1}),
-        **{f"n{number}": ("completed", value_of(number)) for number in range(DETACHED_MEMBERS)},
+        **{f"n{number}": ("completed", value_of(number)) for number in range(OFFLOADED_MEMBERS)},
         "bad": ("failed", None),
         "after": ("blocked", None),
         "end": ("completed", {"early": value_of(5)}),

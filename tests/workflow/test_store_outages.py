@@ -13,7 +13,7 @@ from temporalio.client import Client
 from dagwright.activities import store_waits
 from dagwright.activities.values import Values
 from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
-from dagwright.core.scheduler.region_members import detached_regions
+from dagwright.core.scheduler.region_members import offloaded_regions
 from dagwright.history.hydration import restored_document
 from dagwright.history.run_reader import RunFeed
 from dagwright.protocol.outcomes import MOST_STORE_WAITS
@@ -163,7 +163,7 @@ async def test_inside_that_is_gone_or_damaged_fails_its_nodes_in_one_sentence(
     await eventually(lambda: unique in bench.entered)
     view = await RunFeed(own_runs.client, handle.id).read()
     assert view.scheduler is not None
-    ((_, region),) = detached_regions(view.scheduler.plan)
+    ((_, region),) = offloaded_regions(view.scheduler.plan)
     (path,) = (tmp_path / "payloads").rglob(str(region.inner))
     content = path.read_bytes()
     if is_gone:

@@ -1,4 +1,4 @@
-"""From a checked plan to a compiled one: numbered nodes, adjacency lists, regions and projections.
+"""Compiler: turn a checked plan into a compiled plan with numbered nodes, adjacency lists, regions and projections.
 
-A compiled plan is what a workflow runs. Imports `core.validation` and the packages before it.
+Workflows run compiled plans. The package imports `core.validation` and the packages before it.
 """

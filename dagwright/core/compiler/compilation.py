@@ -1,10 +1,10 @@
-"""Makes the compiled plan of a checked one, and refuses what cannot run yet."""
+"""Compile a checked plan, and reject features that are not available."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from dagwright.core.compiler.projections import with_wanted
+from dagwright.core.compiler.projections import with_projections
 from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.agents import tool_of_agent, with_effects_of_tools
@@ -32,23 +32,23 @@ _ON_ERROR: Mapping[str, Literal["skip", "ask", "replan"]] = {"skip": "skip", "as
 
 
 def compile_plan(checked: Checked) -> CompiledPlan:
-    """Returns the compiled plan of a checked one.
+    """Compile a checked plan.
 
     Raises:
-        PlanInvalid: it uses what is not available (agents of a type that cannot run, `on_error: replan`), each told
-            with its place.
+        PlanInvalid: the plan uses features that are not available (agents of a type that cannot run,
+            `on_error: replan`); it lists each use with its position.
     """
     return _compiled(checked, [*unavailable(checked)])
 
 
 def compile_planned(checked: Checked) -> CompiledPlan:
-    """Returns the compiled plan of a checked one whose run has a planner, so its nodes may say `on_error: replan`.
+    """Compile a checked plan whose run has a planner, so that its nodes may use `on_error: replan`.
 
     Raises:
-        PlanInvalid: as `compile_plan`; a sub-plan is a run of its own, and has no planner.
+        PlanInvalid: as `compile_plan`; sub-plans run in child runs, which have no planner.
     """
-    below = [problem for sub_plan in checked.sub_plans.values() for problem in _planless(sub_plan)]
-    return _compiled(checked, [*_missing(checked), *below])
+    in_sub_plans = [problem for sub_plan in checked.sub_plans.values() for problem in _planless(sub_plan)]
+    return _compiled(checked, [*_missing(checked), *in_sub_plans])
 
 
 def _compiled(checked: Checked, problems: Sequence[Problem]) -> CompiledPlan:
@@ -58,32 +58,34 @@ def _compiled(checked: Checked, problems: Sequence[Problem]) -> CompiledPlan:
 
 
 def compiled_form(checked: Checked) -> CompiledPlan:
-    """Returns the compiled plan of a checked one, also if it uses what cannot run yet."""
-    return with_wanted(with_lookups(_compile(checked), checked.lookups, resolver_of(checked.tools)))
+    """Compile a checked plan, even if it uses features that are not available."""
+    return with_projections(with_lookups(_compile(checked), checked.lookups, resolver_of(checked.tools)))
 
 
 def unavailable(checked: Checked) -> Iterator[Problem]:
-    """Yields what a valid plan uses that cannot run, if its run has no planner."""
+    """Yield a problem for each unavailable feature that a valid plan uses, for a run without a planner."""
     yield from _missing(checked)
     yield from _planless(checked)
 
 
 def _missing(checked: Checked) -> Iterator[Problem]:
-    """Yields what no run can do yet."""
+    """Yield a problem for each feature that no run supports yet."""
     for index, node in enumerate(checked.nodes):
-        for name, what in _unavailable_parts(node, checked.tools):
+        for name, feature in _unavailable_parts(node, checked.tools):
             at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, name))
-            yield Problem("not_available", f"{what}: not available yet", at, node.id)
+            yield Problem("not_available", f"{feature}: not available yet", at, node.id)
         if index in checked.sub_plans:
             yield from _missing(checked.sub_plans[index])
 
 
 def _planless(checked: Checked) -> Iterator[Problem]:
-    """Yields the nodes that want to be planned again, where nobody plans."""
+    """Yield a problem for each node that requires a planner (`on_error: replan`) in a run without one."""
     for index, node in enumerate(checked.nodes):
         if node.on_error == "replan":
             at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, "on_error"))
-            message = "on_error: replan: only a run for a request in words has a planner, and its sub-plans have none"
+            message = (
+                "on_error: replan: requires a planner, which only runs of `dagwright ask` have, not their sub-plans"
+            )
             yield Problem(
                 "not_available",
                 message,
@@ -99,14 +101,14 @@ def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iter
     if node.agent_name is not None:
         agent = tool_of_agent(node.agent_name, tools)
         if agent is None:
-            yield "agent", f"the agent {node.agent_name!r} (it is in no file of --agents, and no tool has its name)"
+            yield "agent", f"the agent {node.agent_name!r} (not in the files of --agents, and no tool has this name)"
         elif agent.agent is not None and agent.agent.type == "llm":
             for name in ("retry", "heartbeat"):
                 if getattr(node, name) is not None:
                     yield name, f"{name} of an agent of type llm"
     for name in ("retry", "heartbeat") if node.plan is not None else ():
         if getattr(node, name) is not None:
-            yield name, f"{name} of a sub-plan (give it to the nodes inside)"
+            yield name, f"{name} of a sub-plan (set it on the nodes of the sub-plan)"
 
 
 def _compile(checked: Checked) -> CompiledPlan:
@@ -174,21 +176,21 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
 
 
 def _arguments_of(checked: Checked, index: int) -> tuple[Any, tuple[Hole, ...]]:
-    """Returns the arguments of a node; those of a sub-plan with what it looks up."""
+    """Return the arguments of a node; the arguments of a sub-plan include its lookups."""
     arguments, holes = _with_holes(checked.nodes[index].arguments, checked.references[index].argument_holes)
-    below = checked.sub_plans.get(index)
-    return (arguments, holes) if below is None else with_inherited_lookups(arguments, holes, below.lookups)
+    sub_plan = checked.sub_plans.get(index)
+    return (arguments, holes) if sub_plan is None else with_inherited_lookups(arguments, holes, sub_plan.lookups)
 
 
 def _approval_of(node: Node, references: NodeReferences) -> tuple[Approval, Sequence[Hole]]:
     if isinstance(node.approval, Human):
         return _with_holes(question_of(node.approval), references.approval_holes)
-    # Nobody is asked twice: a question is its own approval.
+    # A human node needs no approval: it is a request to a person already.
     return ("policy" if node.human is not None else node.approval), ()
 
 
 def _agent_as_tool(compiled: CompiledNode, checked: Checked, index: int) -> CompiledNode:
-    """Returns the node of an agent, which is a tool: it gets the objective, and the results it depends on."""
+    """Return the node of an agent as a call of a tool with its objective and the results of its dependencies."""
     references = checked.references[index]
     arguments = {**compiled.arguments, "objective": None}
     holes = [*compiled.holes, (("objective",), references.objective or ("",))]
@@ -201,7 +203,7 @@ def _agent_as_tool(compiled: CompiledNode, checked: Checked, index: int) -> Comp
 
 
 def _timeout_s(node: Node, tool: ToolDeclaration | None) -> float:
-    """Returns the seconds one attempt may take; 0 where nothing names a limit."""
+    """Return the timeout of one attempt in seconds; 0 means no limit."""
     if node.timeout is not None:
         return node.timeout.total_seconds()
     if node.plan is not None:
@@ -216,7 +218,7 @@ def _join_of(node: Node) -> Join:
 
 
 def _retry_of(node: Node, tool: ToolDeclaration | None) -> RetryRule:
-    """Retry rule of a node: what the plan says, else the tool, else the default."""
+    """Return the retry rule of a node: from the plan, else from the tool, else the default."""
     rule = default_retry(tool.effects, tool.max_attempts) if tool else default_retry(Effects.WRITE, None)
     if node.retry is None:
         return rule
@@ -229,5 +231,5 @@ def _retry_of(node: Node, tool: ToolDeclaration | None) -> RetryRule:
 
 
 def _with_holes(value: Any, holes: Sequence[Hole]) -> tuple[Any, tuple[Hole, ...]]:
-    """Returns the value with null at every hole, so that no text with references is left in it."""
+    """Return the value with null at every binding, so that it contains no texts with references."""
     return with_parts(value, [(path, None) for path, _ in holes]), tuple(holes)

@@ -1,7 +1,7 @@
-"""What the scheduler takes for granted of the nodes of a compiled plan; the edges are looked at elsewhere.
+"""Checks of invariants that the scheduler assumes about the nodes of a compiled plan; edges are checked elsewhere.
 
-A compiled plan comes from a compiler, but anybody can send one. What is wrong is told when the run begins, because in
-the middle of it there would be nobody to blame but the engine.
+Compiled plans come from the compiler, but any client can send one. An invalid plan is rejected when the run starts,
+because a later failure would look like a bug of the engine.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,7 +15,7 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, Join
 from dagwright.core.model.lookups import is_find
 from dagwright.core.model.tools import Effects, problem_of_rule
 
-_KINDS: Mapping[str, Any] = {
+_TYPES: Mapping[str, Any] = {
     "id": str,
     "tool": str,
     "arguments": dict,
@@ -29,28 +29,28 @@ _KINDS: Mapping[str, Any] = {
     "on_error": str,
     "sub_plan": (CompiledPlan, NoneType),
 }
-_CHECKED = attrgetter(*_KINDS)
+_CHECKED = attrgetter(*_TYPES)
 _JOINS = get_args(get_args(Join)[0])
 _USUAL_JOIN = CompiledNode("").join
-"""The very object that all nodes have which say nothing of it."""
+"""The object that all nodes with the default join share."""
 _FIELDS = get_args(Field)
 _STEPS = frozenset({str, int})
 
 
-def unsound_part(plan: CompiledPlan) -> str | None:
-    """Returns what is wrong with a node, a tool or the output of a plan, in one sentence, or `None`.
+def compiled_plan_problem(plan: CompiledPlan) -> str | None:
+    """Return a sentence about the first problem of a node, a tool or the output of a plan, or `None`.
 
-    Complexity: O(V) and the holes; some microseconds for a node.
+    Complexity: O(V + bindings), some microseconds per node.
     """
     inputs: Any = plan.inputs
     if not isinstance(inputs, Mapping) or not all(isinstance(each, Mapping) for each in inputs.values()):
-        return "its inputs are no objects by name"
+        return "'inputs' must be an object of objects"
     ids = {node.id for node in plan.nodes}
     known: set[tuple[type, ...]] = set()
     for node in plan.nodes:
-        # The nodes of a plan are of few shapes, and to look at a shape once is a third of the time.
+        # The nodes of a plan have few different shapes; checking each shape once takes a third of the time.
         shape = tuple(map(type, _CHECKED(node)))
-        if shape not in known and (problem := _wrong_kind(node)) is not None:
+        if shape not in known and (problem := _wrong_type(node)) is not None:
             return f"the node {node.id!r}: {problem}"
         known.add(shape)
         if (problem := _problem_of(node, ids) or _lookup_problem(node, plan)) is not None:
@@ -59,57 +59,57 @@ def unsound_part(plan: CompiledPlan) -> str | None:
         if tool.effects_by is not None and (problem := problem_of_rule(tool.effects_by)) is not None:
             return f"the tool {name!r}: effects_by: {problem}"
     if not _lead_into(plan.output, plan.output_holes):
-        return "the references of its output stand where nothing is"
+        return "the path of a reference in its output does not exist"
     if (problem := _template_problem((template for _, template in plan.output_holes), ids)) is not None:
         return f"its output: {problem}"
     return None
 
 
-def _wrong_kind(node: CompiledNode) -> str | None:
-    for name, kind in _KINDS.items():
-        if not isinstance(getattr(node, name), kind):
+def _wrong_type(node: CompiledNode) -> str | None:
+    for name, expected in _TYPES.items():
+        if not isinstance(getattr(node, name), expected):
             return f"its {name!r} is a {type(getattr(node, name)).__name__}"
     return None
 
 
 def _problem_of(node: CompiledNode, ids: Collection[str]) -> str | None:
     if node.join is not _USUAL_JOIN:
-        kind, *wanted = node.join
-        if kind not in _JOINS or [type(each) for each in wanted] != [int]:
-            return "its 'join' is none"
+        kind, *counts = node.join
+        if kind not in _JOINS or [type(each) for each in counts] != [int]:
+            return "its 'join' is invalid"
     if node.effects is not None and node.effects not in [*Effects]:
         return "its 'effects' must be pure, read, idempotent or write"
     if not _lead_into(node.arguments, node.holes):
-        return "the references of its arguments stand where nothing is"
+        return "the path of a reference in its arguments does not exist"
     if node.approval_holes and not _lead_into(node.approval, node.approval_holes):
-        return "the references of its approval stand where nothing is"
+        return "the path of a reference in its approval does not exist"
     if node.item_holes and not _lead_into(node.for_each, node.item_holes):
-        return "the references of its items stand where nothing is"
+        return "the path of a reference in its items does not exist"
     templates = [template for _, template in (*node.holes, *node.item_holes, *node.approval_holes)]
     templates += [each for each in (node.for_each, node.key) if isinstance(each, tuple)]
     return _template_problem(templates, ids)
 
 
 def _lookup_problem(node: CompiledNode, plan: CompiledPlan) -> str | None:
-    """Return what is wrong with a node that people do not see; it may not call whatever it wants."""
+    """Return the problem of a hidden node, which may only call tools of the resolver, or `None`."""
     if node.kind != "lookup":
         return None
     declared = plan.tools.get(node.tool)
     needed = Effects.READ if is_find(node) else Effects.IDEMPOTENT
     if declared is None or declared.effects is not needed or node.for_each is not None:
-        return "it is hidden as a lookup, and is none"
+        return "it has the kind 'lookup' but is not a lookup"
     return None
 
 
 def _lead_into(value: Any, holes: Iterable[Hole]) -> bool:
-    """Tells whether something stands at the path of each hole."""
+    """Return whether the path of each binding exists in a value."""
     for path, _ in holes:
         current = value
         for step in path:
-            is_there = (isinstance(current, dict) and isinstance(step, str) and step in current) or (
+            exists = (isinstance(current, dict) and isinstance(step, str) and step in current) or (
                 isinstance(current, list) and type(step) is int and 0 <= step < len(current)
             )
-            if not is_there:
+            if not exists:
                 return False
             current = current[step]
     return True
@@ -119,14 +119,14 @@ def _template_problem(templates: Iterable[Template], ids: Collection[str]) -> st
     for template in templates:
         for part in template:
             if not isinstance(part, str) and not _is_sound(part, ids):
-                return f"{part!r} is no reference that can be followed"
+                return f"invalid reference {part!r}"
         if not template:
-            return "a text of no parts"
+            return "a template without parts"
     return None
 
 
 def _is_sound(part: Any, ids: Collection[str]) -> bool:
-    # Not as a case, which takes three times as long: by far the most references are these.
+    # Not a `case`, which takes three times as long: most references are of this type.
     if isinstance(part, ResultOf):
         node: Any = part.node
         return isinstance(node, str) and node in ids and part.field in _FIELDS and _is_path(part.path)

@@ -1,7 +1,8 @@
-"""Takes the inside of large regions out of a plan, so that a run never holds what only its regions read.
+"""Offload the nodes of large regions from a plan, so that a run does not hold nodes that only its regions need.
 
-What is left is the plan that the run holds: its other nodes, its regions, and of the nodes inside only those that
-something outside needs. The inside of a region becomes a plan of its own, for whoever runs the region or looks at it.
+The remaining plan contains all nodes outside the regions, the region nodes, and those region members that nodes
+outside depend on. The members of an offloaded region form a separate plan, which the region activity and readers of
+the history load from the store.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,23 +12,23 @@ from typing import Any
 from dagwright.core.expressions.references import Reference, ResultOf, references_in
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 
-DETACHED_MEMBERS = 300
-"""Nodes from which on a region is taken out: fewer are worth seeing in the Temporal UI."""
+OFFLOADED_MEMBERS = 300
+"""Least members of an offloaded region: smaller regions are worth showing in the Temporal UI."""
 
 OUTPUT_NODES = 1_000
-"""Nodes at the ends of a plan without an `output` that a run holds for its output; beyond it only the others."""
+"""Most sinks of a plan without `output` that a run holds for its output; if there are more, offloaded sinks are
+missing in the output."""
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
-    """The inside of a region.
+class OffloadedRegion:
+    """Nodes of an offloaded region.
 
     Args:
-        plan: nodes of the kind `reported` for what is needed from outside, then the region's own in an order in which
-            they can run.
-        places: number of each own node in the plan as it was written.
-        wanted: numbers, in this plan, of the own nodes that something outside needs.
-        ends: numbers, in this plan, of the own nodes that nothing waits for.
+        plan: nodes of the kind `reported` for dependencies outside the region, then the members in topological order.
+        places: number of each member in the original plan.
+        wanted: numbers in `plan` of the members on which nodes outside the region depend.
+        ends: numbers in `plan` of the members on which no node depends.
     """
 
     plan: CompiledPlan
@@ -36,61 +37,61 @@ class Inside:
     ends: frozenset[int]
 
 
-def inside_from_json(head: Mapping[str, Any], nodes: Sequence[CompiledNode]) -> Inside:
-    """Returns the inside of a region that was a `CutOut`.
+def offloaded_region_from_json(head: Mapping[str, Any], nodes: Sequence[CompiledNode]) -> OffloadedRegion:
+    """Decode a `RegionDocument`.
 
     Args:
-        head: without its nodes.
+        head: all fields except the nodes.
 
     Raises:
-        ValueError: it is nothing of that kind.
+        ValueError: `head` has another form.
     """
     try:
         plan = CompiledPlan(nodes=tuple(nodes), on_failure=head["on_failure"])
-        return Inside(plan, head["places"], frozenset(head["wanted"]), frozenset(head["ends"]))
+        return OffloadedRegion(plan, head["places"], frozenset(head["wanted"]), frozenset(head["ends"]))
     except (KeyError, TypeError) as error:
-        raise ValueError(f"this is no inside of a region: {error!r}") from None
+        raise ValueError(f"not an offloaded region: {error!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
-class Detached:
-    """A plan without the insides of its large regions.
+class OffloadedPlan:
+    """A plan without the members of its large regions.
 
     Args:
-        plan: what the run holds; the references of the insides are missing.
-        insides: number of the region in `plan` -> what it holds.
+        plan: plan that the run holds; store references of the offloaded regions are not set yet.
+        insides: number of the region in `plan` -> its offloaded nodes.
     """
 
     plan: CompiledPlan
-    insides: Mapping[int, "CutOut"]
+    insides: Mapping[int, "RegionDocument"]
 
 
 @dataclass(frozen=True, slots=True)
-class CutOut:
-    """The inside of a region as it is cut out, to be written.
+class RegionDocument:
+    """An offloaded region in the form in which it is stored.
 
     Args:
-        nodes: those outside whose ends it needs, as `reported`, then its own as they stand in the plan.
-        instead: field -> its value of each node, where that is another one than in the plan.
-        head: the rest, as `inside_from_json` reads it.
+        nodes: dependencies outside the region, as `reported`, then the members as in the original plan.
+        replaced: field -> values per node that differ from those of `nodes`.
+        head: all other fields, for `offloaded_region_from_json`.
     """
 
     nodes: Sequence[CompiledNode]
-    instead: Mapping[str, Sequence[Any]]
+    replaced: Mapping[str, Sequence[Any]]
     head: Mapping[str, Any]
 
 
-def detach(plan: CompiledPlan) -> Detached:
-    """Returns the plan without the insides of its large regions.
+def offload_regions(plan: CompiledPlan) -> OffloadedPlan:
+    """Offload the members of all large regions of a plan.
 
     Complexity: O(V + E).
     """
     cut = _cut(plan)
-    return Detached(cut.held(plan), {cut.at[number]: cut.inside(plan, number) for number in cut.regions})
+    return OffloadedPlan(cut.held(plan), {cut.at[number]: cut.inside(plan, number) for number in cut.regions})
 
 
 def held_by_run(plan: CompiledPlan) -> CompiledPlan:
-    """Returns what a run holds of a plan, as `detach` does, and of its sub-plans; the insides are not made.
+    """Return the plan that a run holds, as `offload_regions` does, also for sub-plans, but without its regions.
 
     Complexity: O(V + E).
     """
@@ -108,14 +109,14 @@ def held_by_run(plan: CompiledPlan) -> CompiledPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Where a plan is cut.
+    """Division of a plan into the part that the run holds and its offloaded regions.
 
     Args:
         regions: numbers of the large regions.
-        inside_of: numbers of their nodes; needs a fast `in`.
-        wanted: numbers of those that something outside needs.
-        ends: numbers of the nodes that nothing waits for.
-        at: number of a node that the run holds -> its number there, in order.
+        inside_of: numbers of their members; needs a fast `in`.
+        wanted: numbers of the members on which nodes outside their region depend.
+        ends: numbers of the nodes on which no node depends.
+        at: number of a node that the run holds -> its number in the plan of the run, in order.
     """
 
     regions: Sequence[int]
@@ -127,21 +128,21 @@ class _Cut:
     def held(self, plan: CompiledPlan) -> CompiledPlan:
         if not self.regions:
             return plan
-        nodes = [_kept_node(plan.nodes[old], old in self.inside_of, self.at) for old in self.at]
+        nodes = [_held_node(plan.nodes[old], old in self.inside_of, self.at) for old in self.at]
         for number in self.regions:
             reads = tuple(sorted(self.at[each] for each in _read_by(plan, plan.nodes[number])))
             new = self.at[number]
             nodes[new] = replace(nodes[new], inner_count=len(plan.nodes[number].members), reads=reads)
         return replace(plan, nodes=tuple(nodes))
 
-    def inside(self, plan: CompiledPlan, region: int) -> CutOut:
+    def inside(self, plan: CompiledPlan, region: int) -> RegionDocument:
         return _inside_of(plan, plan.nodes[region], wanted=self.wanted, ends=self.ends)
 
 
 def _cut(plan: CompiledPlan) -> _Cut:
     count = plan.written_count
     regions = [
-        number for number in range(count, len(plan.nodes)) if len(plan.nodes[number].members) >= DETACHED_MEMBERS
+        number for number in range(count, len(plan.nodes)) if len(plan.nodes[number].members) >= OFFLOADED_MEMBERS
     ]
     if not regions:
         return _Cut((), (), set(), set(), {})
@@ -149,12 +150,12 @@ def _cut(plan: CompiledPlan) -> _Cut:
     nodes = plan.nodes[:count]
     ends = set(range(count)).difference(*(node.dependencies for node in nodes))
     wanted = _wanted(plan, region_of, ends=ends)
-    kept = (number for number in range(len(plan.nodes)) if number not in region_of or number in wanted)
-    return _Cut(regions, region_of.keys(), wanted, ends, {old: new for new, old in enumerate(kept)})
+    held = (number for number in range(len(plan.nodes)) if number not in region_of or number in wanted)
+    return _Cut(regions, region_of.keys(), wanted, ends, {old: new for new, old in enumerate(held)})
 
 
 def _wanted(plan: CompiledPlan, region_of: Mapping[int, int], *, ends: set[int]) -> set[int]:
-    """Returns the nodes inside of regions that something outside of them needs."""
+    """Return the members of regions on which the output or nodes outside their region depend."""
     wanted = set[int]()
     for number in range(plan.written_count):
         own = region_of.get(number)
@@ -165,20 +166,20 @@ def _wanted(plan: CompiledPlan, region_of: Mapping[int, int], *, ends: set[int])
     return wanted | {member for member in region_of if plan.nodes[member].id in named}
 
 
-def _kept_node(node: CompiledNode, is_inside: bool, at: Mapping[int, int]) -> CompiledNode:
+def _held_node(node: CompiledNode, is_inside: bool, at: Mapping[int, int]) -> CompiledNode:
     if is_inside:
         return CompiledNode(id=node.id, kind="reported", title=node.title, tool=node.tool, on_error=node.on_error)
     members = tuple(at[member] for member in node.members if member in at)
     return replace(node, dependencies=tuple(at[needed] for needed in node.dependencies), members=members)
 
 
-def _inside_of(plan: CompiledPlan, region: CompiledNode, *, wanted: set[int], ends: set[int]) -> CutOut:
+def _inside_of(plan: CompiledPlan, region: CompiledNode, *, wanted: set[int], ends: set[int]) -> RegionDocument:
     at = {old: new for new, old in enumerate((*region.dependencies, *region.members))}
     outside = [plan.nodes[old] for old in region.dependencies]
     nodes = [CompiledNode(id=node.id, kind="reported", on_error=node.on_error) for node in outside]
     nodes += map(plan.nodes.__getitem__, region.members)
     numbers = at.__getitem__
-    instead: dict[str, Sequence[Any]] = {
+    replaced: dict[str, Sequence[Any]] = {
         "kind": ["reported"] * len(outside) + ["tool"] * len(region.members),
         "dependencies": [tuple(map(numbers, node.dependencies)) for node in nodes],
     }
@@ -189,17 +190,17 @@ def _inside_of(plan: CompiledPlan, region: CompiledNode, *, wanted: set[int], en
         "wanted": [at[old] for old in region.members if old in wanted],
         "ends": [at[old] for old in region.members if old in ends],
     }
-    return CutOut(nodes, instead, head)
+    return RegionDocument(nodes, replaced, head)
 
 
 def _read_by(plan: CompiledPlan, region: CompiledNode) -> set[int]:
-    """Returns the nodes outside of a region whose results it reads."""
+    """Return the nodes outside a region whose results the region reads."""
     numbers = {plan.nodes[number].id: number for number in region.dependencies}
     outside, read = set(region.dependencies), set[int]()
     for member in region.members:
         node = plan.nodes[member]
         if outside.isdisjoint(node.dependencies):
-            # What a node reads is among its dependencies.
+            # A node only reads results of its dependencies.
             continue
         if node.when is not None:
             read |= outside.intersection(node.dependencies)

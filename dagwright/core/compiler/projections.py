@@ -1,8 +1,8 @@
-"""Works out which parts of a result a plan names, so that the worker that makes a large result can tell them.
+"""Compute projections: the parts of a result that a plan reads, which a worker returns in place of a large result.
 
-It goes over the compiled plan, before the run. Paths are followed through sub-plans both ways: what a sub-plan names of
-an input is a part of what the plan above hands down, and what the plan above names of a sub-plan's result is a part of
-what stands in the sub-plan's output.
+The analysis works on the compiled plan, before the run. Paths are followed through sub-plans in both directions: reads
+of a sub-plan's input are reads of the arguments of its node, and reads of a sub-plan's result are reads of the values
+in the sub-plan's output.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,15 +20,15 @@ from dagwright.core.model.items import parts_of_key
 How = Literal["value", "whole"]
 
 IDENTIFYING = ("id", "name", "kind")
-"""Of a result, what a session keeps behind a name."""
+"""Fields of a result that a session stores for a name."""
 _EACH = "\0each"
-"""Stands in a path for every element of a list; no key of a plan is written so."""
+"""Path step that matches every element of a list; no key of a plan has this value."""
 _WORKER_FIELDS = ("status", "outputs", "error", "message")
-"""What a run reads of a WorkerResult."""
+"""Fields of a WorkerResult that a run reads."""
 
 
 class _Read(NamedTuple):
-    """One place that something in a plan reads."""
+    """A read of a part of a result, an input or an item."""
 
     source: Literal["node", "input", "item"]
     name: str
@@ -36,21 +36,19 @@ class _Read(NamedTuple):
     how: How
 
 
-def with_wanted(plan: CompiledPlan) -> CompiledPlan:
-    """Returns a plan whose nodes know what the plan names of their results, those of its sub-plans too.
+def with_projections(plan: CompiledPlan) -> CompiledPlan:
+    """Return a plan whose nodes have projections of their results, including the nodes of sub-plans.
 
     Complexity: linear in the references of the plan.
     """
     return _analyse(plan, ())[0]
 
 
-def _analyse(
-    plan: CompiledPlan, of_output: Sequence[Projection]
-) -> tuple[CompiledPlan, Mapping[str, dict[Projection, None]]]:
-    """Returns the plan, and what is named of its inputs.
+def _analyse(plan: CompiledPlan, of_output: Sequence[Projection]) -> tuple[CompiledPlan, Mapping[str, dict[Projection, None]]]:
+    """Return the plan with projections, and the reads of its inputs.
 
     Args:
-        of_output: what the plan above names of the output of this one.
+        of_output: reads of the plan's output by the parent plan.
     """
     wants = _Wants(plan)
     for read in [*_reads_of_holes(plan.output_holes), *_reads_of_output(plan, of_output), *_reads_of_session(plan)]:
@@ -61,13 +59,13 @@ def _analyse(
         for read in _reads_of(node, wants.ids):
             wants.add(read)
         if node.sub_plan is not None:
-            # Whoever reads its result comes behind it, so all that is named of it is known.
-            below, of_inputs = _analyse(node.sub_plan, tuple(wants.of_node.get(node.id, ())))
-            found[number] = replace(node, sub_plan=below)
+            # All readers of its result come later in the plan and have been visited, so all reads are known.
+            sub_plan, of_inputs = _analyse(node.sub_plan, tuple(wants.of_node.get(node.id, ())))
+            found[number] = replace(node, sub_plan=sub_plan)
             for read in _reads_of_inputs(node, of_inputs):
                 wants.add(read)
     nodes = [found.get(number, node) for number, node in enumerate(plan.nodes)]
-    return replace(plan, nodes=tuple(wants.told(node) for node in nodes)), wants.of_input
+    return replace(plan, nodes=tuple(wants.with_projections(node) for node in nodes)), wants.of_input
 
 
 def _last_first(plan: CompiledPlan) -> Sequence[int]:
@@ -78,7 +76,7 @@ def _last_first(plan: CompiledPlan) -> Sequence[int]:
 
 
 class _Wants:
-    """What one plan names so far: of each node's result and of each input."""
+    """The reads found so far in one plan, by node and by input."""
 
     def __init__(self, plan: CompiledPlan) -> None:
         self._nodes = {node.id: node for node in plan.nodes}
@@ -87,48 +85,47 @@ class _Wants:
         self.of_input: dict[str, dict[Projection, None]] = {}
 
     def add(self, read: _Read) -> None:
-        """Takes note of a place that is read."""
+        """Record a read."""
         if read.source == "input":
             self.of_input.setdefault(read.name, {})[read.path, read.how] = None
         elif read.source == "node" and (node := self._nodes.get(read.name)) is not None:
             path = read.path if node.for_each is None else _inside_item(read.path)
-            # What the elements of a list hold is told with the list, or not at all.
-            is_told = path is not None and (node.sub_plan is not None or isinstance(path, str) or _EACH not in path)
-            if path is not None and is_told:
+            # Parts of list elements are never separate projections: they are only returned with the list.
+            if path is not None and (node.sub_plan is not None or isinstance(path, str) or _EACH not in path):
                 self.of_node.setdefault(read.name, {})[path, read.how] = None
 
-    def told(self, node: CompiledNode) -> CompiledNode:
-        """Returns a node with what is named of its result."""
+    def with_projections(self, node: CompiledNode) -> CompiledNode:
+        """Return a node with the projections of its result."""
         if node.kind == "lookup" and node.wanted:
-            # It says itself which parts are told, whatever is read of them.
+            # A lookup has fixed projections, which do not depend on reads.
             return node
-        wanted = [*self.of_node.get(node.id, ())] if node.sub_plan is None else []
+        projections = [*self.of_node.get(node.id, ())] if node.sub_plan is None else []
         if node.is_worker:
-            # A worker answers a WorkerResult, of which the outputs are the node's result, or the outputs alone.
-            inside: list[Projection] = [(("outputs", *path), how) for path, how in wanted if not isinstance(path, str)]
-            wanted += [*inside, *[((name,), "value") for name in _WORKER_FIELDS]]
-        return replace(node, wanted=tuple(wanted)) if wanted else node
+            # A worker tool returns a WorkerResult, whose outputs are the node's result, or only the outputs.
+            nested: list[Projection] = [(("outputs", *path), how) for path, how in projections if not isinstance(path, str)]
+            projections += [*nested, *[((name,), "value") for name in _WORKER_FIELDS]]
+        return replace(node, wanted=tuple(projections)) if projections else node
 
 
 def _inside_item(path: Path) -> Path | None:
-    """Returns what a path into the list of a node's items names of each item; `None` if it is the list itself."""
+    """Return the path within each item for a path into the list of item results; `None` for the list itself."""
     if isinstance(path, str):
         return steps_for_each(path)
     return path[1:] if path else None
 
 
-# What is read.
+# Reads.
 
 
 def _reads_of(node: CompiledNode, ids: Collection[str]) -> Iterator[_Read]:
-    """Yields what a node reads of others, of inputs, and of the lists that its items come from."""
+    """Yield the reads of a node: of other nodes, of inputs, and of the list of its items."""
     items = node.for_each[0] if isinstance(node.for_each, tuple) else None
     found = [*_reads_of_holes(node.holes), *_reads_of_holes(node.item_holes), *_reads_of_template(node.key or ())]
     if items is not None and not isinstance(items, str):
         found += _reads_of_reference(items, "whole")
     found += _reads_of_holes(node.approval_holes)
     if node.kind == "human":
-        # What can be selected is told by the run itself.
+        # The run itself shows the options to people, so it needs their values.
         found += _reads_of_options(node)
     if node.when is not None:
         found += _reads_of_condition(node.when, ids)
@@ -143,7 +140,7 @@ def _reads_of(node: CompiledNode, ids: Collection[str]) -> Iterator[_Read]:
         for path, _ in parts_of_key(node):
             for start in _reads_of_reference(items, "whole"):
                 if not isinstance(start.path, str) and not isinstance(path, str):
-                    # A list that is not told may be of thousands of items, and the run needs this part of all of them.
+                    # A list that is too large to return may have thousands of items; the run needs the key of each.
                     yield start._replace(path=f"{query_of(start.path)}[*]{query_of(path)[1:]}")
 
 
@@ -156,7 +153,7 @@ def _reads_of_options(node: CompiledNode) -> Iterator[_Read]:
 
 
 def _reads_of_session(plan: CompiledPlan) -> Iterator[_Read]:
-    """Yields what a session is told of the results of tools that set a name in it."""
+    """Yield the reads of a session: results of tools that set a name in the session."""
     for node in plan.nodes:
         declared = plan.tools.get(node.tool)
         if declared is not None and declared.sets is not None:
@@ -171,7 +168,7 @@ def _reads_of_holes(holes: Sequence[Hole]) -> Iterator[_Read]:
 def _reads_of_template(template: Template) -> Iterator[_Read]:
     for part in template:
         if not isinstance(part, str):
-            # Of a value that is read as a whole nothing has to be told: a large one is handed on by reference.
+            # A value that is read as a whole needs no projection: a large value is passed by reference.
             yield from (read for read in _reads_of_reference(part, "value") if read.path != ())
 
 
@@ -201,7 +198,7 @@ def _reads_of_condition(text: str, ids: Collection[str]) -> Iterator[_Read]:
                 continue
         yield found
         if read.aspect == "presence" and found.path:
-            # Whether something is there can be asked of an object only.
+            # A presence check needs the object that contains the field.
             yield found._replace(path=found.path[:-1])
 
 
@@ -209,34 +206,34 @@ def _reads_of_condition(text: str, ids: Collection[str]) -> Iterator[_Read]:
 
 
 def _reads_of_inputs(node: CompiledNode, of_inputs: Mapping[str, dict[Projection, None]]) -> Iterator[_Read]:
-    """Yields what a sub-plan reads of what its node hands down."""
+    """Yield the reads of the arguments of a sub-plan's node that follow from reads of the sub-plan's inputs."""
     for name, wants in of_inputs.items():
         for path, how in wants:
             if not isinstance(path, str):
-                yield from _behind(node.holes, (name, *path), how)
+                yield from _through_references(node.holes, (name, *path), how)
 
 
 def _reads_of_output(plan: CompiledPlan, of_output: Sequence[Projection]) -> Iterator[_Read]:
-    """Yields what the plan above reads of the output of this one."""
+    """Yield the reads in this plan that follow from reads of its output by the parent plan."""
     has_template = plan.output is not None or plan.output_holes
     for path, how in of_output:
         if isinstance(path, str):
             continue
         if has_template:
-            yield from _behind(plan.output_holes, path, how)
+            yield from _through_references(plan.output_holes, path, how)
         elif path:
             yield _Read("node", str(path[0]), path[1:], how)
 
 
-def _behind(holes: Sequence[Hole], path: tuple[str | int, ...], how: How) -> Iterator[_Read]:
-    """Yields what is read of the references in a value, if something at a path of the filled value is read."""
-    for place, template in holes:
+def _through_references(holes: Sequence[Hole], path: tuple[str | int, ...], how: How) -> Iterator[_Read]:
+    """Yield the reads of the references in a value that follow from a read of a path of the resolved value."""
+    for hole_path, template in holes:
         if len(template) != 1 or isinstance(template[0], str):
             continue
-        if any(wanted not in (step, _EACH) for step, wanted in zip(place, path, strict=False)):
+        if any(read_step not in (step, _EACH) for step, read_step in zip(hole_path, path, strict=False)):
             continue
         for read in _reads_of_reference(template[0], how):
-            rest = path[len(place) :]
+            rest = path[len(hole_path) :]
             if not rest:
                 yield read
             elif not isinstance(read.path, str):

@@ -1,13 +1,13 @@
-"""Contracts a compiled plan: pure nodes that can run together become one region, which runs as one activity.
+"""Contract a compiled plan: pure nodes that can run together become one region, which runs as one activity.
 
-A pure node's *wait set* are the nodes outside of its region that it hangs on through nothing but pure nodes. Pure nodes
-of one task queue with equal wait sets are one region. So a region may start exactly when each of its nodes would have
-all that it needs from outside, and nothing that it does hangs on what comes after it: were a node s of another kind
-between two parts of a region, s would be in the wait set of the later part, so in that of the earlier one, and would
-be its own ancestor.
+The *wait set* of a pure node is the set of nodes outside its region on which it depends through pure nodes only. Pure
+nodes of one task queue with equal wait sets form one region. A region can therefore start exactly when the outside
+dependencies of each of its nodes are met, and no node of a region depends on a node that depends on the region.
+Proof: if a non-pure node s were between two parts of a region, s would be in the wait set of the later part, hence in
+the equal wait set of the earlier part, and would be its own ancestor.
 
-Nodes keep their numbers, their edges and their order. A node of a region has the kind `reported`: its end is told by
-the region, one node of the kind `region` behind all nodes of the plan.
+Nodes keep their numbers, edges and order. A node of a region gets the kind `reported`, because the region reports its
+end; the region is a node of the kind `region` after all nodes of the plan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,23 +19,23 @@ from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.tools import Effects, ToolDeclaration
 
 REGION_PREFIX = "region:"
-"""Begins the id of a region; the id of its first node follows."""
+"""Prefix of the id of a region; the id of its first node follows."""
 
 _LARGEST_WAIT_SET = 256
-"""Nodes that a wait set collects over pure nodes; past it a new region begins, or the sets would cost V x E."""
+"""Most nodes in a wait set; a larger one starts a new region, because unbounded sets would cost O(V x E)."""
 
 _USUAL_DELAYS = (RetryRule().first_delay_s, RetryRule().factor, RetryRule().max_delay_s)
 
 _Key = tuple[str, int, int]
-"""Of a region: its task queue, how often a wait set before it grew too large, the number of its wait set."""
+"""Key of a region: task queue, number of times that a wait set before it exceeded the limit, number of its wait set."""
 
 
 def contract(plan: CompiledPlan) -> CompiledPlan:
-    """Returns the plan with its pure nodes in regions, and its sub-plans contracted too.
+    """Return the plan with its pure nodes in regions, also in its sub-plans.
 
-    A region of one node would gain nothing, so that node stays an activity of its own.
+    A single pure node is no region: it stays a separate activity.
 
-    Complexity: O(V + E) steps, each over a wait set of at most some hundred nodes.
+    Complexity: O(V + E) steps, each over a wait set of at most 256 nodes.
     """
     nodes = [
         replace(node, sub_plan=contract(node.sub_plan)) if node.sub_plan is not None else node for node in plan.nodes
@@ -48,7 +48,7 @@ def contract(plan: CompiledPlan) -> CompiledPlan:
 
 
 def can_be_in_region(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
-    """Tells whether a region can run a node: a single call of a pure tool that waits for all it needs."""
+    """Return whether a region can run a node: one call of a pure tool that waits for all its dependencies."""
     return (
         node.kind == "tool"
         and tool is not None
@@ -65,14 +65,14 @@ def can_be_in_region(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
 
 
 class _WaitSets:
-    """Wait sets by number: equal sets have one number, and the union of two is worked out once."""
+    """Numbered wait sets: equal sets have the same number."""
 
     def __init__(self) -> None:
         self._numbers: dict[frozenset[int], int] = {frozenset(): 0}
         self._sets: list[frozenset[int]] = [frozenset()]
 
     def joined(self, numbers: set[int], outside: set[int]) -> int | None:
-        """Returns the number of the union of sets and of nodes, or `None` if it would be too large."""
+        """Return the number of the union of wait sets and outside nodes, or `None` if it would be too large."""
         if len(numbers) == 1 and not outside:
             return next(iter(numbers))
         union = frozenset(outside).union(*(self._sets[number] for number in numbers))
@@ -88,7 +88,7 @@ class _WaitSets:
 
 
 def _groups(nodes: Sequence[CompiledNode], tools: Mapping[str, ToolDeclaration]) -> list[list[int]]:
-    """Returns the regions, each with its nodes in an order in which they can run, first by first node."""
+    """Return the regions, ordered by their smallest node number, each with its nodes in topological order."""
     able = {number for number, node in enumerate(nodes) if can_be_in_region(node, tools.get(node.tool))}
     if len(able) < 2:
         return []
@@ -107,11 +107,11 @@ def _groups(nodes: Sequence[CompiledNode], tools: Mapping[str, ToolDeclaration])
 def _key_of(
     number: int, nodes: Sequence[CompiledNode], keys: Mapping[int, _Key], *, sets: _WaitSets, queue: str
 ) -> _Key:
-    """Returns the region that a pure node belongs to; what it needs has been looked at before."""
+    """Return the region of a pure node; the keys of its dependencies are already known."""
     needed = nodes[number].dependencies
     found = set(map(keys.get, needed))
     if len(found) == 1 and (only := found.pop()) is not None and only[0] == queue:
-        # By far the most cases, and there may be thousands of edges.
+        # Fast path for most nodes, because a node may have thousands of edges.
         return only
     growth = max((keys[each][1] for each in needed if each in keys and keys[each][0] == queue), default=0)
     inside = {each for each in needed if each in keys and keys[each][:2] == (queue, growth)}
@@ -122,7 +122,7 @@ def _key_of(
 
 
 def _in_order(dependencies: Sequence[Sequence[int]]) -> list[int]:
-    """Returns the nodes in an order in which each comes after all it needs, ties in plan order (Kahn 1962)."""
+    """Return the nodes in topological order, ties in plan order (Kahn 1962)."""
     dependents = dependents_of(dependencies)
     remaining = [len(needed) for needed in dependencies]
     order = [number for number, count in enumerate(remaining) if not count]
@@ -140,7 +140,7 @@ def _region_of(members: Sequence[int], nodes: Sequence[CompiledNode], prefix: st
     outside = {number for member in members for number in nodes[member].dependencies if number not in inside}
     region_id = prefix + first.id
     return CompiledNode(
-        # An id that is long already would be too long with the prefix.
+        # The prefix could make a long id too long.
         id=region_id if len(region_id.encode(errors="replace")) <= MAX_ID_BYTES else f"{prefix}#{min(members)}",
         kind="region",
         tool=first.tool,
@@ -158,7 +158,7 @@ def _title_of(members: Sequence[int], nodes: Sequence[CompiledNode]) -> str:
 
 
 def _free_prefix(nodes: Sequence[CompiledNode]) -> str:
-    """Returns a beginning that no id of the plan has."""
+    """Return a prefix that no id of the plan has."""
     prefix = REGION_PREFIX
     while any(node.id.startswith(prefix) for node in nodes):
         prefix = "~" + prefix

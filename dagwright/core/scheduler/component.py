@@ -31,16 +31,16 @@ HOOKS = (
     "on_idle",
     "on_stop",
 )
-"""Hooks that are called often, and only where a component needs them."""
+"""Hooks that are only called on components that need them, because they are called often."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """Result of a task after a component has read it.
+    """Result of a task after a component has processed it.
 
     Args:
-        error: why it counts as failed; the value is not used then, unless the component stored it itself.
-        message: text beside the value.
+        error: error if the task counts as failed; the value is then not used, unless the component stored it itself.
+        message: text that accompanies the value.
     """
 
     value: Any
@@ -52,8 +52,8 @@ class TaskResult:
 class SchedulerComponent:
     """One feature of a run. Every hook does nothing unless a component overrides it.
 
-    Times (`at`) are seconds since the epoch, as the driver passes them. A hook that ends a node calls the scheduler for
-    that and never changes counters itself.
+    Times (`at`) are seconds since the epoch, as passed by the driver. A hook ends a node through the scheduler and
+    never changes counters itself.
     """
 
     hooks: ClassVar[frozenset[str]] = frozenset()
@@ -63,32 +63,36 @@ class SchedulerComponent:
         cls.hooks = frozenset(name for name in HOOKS if getattr(cls, name) is not getattr(SchedulerComponent, name))
 
     def needed_hooks(self) -> Collection[str]:
-        """Return which of `hooks` have to be called now; call `Scheduler.update_hooks` when the answer changes."""
+        """Return which of `hooks` have to be called now; call `Scheduler.update_hooks` when the result changes."""
         return self.hooks
 
-    # A node on its way.
+    # Life cycle of a node.
 
     def on_node_ready(self, ref: TaskRef, at: float) -> bool:  # noqa: ARG002 - a hook
-        """Handle a node or item whose join and condition let it start.
+        """Handle a node or item whose join and condition allow it to start.
 
         Returns:
-            Whether the component has ended it, or made it wait; otherwise it is queued.
+            Whether the component has ended it or made it wait; otherwise it is queued.
         """
         return False
 
     def keeps_items(self, number: int) -> bool:  # noqa: ARG002 - a hook
-        """Tell whether the items of a node must be tasks of this run, and never of a child run."""
+        """Return whether the items of a node must be tasks of this run, never of a child run."""
         return False
 
     def before_dispatch(self, ref: TaskRef, at: float) -> bool:  # noqa: ARG002 - a hook
-        """Check a queued task again before its arguments are resolved; returns whether it has been ended or waits."""
+        """Check a queued task again before its arguments are resolved.
+
+        Returns:
+            Whether the component has ended it or made it wait.
+        """
         return False
 
     def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
-        """Complete a task, or keep it from starting.
+        """Complete the fields of a task, or prevent its start.
 
         Returns:
-            Whether the component has given back its slots, and ended it or made it wait.
+            Whether the component has released the task's slots and ended it or made it wait.
 
         Raises:
             MissingData, TooMuchWork: the task cannot start; its node fails.
@@ -96,18 +100,26 @@ class SchedulerComponent:
         return False
 
     def on_attempt(self, task_id: str, ref: TaskRef, attempt: Attempt) -> None:
-        """Record what a running task reports of its attempts, before it ends."""
+        """Record the attempts of a running task, before it ends."""
 
     def on_result(self, ref: TaskRef, value: Any) -> TaskResult | None:  # noqa: ARG002 - a hook
-        """Read the result of a call; returns `None` if it needs no reading."""
+        """Process the result of a call.
+
+        Returns:
+            The processed result, or `None` to leave the result unchanged.
+        """
         return None
 
     def on_node_failed(self, ref: TaskRef, error: NodeError, at: float) -> bool:  # noqa: ARG002 - a hook
-        """Handle a failure before the node ends; returns whether the node waits instead."""
+        """Handle a failure before the node ends.
+
+        Returns:
+            Whether the node waits instead of ending.
+        """
         return False
 
     def on_node_ended(self, ref: TaskRef, at: float) -> None:
-        """Handle the end of a node or item; its record is final, and its dependents do not know yet."""
+        """Handle the end of a node or item; its record is final, its dependents are not updated yet."""
 
     def on_node_reset(self, ref: TaskRef, at: float) -> None:
         """Handle a record that is about to be replaced."""
@@ -115,17 +127,21 @@ class SchedulerComponent:
     # The run as a whole.
 
     def on_rebuild(self, base: int, added: int) -> None:
-        """Update what depends on node numbers or records after a rebuild; nodes from `base` on moved by `added`."""
+        """Update state that depends on node numbers or records; numbers from `base` on were increased by `added`."""
 
     def before_propagation(self, at: float) -> None:
         """Handle the passing of time at the end of an event."""
 
     def after_update(self, at: float) -> bool:  # noqa: ARG002 - a hook
-        """Do one thing that had to wait until all dependents were updated; returns whether it did anything."""
+        """Do one step that requires all dependents to be updated.
+
+        Returns:
+            Whether the component did anything; the hook is then called again.
+        """
         return False
 
     def on_quiescent(self, at: float) -> None:
-        """Act when no node moves any more: extend the plan, compensate, admit what waited."""
+        """Act when no node changes any more: extend the plan, compensate, admit waiting nodes."""
 
     def on_idle(self, at: float) -> None:
         """Handle that no further task can start now."""
@@ -135,7 +151,7 @@ class SchedulerComponent:
 
     @property
     def next_timer(self) -> float | None:
-        """When `on_timer` is needed next."""
+        """Time at which `on_timer` has to be called, or `None`."""
         return None
 
     def on_timer(self, at: float) -> None:
@@ -147,7 +163,7 @@ class SchedulerComponent:
         return False
 
     def run_status(self, status: RunStatus) -> RunStatus:
-        """Return the status of the run, given the one that its nodes have."""
+        """Return the status of the run, given the status derived from its nodes."""
         return status
 
 
@@ -155,7 +171,7 @@ Components = tuple[SchedulerComponent, ...]
 
 
 class Hooks:
-    """The components to call at each hook, in the order in which they were attached."""
+    """Components to call at each hook, in the order in which they were attached."""
 
     on_node_ready: Components = ()
     keeps_items: Components = ()
@@ -177,7 +193,7 @@ class Hooks:
         self.components: Sequence[SchedulerComponent] = ()
 
     def update(self) -> None:
-        """Ask the components again which hooks they need."""
+        """Query the components again for the hooks that they need."""
         needed: dict[str, list[SchedulerComponent]] = {name: [] for name in HOOKS}
         for component in self.components:
             for name in component.needed_hooks():

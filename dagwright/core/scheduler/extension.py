@@ -1,7 +1,7 @@
-"""How a running plan grows: nodes are added behind those that were written, and take the places of others.
+"""Extensions of a running plan: new nodes after the written ones, which may supersede existing nodes.
 
-A node that was accepted never changes; what replaces it is a new node that says which one it supersedes, and whatever
-waited for the old one waits for the new one. An extension is what a run keeps of it, and hands on.
+An accepted node never changes. A new node that replaces it names it in `supersedes`, and the dependents of the old
+node become dependents of the new one. A run stores its extensions and passes them through continue-as-new.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,13 +31,13 @@ class Extension:
     """Nodes that are added to a plan.
 
     Args:
-        base: how many written nodes the plan has that it is made for.
-        nodes: the new ones, their lookups behind those that were written; the first has the number `base`. Dependencies
-            are numbers of nodes, old and new; those of nodes that nobody wrote count from the plan as it will be.
-        tools: declarations of the tools that they name.
-        wanted: id of a node that was there -> what they name of its result, to be told if it is large.
-        output: what the run gives out from now on, JSON with null at every hole, and its holes; `None` leaves it.
-        given_up: ids of nodes that ended without a result and whose place nothing takes.
+        base: number of written nodes of the plan that is extended.
+        nodes: new nodes, written ones first, then their lookups; the first has the number `base`. Dependencies are
+            numbers of old and new nodes; hidden nodes are numbered as in the extended plan.
+        tools: declarations of the tools of the new nodes.
+        wanted: id of an existing node -> projections of its result that the new nodes read.
+        output: new output of the run, as JSON with null at every binding, and its bindings; `None` keeps the output.
+        given_up: ids of nodes that ended without a result and are not replaced.
     """
 
     base: int
@@ -48,7 +48,7 @@ class Extension:
     given_up: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the extension as JSON."""
+        """Return the extension as JSON."""
         encoded: dict[str, Any] = {
             "base": self.base,
             "nodes": [node_to_json(node) for node in self.nodes],
@@ -65,10 +65,10 @@ class Extension:
 
 
 def extension_from_json(encoded: Any) -> Extension:
-    """Returns the extension that `Extension.to_json` told.
+    """Decode an extension.
 
     Raises:
-        ValueError: it is none.
+        ValueError: `encoded` is not an extension.
     """
     try:
         return Extension(
@@ -80,7 +80,7 @@ def extension_from_json(encoded: Any) -> Extension:
             tuple(str(name) for name in encoded.get("given_up", ())),
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"this is no extension of a plan: {error!r}") from None
+        raise ValueError(f"not an extension of a plan: {error!r}") from None
 
 
 def _output_from_json(encoded: Any) -> tuple[Any, Sequence[Hole]] | None:
@@ -91,24 +91,24 @@ def _output_from_json(encoded: Any) -> tuple[Any, Sequence[Hole]] | None:
 
 
 def extended(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
-    """Returns the plan with the nodes of an extension, in front of what nobody wrote of it.
+    """Return the plan with the nodes of an extension, inserted before its hidden nodes.
 
     Raises:
-        ValueError: it was made for another plan, or its edges are none that a run could follow.
+        ValueError: the extension belongs to another plan, or its dependencies are invalid.
     """
     count, added = plan.written_count, len(extension.nodes)
     if extension.base != count:
-        raise ValueError(f"it was made for a plan of {extension.base} nodes, and the plan has {count}")
+        raise ValueError(f"the extension is for a plan of {extension.base} nodes, but the plan has {count}")
     numbers = {node.id: number for number, node in enumerate(plan.nodes)}
     _check(extension, numbers, count=len(plan.nodes) + added)
-    instead = {
-        numbers[node.supersedes]: count + place
-        for place, node in enumerate(extension.nodes)
+    replacements = {
+        numbers[node.supersedes]: count + index
+        for index, node in enumerate(extension.nodes)
         if node.supersedes is not None
     }
-    old = [_waiting_for(_moved(node, added, behind=count), instead) for node in plan.nodes]
+    old = [_with_replacements(_renumbered(node, added, start=count), replacements) for node in plan.nodes]
     for node_id, wanted in extension.wanted.items():
-        old[numbers[node_id]] = _telling(old[numbers[node_id]], wanted)
+        old[numbers[node_id]] = _with_projections(old[numbers[node_id]], wanted)
     nodes = (*old[:count], *extension.nodes, *old[count:])
     tools = {**plan.tools, **extension.tools}
     output, holes = extension.output or (plan.output, plan.output_holes)
@@ -119,31 +119,31 @@ def _check(extension: Extension, numbers: Mapping[str, int], *, count: int) -> N
     base = extension.base
     end = base + len(extension.nodes)
     if any(node_id not in numbers for node_id in (*extension.wanted, *extension.given_up)):
-        raise ValueError("something is said of a node that is not there")
+        raise ValueError("`wanted` or `given_up` names an unknown node")
     for node in extension.nodes:
         if node.id in numbers:
-            raise ValueError(f"the run has a node {node.id!r} already")
+            raise ValueError(f"the run already has a node {node.id!r}")
         if any(type(number) is not int or not 0 <= number < count for number in node.dependencies):
-            raise ValueError(f"the dependencies of {node.id!r} are no numbers of nodes")
+            raise ValueError(f"the dependencies of {node.id!r} are not numbers of nodes")
         if node.supersedes is not None and node.supersedes not in numbers:
-            raise ValueError(f"{node.id!r} supersedes {node.supersedes!r}, which is not there")
+            raise ValueError(f"{node.id!r} supersedes an unknown node {node.supersedes!r}")
     if len({node.id for node in extension.nodes}) < len(extension.nodes):
-        raise ValueError("two of the new nodes have one id")
+        raise ValueError("duplicate node id among the new nodes")
     among_new = [[number - base for number in node.dependencies if base <= number < end] for node in extension.nodes]
-    if any(place in needed for place, needed in enumerate(among_new)) or levels_of(among_new) is None:
-        raise ValueError("the dependencies of the new nodes are a circle")
+    if any(index in needed for index, needed in enumerate(among_new)) or levels_of(among_new) is None:
+        raise ValueError("dependency cycle among the new nodes")
 
 
-def _telling(node: CompiledNode, wanted: Sequence[Projection]) -> CompiledNode:
-    """Returns a node whose call, if it is still to be made, tells more parts of a large result.
+def _with_projections(node: CompiledNode, wanted: Sequence[Projection]) -> CompiledNode:
+    """Return a node whose call also returns these projections of a large result.
 
-    What is named of the result of a sub-plan is told inside of it, which has its plan already.
+    A sub-plan is unchanged: its plan already exists, and projections of its result are made inside the sub-plan.
     """
     if node.sub_plan is not None:
         return node
     more = list(wanted)
     if node.for_each is not None:
-        # The first step of a path leads to an item.
+        # The first step of a path selects an item.
         more = [(path[1:], how) for path, how in wanted if not isinstance(path, str) and len(path) > 1]
     if node.is_worker:
         more += [(("outputs", *path), how) for path, how in more if not isinstance(path, str)]
@@ -151,7 +151,7 @@ def _telling(node: CompiledNode, wanted: Sequence[Projection]) -> CompiledNode:
 
 
 def newest_of(plan: CompiledPlan) -> dict[str, str]:
-    """Returns which node stands for each that was superseded: old id -> newest id."""
+    """Return superseded id -> id of the node that finally replaced it."""
     newest: dict[str, str] = {}
     for node in reversed(plan.nodes):
         if node.supersedes is not None:
@@ -159,16 +159,16 @@ def newest_of(plan: CompiledPlan) -> dict[str, str]:
     return newest
 
 
-def _moved(node: CompiledNode, added: int, *, behind: int) -> CompiledNode:
-    """Returns a node whose edges to what nobody wrote lead to where that is now."""
-    if not any(number >= behind for number in node.dependencies):
+def _renumbered(node: CompiledNode, added: int, *, start: int) -> CompiledNode:
+    """Return a node whose references to numbers from `start` on are increased by `added`."""
+    if not any(number >= start for number in node.dependencies):
         return node
-    moved = tuple(number + added if number >= behind else number for number in node.dependencies)
-    reads = tuple(number + added if number >= behind else number for number in node.reads)
+    moved = tuple(number + added if number >= start else number for number in node.dependencies)
+    reads = tuple(number + added if number >= start else number for number in node.reads)
     return replace(node, dependencies=moved, reads=reads)
 
 
-def _waiting_for(node: CompiledNode, instead: Mapping[int, int]) -> CompiledNode:
-    if instead.keys().isdisjoint(node.dependencies):
+def _with_replacements(node: CompiledNode, replacements: Mapping[int, int]) -> CompiledNode:
+    if replacements.keys().isdisjoint(node.dependencies):
         return node
-    return replace(node, dependencies=tuple(instead.get(number, number) for number in node.dependencies))
+    return replace(node, dependencies=tuple(replacements.get(number, number) for number in node.dependencies))

@@ -1,6 +1,7 @@
-"""The items of a run: the tasks that a node's items become, the ids of those tasks, and how many there may be.
+"""Items of a run: their tasks, the ids of the tasks, and the limits on their number.
 
-A run takes the items of a `for_each` as tasks of its own, as long as they are few. It must not import the scheduler.
+The items of a small `for_each` are tasks of the run itself; a large one is split into map batches. It must not import
+the scheduler.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,20 +16,19 @@ from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.scheduler import map_batches
 
 OWN_ITEMS = 5_000
-"""Items that one run takes as tasks of its own: to begin and to fail them all at one moment takes 0.2 s."""
+"""Most items that are tasks of the run itself: starting and failing all of them in one activation takes 0.2 s."""
 RUN_ITEMS = 1_000_000
-"""Items of one run, those that other runs do for it with them: some thousand chunks, which it keeps in memory."""
+"""Most items of one run, including those in child runs: some thousand batches, which the run keeps in memory."""
 _WORK_OF_CHUNK = 40
-"""In the units of the work budget."""
+"""Cost of a batch in units of the compute budget."""
 
 
 class ItemBook:
-    """The items of one run.
+    """Items of one run.
 
     Args:
-        plan: the plan.
         numbers: node id -> its number.
-        max_in_flight: tasks of the run at once.
+        max_in_flight: tasks of the run in flight at most.
     """
 
     def __init__(self, plan: CompiledPlan, numbers: Mapping[str, int], *, max_in_flight: int) -> None:
@@ -36,13 +36,13 @@ class ItemBook:
         self._numbers = numbers
         self.max_in_flight = max_in_flight
         self._refs: dict[str, TaskRef] = {}
-        """Id of an item -> its reference."""
+        """Item id -> its reference."""
         self.node_refs: list[TaskRef | None] = [None] * len(numbers)
-        """Number of a node -> its reference, created once and kept until the node has ended."""
+        """Node number -> its reference, created once and cached until the node has ended."""
         self._own = 0
         self._count = 0
         self.open: dict[int, int] = {}
-        """Number of a node -> how many of its tasks have to end before it does."""
+        """Node number -> number of its tasks that have to end before the node ends."""
 
     def node(self, number: int) -> TaskRef:
         """Return the reference of a node."""
@@ -52,7 +52,7 @@ class ItemBook:
         return ref
 
     def find(self, task_id: str) -> TaskRef | None:
-        """Return the node or item of a task id."""
+        """Return the node or item of a task id, or `None`."""
         if task_id in self._refs:
             return self._refs[task_id]
         number = self._numbers.get(task_id)
@@ -68,31 +68,31 @@ class ItemBook:
         return self.node(self._numbers[task_id]) if ref is None else ref
 
     def width_of(self, number: int, count: int) -> map_batches.Width:
-        """Returns how wide the chunks of a node run that has so many items."""
+        """Return the concurrency of the batches of a node with `count` items."""
         node = self._plan.nodes[number]
         tool = self._plan.tools.get(node.tool)
         return map_batches.width_of(node, tool, count=count, max_in_flight=self.max_in_flight)
 
     def tasks_of(self, number: int, items: Sequence[Any], *, scope: Scope, asks: bool) -> list[ItemRecord] | NodeError:
-        """Returns the tasks of a node, which are its items or chunks of them, or why it cannot have them.
+        """Return the tasks of a node, which are its items or batches of them, or an error.
 
         Args:
-            asks: whether the items may ask people, so that no other run can do them.
+            asks: whether the items may ask people, so that child runs cannot execute them.
 
         Raises:
-            MissingData: a key leads nowhere.
-            TooMuchWork: the keys would take too long.
+            MissingData: a key cannot be resolved.
+            TooMuchWork: resolving the keys exceeds the compute budget.
         """
         node = self._plan.nodes[number]
         if self._count + len(items) > RUN_ITEMS:
-            told = f"for_each has {len(items):,} items, and the run has {self._count:,} of other nodes"
-            advice = "let sub-plans do some of it, which are runs of their own"
-            return NodeError("too_large", f"{told}; at most {RUN_ITEMS:,} are allowed in sum: {advice}")
+            found = f"for_each has {len(items):,} items, and other nodes of the run have {self._count:,}"
+            hint = "move some of them into sub-plans, which are separate runs"
+            return NodeError("too_large", f"{found}; at most {RUN_ITEMS:,} are allowed in total: {hint}")
         if asks and self._own + len(items) > OWN_ITEMS:
-            told = f"for_each has {len(items):,} items that may ask people, and the run has {self._own:,} other items"
-            return NodeError("too_large", f"{told}; at most {OWN_ITEMS:,} are allowed in sum")
+            found = f"for_each has {len(items):,} items that may ask people, and the run has {self._own:,} other items"
+            return NodeError("too_large", f"{found}; at most {OWN_ITEMS:,} are allowed in total")
         is_cut = not asks and (len(items) > map_batches.CHUNK_ITEMS or self._own + len(items) > OWN_ITEMS)
-        # Without a key they are named by their positions, which differ.
+        # Without `key` the positions are the keys, and positions are unique.
         keys = [] if is_cut and node.key is None else keys_of(node, items, scope=scope)
         problem = keys if isinstance(keys, NodeError) else self._problem(number, keys)
         if problem is not None or isinstance(keys, NodeError):
@@ -100,28 +100,28 @@ class ItemBook:
         if not is_cut:
             return [ItemRecord(key, item) for key, item in zip(keys, items, strict=True)]
         if isinstance(items, StoredList):
-            # What is told of all of it would be kept, and handed on, with every chunk.
+            # Otherwise every batch would store and pass on the projections of the whole list.
             items = items.bare()
-        cut = map_batches.chunks_of(items, self.width_of(number, len(items)))
-        scope.budget.spend(_WORK_OF_CHUNK * len(cut))
-        records = map_batches.records_of(cut)
+        batches = map_batches.chunks_of(items, self.width_of(number, len(items)))
+        scope.budget.spend(_WORK_OF_CHUNK * len(batches))
+        records = map_batches.records_of(batches)
         return self._problem(number, [record.key for record in records]) or records
 
     def _problem(self, number: int, keys: Sequence[str]) -> NodeError | None:
-        """Returns why the tasks of a node cannot have these keys, if they cannot."""
+        """Return the error if a task id with one of these keys is not unique, else `None`."""
         node_id = self._plan.nodes[number].id
         seen: set[str] = set()
         for key in keys:
             name = f"{node_id}[{key}]"
             if name in seen or name in self._refs or name in self._numbers:
-                message = f"{name!r} names two items or nodes; the keys of {node_id!r} must differ from each other"
+                message = f"{name!r} names two items or nodes; the keys of {node_id!r} must be unique"
                 return NodeError("duplicate_key", message)
             seen.add(name)
         return None
 
     def claim(self, number: int, record: Record) -> None:
-        """Gives the tasks of a node their ids."""
+        """Register the ids of the tasks of a node, and count its items."""
         node_id = self._plan.nodes[number].id
-        self._refs |= {f"{node_id}[{item.key}]": TaskRef(number, place) for place, item in enumerate(record.items)}
+        self._refs |= {f"{node_id}[{item.key}]": TaskRef(number, index) for index, item in enumerate(record.items)}
         self._own += 0 if map_batches.is_cut(record) else len(record.items)
         self._count += map_batches.count_of(record)

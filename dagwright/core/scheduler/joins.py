@@ -1,4 +1,4 @@
-"""What a node waits for, and when its join lets it start or gives it up."""
+"""Joins: count the ended dependencies of a node and decide whether it starts, waits or is passed over."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from dagwright.core.model.states import NodeStatus, Record
 
 
 class Decision(Enum):
-    """What a join says of a node."""
+    """Decision of a join about a node."""
 
     WAIT = "wait"
     START = "start"
@@ -19,15 +19,15 @@ class Decision(Enum):
 
 @dataclass(slots=True)
 class Wait:
-    """What one node still waits for: counters over its dependencies.
+    """Counters over the dependencies of one node.
 
     Args:
         remaining: dependencies that have not ended.
-        is_early: a decision may come before the last of them has ended.
+        is_early: the join may decide before the last dependency has ended.
         done: dependencies that count as done for `any` and `at_least`.
-        skipped: dependencies that pass their skip on.
-        failed: one of them passes a failure on.
-        blockers: ids of the failed nodes behind it.
+        skipped: dependencies that propagate a skip.
+        failed: at least one dependency propagates a failure.
+        blockers: ids of the failed nodes that caused it.
     """
 
     remaining: int
@@ -38,7 +38,7 @@ class Wait:
     blockers: dict[str, None] = field(default_factory=dict)
 
     def count(self, node: CompiledNode, record: Record) -> None:
-        """Takes the end of a dependency."""
+        """Count a dependency that has ended."""
         self.remaining -= 1
         if record.status is NodeStatus.COMPLETED:
             self.done += 1
@@ -52,26 +52,26 @@ class Wait:
             self.blockers.update(dict.fromkeys(record.blocked_by or (node.id,)))
 
     def decide(self, join: Join) -> Decision:
-        """Returns what a join says now.
+        """Return the decision of a join for the current counts.
 
-        A decision other than to start waits for the last dependency that it could hang on, so that it is the
-        same for every order in which the dependencies end.
+        `PASS_OVER` requires that all dependencies have ended, so that the decision does not depend on the order
+        in which they end.
         """
-        kind, wanted = join
+        kind, required = join
         if kind in ("any", "at_least"):
-            is_wanted = self.done >= (wanted or 1)
+            can_start = self.done >= (required or 1)
         else:
-            is_wanted = not self.remaining and (kind == "all_done" or not (self.failed or self.skipped))
-        if is_wanted:
+            can_start = not self.remaining and (kind == "all_done" or not (self.failed or self.skipped))
+        if can_start:
             return Decision.START
         return Decision.WAIT if self.remaining else Decision.PASS_OVER
 
 
 def why_blocked(wait: Wait, numbers: Mapping[str, int], records: Sequence[Record]) -> tuple[tuple[str, ...], NodeError]:
-    """Returns the ids of the nodes behind one that is given up, in plan order, and its error.
+    """Return the ids of the nodes that block a node, in plan order, and the error of the blocked node.
 
     Args:
-        numbers: node id -> its number; one inside of a region may not be known, and such ones come last.
+        numbers: node id -> its number. Nodes inside an offloaded region may be missing; they come last.
     """
     blockers = tuple(sorted(wait.blockers, key=lambda name: numbers.get(name, len(numbers))))
     known = [numbers.get(name) for name in blockers]

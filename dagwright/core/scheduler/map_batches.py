@@ -1,8 +1,8 @@
-"""Large maps: the items of a `for_each` over more than 500 are cut into chunks, each done by a run of its own.
+"""Map batches: a `for_each` over more than 500 items is split into batches, each executed by a child run.
 
-The scheduler treats a chunk as it does an item: it is a task, it ends, and the node ends with the last one. What a
-chunk hands back is the end of its items as counts, and their results; so 100,000 items cost the run above as much
-as some hundred. A last task joins the results where they are too large to stand in the run.
+The scheduler treats a batch (`Chunk`) like an item: it is a task, and the node ends with its last task. A child run
+returns the number of its items per status and their results, so 100,000 items cost the parent run as much as some
+hundred tasks. If the results are too large for the run, one more task joins them in the payload store.
 
 It must not import the scheduler.
 """
@@ -20,20 +20,20 @@ from dagwright.core.model.states import Chunk, ItemRecord, NodeStatus, Record
 from dagwright.core.model.tools import ToolDeclaration
 
 CHUNK_ITEMS = 500
-"""Items that a run takes as tasks of its own; of more, each chunk is a run, with a history of some 2,000 events."""
+"""Largest map without batches, and largest batch; a child run of 500 items has a history of about 2,000 events."""
 CHUNKS_AT_ONCE = 4
-"""Chunks that run at once; between them they share what may run at once of all items."""
+"""Batches of a node that run at once; they share the limit of concurrent items."""
 JOINED_HERE_BYTES = 8 * 1024
-"""JSON of all results that are joined without the payload store."""
+"""Largest JSON size of all results of a map that are joined without the payload store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """How wide a large map runs.
+    """Concurrency of a large map.
 
     Args:
-        at_once: chunks at once.
-        each: items of one chunk at once.
+        at_once: batches that run at once.
+        each: items of one batch that run at once.
     """
 
     at_once: int
@@ -42,13 +42,13 @@ class Width:
 
 @dataclass(frozen=True, slots=True)
 class ChunkEnd:
-    """How a chunk ended.
+    """Result of a batch.
 
     Args:
-        counts: state -> how many of its items ended so.
-        values: the results in item order, unless they are in `pieces`.
+        counts: status -> number of items that ended with it.
+        values: results in item order, unless they are in `pieces`.
         pieces: as in `Chunk`.
-        error, failed_key: of its first item that failed.
+        error, failed_key: error and key of the first item that failed.
     """
 
     status: NodeStatus
@@ -60,7 +60,7 @@ class ChunkEnd:
 
 
 def width_of(node: CompiledNode, tool: ToolDeclaration | None, *, count: int, max_in_flight: int) -> Width:
-    """Returns how wide the chunks of so many items run, within the limits of the node, of its tool and of the run."""
+    """Return the concurrency of a map over `count` items, within the limits of the node, its tool and the run."""
     limits = [max_in_flight, node.max_parallel, tool.max_parallel if tool else None]
     most = min(limit for limit in limits if limit is not None)
     at_once = min(CHUNKS_AT_ONCE, most) if count > CHUNK_ITEMS else 1
@@ -68,37 +68,37 @@ def width_of(node: CompiledNode, tool: ToolDeclaration | None, *, count: int, ma
 
 
 def chunks_of(items: Sequence[Any], width: Width) -> list[Chunk]:
-    """Returns the chunks of a large map, about equally large, so that the last ones do not run alone."""
+    """Split the items of a large map into batches of about equal size, so that the last ones do not run alone."""
     least = -(-len(items) // CHUNK_ITEMS)
     number = -(-least // width.at_once) * width.at_once
     size, larger = divmod(len(items), number)
     chunks: list[Chunk] = []
     first = 0
-    for place in range(number):
-        count = size + (place < larger)
+    for index in range(number):
+        count = size + (index < larger)
         chunks.append(Chunk(first, count, items[first : first + count]))
         first += count
     return chunks
 
 
 def is_chunk(item: ItemRecord) -> bool:
-    """Tells whether an item record stands for a chunk that a run of its own runs."""
+    """Return whether an item record is a batch that a child run executes."""
     return item.chunk is not None and item.chunk.count > 0
 
 
 def records_of(chunks: Sequence[Chunk]) -> list[ItemRecord]:
-    """Returns the records of the tasks of a large map: its chunks, and the one that joins their results."""
+    """Return the records of the tasks of a large map: its batches, then the task that joins their results."""
     count = sum(chunk.count for chunk in chunks)
     return [ItemRecord(chunk.key, None, chunk=chunk) for chunk in (*chunks, Chunk(count, 0))]
 
 
 def first_tasks(tasks: Sequence[ItemRecord]) -> Sequence[ItemRecord]:
-    """Returns the tasks of a node that start before any of them has ended: all but the joining of results."""
+    """Return the tasks of a node that can start at once: all except the task that joins results."""
     return tasks[:-1] if tasks and tasks[-1].chunk is not None else tasks
 
 
-def take_end(item: ItemRecord, end: ChunkEnd) -> None:
-    """Notes in the record of a chunk how it ended, but for its state."""
+def record_end(item: ItemRecord, end: ChunkEnd) -> None:
+    """Store the result of a batch in its record, except for its status."""
     assert item.chunk is not None
     item.chunk.items, item.chunk.counts = (), dict(end.counts)
     item.chunk.pieces, item.chunk.failed_key = end.pieces, end.failed_key
@@ -106,12 +106,12 @@ def take_end(item: ItemRecord, end: ChunkEnd) -> None:
 
 
 def shown_items(record: Record) -> Sequence[ItemRecord]:
-    """Returns the items of a node that are told one by one: those of a large map are counted instead."""
+    """Return the items of a node that are reported one by one; the items of a large map are only counted."""
     return () if is_cut(record) else record.items
 
 
 def items_done(record: Record) -> tuple[int, int]:
-    """Returns how many items of a node came to an end of their own, and how many there are."""
+    """Return how many items of a node have ended without being cancelled, and how many there are."""
     if is_cut(record):
         ended = sum(count for status, count in counts_of_items(record).items() if _is_done(NodeStatus(status)))
     else:
@@ -124,12 +124,12 @@ def _is_done(status: NodeStatus) -> bool:
 
 
 def count_of(record: Record) -> int:
-    """Returns how many items a node has."""
+    """Return the number of items of a node."""
     return sum(1 if item.chunk is None else item.chunk.count for item in record.items)
 
 
 def counts_of_items(record: Record) -> dict[str, int]:
-    """Returns state -> how many items of a large map are in it; what has not ended is as its chunk is."""
+    """Return status -> number of items of a large map; open items count with the status of their batch."""
     counts: Counter[str] = Counter()
     for item in record.items:
         if item.chunk is not None:
@@ -138,34 +138,34 @@ def counts_of_items(record: Record) -> dict[str, int]:
 
 
 def is_cut(record: Record) -> bool:
-    """Tells whether the items of a node are cut into chunks."""
+    """Return whether the items of a node are split into batches."""
     return bool(record.items) and record.items[-1].chunk is not None
 
 
 def end_of_map(node: CompiledNode, record: Record, *, can_join: bool) -> tuple[NodeStatus, NodeError | None] | None:
-    """Returns how a node ends whose chunks have all ended, and its error, and gives it its result.
-
-    Returns:
-        `None` if the results have to be joined first.
+    """Set the result of a node whose batches have all ended.
 
     Args:
-        can_join: whether the task that does it may still start.
+        can_join: whether the task that joins results may still start.
+
+    Returns:
+        Status and error of the node; `None` if the results have to be joined first.
     """
     join = record.items[-1].record
     if join.status is not NodeStatus.PENDING:
         record.result = join.result
-        _forget_results(record)
+        _clear_results(record)
         return join.status, join.error
     status, error = _end_of_chunks(node, record)
     if status is NodeStatus.COMPLETED:
         record.result = _joined_here(record)
         if record.result is None:
             return None if can_join else (NodeStatus.CANCELLED, None)
-    _forget_results(record)
+    _clear_results(record)
     return status, error
 
 
-def _forget_results(record: Record) -> None:
+def _clear_results(record: Record) -> None:
     for item in record.items:
         item.record.result = None
         if item.chunk is not None:
@@ -173,7 +173,7 @@ def _forget_results(record: Record) -> None:
 
 
 def _end_of_chunks(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeError | None]:
-    """Returns how a node ends whose chunks have all ended, and its error, in the words of a node of few items."""
+    """Return status and error of a node whose batches have all ended; the message is that of a map without batches."""
     chunks = [item for item in record.items if is_chunk(item)]
     if any(item.record.status is NodeStatus.CANCELLED for item in chunks):
         return NodeStatus.CANCELLED, None
@@ -183,13 +183,13 @@ def _end_of_chunks(node: CompiledNode, record: Record) -> tuple[NodeStatus, Node
         return NodeStatus.COMPLETED, None
     assert first.chunk is not None
     error = first.record.error
-    place = f"{node.id}[{first.chunk.failed_key or first.key}]"
-    told = f"{counts.get(NodeStatus.FAILED, 0)} of {count_of(record)} items failed; the first: {place}: "
-    return NodeStatus.FAILED, NodeError(error.code if error else "failed", told + (error.message if error else ""))
+    item_id = f"{node.id}[{first.chunk.failed_key or first.key}]"
+    summary = f"{counts.get(NodeStatus.FAILED, 0)} of {count_of(record)} items failed; the first: {item_id}: "
+    return NodeStatus.FAILED, NodeError(error.code if error else "failed", summary + (error.message if error else ""))
 
 
 def _joined_here(record: Record) -> list[Any] | None:
-    """Returns the results of all items in order, or `None` where the payload store is needed for them."""
+    """Return the results of all items in order, or `None` if they have to be joined in the payload store."""
     values: list[Any] = []
     for item in record.items:
         if not is_chunk(item):
@@ -200,5 +200,5 @@ def _joined_here(record: Record) -> list[Any] | None:
     try:
         return values if len(pydantic_core.to_json(values)) <= JOINED_HERE_BYTES else None
     except pydantic_core.PydanticSerializationError:
-        # Some of it is in the store already.
+        # Some results are already in the store.
         return None

@@ -1,4 +1,4 @@
-"""What people decided about one node or item, beside what the plan says. It must not import the scheduler."""
+"""Manual overrides of nodes and items. It must not import the scheduler."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -10,13 +10,13 @@ class NodeOverride:
     """Decisions of people about one node or item that take precedence over the plan.
 
     Args:
-        approved: a person approved the call.
-        arguments: replace those of the plan; `None` leaves them.
-        tries: how often it was started again.
-        attempts: of the tries before the last.
-        answers: to what it asked while it ran, as `{"request", "answer"}`, in order, with its `checkpoint` if it gave
-            one.
-        steps: what was done, by whom and when, for the lineage: `{"what", "by", "at", …}`.
+        approved: whether a person approved the call.
+        arguments: arguments that replace those of the plan, or `None`.
+        tries: number of retries.
+        attempts: attempts of all tries before the last.
+        answers: answers to requests that the call opened while it ran, in order: `{"request", "answer"}`, with
+            `checkpoint` if the call passed one.
+        steps: commands for the lineage, with actor and time: `{"what", "by", "at", …}`.
     """
 
     approved: bool = False

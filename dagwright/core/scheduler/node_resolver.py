@@ -1,7 +1,7 @@
-"""Resolver nodes: hidden nodes (`kind="lookup"`) that find values which must be known before a plan starts.
+"""Protocol of resolver nodes: hidden nodes (`kind="lookup"`) that find values a plan needs before it starts.
 
-`dagwright.features.lookups.entity_resolver` implements it with the tools of the application's resolver. It must not
-import the scheduler.
+`dagwright.features.lookups.entity_resolver` implements the protocol with the tools of the application's resolver. This
+module must not import the scheduler.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,15 +11,15 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Record
 
-UNRESOLVED = "not all that is looked up could be bound"
+UNRESOLVED = "not every lookup could be resolved"
 """Reason of the nodes of a run that ends because a value could not be resolved."""
 
 
 class NodeResolver(Protocol):
-    """What an application knows of its resolver nodes."""
+    """Behaviour of the resolver nodes of an application."""
 
     def known_result(self, node: CompiledNode) -> Any | None:
-        """Return the result of a resolver node that is known without a call; `None` if it has to be called."""
+        """Return the result of a resolver node if it is known without a call, else `None`."""
         ...
 
     def arguments_without_people(self, node: CompiledNode, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -27,19 +27,19 @@ class NodeResolver(Protocol):
         ...
 
     def error_in(self, node: CompiledNode, result: Any) -> NodeError | None:
-        """Return why the result of a resolver node is a failure, if it is one."""
+        """Return the error if the result of a resolver node is a failure, else `None`."""
         ...
 
     def is_reusable(self, node: CompiledNode, result: Any) -> bool:
-        """Tell whether a fork may reuse the result of a resolver node."""
+        """Return whether a fork may reuse the result of a resolver node."""
         ...
 
     def has_changed(self, result: Any) -> bool:
-        """Tell whether the call that has this result changed anything outside the run."""
+        """Return whether the call with this result changed anything outside the run."""
         ...
 
     def request_context(self, plan: CompiledPlan, task_id: str) -> str:
-        """Return what the value of a node is needed for, in words for a person; empty if that is not known."""
+        """Return a text for people that explains the use of the node's value; empty if it is unknown."""
         ...
 
     def names_in_call(
@@ -50,7 +50,7 @@ class NodeResolver(Protocol):
 
 
 class NoResolver:
-    """For plans without resolver nodes."""
+    """Resolver for plans without resolver nodes."""
 
     def known_result(self, node: CompiledNode) -> Any | None:  # noqa: ARG002 - a resolver
         """Return `None`."""
@@ -61,7 +61,7 @@ class NoResolver:
         node: CompiledNode,  # noqa: ARG002 - a resolver
         arguments: dict[str, Any],
     ) -> dict[str, Any]:
-        """Return the arguments as they are."""
+        """Return the arguments unchanged."""
         return arguments
 
     def error_in(self, node: CompiledNode, result: Any) -> NodeError | None:  # noqa: ARG002 - a resolver
@@ -73,11 +73,11 @@ class NoResolver:
         return True
 
     def has_changed(self, result: Any) -> bool:  # noqa: ARG002 - a resolver
-        """Return true: nothing is known of the call."""
+        """Return true, because nothing is known about the call."""
         return True
 
     def request_context(self, plan: CompiledPlan, task_id: str) -> str:  # noqa: ARG002 - a resolver
-        """Return nothing."""
+        """Return an empty text."""
         return ""
 
     def names_in_call(
@@ -86,5 +86,5 @@ class NoResolver:
         arguments: Any,  # noqa: ARG002 - a resolver
         record_of: Callable[[str], Record | None],  # noqa: ARG002 - a resolver
     ) -> Mapping[str, str]:
-        """Return nothing."""
+        """Return no names."""
         return {}

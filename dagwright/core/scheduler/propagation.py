@@ -1,6 +1,6 @@
-"""Propagation: how nodes move on, and what the end of one means for the others.
+"""Propagation: apply state transitions of nodes and update the dependents of nodes that ended.
 
-`dagwright.core.scheduler.scheduler` takes events from outside; this module derives what follows from them.
+`dagwright.core.scheduler.scheduler` handles external events; this module derives their consequences.
 
 Replay: the order in which nodes become ready is part of the order of commands in history.
 """
@@ -25,7 +25,7 @@ from dagwright.core.scheduler.run_state import RunState
 
 
 class Propagation:
-    """Moves the nodes of one run on."""
+    """State transitions of the nodes of one run."""
 
     def __init__(self, state: RunState, hooks: Hooks) -> None:
         self.state = state
@@ -38,7 +38,7 @@ class Propagation:
         self.queue = self.new_queue()
         self._conditions = ConditionEvaluator(state.numbers.__contains__, state.compute_budget)
         self._ended: list[int] = []
-        """Numbers of the nodes that have ended and whose dependents have not been updated."""
+        """Numbers of the nodes that ended and whose dependents have not been updated yet."""
 
     def new_queue(self) -> ReadyQueue:
         """Return an empty queue with the limits of the run."""
@@ -50,14 +50,14 @@ class Propagation:
     # Dependents.
 
     def update(self, at: float) -> None:
-        """Update all dependents of nodes that have ended, and do what had to wait for that."""
+        """Update all dependents of nodes that have ended, then call the `after_update` hooks."""
         self.update_dependents(at)
         for component in self.hooks.after_update:
             while component.after_update(at):
                 self.update_dependents(at)
 
     def update_dependents(self, at: float) -> None:
-        """Count the end of every node that has ended for its dependents, and theirs."""
+        """Update the dependents of every node that has ended, transitively."""
         state, ended = self.state, self._ended
         records, waits, nodes = state.records, state.waits, state.plan.nodes
         while ended:
@@ -67,7 +67,7 @@ class Propagation:
             for dependent in state.dependents[number]:
                 wait = waits[dependent]
                 if is_completed:
-                    # By far the most cases; a plan may have a hundred edges for each node.
+                    # Inlined because it is by far the most frequent case; a plan may have 100 edges per node.
                     wait.remaining -= 1
                     wait.done += 1
                 else:
@@ -76,7 +76,7 @@ class Propagation:
                     self.decide(dependent, at)
 
     def decide(self, number: int, at: float) -> None:
-        """Move a pending node on if its join says so."""
+        """Start a pending node or pass it over, as its join decides."""
         decision = self.state.waits[number].decide(self.state.plan.nodes[number].join)
         if decision is Decision.START:
             self.become_ready(number, at)
@@ -95,7 +95,7 @@ class Propagation:
     # Readiness.
 
     def become_ready(self, number: int, at: float) -> None:
-        """Start a node whose join lets it start, unless its condition or a component decides otherwise."""
+        """Make a node ready whose join allows it, unless its condition or a component decides otherwise."""
         self.state.compute_budget.start(at)
         try:
             self._make_ready(number, at)
@@ -104,7 +104,7 @@ class Propagation:
 
     def _make_ready(self, number: int, at: float) -> None:
         state, ref = self.state, self.state.items.node(number)
-        if state.regions.is_told(number, state.records):
+        if state.regions.is_reported(number, state.records):
             if not self._is_handled(ref, at):
                 state.records[number].status = NodeStatus.READY
             return
@@ -127,14 +127,14 @@ class Propagation:
         return any(component.on_node_ready(ref, at) for component in self.hooks.on_node_ready)
 
     def enqueue(self, ref: TaskRef) -> None:
-        """Queue a node or item that nothing keeps from starting."""
+        """Queue a node or item that may start."""
         self.state.record(ref).status = NodeStatus.READY
         self.queue.push((self.state.plan.nodes[ref.node].priority, ref))
 
     # Items.
 
     def _expand(self, ref: TaskRef, condition: Condition | None, at: float) -> None:
-        """Create the tasks of a `for_each`: its items, or batches of them."""
+        """Create the tasks of a `for_each`: its items, or batches of items."""
         state, number = self.state, ref.node
         node, record = state.plan.nodes[number], state.records[number]
         items = items_of(node, state.scope)
@@ -149,37 +149,38 @@ class Propagation:
             self.end_failed(ref, tasks, at)
             return
         assert not isinstance(items, NodeError)
-        first_ones = len(map_batches.first_tasks(tasks))
-        answers: Sequence[bool | ConditionFailed] = [True] * first_ones
-        if condition is not None and first_ones == len(tasks):
-            # Batches evaluate the condition for their items themselves.
+        first_count = len(map_batches.first_tasks(tasks))
+        outcomes: Sequence[bool | ConditionFailed] = [True] * first_count
+        if condition is not None and first_count == len(tasks):
+            # Child runs of batches evaluate the condition for their items.
             first = node.first_index
-            answers = self._conditions.evaluate_items(condition, state.scope, items=items, first_index=first)
+            outcomes = self._conditions.evaluate_items(condition, state.scope, items=items, first_index=first)
         record.status, record.items = NodeStatus.RUNNING, [*tasks]
         state.items.claim(number, record)
-        state.items.open[number] = first_ones
+        state.items.open[number] = first_count
         self.widen(number)
-        for index, answer in enumerate(answers):
-            self._start_item(TaskRef(number, index), answer, at)
+        for index, outcome in enumerate(outcomes):
+            self._start_item(TaskRef(number, index), outcome, at)
         if not items:
             self._end_items(number, at)
 
     def widen(self, number: int) -> None:
-        """Let each batch of a large map take as many slots as it has items at once."""
+        """Make each batch of a large map use one slot per item that it runs at once."""
         if map_batches.is_cut(self.state.records[number]):
             width = self.state.width_of(number)
             self.queue.widen(number, at_once=width.at_once, width=width.each)
 
-    def _start_item(self, ref: TaskRef, answer: bool | ConditionFailed, at: float) -> None:
-        if isinstance(answer, ConditionFailed):
-            self.end_failed(ref, unreadable(answer), at)
-        elif not answer:
+    def _start_item(self, ref: TaskRef, outcome: bool | ConditionFailed, at: float) -> None:
+        """Start an item, given the outcome of its condition."""
+        if isinstance(outcome, ConditionFailed):
+            self.end_failed(ref, unreadable(outcome), at)
+        elif not outcome:
             self.end(ref, NodeStatus.SKIPPED, at)
         elif not self._is_handled(ref, at):
             self.enqueue(ref)
 
     def restart_items(self, number: int, at: float) -> None:
-        """Start the items of a node that were reset; the node ends if there are none, and none was open."""
+        """Start the items of a node that were reset; end the node if it has no open items."""
         state = self.state
         items, open_count = state.records[number].items, state.items.open
         again = [index for index, item in enumerate(items) if item.record.status is NodeStatus.PENDING]
@@ -190,7 +191,7 @@ class Propagation:
             self._end_items(number, at)
 
     def _end_items(self, number: int, at: float) -> None:
-        """End a node whose items have all ended; the results of a large map may have to be joined first."""
+        """End a node whose items have all ended, or start the task that joins the results of a large map."""
         state = self.state
         node, record = state.plan.nodes[number], state.records[number]
         if not map_batches.is_cut(record):
@@ -208,7 +209,7 @@ class Propagation:
     # Ends.
 
     def end_failed(self, ref: TaskRef, error: NodeError, at: float) -> None:
-        """End a node or item that failed, as its `on_error` says."""
+        """End a node or item that failed, according to its `on_error`."""
         node, record, chunk = self.state.plan.nodes[ref.node], self.state.record(ref), self.state.chunk(ref)
         if any(component.on_node_failed(ref, error, at) for component in self.hooks.on_node_failed):
             return
@@ -220,7 +221,7 @@ class Propagation:
             self.end(ref, NodeStatus.FAILED, at, error=error)
 
     def end(self, ref: TaskRef, status: NodeStatus, at: float, *, error: NodeError | None = None) -> None:
-        """End a node or item; `update` has to follow."""
+        """End a node or item; the caller has to call `update` afterwards."""
         state = self.state
         number, item = ref
         record = state.records[number] if item is None else state.records[number].items[item].record
@@ -235,7 +236,7 @@ class Propagation:
             for component in self.hooks.on_node_ended:
                 component.on_node_ended(ref, at)
             if status is NodeStatus.FAILED or state.plan.nodes[number].kind == "region":
-                self._end_run_with(number, status, at, error)
+                self._handle_node_end(number, status, at, error)
             return
         for component in self.hooks.on_node_ended:
             component.on_node_ended(ref, at)
@@ -243,20 +244,20 @@ class Propagation:
         if not state.items.open[number]:
             self._end_items(number, at)
 
-    def _end_run_with(self, number: int, status: NodeStatus, at: float, error: NodeError | None) -> None:
-        """Do what the end of a node means for its region, and for a run that must not go on after a failure."""
+    def _handle_node_end(self, number: int, status: NodeStatus, at: float, error: NodeError | None) -> None:
+        """End the members of a region that ended, and abort the run if the failure of a node has to end it."""
         state, node = self.state, self.state.plan.nodes[number]
         if node.kind == "region":
             self._end_region(number, at)
         if status is not NodeStatus.FAILED:
             return
         if state.plan.on_failure == "fail_fast" and state.phase is Phase.ACTIVE:
-            # First the dependents are blocked; what is left is cancelled after that.
+            # Block the dependents first; the abort cancels the other nodes.
             self.update_dependents(at)
             self.abort(NodeError("fail_fast", f"{node.id!r} failed: {error.message if error else ''}"), at)
 
     def _end_region(self, number: int, at: float) -> None:
-        """Start the open nodes of a region that has ended one by one, or end them with it."""
+        """Start each open node of a region that has ended as a task of its own, or end it with the region."""
         state = self.state
         region = state.records[number]
         for member in state.regions.open_members(number, state.records):
@@ -272,17 +273,17 @@ class Propagation:
     # Stop.
 
     def abort(self, error: NodeError, at: float, *, reason: str | None = None) -> None:
-        """End the run as failed: as `stop`, with an error of the run.
+        """Stop the run and mark it as failed.
 
         Args:
-            reason: of the nodes that are cancelled; the message of the error by default.
+            reason: reason of the cancelled nodes; the message of the error by default.
         """
         if not self.state.is_stopped:
             self.state.error = error
             self.stop(at, reason or error.message)
 
     def stop(self, at: float, reason: str | None) -> None:
-        """Cancel everything that has not started."""
+        """Cancel all nodes and items that have not started."""
         state = self.state
         state.phase = Phase.CLOSED if state.phase is Phase.COMPENSATING else Phase.STOPPED
         self.queue.clear()
@@ -293,7 +294,7 @@ class Propagation:
                     self.end(TaskRef(number, index), NodeStatus.CANCELLED, at)
             if state.plan.nodes[number].kind == "region":
                 record.reason = reason
-            # A running region may still report ends of its nodes; they count as those of every other running node.
+            # A running region may still report the ends of its nodes, so these count as running.
             is_open = record.status in (NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING)
             if is_open and not state.regions.is_running(number, state.records):
                 record.reason = reason

@@ -1,7 +1,7 @@
-"""Ready tasks in the order of their urgency, behind the limits of the run, of their node and of their tool.
+"""Queue of ready tasks, ordered by priority and bounded by the limits of the run, the node and the tool.
 
-It exists apart from the scheduler so that one place proves that a free slot is never left unused while a task
-waits for it. It must not import the scheduler.
+It is separate from the scheduler so that one module proves that no free slot stays unused while a task waits for
+it. It must not import the scheduler.
 """
 
 import heapq
@@ -13,49 +13,50 @@ from dagwright.core.model.task_ref import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 
 Entry = tuple[int, TaskRef]
-"""Priority, and what is to start; the smallest goes first. A node and its own items are never in the queue together."""
+"""Priority and task; the smallest entry starts first. A node and its own items are never in the queue together."""
 
 MAX_IN_FLIGHT = 500
 """Tasks of one run at once (docs/guards.md F12: more would overflow the server's buffer of events).
 
 The engine starts fewer while results travel inline (docs/decisions/0008)."""
 
-_Place = tuple[int, TaskRef, int]
-"""An entry, and how many of its gates it has passed."""
+_WaitingEntry = tuple[int, TaskRef, int]
+"""An entry and the number of gates that it has passed."""
 
 
 @dataclass(slots=True)
 class Gate:
-    """A limit that several tasks share: the calls of one tool, the items of one node, or all that a run does at once.
+    """Concurrency limit that several tasks share: calls of one tool, items of one node, or all tasks of a run.
 
     Args:
         limit: slots, at least 1.
-        in_use: slots taken, by tasks in flight or by tasks that wait at their next gate.
-        spans_runs: it also counts what the chunks of a large map call, in runs of their own.
-        waiting: a heap; while it holds anything, every slot is taken, or a task to take it is on its way or wide.
+        in_use: slots used by tasks in flight and by tasks that wait at their next gate.
+        spans_runs: the limit also covers calls that map batches make in their child runs.
+        waiting: heap of waiting tasks. While it is not empty, every slot is in use, a woken task is about to use it,
+            or the waiting task is wide (see `ReadyQueue.widen`).
     """
 
     limit: int
     spans_runs: bool = False
     in_use: int = 0
-    waiting: list[_Place] = field(default_factory=list)
+    waiting: list[_WaitingEntry] = field(default_factory=list)
 
     def has_room(self, width: int) -> bool:
-        """Tells whether a task may pass that takes so many slots."""
+        """Return whether a task that needs `width` slots may pass."""
         return self.in_use + width <= self.limit
 
-    def hold(self, place: _Place) -> None:
-        """Lets a task wait."""
-        heapq.heappush(self.waiting, place)
+    def hold(self, entry: _WaitingEntry) -> None:
+        """Add a task to those that wait at this gate."""
+        heapq.heappush(self.waiting, entry)
 
 
 @dataclass(slots=True)
 class Pool:
-    """The slots of a run, as far as calls take them that may be held back.
+    """Slots of a run that calls of pausable tools use.
 
     Args:
-        in_flight: such calls, of all tools.
-        crowded: gates where some wait, in the order in which it came to that.
+        in_flight: calls of all pausable tools.
+        crowded: gates with waiting tasks, in the order in which the first task started to wait.
     """
 
     in_flight: int = 0
@@ -64,10 +65,10 @@ class Pool:
 
 @dataclass(slots=True)
 class ToolGate(Gate):
-    """The limit of the calls of one tool that can be parked; it follows what the other such tools have in flight.
+    """Limit of the calls of one pausable tool; it depends on the calls of the other pausable tools in flight.
 
     Args:
-        limit: of all such tools together.
+        limit: limit of all pausable tools together.
         in_flight: calls that have passed all gates.
     """
 
@@ -75,45 +76,45 @@ class ToolGate(Gate):
     in_flight: int = 0
 
     def has_room(self, width: int) -> bool:
-        """Tells whether a task may pass that takes so many slots."""
-        return self.in_use + width <= most_of_tool(self.pool.in_flight - self.in_flight)
+        """Return whether a task that needs `width` slots may pass."""
+        return self.in_use + width <= max_calls_of_tool(self.pool.in_flight - self.in_flight)
 
     def count(self, change: int) -> None:
-        """Takes note of calls that begin or end."""
+        """Add to the number of calls in flight; a negative number subtracts."""
         self.in_flight += change
         self.pool.in_flight += change
 
-    def hold(self, place: _Place) -> None:
-        """Lets a task wait."""
+    def hold(self, entry: _WaitingEntry) -> None:
+        """Add a task to those that wait at this gate."""
         if not self.waiting:
             self.pool.crowded.append(self)
-        heapq.heappush(self.waiting, place)
+        heapq.heappush(self.waiting, entry)
 
 
-def most_of_tool(of_others: int) -> int:
-    """Returns how many calls a run has in flight of a tool that can be parked: four fifths of what others leave.
+def max_calls_of_tool(of_others: int) -> int:
+    """Return how many calls of a pausable tool a run may have in flight: four fifths of the slots others leave free.
 
-    While a tool is parked all its calls are held back, for days perhaps, and what calls others has to go on
-    (docs/parking.md). So each of them leaves slots to one more: 400, 80, 16 and 3 calls, and then one by one.
+    While a tool is paused, perhaps for days, its calls keep their slots, and calls of other tools have to continue
+    (docs/parking.md). Therefore each tool leaves slots to the next: 400, 80, 16 and 3 calls, then 1 each.
 
     Args:
-        of_others: calls in flight of all other tools that can be parked.
+        of_others: calls in flight of all other pausable tools.
 
     Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (1998).
     """
     return max(1, (MAX_IN_FLIGHT - of_others) * 4 // 5)
 
 
-def can_be_parked(tool: ToolDeclaration | None) -> bool:
-    """Tells whether a tool can be parked, as far as a run knows: one that is `pure` never is (docs/parking.md)."""
+def can_be_paused(tool: ToolDeclaration | None) -> bool:
+    """Return whether a tool can be paused: every tool except those declared `pure` (docs/parking.md)."""
     return tool is None or tool.effects is not Effects.PURE
 
 
 def gates_of(plan: CompiledPlan, *, of_run: int | None = None) -> list[list[Gate]]:
-    """Returns the limits of each node: of its items at once, of the calls of its tool at once, of all of the run.
+    """Return the gates of each node: the limit of its items, of the calls of its tool, and of the whole run.
 
     Args:
-        of_run: what whoever started the run allows at once, in the runs of chunks too; `None` if they said nothing.
+        of_run: limit set when the run was started, which includes child runs of map batches; `None` if it was not set.
     """
     shared = [Gate(of_run, spans_runs=True)] if of_run is not None else []
     pool = Pool()
@@ -132,21 +133,22 @@ def gates_of(plan: CompiledPlan, *, of_run: int | None = None) -> list[list[Gate
 
 def _gates_of_tool(tool: ToolDeclaration | None, pool: Pool) -> list[Gate]:
     declared = [Gate(tool.max_parallel, spans_runs=True)] if tool is not None and tool.max_parallel is not None else []
-    # First the wider one: what waits for a slot of one run keeps none that chunks of a map could use.
-    return [ToolGate(MAX_IN_FLIGHT, pool=pool), *declared] if can_be_parked(tool) else declared
+    # The wider gate comes first: a task that waits there does not occupy a slot that batches of a map could use.
+    return [ToolGate(MAX_IN_FLIGHT, pool=pool), *declared] if can_be_paused(tool) else declared
 
 
 class ReadyQueue:
-    """Lets ready tasks through their gates, the most urgent first.
+    """Priority queue that lets ready tasks pass their gates.
 
-    A task passes its gates in order and keeps the slots that it took while it waits at the next one. So it moves
-    through each gate once, and the whole costs O(log n) for each task.
+    A task passes its gates in order and keeps its slots while it waits at the next gate. It passes each gate once, so
+    the cost is O(log n) per task.
 
     Args:
-        gates: node number -> the gates of its tasks, those that fewer tasks share first: one that waits keeps from no
-            others what it could not use.
-        max_in_flight: tasks at once.
-        bytes_of: node number -> what a task of it may bring; `in_flight_bytes` is the sum of those in flight.
+        gates: node number -> gates of its tasks, those shared by fewer tasks first, so that a waiting task never
+            occupies a slot that another task could use.
+        max_in_flight: tasks in flight at most.
+        bytes_of: node number -> bytes that a task of the node may add to the history; `in_flight_bytes` is the sum
+            over the tasks in flight.
     """
 
     def __init__(self, gates: Sequence[Sequence[Gate]], max_in_flight: int, *, bytes_of: Sequence[int]) -> None:
@@ -156,22 +158,22 @@ class ReadyQueue:
         self._gates = [*gates]
         self._widths: dict[int, int] = {}
         self._of_tool = {number: gate for number, each in enumerate(gates) for gate in each if type(gate) is ToolGate}
-        """Number of a node -> the gate of its tool, if that can be parked."""
+        """Number of a node -> gate of its tool, if the tool can be paused."""
         self._max_in_flight = max_in_flight
-        self._ready: list[_Place] = []
+        self._ready: list[_WaitingEntry] = []
 
     @property
     def has_ready(self) -> bool:
-        """Tells whether a task may start as soon as there is a slot; those behind a gate wait for one in flight."""
+        """Whether a task could start once the run has a free slot; a task at a gate waits for another task to end."""
         return bool(self._ready)
 
     def widen(self, number: int, *, at_once: int, width: int) -> None:
-        """Makes the tasks of a node wide, before any of them is pushed: each takes several slots of every gate.
+        """Make each task of a node use `width` slots of every gate; call it before a task of the node is pushed.
 
-        The slots that one gathers stay free until it has enough.
+        Free slots stay unused until there are enough of them for a wide task.
 
         Args:
-            at_once: tasks of the node at once; that many wide ones pass through all other gates.
+            at_once: tasks of the node that may run at once; all other gates have room for that many wide tasks.
         """
         shared = [gate for gate in self._gates[number] if gate.spans_runs]
         self._gates[number] = [Gate(at_once * width), *shared]
@@ -179,11 +181,11 @@ class ReadyQueue:
         self._of_tool.pop(number, None)
 
     def push(self, entry: Entry) -> None:
-        """Takes a task that became ready."""
+        """Add a task that became ready."""
         heapq.heappush(self._ready, (*entry, 0))
 
     def pop(self) -> Entry | None:
-        """Returns the next task that may start; it is in flight until `release`."""
+        """Return the next task that may start; it is in flight until `release`."""
         while self._ready and self.in_flight < self._max_in_flight:
             priority, ref, passed = heapq.heappop(self._ready)
             number = ref[0]
@@ -200,13 +202,13 @@ class ReadyQueue:
         return None
 
     def occupy(self, number: int) -> None:
-        """Takes the slots of a task of a node that is in flight already."""
+        """Count the slots of a task that is already in flight."""
         self._count(number, 1)
         for gate in self._gates[number]:
             gate.in_use += self._widths.get(number, 1)
 
     def release(self, number: int) -> None:
-        """Gives back the slots of a task of a node, and wakes one task for each."""
+        """Release the slots of a task of a node, and wake one waiting task per slot."""
         self._count(number, -1)
         width = self._widths.get(number, 1)
         for gate in self._gates[number]:
@@ -214,26 +216,26 @@ class ReadyQueue:
             if type(gate) is not ToolGate:
                 self._wake(gate, width)
         if (of_tool := self._of_tool.get(number)) is not None:
-            # The limits of all tools have risen, each by one at most.
+            # The limit of every pausable tool has risen by at most one.
             crowded, of_tool.pool.crowded = of_tool.pool.crowded, []
             for gate in crowded:
                 self._wake(gate, 1)
             of_tool.pool.crowded += [gate for gate in crowded if gate.waiting]
 
     def _count(self, number: int, change: int) -> None:
-        """Takes note of a task of a node that begins or ends."""
+        """Add to the number of tasks in flight; a negative number subtracts."""
         self.in_flight += change
         self.in_flight_bytes += change * self._bytes_of[number]
         if (of_tool := self._of_tool.get(number)) is not None:
             of_tool.count(change)
 
     def _wake(self, gate: Gate, count: int) -> None:
-        """Lets so many of the tasks that wait at a gate try again."""
+        """Move up to `count` of the tasks that wait at a gate back to the ready tasks."""
         for _ in range(min(count, len(gate.waiting))):
             heapq.heappush(self._ready, heapq.heappop(gate.waiting))
 
     def clear(self) -> None:
-        """Forgets every task that is not in flight; nothing may be pushed afterwards."""
+        """Remove every task that is not in flight; no task may be pushed afterwards."""
         self._ready.clear()
         for gates in self._gates:
             for gate in gates:

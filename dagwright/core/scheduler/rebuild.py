@@ -1,6 +1,6 @@
-"""Rebuild: the run continues from records or from a plan that something other than its own events has changed.
+"""Rebuild: derive the state of a run again after its records or its plan were changed from outside.
 
-That is the case after continue-as-new, when a person retries a node or sets a result, and when nodes are added.
+This happens after continue-as-new, when a person retries a node or sets a result, and when nodes are added.
 """
 
 from collections.abc import Sequence
@@ -16,26 +16,26 @@ from dagwright.core.scheduler.propagation import Propagation
 from dagwright.core.scheduler.run_state import WORK_OF_REBUILD
 
 _DERIVED = (NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED)
-"""Final states that a node can have because of another one."""
-REPLANNED = "the plan was made again, and goes on without it"
+"""Final states that a node can have because of another node."""
+REPLANNED = "removed when the plan was revised"
 """Reason of a node that was abandoned without a replacement."""
 
 
 class Rebuild:
-    """Derives the state of one run again from its records."""
+    """Rebuild of the derived state of one run from its records."""
 
     def __init__(self, propagation: Propagation) -> None:
         self.propagation = propagation
         self.state = propagation.state
 
     def resume(self, records: Sequence[Record], *, error: NodeError | None, cancelled: bool, phase: Phase) -> None:
-        """Continue, instead of starting, from what another scheduler of the same plan knew between two events.
+        """Restore the state that another scheduler of the same plan had between two events, instead of starting.
 
-        Everything else follows from the records. Running tasks stay running: the driver knows them.
+        All other state is derived from the records. Running tasks stay running: the driver tracks them.
 
         Args:
-            records: of the nodes, in plan order.
-            error, cancelled, phase: of the run as a whole.
+            records: records of the nodes, in plan order.
+            error, cancelled, phase: state of the run as a whole.
         """
         state = self.state
         state.records = list(records)
@@ -49,7 +49,7 @@ class Rebuild:
             if record.items:
                 state.items.claim(number, record)
             if record.status is NodeStatus.RUNNING and node.for_each is not None:
-                # The task that joins results is not counted before all others have ended.
+                # The task that joins results does not count as open until all others have ended.
                 waiting = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
                 state.items.open[number] = sum(item.record.status in waiting for item in record.items)
             self._requeue(number, record)
@@ -58,7 +58,7 @@ class Rebuild:
         """Apply an extension that an earlier execution made, before `resume`.
 
         Raises:
-            ValueError: it was made for another plan.
+            ValueError: the extension belongs to another plan.
         """
         self.state.plan = extended(self.state.plan, extension)
         self.state.extensions.append(extension)
@@ -72,10 +72,10 @@ class Rebuild:
         self.propagation.hooks.update()
 
     def decide_all(self, at: float) -> None:
-        """Move every pending node on that waits for nothing open."""
+        """Start or pass over every pending node whose dependencies allow a decision."""
         for number, record in enumerate(self.state.records):
             if record.status is NodeStatus.PENDING and not self.state.plan.nodes[number].dependencies:
-                # As at the start, whatever its join.
+                # As when the run starts: the join does not matter.
                 self.propagation.become_ready(number, at)
             elif record.status is NodeStatus.PENDING:
                 self.propagation.decide(number, at)
@@ -92,18 +92,18 @@ class Rebuild:
 
     def _requeue_task(self, ref: TaskRef, record: Record) -> None:
         state, queue = self.state, self.propagation.queue
-        if record.status is NodeStatus.READY and not state.regions.is_told(ref.node, state.records):
+        if record.status is NodeStatus.READY and not state.regions.is_reported(ref.node, state.records):
             queue.push((state.plan.nodes[ref.node].priority, ref))
         elif record.status is NodeStatus.RUNNING:
             queue.occupy(ref.node)
 
     def spend(self, at: float) -> None:
-        """Charge the cost of a rebuild to the compute budget of this moment.
+        """Charge the cost of a rebuild to the compute budget of the current activation, if half of it remains.
 
-        Many commands may change the run at one moment, and the nodes that move on then need some of its budget too.
+        Several commands may change the run in one activation, and the nodes that start afterwards need budget too.
 
         Raises:
-            TooMuchWork: too little is left, or less than half.
+            TooMuchWork: the remaining budget is too small, or less than half of it.
         """
         budget = self.state.compute_budget
         budget.start(at)
@@ -111,18 +111,18 @@ class Rebuild:
         budget.spend(self.state.rebuild_work)
 
     def charge(self, at: float) -> None:
-        """Charge the cost of a rebuild even if too little is left.
+        """Charge the cost of a rebuild even if the remaining budget is too small.
 
-        What follows from records alone is never refused: no event would request it again.
+        A rebuild that depends on records only is never refused, because no later event would request it again.
         """
         self.state.compute_budget.start(at)
         self.state.compute_budget.charge(self.state.rebuild_work)
 
     def rebuild(self, at: float, *, plan: CompiledPlan | None = None, base: int = 0, added: int = 0) -> None:
-        """Continue from changed records, or with an extended plan; `Scheduler.propagate` has to follow.
+        """Continue with changed records or an extended plan; the caller has to call `Scheduler.propagate` afterwards.
 
         Args:
-            base, added: nodes from number `base` on moved by so many.
+            base, added: the numbers of nodes from `base` on grew by `added`.
 
         Complexity: O(V + E), some microseconds each.
         """
@@ -136,7 +136,7 @@ class Rebuild:
         self.decide_all(at)
 
     def reset(self, ref: TaskRef, record: Record, at: float) -> None:
-        """Replace the record of a node or item; `rebuild` has to follow."""
+        """Replace the record of a node or item; the caller has to call `rebuild` afterwards."""
         for component in self.propagation.hooks.on_node_reset:
             component.on_node_reset(ref, at)
         if ref.item is None:
@@ -145,18 +145,18 @@ class Rebuild:
             self.state.records[ref.node].items[ref.item].record = record
 
     def limit_in_flight(self, count: int) -> None:
-        """Set how many tasks run at once, before `resume`."""
+        """Set the number of tasks that may run at once; call it before `resume`."""
         self.state.limits_changed = True
         self.state.max_in_flight = self.state.items.max_in_flight = count
         self.propagation.queue = self.propagation.new_queue()
 
     def set_max_in_flight(self, count: int, at: float) -> None:
-        """Change how many tasks run at once; running tasks continue, and large maps get their part of the new limit.
+        """Change the number of tasks that may run at once, also for large maps. Running tasks continue.
 
-        Complexity: O(V), a microsecond or two each.
+        Complexity: O(V), 1-2 microseconds each.
 
         Raises:
-            TooMuchWork: too much was done at this moment; nothing has changed.
+            TooMuchWork: the compute budget of the current activation is used up; nothing has changed.
         """
         self.state.compute_budget.start(at)
         self.state.compute_budget.spend(WORK_OF_REBUILD * len(self.state.records))
@@ -181,12 +181,12 @@ class RecordEdits:
         self._reopen_node_of(ref)
 
     def retry(self, ref: TaskRef) -> None:
-        """Start a node or item again, as its next call."""
+        """Run a node or item again, as a new call."""
         self.put(ref, Record())
         self._retried.append(self._state.id_of(ref))
 
     def reopen_dependents(self, number: int) -> None:
-        """Reset everything that ended because of a node, so that it is decided again."""
+        """Reset all dependents that ended because of a node, so that they are decided again."""
         waiting = [number]
         while waiting:
             for dependent in self._state.dependents[waiting.pop()]:
@@ -199,14 +199,17 @@ class RecordEdits:
                     waiting.append(dependent)
 
     def apply(self) -> None:
-        """Apply the changes, whose cost has been charged; `Scheduler.propagate` has to follow."""
+        """Apply the changes.
+
+        The caller has to charge the cost before, and to call `Scheduler.propagate` afterwards.
+        """
         self._reset_records()
         self._rebuild.rebuild(self._at)
 
     def extend(self, extension: Extension) -> None:
-        """Apply the changes and add nodes, whose cost has been charged; `Scheduler.propagate` has to follow.
+        """Apply the changes and add nodes; nodes that supersede others take over their dependents.
 
-        Nodes that supersede others take over their dependents.
+        The caller has to charge the cost before, and to call `Scheduler.propagate` afterwards.
         """
         for node_id in extension.given_up:
             number = self._state.numbers[node_id]
@@ -223,7 +226,7 @@ class RecordEdits:
         self._rebuild.rebuild(self._at, plan=plan, base=base, added=added)
 
     def _supersede(self, number: int, *, reason: str | None) -> None:
-        """Mark a node as superseded, by another node or because the plan goes on without it."""
+        """Mark a node as superseded, because another node replaces it or because the plan continues without it."""
         ended = replace(self._state.records[number], status=NodeStatus.SUPERSEDED, reason=reason)
         ended.ended_at = ended.ended_at or self._at
         self._records[TaskRef(number)] = ended
@@ -237,7 +240,7 @@ class RecordEdits:
             self._rebuild.reset(ref, record, self._at)
 
     def _reopen_node_of(self, ref: TaskRef) -> None:
-        """Let the node of an item run again."""
+        """Set the node of an item to running again."""
         record, node = self._state.records[ref.node], TaskRef(ref.node)
         if ref.item is not None and record.status.is_final and node not in self._records:
             self._records[node] = replace(

@@ -1,4 +1,4 @@
-"""What a run says in its end: its state and its output (docs/internals/states.md)."""
+"""Final status, output and node counts of a run (docs/internals/states.md)."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from dagwright.core.scheduler.region_members import InnerState
 
 
 def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
-    """Returns the state of a run that nothing stopped and whose nodes have all ended."""
+    """Return the status of a run that was not stopped and whose nodes have all ended."""
     inner = [state for _, state in _inner_states(plan, records)]
     are_passed = all(NodeStatus(name).is_passed for state in inner for name in state["counts"])
     if are_passed and all(record.status.is_passed for record in records):
@@ -25,14 +25,14 @@ def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
     newest = newest_of(plan)
     named = {part.node for _, template in plan.output_holes for part in template if isinstance(part, ResultOf)}
     named = {newest.get(name, name) for name in named}
-    wanted = [record for node, record, is_sink in _with_sinks(plan, records) if is_sink or node.id in named]
-    if any(record.status is NodeStatus.COMPLETED for record in wanted) or any(state["ends"] for state in inner):
+    outputs = [record for node, record, is_sink in _with_sinks(plan, records) if is_sink or node.id in named]
+    if any(record.status is NodeStatus.COMPLETED for record in outputs) or any(state["ends"] for state in inner):
         return RunStatus.COMPLETED_WITH_FAILURES
     return RunStatus.FAILED
 
 
 def is_at_rest(plan: CompiledPlan, records: Sequence[Record]) -> bool:
-    """Tell whether nothing runs but child runs, which are paused with the run."""
+    """Return whether only child runs are running; they are paused together with the run."""
     tasks = (
         (node, item.record.status, item.chunk is not None and item.chunk.count > 0)
         for node, record in zip(plan.nodes, records, strict=True)
@@ -44,7 +44,7 @@ def is_at_rest(plan: CompiledPlan, records: Sequence[Record]) -> bool:
 
 
 def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) -> tuple[Any, NodeError | None]:
-    """Returns the output of a run; null and an error if its template cannot be resolved."""
+    """Return the output of a run; null and an error if its template cannot be resolved."""
     if plan.output is None and not plan.output_holes:
         return {
             node.id: record.result
@@ -60,9 +60,9 @@ def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) ->
 
 
 def ends_left_out(plan: CompiledPlan, records: Sequence[Record]) -> int:
-    """Returns how many completed nodes that nothing waits for the output leaves out, of a plan that names no output.
+    """Return how many completed sinks are missing in the output of a plan that declares no output.
 
-    Those are the ends inside of regions that are not in the plan, if they are so many that the run does not hold them.
+    They are sinks of offloaded regions whose records are too many to be part of the run.
     """
     if plan.output is not None or plan.output_holes:
         return 0
@@ -79,23 +79,23 @@ def ends_left_out(plan: CompiledPlan, records: Sequence[Record]) -> int:
 
 
 def _inner_states(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[CompiledNode, InnerState]]:
-    """Yields the regions whose inside is not in the plan, with what is known of it."""
+    """Yield the offloaded regions with their state, as far as it is known."""
     for number in range(plan.written_count, len(plan.nodes)):
         if plan.nodes[number].inner is not None and records[number].result is not None:
             yield plan.nodes[number], records[number].result
 
 
 def _with_sinks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[CompiledNode, Record, bool]]:
-    """Yields every node that was written with its record, and whether nothing waits for it."""
+    """Yield every written node with its record, and whether it is a sink (no node depends on it)."""
     written = plan.nodes[: plan.written_count]
-    # Of a region whose inside is not in the plan, the region alone tells what its nodes need.
+    # The nodes of an offloaded region are not in the plan; the region has their dependencies.
     needed = set(chain.from_iterable(node.dependencies for node in plan.nodes))
     for number, (node, record) in enumerate(zip(written, records, strict=False)):
         yield node, record, number not in needed
 
 
 def counts_of(plan: CompiledPlan, records: Sequence[Record]) -> Counter[NodeStatus]:
-    """Returns how many of the nodes that were written are in each state, those inside of regions with them."""
+    """Return status -> number of written nodes, including those of offloaded regions."""
     counts = Counter(record.status for record in records[: plan.written_count])
     for number in range(plan.written_count, len(plan.nodes)):
         if plan.nodes[number].inner is not None:
@@ -104,7 +104,7 @@ def counts_of(plan: CompiledPlan, records: Sequence[Record]) -> Counter[NodeStat
 
 
 def counts_inside(plan: CompiledPlan, records: Sequence[Record], number: int) -> Counter[NodeStatus]:
-    """Returns how many nodes inside of a region that are not in the plan are in each state."""
+    """Return status -> number of nodes of an offloaded region that are not in the plan."""
     node, region = plan.nodes[number], records[number]
     state: InnerState | None = region.result
     of_open = region.status if region.status.is_final else NodeStatus.PENDING
@@ -116,7 +116,7 @@ def counts_inside(plan: CompiledPlan, records: Sequence[Record], number: int) ->
 
 
 def unreadable(error: MissingData | ConditionFailed | TooMuchWork) -> NodeError:
-    """Returns why a node fails that reads what it cannot have."""
+    """Return the error of a node whose condition or arguments could not be evaluated."""
     match error:
         case MissingData():
             return NodeError(error.code, str(error))

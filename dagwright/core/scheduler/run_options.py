@@ -8,9 +8,9 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.node_resolver import NodeResolver, NoResolver
 
 WithAgents = Callable[[CompiledPlan, Mapping[str, ToolDeclaration]], CompiledPlan]
-"""Turns the nodes of `llm` agents into sub-plans, given the known tools."""
+"""Function that replaces nodes of `llm` agents by sub-plans, given the known tools."""
 KeyOf = Callable[[str | None, Sequence[Sequence[str]]], str]
-"""Computes the idempotency key of a call from its scope (`None`: that of the run) and its path."""
+"""Function that computes the idempotency key of a call from its scope (`None`: scope of the run) and its path."""
 
 
 def _without_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:  # noqa: ARG001 - see above
@@ -18,23 +18,23 @@ def _without_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) ->
 
 
 def _no_key(scope: str | None, path: Sequence[Sequence[str]]) -> str:  # noqa: ARG001 - see above
-    """Return a placeholder with the length of a key, for schedulers whose tasks are never called."""
+    """Return a placeholder with the length of a key, for schedulers whose tasks are never executed."""
     return "dw1_" + "0" * 36
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Options that never change while a run goes on.
+    """Options that never change during a run.
 
     Args:
-        interactive: people may be asked to resolve a value; if not, one that is unclear ends the run.
+        interactive: the run may ask people to resolve ambiguous values; otherwise an ambiguous value ends the run.
         compensate: completed calls are compensated unless the root run completes.
-        is_child: a parent run decides about compensation.
-        only_compensates: the run compensates for an earlier run, whose state it continues.
+        is_child: the run has a parent run, which decides about compensation.
+        only_compensates: the run only compensates calls of an earlier run, whose state it continues.
         reads_starts: a `write` that timed out without a recorded start counts as not called.
-        key_of: computes idempotency keys.
-        with_agents: compiles agent nodes of nodes that are added later.
-        resolver: knows the resolver nodes of the application.
+        key_of: function that computes idempotency keys.
+        with_agents: function that compiles agent nodes among nodes that are added later.
+        resolver: behaviour of the resolver nodes of the application.
     """
 
     interactive: bool = True

@@ -1,7 +1,7 @@
-"""State of one run between two events: plain records, indexes derived from the plan, and lookups.
+"""State of one run between two events: records, indexes derived from the plan, and queries.
 
-It knows no feature and moves nothing on; `dagwright.core.scheduler.propagation` does. Budgets, requests, forks and the
-like are state of their components.
+It contains no state transitions (`dagwright.core.scheduler.propagation`) and no state of features: budgets, requests
+and forks keep theirs in their components.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,17 +24,17 @@ from dagwright.core.scheduler.item_book import ItemBook
 from dagwright.core.scheduler.joins import Wait
 from dagwright.core.scheduler.node_override import NodeOverride
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
-from dagwright.core.scheduler.region_members import Membership
+from dagwright.core.scheduler.region_members import RegionMembers
 from dagwright.core.scheduler.run_options import RunOptions
 
 if TYPE_CHECKING:
-    # Stored here for extenders and people, and used by none of this package.
+    # Stored here for features; this package does not use it.
     from dagwright.core.model.policy import Policy
 
 WORK_OF_REBUILD = 10
-"""Of each node and edge when a plan grows or records change, in the units of the compute budget."""
+"""Cost per node and edge when nodes are added or records change, in units of the compute budget."""
 ADDED = "append_nodes"
-"""Step in the override of a node that a person added."""
+"""Name of the step in the override of a node that a person added."""
 
 
 def _never(node_id: str) -> bool:  # noqa: ARG001 - a predicate
@@ -43,7 +43,7 @@ def _never(node_id: str) -> bool:  # noqa: ARG001 - a predicate
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Who paused the run, since when (seconds since the epoch), and why."""
+    """Actor, time (seconds since the epoch) and reason of a pause."""
 
     at: float
     by: str | None = None
@@ -52,11 +52,11 @@ class Paused:
 
 @dataclass(slots=True)
 class RunTotals:
-    """Sums over all calls of a run, those of its child runs included.
+    """Totals over all calls of a run and of its child runs.
 
     Args:
-        usage: of models.
-        lineage: files and addresses that its nodes have read.
+        usage: token usage of models.
+        lineage: files and addresses that the nodes have read.
     """
 
     usage: UsageBook = field(default_factory=UsageBook)
@@ -66,13 +66,13 @@ class RunTotals:
 class RunState:
     """State of one run of a compiled plan.
 
-    Fewer than 30 attributes: CPython 3.11 shares the keys of instance dictionaries up to 30, and every access to a
-    larger one costs more, 5 % of all the work on a node.
+    It has fewer than 30 attributes: CPython 3.11 shares the keys of instance dictionaries up to 30, and access to
+    a larger dictionary is slower, which adds 5 % to the whole cost of a node.
 
     Args:
-        inputs: values of the inputs; defaults replace missing ones.
-        max_in_flight: tasks at once, 1 to `MAX_IN_FLIGHT`.
-        policy: which calls need an approval.
+        inputs: values of the inputs; missing values get their defaults.
+        max_in_flight: tasks in flight at most, 1 to `MAX_IN_FLIGHT`.
+        policy: rules that decide which calls need an approval.
     """
 
     def __init__(
@@ -97,30 +97,30 @@ class RunState:
         self.cancelled = False
         self.phase = Phase.ACTIVE
         self.paused: Paused | None = None
-        """Nothing new starts while it is set."""
+        """No task starts while it is set."""
         self.ended: list[int] = []
         """Numbers of the nodes that ended in this scheduler, in order."""
         self.extensions: list[Extension] = []
-        """What was added to the plan, in order."""
+        """Extensions of the plan, in order."""
         self.overrides: dict[str, NodeOverride] = {}
-        """Id of a node or item -> what people decided about it."""
+        """Id of a node or item -> its manual override."""
         self.cancelling: dict[str, float] = {}
-        """Running task that was told to stop while the run goes on -> until when its end is awaited."""
+        """Running task that was cancelled while the run continues -> deadline for its end."""
         self.store_waits: dict[str, tuple[int, int]] = {}
-        """Task whose call waits for the payload store -> how often it has waited, and how many attempts of it have
-        called its tool. Not part of the snapshot: no run continues in a new execution while a call is in flight."""
+        """Task whose call waits for the payload store -> number of waits, and number of attempts that called the tool.
+        Not part of the snapshot: no run continues in a new execution while a call is in flight."""
         self.ends_queued = False
-        """Queued tasks may end before they start: the budget leaves them out."""
+        """Whether queued tasks may end before they start, because the budget drops them."""
         self.totals = RunTotals()
         self.compute_budget = WorkBudget()
         self.is_generated_id: Callable[[str], bool] = _never
-        """Whether the run itself generates such ids for the nodes that it adds."""
+        """Whether an id has the form of the ids that the run generates for nodes that it adds."""
         self.is_request_id: Callable[[str], bool] = _never
-        """Whether a request to a person has or had an id."""
+        """Whether an id belongs to an open or answered request to a person."""
         self.derive()
 
     def derive(self) -> None:
-        """Compute the indexes that follow from the plan alone, as if no node had started."""
+        """Compute the indexes that depend on the plan only, as if no node had started."""
         plan = self.plan
         self.numbers = {node.id: number for number, node in enumerate(plan.nodes)}
         newest = newest_of(plan)
@@ -132,10 +132,10 @@ class RunState:
         self.dependents = dependents_of([node.dependencies for node in plan.nodes])
         self.waits = [Wait(len(node.dependencies), node.join[0] != "all") for node in plan.nodes]
         self.unfinished = len(plan.nodes)
-        # One for all tasks: a run makes one for each of them otherwise, and nothing in it changes.
+        # One scope serves all tasks, because nothing in it changes.
         self.scope = Scope(self._value_of, self.inputs, budget=self.compute_budget)
         self.items = ItemBook(plan, self.numbers, max_in_flight=self.max_in_flight)
-        self.regions = Membership(plan)
+        self.regions = RegionMembers(plan)
 
     @property
     def added_count(self) -> int:
@@ -149,12 +149,12 @@ class RunState:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing new starts, because the run was cancelled or aborted."""
+        """Whether no task starts any more, because the run was cancelled or aborted."""
         return self.phase.is_stopped
 
     @property
     def compensates(self) -> bool:
-        """Whether the run compensates for its calls unless it completes; a child run leaves that to its parent."""
+        """Whether the run compensates its calls unless it completes; a child run leaves compensation to its parent."""
         return self.options.only_compensates or (self.options.compensate and not self.options.is_child)
 
     # Nodes and items.
@@ -164,7 +164,7 @@ class RunState:
         return self.numbers.get(node_id)
 
     def find(self, task_id: str) -> TaskRef | None:
-        """Return the node or item of an id; `None` for a region, which no user knows."""
+        """Return the node or item of an id; `None` for a region, because regions are not visible to users."""
         ref = self.items.find(task_id)
         return None if ref is None or self.plan.nodes[ref.node].kind == "region" else ref
 
@@ -192,11 +192,11 @@ class RunState:
         return self.plan.nodes[self.items.ref(task_id).node]
 
     def chunk(self, ref: TaskRef) -> Chunk | None:
-        """Return the batch of items that a task stands for, if it is one of a large map."""
+        """Return the batch of items that a task runs, or `None` if the task is not a map batch."""
         return None if ref.item is None else self.records[ref.node].items[ref.item].chunk
 
     def chunk_of(self, task_id: str) -> Chunk | None:
-        """Return the batch of items of a task id, as `chunk`."""
+        """Return the same as `chunk` for a task id."""
         return self.chunk(self.items.ref(task_id))
 
     def dependents_of(self, number: int) -> Sequence[int]:
@@ -204,12 +204,12 @@ class RunState:
         return self.dependents[number]
 
     def newest_id(self, node_id: str) -> str:
-        """Return the id of the node that superseded a node, or its own."""
+        """Return the id of the node that superseded a node, or the node's own id."""
         number = self._current.get(node_id)
         return node_id if number is None else self.plan.nodes[number].id
 
     def name_of(self, number: int) -> str:
-        """Return the id under which other nodes refer to a node: that of the first node that it supersedes."""
+        """Return the id that references use: the id of the first node in the chain of superseded nodes."""
         node = self.plan.nodes[number]
         while node.supersedes is not None:
             node = self.plan.nodes[self.numbers[node.supersedes]]
@@ -229,7 +229,7 @@ class RunState:
         return islice(zip(self.plan.nodes, self.records, strict=True), self.plan.step_count)
 
     def width_of(self, number: int) -> map_batches.Width:
-        """Return how many batches of a large map run at once, and how wide each is."""
+        """Return how many batches of a large map run at once, and how many items each runs at once."""
         return self.items.width_of(number, map_batches.count_of(self.records[number]))
 
     # Overrides.
@@ -239,7 +239,7 @@ class RunState:
         return self.overrides.setdefault(task_id, NodeOverride())
 
     def is_added_by_person(self, node_id: str) -> bool:
-        """Tell whether a person added a node to the plan."""
+        """Return whether a person added a node to the plan."""
         override = self.overrides.get(node_id)
         return override is not None and any(step["what"] == ADDED for step in override.steps)
 
@@ -247,7 +247,7 @@ class RunState:
 
     @property
     def rebuild_work(self) -> int:
-        """Cost of a rebuild, in the units of the compute budget."""
+        """Cost of a rebuild, in units of the compute budget."""
         return WORK_OF_REBUILD * (len(self.records) + self._edge_count)
 
     @property
@@ -255,13 +255,13 @@ class RunState:
         return sum(map(len, self.dependents))
 
     def refusal_of_rebuild(self) -> str | None:
-        """Return why the records of the run cannot be rebuilt, if the plan is too large for that."""
+        """Return why the run cannot be rebuilt, or `None` if the plan is small enough."""
         nodes, edges, most = len(self.records), self._edge_count, MAX_WORK // WORK_OF_REBUILD
         if nodes + edges <= most:
             return None
         return (
-            f"the run has {nodes:,} nodes and {edges:,} edges; nodes are tried again, given a result or added "
-            f"where both are {most:,} at most"
+            f"the run has {nodes:,} nodes and {edges:,} edges; retrying nodes, setting results and adding nodes "
+            f"requires at most {most:,} nodes and edges in total"
         )
 
     # Values.

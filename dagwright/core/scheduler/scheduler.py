@@ -1,10 +1,10 @@
-"""The scheduler: a pure state machine. Events go in (a task ended), tasks that may start come out.
+"""The scheduler: a pure state machine that consumes events (a task ended) and yields tasks that may start.
 
-The workflow, the feed, the region activity and the property tests all drive this one class. It has no clock: the driver
-passes the time. It never uses a hash order: all order comes from lists. Features such as budgets and requests to people
-are components (`dagwright.core.scheduler.component`); `dagwright.features.run_scheduler` attaches those of a run.
+The workflow, the history reader, the region activity and the property tests drive the same class. It has no clock:
+the driver passes the time. All order comes from lists, never from hashes. Features such as budgets and requests to
+people are components (`dagwright.core.scheduler.component`); `dagwright.features.run_scheduler` attaches them.
 
-Cost: O(V + E) over a whole run, O(out-degree) for each event; `WorkBudget` bounds what conditions and queries add.
+Complexity: O(V + E) over a whole run, O(out-degree) per event; `WorkBudget` bounds the cost of conditions and queries.
 
 Replay: the order in which `next_task` yields tasks is the order of commands in history; changing it breaks
 running workflows.
@@ -32,9 +32,9 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.task_creation import make_task
 
 ONE_ATTEMPT = Attempt()
-"""Assumed where a driver knows nothing of the attempts."""
+"""Default when a driver has no information about attempts."""
 NO_ATTEMPT = Attempt(0)
-"""Of a call that was dispatched and never sent."""
+"""Attempt of a call that was dispatched but never sent."""
 
 Features = TypeVar("Features")
 
@@ -43,7 +43,7 @@ class Scheduler(Generic[Features]):
     """Runs one compiled plan.
 
     Args:
-        features: the components under their names, for drivers; see `attach`.
+        features: components by name, for drivers; see `attach`.
     """
 
     features: Features
@@ -69,11 +69,11 @@ class Scheduler(Generic[Features]):
         self.state.options = options
         self._hooks.update()
 
-    # What a driver reads most.
+    # State that drivers read most often.
 
     @property
     def plan(self) -> CompiledPlan:
-        """The plan, with all nodes that were added."""
+        """The plan, including added nodes."""
         return self.state.plan
 
     @property
@@ -92,7 +92,7 @@ class Scheduler(Generic[Features]):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing new starts any more, because the run was cancelled or aborted."""
+        """Whether no task starts any more, because the run was cancelled or aborted."""
         return self.state.phase.is_stopped
 
     @property
@@ -107,7 +107,7 @@ class Scheduler(Generic[Features]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing moves until a person answers or gives budget: nothing runs, and nothing could start."""
+        """Whether no task runs or could start until a person answers a request or grants budget."""
         queue = self.propagation.queue
         if queue.in_flight or queue.has_ready or self.is_finished:
             return False
@@ -131,29 +131,29 @@ class Scheduler(Generic[Features]):
         """Return the output of the run; null and an error if its template cannot be resolved."""
         state = self.state
         if state.phase.is_compensated:
-            # The run compensates for its calls.
+            # The run compensates its calls.
             return None, None
-        # Without the limit of a moment: the output is read once.
+        # A new scope has no compute budget of an activation: the output is read once.
         return output_of(state.plan, state.records, scope=Scope(state.scope.node_value, state.inputs))
 
-    # Events. Each updates, at its end, the nodes that wait for those that ended.
+    # Events. Each one ends with `propagate`, which updates the dependents of nodes that ended.
 
     def begin(self, at: float) -> None:
         """Start the nodes without dependencies."""
         for number, node in enumerate(self.state.plan.nodes):
-            # A node before it that failed may have ended the run; a person may have ended this one.
+            # A node that failed earlier may have ended the run; a person may have ended this node.
             is_pending = self.state.records[number].status is NodeStatus.PENDING
             if not node.dependencies and not self.is_stopped and is_pending:
                 self.propagation.become_ready(number, at)
         self.propagate(at)
 
     def reconcile(self, at: float) -> None:
-        """Start what waits for nothing open, after `Rebuild.resume` from nothing but the ends of nodes."""
+        """Start all nodes that can start, after `Rebuild.resume` with records that only contain the ends of nodes."""
         self.rebuild.decide_all(at)
         self.propagate(at)
 
     def propagate(self, at: float) -> None:
-        """Move everything on until nothing moves; every event ends with it."""
+        """Apply all consequences of an event, until no node changes any more."""
         hooks = self._hooks
         for component in hooks.before_propagation:
             component.before_propagation(at)
@@ -162,9 +162,9 @@ class Scheduler(Generic[Features]):
             component.on_quiescent(at)
 
     def next_task(self, at: float) -> Task | None:
-        """Return the next task to start, the most urgent first, or `None` if none may start now.
+        """Return the next task to start, by priority, or `None` if no task may start now.
 
-        The task counts as running from here on. Nodes whose arguments cannot be resolved fail on the way.
+        The task then counts as running. Queued nodes whose arguments cannot be resolved fail.
         """
         state, hooks = self.state, self._hooks
         if state.paused is None or state.is_stopped:
@@ -178,18 +178,18 @@ class Scheduler(Generic[Features]):
         return None
 
     def _start(self, ref: TaskRef, at: float) -> Task | None:
-        """Return the task of a queued node or item that has its slots; `None` if it does not start now."""
+        """Return the task of a node or item that has passed its gates, or `None` if it does not start now."""
         state, propagation, hooks = self.state, self.propagation, self._hooks
         number, item = ref
         record = state.records[number] if item is None else state.records[number].items[item].record
         if state.plan.nodes[number].kind == "region" and not state.regions.is_open(number, state.records):
-            # All of its nodes depended on what failed or was skipped.
+            # All of its nodes were blocked or skipped.
             propagation.queue.release(number)
             propagation.end(ref, NodeStatus.COMPLETED, at)
             return None
         may_have_ended = state.overrides or state.limits_changed or state.ends_queued
         if record.status is not NodeStatus.READY and may_have_ended:
-            # While it was queued a person or the budget ended it, or it is known to run.
+            # While the task was queued, a person or the budget ended it, or it turned out to run already.
             propagation.queue.release(number)
             return None
         for component in hooks.before_dispatch:
@@ -254,7 +254,7 @@ class Scheduler(Generic[Features]):
     def end_chunk(self, task_id: str, end: map_batches.ChunkEnd, *, at: float, attempt: Attempt = ONE_ATTEMPT) -> None:
         """Handle the end of a batch of a large map; an event for a task that is not running is ignored."""
         if (ref := self.take_attempt(task_id, attempt)) is not None and ref.item is not None:
-            map_batches.take_end(self.state.records[ref.node].items[ref.item], end)
+            map_batches.record_end(self.state.records[ref.node].items[ref.item], end)
             self.propagation.end(ref, end.status, at, error=end.error)
             self.propagate(at)
 
@@ -262,10 +262,10 @@ class Scheduler(Generic[Features]):
         """Record that the call of a running task waits for the payload store and is repeated after that.
 
         Args:
-            attempt: usage and reads of the call; its count is of those that may have changed something.
+            attempt: usage and lineage of the call; `count` only counts attempts that may have had effects.
 
         Returns:
-            How often the task has waited, this time included; 0 if it is not running.
+            Number of waits of the task, including this one; 0 if the task is not running.
         """
         ref = self.state.items.ref(task_id)
         if self.state.record(ref).status is not NodeStatus.RUNNING:
@@ -277,13 +277,13 @@ class Scheduler(Generic[Features]):
         return waits + 1
 
     def end_tasks(self, refs: Sequence[TaskRef], status: NodeStatus, *, at: float) -> None:
-        """End nodes and items that do not run, all of them before their dependents are updated."""
+        """End nodes and items that are not running; their dependents are updated after all of them have ended."""
         for ref in refs:
             self.propagation.end(ref, status, at)
         self.propagate(at)
 
     def take_attempt(self, task_id: str, attempt: Attempt) -> TaskRef | None:
-        """Record the attempts of a running task that has ended, and give back its slots.
+        """Record the attempts of a running task that has ended, and release its slots.
 
         Returns:
             The task, or `None` if it is not running.
@@ -297,7 +297,7 @@ class Scheduler(Generic[Features]):
         self.propagation.queue.release(number)
         record.attempts = attempt.count
         if attempt.count <= 1 or record.started_at is None:
-            # Of several attempts the last is known; the first started when the task was dispatched.
+            # The attempt is the last one; with several attempts, the first one started at dispatch.
             record.started_at = attempt.started_at or record.started_at
         if state.overrides and (override := state.overrides.get(task_id)) is not None:
             record.attempts += override.attempts
@@ -311,7 +311,7 @@ class Scheduler(Generic[Features]):
         return ref
 
     def _add_totals(self, task_id: str, ref: TaskRef, attempt: Attempt) -> None:
-        """Add the usage and the lineage that an attempt reports."""
+        """Add the usage and the lineage of an attempt to the totals."""
         if attempt.usage.is_something:
             node = self.state.plan.nodes[ref.node]
             agent = agent_of(node)
@@ -324,7 +324,7 @@ class Scheduler(Generic[Features]):
 
     @property
     def next_timer(self) -> float | None:
-        """When `advance` is needed next, in seconds since the epoch."""
+        """Time at which the driver has to call `advance`, in seconds since the epoch."""
         timers = [component.next_timer for component in self._hooks.components]
         return min((timer for timer in timers if timer is not None), default=None)
 
@@ -337,14 +337,14 @@ class Scheduler(Generic[Features]):
     # The end of the run.
 
     def abort(self, error: NodeError, at: float) -> None:
-        """End the run as failed: as `cancel`, with an error of the run."""
+        """Cancel everything that has not started, and mark the run as failed."""
         self.propagation.abort(error, at)
 
     def cancel(self, at: float, *, reason: str | None = None) -> None:
-        """Cancel everything that has not started; the driver stops what runs and reports how it ended.
+        """Cancel everything that has not started; the driver cancels running tasks and reports their ends.
 
-        The first stop counts: a run that is cancelled or aborted stays so. One that compensates for its calls continues
-        with that, until it is cancelled once more.
+        A run that is already cancelled or aborted does not change. A run that compensates its calls continues to do
+        so until it is cancelled a second time.
         """
         state = self.state
         if state.is_stopped:
@@ -356,7 +356,7 @@ class Scheduler(Generic[Features]):
             self.propagate(at)
 
     def close(self, at: float, *, reason: str) -> None:
-        """Cancel everything at once, and compensate for nothing."""
+        """Cancel everything at once, without compensation."""
         state = self.state
         state.cancelled = True
         if not state.is_stopped:

@@ -13,7 +13,7 @@ def make_task(state: RunState, ref: TaskRef) -> Task:
     """Return the task of a ready node or item.
 
     Raises:
-        MissingData, TooMuchWork: its arguments cannot be resolved.
+        MissingData, TooMuchWork: the arguments cannot be resolved.
     """
     number, item = ref
     node = state.plan.nodes[number]
@@ -40,14 +40,14 @@ def call_of_task(state: RunState, task_id: str) -> str:
 
 
 def calls_of_task(state: RunState, task_id: str) -> Sequence[str]:
-    """Return the ids that the calls of a task may have had, first to last."""
+    """Return the possible ids of all calls of a task, first to last."""
     override = state.overrides.get(task_id)
     last = 1 if override is None else _last_call(state, task_id, override)
     return [call_id(task_id, number) for number in range(1, last + 1)]
 
 
 def task_of_call(state: RunState, call: str) -> str | None:
-    """Return the task whose last call has an id; `None` if there is none, for example after a retry."""
+    """Return the task whose last call has this id, or `None`, for example after a retry."""
     for task_id in (call, call.rpartition("#")[0]):
         if state.items.find(task_id) is not None and call_of_task(state, task_id) == call:
             return task_id
@@ -55,7 +55,7 @@ def task_of_call(state: RunState, call: str) -> str | None:
 
 
 def _last_call(state: RunState, task_id: str, override: NodeOverride) -> int:
-    """Return the number of the last call of a task; numbers whose call id is the id of a node are left out."""
+    """Return the number of the last call of a task; numbers whose call id equals a node id are skipped."""
     number = 1
     for _ in range(override.tries):
         number += 1

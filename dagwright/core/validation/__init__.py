@@ -1,4 +1,4 @@
-"""Checks of a plan before it runs. Every problem is found at once, with code, JSON pointer and hint.
+"""Checks of a plan before it runs. They report all problems, each with code, JSON pointer and hint.
 
-Start with `validation.check`. Imports `core.model` and `core.expressions`.
+The entry point is `validation.check_document`. The package imports `core.model` and `core.expressions`.
 """

@@ -15,13 +15,13 @@ from dagwright.core.validation.node_references import NodeReferences
 
 
 class CheckReport:
-    """The problems of one plan object; those of its sub-plans are reported to children with the same lists.
+    """Problems of one plan object. A child report for a sub-plan adds to the same list.
 
     Args:
-        root: the whole document, whose pointers are reported.
-        base: path of the plan in it.
-        problems: those found so far, with those of all sub-plans.
-        hints: budget of the check.
+        root: the whole document, to which reported pointers refer.
+        base: path of the plan in the document.
+        problems: problems found so far, including those of all sub-plans.
+        hints: name hints, with the budget of the check.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class CheckReport:
         self.hints = hints
 
     def child(self, *path: str | int) -> "CheckReport":
-        """Report of a sub-plan."""
+        """Return the report of a sub-plan."""
         return CheckReport(self.root, base=(*self.base, *path), problems=self.problems, hints=self.hints)
 
     def report_problem(
@@ -55,19 +55,19 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A plan as the check read it. With problems, invalid fields are left out, and it must not run.
+    """A checked plan. If there are problems, invalid fields are missing and the plan must not run.
 
     Args:
-        plan: all fields but the nodes.
-        nodes: in plan order.
-        references: of each node, in plan order.
+        plan: all fields except the nodes.
+        nodes: nodes in plan order.
+        references: references of each node, in plan order.
         dependencies: node number -> numbers of the nodes it waits for, distinct, in declared order.
         level_of: node number -> its level, the length of the longest path from a root.
-        output_holes: texts with references in the plan's `output`.
-        inputs: name -> JSON Schema with prompt and default; declared ones first, then as they are found.
+        output_holes: bindings of the plan's `output`.
+        inputs: name -> JSON Schema with prompt and default; declared inputs first, then in order of first use.
         sub_plans: node number -> its checked sub-plan.
         written: the plan as its dialect translated it, before its fields were validated.
-        workers: numbers of the nodes whose tool is a worker; needs a fast `in`.
+        workers: numbers of the nodes that call a worker tool; needs a fast `in`.
     """
 
     plan: Plan
@@ -88,7 +88,7 @@ class Checked:
 
     @property
     def edges(self) -> int:
-        """Count of distinct pairs of a node and a node it waits for."""
+        """Number of edges."""
         return sum(map(len, self.dependencies))
 
     @property
@@ -101,14 +101,14 @@ class Checked:
 
     @property
     def critical_path(self) -> list[str]:
-        """Ids of the longest chain by count of nodes; ties go by plan order."""
+        """Ids of the longest chain by number of nodes; ties are resolved by plan order."""
         return [self.nodes[number].id for number in graph.critical_path(self.dependencies, self.level_of)]
 
     @property
     def lookups(self) -> list[Lookup]:
-        """Distinct lookups in order of their first mention, those of sub-plans behind its own.
+        """Distinct lookups in order of first use, followed by the lookups of sub-plans.
 
-        The run above binds those of a sub-plan with its own: nothing runs before all are bound.
+        The parent run also resolves the lookups of its sub-plans, because no node starts before all are resolved.
         """
         found = [part for node in self.references for part in node.lookups]
         for sub_plan in self.sub_plans.values():

@@ -1,4 +1,4 @@
-"""Node ids and the dependencies between nodes: duplicates, unknown names, and a graph of numbers."""
+"""Checks of node ids and dependencies: duplicates, unknown ids and cycles; builds the numbered graph."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,11 +12,11 @@ from dagwright.core.validation.checked_plan import CheckReport
 from dagwright.core.validation.node_references import NodeReferences
 
 Extra = Mapping[int, Mapping[str, Reference | Lookup]]
-"""Node number -> argument key -> the reference that the dialect found itself."""
+"""Node number -> argument key -> reference that the dialect parsed."""
 
 
 def number_nodes(nodes: Mapping[int, Node], raw_nodes: Sequence[Any], report: CheckReport) -> dict[str, int]:
-    """Return the number of each node id, also of nodes that could not be read; duplicates are reported."""
+    """Return the number of each node id, including nodes that could not be parsed, and report duplicates."""
     numbers: dict[str, int] = {}
     for index, node in nodes.items():
         first = numbers.setdefault(node.id, index)
@@ -24,14 +24,14 @@ def number_nodes(nodes: Mapping[int, Node], raw_nodes: Sequence[Any], report: Ch
             message = f"duplicate node id {node.id!r} (nodes {first} and {index})"
             report.report_problem("duplicate_id", message, ("nodes", index, "id"), node=node.id)
     for index, raw in enumerate(raw_nodes):
-        # What is wrong with a node does not make references to it wrong as well.
+        # References to an invalid node are not invalid themselves.
         if isinstance(raw, Mapping) and isinstance(raw.get("id"), str):
             numbers.setdefault(raw["id"], index)
     return numbers
 
 
 class DependencyChecks:
-    """Makes numbers of the names that the nodes of one plan depend on."""
+    """Resolution of dependency names to node numbers, for one plan."""
 
     def __init__(self, document: Document, report: CheckReport, *, extra: Extra) -> None:
         self._document = document
@@ -54,11 +54,11 @@ class DependencyChecks:
                 dependencies[index] = [number for number in named if number is not None]
                 continue
             needed: dict[int, None] = {}
-            for place, name in enumerate(node.depends_on):
+            for position, name in enumerate(node.depends_on):
                 if name not in numbers:
                     hint = self._report.hints.near(name, numbers, but=node.id)
                     message = f"{node.id!r} depends on unknown node {name!r}"
-                    at = ("nodes", index, "depends_on", place)
+                    at = ("nodes", index, "depends_on", position)
                     self._report.report_problem("unknown_dependency", message, at, node=node.id, hint=hint)
                 else:
                     needed[numbers[name]] = None
@@ -90,7 +90,7 @@ class DependencyChecks:
 
 
 def levels(dependencies: Sequence[Sequence[int]], nodes: Mapping[int, Node], report: CheckReport) -> Sequence[int]:
-    """Return the level of each node; cycles are reported, and give no levels."""
+    """Return the level of each node, or report cycles and return an empty list."""
     level_of = graph.levels_of(dependencies)
     for cycle in graph.cycles_of(dependencies) if level_of is None else ():
         ids = [nodes[number].id for number in (*cycle, cycle[0])]

@@ -1,4 +1,4 @@
-"""Turns what pydantic says of a plan's fields into problems for the person who wrote the plan."""
+"""Parse the fields of a plan with pydantic, and convert its errors into problems for plan authors."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ _NODES = TypeAdapter(list[Node])
 _NODE = TypeAdapter(Node)
 
 _DEPENDENCIES = ("needs", "after", "requires", "dependencies", "dependsOn", "depends")
-"""What other formats call `depends_on`."""
+"""Names of `depends_on` in other formats."""
 _EXPECTED = {
     "join": "all, any, all_done or {at_least: k}",
     "on_error": "block, skip, ask, replan or {value: …}",
@@ -30,7 +30,7 @@ _EXPECTED = {
     "arguments": "an object",
     "on_failure": "continue or fail_fast",
 }
-"""What a field of several kinds may hold; pydantic would tell of each kind apart."""
+"""Expected values of union fields; pydantic would report one error per member of the union."""
 
 _EXPECTED_INSIDE: Mapping[tuple[str | int, ...], str] = {
     ("human", "on_timeout"): "fail, {default: …} or {escalate: …, then: …}",
@@ -41,7 +41,7 @@ _EXPECTED_OF_INPUT = {
     1: "an object, such as {type: string, prompt: …}",
     2: "the name of a JSON type, or a list of them",
 }
-"""The same for `inputs`, one of them, and the `type` of one, by depth."""
+"""Expected values of `inputs`, of one input, and of the `type` of an input, by depth."""
 
 _OF_TYPE = {
     "string_type": "a text",
@@ -56,7 +56,7 @@ _OF_TYPE = {
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",
 }
-"""What pydantic calls a mistake -> what it expected."""
+"""Error type of pydantic -> expected value."""
 
 _WORDS = {
     "join": ("all", "any", "all_done"),
@@ -65,7 +65,7 @@ _WORDS = {
     "cache": ("off",),
     "on_failure": ("continue", "fail_fast"),
 }
-"""Field -> the texts that it may hold."""
+"""Field -> its allowed texts."""
 _INSIDE: Mapping[str, Collection[str]] = {
     "retry": [*Retry.model_fields],
     "human": [field.alias or name for name, field in Human.model_fields.items()],
@@ -76,20 +76,20 @@ _INSIDE: Mapping[str, Collection[str]] = {
 _FIELD_ORDER = [*dict.fromkeys([*Node.model_fields, *Plan.model_fields])]
 _QUOTED = re.compile(r"'([^']*)'")
 _VERSION = 1
-"""The version of plans that is read."""
+"""Supported version of the plan format."""
 
 _NAME_OF_INPUT = "[key]"
-"""Where pydantic places what is wrong with a key of an object."""
+"""Last location step of a pydantic error about the key of an object."""
 
 
 @dataclass(slots=True)
 class ReadNodes:
-    """The nodes of a plan, each without the fields that are wrong.
+    """Parsed nodes of a plan, without their invalid fields.
 
     Args:
-        nodes: by index; a harmless node replaces what is not an object.
-        problems: in document order.
-        unread: index -> fields that are wrong or misspelt, so that nothing else is concluded from their absence.
+        nodes: index -> node; a placeholder node replaces a value that is not an object.
+        problems: problems in document order.
+        unread: index -> invalid or misspelt fields, whose absence must not cause further problems.
     """
 
     nodes: dict[int, Node] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class ReadNodes:
 
 
 def read_nodes(raw_nodes: list[Any]) -> ReadNodes:
-    """Read the nodes of a plan, each by itself."""
+    """Parse the nodes of a plan independently of each other."""
     try:
         return ReadNodes(dict(enumerate(_NODES.validate_python(raw_nodes))))
     except ValidationError:
@@ -125,7 +125,7 @@ def read_nodes(raw_nodes: list[Any]) -> ReadNodes:
 
 
 def _unread_fields(errors: Sequence[ErrorDetails]) -> frozenset[str]:
-    """Return the invalid fields of a node, and the known fields that are the nearest to unknown ones."""
+    """Return the invalid fields of a node, and the known fields with names similar to unknown ones."""
     names: set[str] = set()
     for item in errors:
         name = str(item["loc"][0]) if item["loc"] else ""
@@ -136,7 +136,7 @@ def _unread_fields(errors: Sequence[ErrorDetails]) -> frozenset[str]:
 
 
 def _with_few_unknown_keys(raw: Any, known: frozenset[str]) -> Any:
-    """Return an object without the unknown keys that no report has room for: pydantic makes an error of each."""
+    """Remove unknown keys beyond the limit of reported problems, because pydantic creates an error for each key."""
     if not isinstance(raw, Mapping) or len(raw) <= len(known) + MAX_PROBLEMS:
         return raw
     unknown = [key for key in raw if key not in known]
@@ -145,42 +145,42 @@ def _with_few_unknown_keys(raw: Any, known: frozenset[str]) -> Any:
 
 
 def _without_wrong_fields(raw: Any, errors: Sequence[ErrorDetails], *, stand_in: str) -> Node:
-    """Returns the node without the fields that are wrong, so that what it refers to is checked all the same.
+    """Return the node without its invalid fields, so that its references are still checked.
 
     Args:
-        stand_in: its id if its own is wrong.
+        stand_in: id to use if the id is invalid.
     """
     if not isinstance(raw, Mapping):
         return Node(id=stand_in, human=Human())
     wrong = {str(item["loc"][0]) for item in errors if item["loc"]}
-    kept = {key: value for key, value in raw.items() if key not in wrong}
-    return _NODE.validate_python({**kept, "id": stand_in} if "id" in wrong else kept)
+    valid = {key: value for key, value in raw.items() if key not in wrong}
+    return _NODE.validate_python({**valid, "id": stand_in} if "id" in wrong else valid)
 
 
 def read_plan_fields(raw: Mapping[str, Any]) -> tuple[Plan, list[Problem]]:
-    """Returns a plan without nodes, with the fields that are right, and the problems of the others."""
-    kept = {**_with_few_unknown_keys(raw, PLAN_FIELDS), "nodes": []}
+    """Return a plan without nodes that has all valid fields, and the problems of the invalid fields."""
+    remaining = {**_with_few_unknown_keys(raw, PLAN_FIELDS), "nodes": []}
     problems: list[Problem] = []
     while True:
         try:
-            return Plan.model_validate(kept), problems
+            return Plan.model_validate(remaining), problems
         except ValidationError as error:
             errors = error.errors(include_url=False)
-            found = _field_problems(errors, base=(), node=None, known=PLAN_FIELDS, value=kept)
+            found = _field_problems(errors, base=(), node=None, known=PLAN_FIELDS, value=remaining)
             problems += islice(found, MAX_PROBLEMS + 1)
-            kept = _without_wrong_parts(kept, errors)
+            remaining = _without_wrong_parts(remaining, errors)
 
 
 def _without_wrong_parts(raw: Mapping[str, Any], errors: Sequence[ErrorDetails]) -> dict[str, Any]:
-    """Returns a plan without the fields that are wrong; of its inputs only those go, so that the rest is checked."""
-    places = [item["loc"] for item in errors]
-    wrong = {str(place[0]) for place in places}
-    kept = {key: value for key, value in raw.items() if key not in wrong}
+    """Return a plan without invalid fields; valid inputs stay, so that they are checked further."""
+    locations = [item["loc"] for item in errors]
+    wrong = {str(location[0]) for location in locations}
+    valid = {key: value for key, value in raw.items() if key not in wrong}
     inputs = raw.get("inputs")
     if "inputs" in wrong and isinstance(inputs, Mapping):
-        named = {place[1] for place in places if place[0] == "inputs"}
-        kept["inputs"] = {name: declared for name, declared in inputs.items() if name not in named}
-    return kept
+        named = {location[1] for location in locations if location[0] == "inputs"}
+        valid["inputs"] = {name: declared for name, declared in inputs.items() if name not in named}
+    return valid
 
 
 def _node_problems(raw: Any, errors: Sequence[ErrorDetails], *, index: int) -> list[Problem]:
@@ -235,13 +235,17 @@ def _field_problems(
 def _place_and_expected(
     place: tuple[str | int, ...], value: Mapping[str, Any]
 ) -> tuple[tuple[str | int, ...], str | None]:
-    """Return the place that is reported for one of pydantic's, empty for none, and what is expected there, if known."""
+    """Map a location of pydantic to the reported path and the expected value, if known.
+
+    Returns:
+        Path (empty if the error is not reported) and expected value.
+    """
     name = str(place[0])
     if name == "approval" and isinstance(value.get(name), Mapping):
-        # What is said of the other ways of writing it does not matter.
+        # Errors about other members of the union do not matter for an object.
         return ((name, *place[2:]) if place[1:2] == (Human.__name__,) else ()), None
     if name == "agent":
-        # What follows says only which way of writing it is meant.
+        # The second step only names the member of the union.
         place = (name, *place[2:])
     if name in _EXPECTED:
         return place[:1], _EXPECTED[name]
@@ -259,7 +263,7 @@ def _unknown_version(version: Any) -> Problem:
 def _unknown_field(
     place: tuple[str | int, ...], *, label: str, at: str, node: str | None, known: Collection[str]
 ) -> Problem:
-    """Problem of a field that nothing has, with what may have been meant and what there is."""
+    """Return the problem of an unknown field, with the allowed fields and a suggestion."""
     name = str(place[-1])
     known = sorted(known, key=_FIELD_ORDER.index)
     if len(place) > 1:
@@ -283,7 +287,7 @@ def _hint_of_value(place: tuple[str | int, ...], given: Any, words: Collection[s
 
 
 def _place_of_input(place: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], str | None]:
-    """Returns the place in the document of what is wrong with `inputs`, and what is expected there."""
+    """Return the path of a problem in `inputs`, and the expected value."""
     if place[-1] == _NAME_OF_INPUT:
         return place[:-1], None
     if len(place) > 2 and place[2] != "type":

@@ -1,7 +1,7 @@
-"""Checks of a valid plan that only apply before its run: heartbeats, inputs of conditions, types from tool to argument.
+"""Checks of a valid plan that only apply before its run: heartbeats, inputs of conditions, types of arguments.
 
-Only certain errors are reported. They are refused where a plan is checked before its run; nodes that are added to a run
-are not judged by them.
+They only report definite errors. They reject a plan before its run, but do not apply to nodes that are added to a
+running plan.
 """
 
 from collections import Counter
@@ -20,8 +20,8 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
 
 LEAST_HEARTBEAT = timedelta(seconds=1)
-"""Each call sends three heartbeats in that time, and the event loop of a worker with 100 busy calls may be blocked for
-longer: the server would give up attempts that run, and repeat all of them."""
+"""Each call sends three heartbeats in that time. The event loop of a worker with 100 busy calls may be blocked for
+longer, and the server would time out running attempts and retry all of them."""
 _OF_FOR_EACH: JsonTypes = frozenset({"array", "null"})
 """A `for_each` over null is skipped."""
 
@@ -87,14 +87,14 @@ _KEYWORDS = (
     "$dynamicRef",
     "$dynamicAnchor",
 )
-"""Keywords of JSON Schema 2020-12 and the older ones that validators still read, and ours beside them."""
+"""Keywords of JSON Schema 2020-12, older keywords that validators still support, and keywords of Dagwright."""
 
 
 def flow_problems(checked: Checked, hints: NameHints) -> Iterator[Problem]:
-    """Yield what is wrong with a plan and its sub-plans; parts with other problems are left out.
+    """Yield the problems of a plan and its sub-plans; parts with other problems are skipped.
 
     Args:
-        hints: budget of the check.
+        hints: name hints, with the budget of the check.
 
     Complexity: linear in the references of the plan.
     """
@@ -112,7 +112,7 @@ def _short_heartbeats(checked: Checked) -> Iterator[Problem]:
     for index, node in enumerate(checked.nodes):
         if node.heartbeat is not None and node.heartbeat < LEAST_HEARTBEAT:
             message = "heartbeat: must be at least 1s: a busy worker cannot send heartbeats more often than that"
-            hint = "leave it out; the effects of the tool decide then"
+            hint = "leave it out: the default depends on the effects of the tool"
             yield Problem("invalid_field", message, _place(checked, index, "heartbeat"), node.id, hint)
 
 
@@ -120,9 +120,9 @@ def _short_heartbeats(checked: Checked) -> Iterator[Problem]:
 
 
 def _unknown_inputs(checked: Checked, hints: NameHints) -> Iterator[Problem]:
-    """Yield inputs that conditions need and a plan with declared inputs does not have.
+    """Yield a problem for each undeclared input that a condition reads, if the plan declares inputs.
 
-    A plan that declares none takes whatever its conditions read, and `has(inputs.x)` says that `x` may be missing.
+    A plan without declared inputs accepts all inputs that its conditions read; `has(inputs.x)` makes `x` optional.
     """
     declared = _declared(checked)
     if not declared:
@@ -143,7 +143,7 @@ def _unknown_inputs(checked: Checked, hints: NameHints) -> Iterator[Problem]:
 
 
 def _declared(checked: Checked) -> Collection[str]:
-    """Return the names of the inputs that a plan declares, each once, also those whose declaration is wrong."""
+    """Return the distinct names of the inputs that a plan declares, including invalid declarations."""
     written = checked.written.get("inputs")
     return dict.fromkeys((*checked.plan.inputs, *(written if isinstance(written, Mapping) else ())))
 
@@ -157,10 +157,10 @@ def _inputs_read(condition: str, ids: Collection[str]) -> list[Read]:
 
 
 def undeclared_inputs(checked: Checked, hints: NameHints) -> Iterator[Note]:
-    """Yield a note for each undeclared placeholder whose name is nearly that of a declared input.
+    """Yield a note for each undeclared placeholder with a name similar to a declared input.
 
     Args:
-        hints: budget of the check.
+        hints: name hints, with the budget of the check.
     """
     declared = _declared(checked)
     for name in checked.inputs if declared else ():
@@ -174,16 +174,16 @@ def undeclared_inputs(checked: Checked, hints: NameHints) -> Iterator[Note]:
 
 
 def misspelt_keywords(checked: Checked, hints: NameHints) -> Iterator[Note]:
-    """Yield a note for each key of an input that is nearly a keyword of JSON Schema; other keys of authors are theirs.
+    """Yield a note for each key of an input that is similar to a keyword of JSON Schema; other keys are allowed.
 
     Args:
-        hints: budget of the check.
+        hints: name hints, with the budget of the check.
     """
     for name, schema in checked.inputs.items():
         for key in schema:
             near = hints.near(key, _KEYWORDS) if key not in _KEYWORDS else None
             if near is not None:
-                message = f"inputs.{name}.{key}: {key!r} is no keyword of JSON Schema and has no effect; {near}"
+                message = f"inputs.{name}.{key}: {key!r} is not a keyword of JSON Schema and has no effect; {near}"
                 yield Note("unknown_keyword", message, None, pointer("inputs", name, key))
     for sub_plan in checked.sub_plans.values():
         yield from misspelt_keywords(sub_plan, hints)
@@ -206,11 +206,11 @@ def _place(checked: Checked, index: int, *path: str | int) -> str:
 
 
 def _mismatches(checked: Checked) -> Iterator[Problem]:
-    """Yield each argument whose value, a result of another tool, is surely of a type that it does not take."""
+    """Yield a problem for each argument that refers to a value of a type that it definitely does not accept."""
     made = _Made(checked)
     for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
         tool = checked.tools.get(node.tool or "")
-        # With another join a node may run although what it reads was skipped, and is null.
+        # With another join, a node may run although a node that it reads was skipped, with null as its result.
         holes = references.argument_holes if tool is not None and node.join == "all" else ()
         for path, template in holes:
             accepted = accepted_types(tool, path) if tool is not None and made.is_known(template) else None
@@ -224,18 +224,14 @@ def _mismatches(checked: Checked) -> Iterator[Problem]:
 
 
 class _Misfit(NamedTuple):
-    """A value of a type that is not accepted: what it is, with the declaration that says so, and what to change."""
+    """Message about a value of a type that is not accepted, naming its declaration, and a hint."""
 
     message: str
     hint: str
 
 
 class _Made:
-    """The declared types of the results and inputs of a plan.
-
-    Args:
-        checked: the plan.
-    """
+    """Declared types of the results and inputs of a plan."""
 
     def __init__(self, checked: Checked) -> None:
         # The result of a node with for_each is a list, whatever its tool declares.
@@ -249,7 +245,7 @@ class _Made:
         self._inputs = {name: checked.inputs[name] for name in checked.plan.inputs if checked.inputs.get(name)}
 
     def is_known(self, template: Template) -> bool:
-        """Return whether a value is an input, a result, or a part of a result, with a known type."""
+        """Return whether a value is an input, a result or a part of a result with a known type."""
         part = template[0]
         if len(template) != 1:
             return False
@@ -287,7 +283,7 @@ def _part(schema: Mapping[str, Any], path: Path) -> Any:
 
 
 def _schema_of_result(node: Node, tools: Mapping[str, ToolDeclaration]) -> Mapping[str, Any] | None:
-    """Return the schema of a node's result; `None` if it is not known, or another value may take its place."""
+    """Return the schema of a node's result; `None` if it is unknown or if another value may replace the result."""
     tool = tools.get(node.tool or "")
     if tool is None or tool.output_schema is None or tool.worker is not None or tool.agent is not None:
         return None

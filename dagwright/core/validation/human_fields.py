@@ -1,6 +1,6 @@
-"""Questions to people as a plan writes them: their compiled form, and what can be wrong with them before anybody asks.
+"""Human requests of a plan: their compiled form, and their checks before the run.
 
-Where a reference stands in a question, what hangs on it is judged when the question is asked.
+Parts of a request that depend on references are checked when the request is opened.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,20 +18,20 @@ from dagwright.core.model.plan import Human, Node, OnTimeout, OnTimeoutDefault, 
 from dagwright.core.model.requests import Request
 
 FieldProblem = tuple[tuple[str | int, ...], str, str | None]
-"""Where in the node, what is wrong, and a hint."""
+"""Path in the node, message and hint."""
 
-_TOLD_PROBLEMS = 3
+_REPORTED_PROBLEMS = 3
 
 _MEANINGLESS = {
-    "timeout": "it limits an attempt of a tool; how long people may take is the 'deadline' of the question",
-    "retry": "nothing is tried that could be tried again",
-    "heartbeat": "nothing runs that could send one",
+    "timeout": "it limits an attempt of a tool; the 'deadline' of the question limits the time for an answer",
+    "retry": "there is no call to retry",
+    "heartbeat": "there is no call that could send heartbeats",
 }
-"""Fields that mean nothing beside `human`, and why."""
+"""Fields that have no effect on a human node -> reason."""
 
 
 def question_of(human: Human) -> dict[str, Any]:
-    """Returns a question as a compiled node has it, without what has its default value."""
+    """Return the compiled form of a human request, without fields at their default."""
     question: dict[str, Any] = {"type": human.type, "prompt": human.prompt}
     parts: dict[str, Any] = {
         "schema": human.answer_schema,
@@ -42,13 +42,13 @@ def question_of(human: Human) -> dict[str, Any]:
         "channel": None if human.channel == "any" else human.channel,
         "deadline_s": human.deadline.total_seconds() if human.deadline else None,
         "reminder_s": human.reminder.total_seconds() if human.reminder else None,
-        "on_timeout": _told_step(human.on_timeout),
+        "on_timeout": _encoded_step(human.on_timeout),
     }
     return question | {name: part for name, part in parts.items() if part is not None}
 
 
-def _told_step(step: OnTimeout) -> dict[str, Any] | None:
-    # What is left out has its default value: it is the compiled form that plans without chains have always had.
+def _encoded_step(step: OnTimeout) -> dict[str, Any] | None:
+    # Omitting defaults keeps the compiled form of plans without escalation chains.
     return None if isinstance(step, str) else step.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -61,35 +61,35 @@ def _words_of_error(place: tuple[str | int, ...], kind: str, message: str) -> st
 
 
 def question_raised(asked: Any) -> dict[str, Any]:
-    """Returns the question of a tool that asks while it runs.
+    """Return the compiled form of a request that a running tool opens.
 
     Args:
         asked: a text, or an object with the fields of `human`.
 
     Raises:
-        BadQuestion: it is none.
+        BadQuestion: `asked` is not a valid request.
     """
     written = {"type": "CLARIFICATION", "prompt": asked} if isinstance(asked, str) else asked
     try:
         human = Human.model_validate(written)
     except ValidationError as error:
         problems = [_words_of_error(found["loc"], found["type"], found["msg"]) for found in error.errors()]
-        raise BadQuestion(f"what the tool asks is no question: {'; '.join(problems[:_TOLD_PROBLEMS])}") from None
+        raise BadQuestion(f"invalid question of the tool: {'; '.join(problems[:_REPORTED_PROBLEMS])}") from None
     for path, message, _ in _problems_of_question(human, ()):
-        raise BadQuestion(f"what the tool asks is no question: {'.'.join(map(str, path))}: {message}")
+        raise BadQuestion(f"invalid question of the tool: {'.'.join(map(str, path))}: {message}")
     return question_of(human)
 
 
 def problems_of_people(
     node: Node, *, human_holes: Sequence[Hole], approval_holes: Sequence[Hole]
 ) -> Iterator[FieldProblem]:
-    """Yields what is wrong with what a node asks of people, as far as it can be known before it is asked.
+    """Yield the problems of the human request and the approval request of a node that can be found before the run.
 
     Args:
-        human_holes, approval_holes: texts with references in the compiled forms of the two questions.
+        human_holes, approval_holes: bindings in the compiled forms of the two requests.
     """
     if node.human is not None:
-        # An empty one may stand in for what a dialect could not read.
+        # A dialect uses an empty request for a value that it could not parse.
         yield from _problems_of_human(node) if node.human != Human() else ()
         for at, message, hint in _problems_of_question(node.human, human_holes):
             yield ("human", *at), message, hint
@@ -101,15 +101,15 @@ def problems_of_people(
 
 
 def _problems_of_human(node: Node) -> Iterator[FieldProblem]:
-    """Yields what means nothing beside the question of a human node."""
+    """Yield the fields that have no effect on a human node."""
     for name, why in _MEANINGLESS.items():
         if getattr(node, name) is not None:
-            yield (name,), f"{name!r} means nothing for a question to a person: {why}", f"leave {name!r} out"
+            yield (name,), f"{name!r} has no effect on a question to a person: {why}", f"leave {name!r} out"
     if node.arguments:
         yield ("arguments",), "a question to a person takes no 'arguments'", "put them into 'human'"
     if node.on_error == "ask":
         why = "a question to a person cannot be asked about again"
-        yield ("on_error",), why, "let 'on_timeout' say what happens when nobody answers"
+        yield ("on_error",), why, "use 'on_timeout' for a question that is not answered"
     if node.approval not in ("policy", "never"):
         yield ("approval",), "a question to a person needs no approval", "leave 'approval' out"
 
@@ -146,14 +146,14 @@ def _problems_of_fields(human: Human) -> Iterator[FieldProblem]:
     if human.answer_schema is not None and human.type != "INFORMATION":
         yield ("schema",), f"'schema' belongs to an INFORMATION, and this is of type {human.type}", None
     if human.deadline is None and human.on_timeout != "fail":
-        yield ("on_timeout",), "'on_timeout' needs a 'deadline', or it never comes to it", "add deadline: 2d"
+        yield ("on_timeout",), "'on_timeout' needs a 'deadline', or it never applies", "add deadline: 2d"
     for path, step in _steps_of(human):
         if isinstance(step, OnTimeoutEscalate) and not step.escalate.strip():
             yield (*path, "escalate"), "expected the assignee to escalate to", None
 
 
 def _steps_of(human: Human) -> Iterator[tuple[tuple[str, ...], OnTimeout]]:
-    """Yield what happens at one deadline after the other, each with its path; at least one step."""
+    """Yield the steps of the escalation chain with their paths; at least one."""
     path: tuple[str, ...] = ("on_timeout",)
     step: OnTimeout = human.on_timeout
     yield path, step
@@ -171,7 +171,7 @@ def _problems_of_options(options: Any, filled: set[str | int]) -> Iterator[Field
     elif not 0 < len(options) <= OPTIONS:
         yield ("options",), f"a SELECTION has 1 to {OPTIONS:,} options, not {len(options):,}", None
     elif "options" not in filled and len(set(map(pydantic_core.to_json, options))) < len(options):
-        yield ("options",), "an option stands there twice", None
+        yield ("options",), "duplicate option", None
 
 
 def _problems_of_default(human: Human, step: OnTimeoutDefault, path: tuple[str, ...]) -> Iterator[FieldProblem]:

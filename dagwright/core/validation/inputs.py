@@ -1,7 +1,7 @@
-"""Checks values against the inputs that a plan declares.
+"""Checks of values against the declared inputs of a plan.
 
-Whoever starts a run checks them before it starts; a sub-plan checks what the run above gave it, because values
-that came out of results were not known before.
+A client checks the inputs before it starts a run. A sub-plan checks the inputs that its parent run passes, because
+values from results are not known earlier.
 """
 
 import json
@@ -15,7 +15,7 @@ from dagwright.core.model.compiled import Hole
 from dagwright.core.model.errors import Problem, pointer
 
 Declared = Mapping[str, Mapping[str, Any]]
-"""Name of an input -> its JSON Schema, with `prompt` and `default` beside the schema's own keys."""
+"""Name of an input -> its JSON Schema, with the additional keys `prompt` and `default`."""
 
 _NOT_SCHEMA = frozenset({"prompt", "default"})
 
@@ -30,7 +30,7 @@ _TYPES_ELSEWHERE = {
     **dict.fromkeys(("dict", "map", "json"), "object"),
     **dict.fromkeys(("none", "nil"), "null"),
 }
-"""What other languages call a type -> its name in JSON Schema."""
+"""Type name in other languages -> JSON type."""
 _NOT_SCHEMAS = ("default", "enum", "const", "examples")
 
 
@@ -54,10 +54,10 @@ def wrong_types(schema: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tupl
 
 
 def schema_of(declared: Declared) -> SchemaOfTool:
-    """Returns the schema of an object that holds every input.
+    """Return the schema of an object with all inputs.
 
     Raises:
-        ValueError: one of the inputs is no JSON Schema.
+        ValueError: the declaration of an input is not a JSON Schema.
     """
     properties = {
         name: {key: part for key, part in schema.items() if key not in _NOT_SCHEMA} for name, schema in declared.items()
@@ -66,7 +66,7 @@ def schema_of(declared: Declared) -> SchemaOfTool:
 
 
 def missing_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem]:
-    """Returns a problem for every input that has neither a value nor a default."""
+    """Return a problem for every input that has neither a value nor a default."""
     return [
         Problem(
             "missing_input",
@@ -80,9 +80,9 @@ def missing_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem
 
 
 def schema_of_missing(declared: Declared, given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the JSON Schema of a form for every input that has neither a value nor a default; `None` if all have.
+    """Return the JSON Schema of a form for all inputs without a value or a default; `None` if there are no such inputs.
 
-    The form offers those that have their default too.
+    The form also contains the inputs whose value is their default.
     """
     missing = [name for name, schema in declared.items() if name not in given and "default" not in schema]
     if not missing:
@@ -97,7 +97,7 @@ def schema_of_missing(declared: Declared, given: Mapping[str, Any]) -> dict[str,
 
 
 def schema_of_form(declared: Declared) -> dict[str, Any]:
-    """Returns the JSON Schema of an object that holds inputs and nothing else; those without a default are required."""
+    """Return the JSON Schema of an object with inputs only; inputs without a default are required."""
     properties: dict[str, Any] = {}
     for name, schema in declared.items():
         default = {"default": schema["default"]} if "default" in schema else {}
@@ -108,9 +108,9 @@ def schema_of_form(declared: Declared) -> dict[str, Any]:
 
 
 def wrong_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem]:
-    """Returns a problem for every value that is not what its input declares; undeclared values are left alone.
+    """Return a problem for every value that does not match the declaration of its input.
 
-    What lies in the payload store is not judged.
+    Undeclared inputs and values in the payload store are not checked.
     """
     if not declared:
         return []
@@ -123,7 +123,7 @@ def wrong_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem]:
 
 
 def wrong_defaults(declared: Declared) -> list[Problem]:
-    """Returns a problem for every default that is not what its own input declares."""
+    """Return a problem for every default that does not match the declaration of its input."""
     defaults = {name: schema["default"] for name, schema in declared.items() if "default" in schema}
     return [
         Problem(

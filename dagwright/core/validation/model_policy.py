@@ -1,9 +1,9 @@
 """The policy of a plan that a model extends.
 
-A call needs approval if it changes something, or uses a file or host that the request does not name. Files are named by
-their path, hosts by an address: a request to another host could carry results out of the run.
-The policy travels with the plan as `policy` of its pursuit, so that a run keeps the policy that it started with. A
-policy that a person gives takes its place.
+A call needs approval if it changes something, or if it uses a file or host that the request does not name. A request
+names files by path and hosts by address; a call to another host could leak results of the run.
+The policy is stored with the plan as `policy` of its pursuit, so that a run keeps the policy that it started with. A
+policy given by a person replaces it.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Any
 from dagwright.core.model.policy import CHANGES_ASK, Policy, Rule, policy_from_json
 
 POLICY = "policy"
-"""Key of a pursuit under which the policy of its plan stands."""
+"""Key of the plan's policy in a pursuit."""
 NAMED_FILES_LIMIT = 100
 NAMED_HOSTS_LIMIT = 100
 _FILE_LIMIT = 200
@@ -25,11 +25,11 @@ _HOST_LIMIT = 253
 _QUOTES = "\"'`\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u00ab\u00bb\u300c\u300d\u300e\u300f"
 _QUOTED = re.compile(f"[{_QUOTES}]([^\n]+?)[{_QUOTES}]((?:/(?![\\w.]))?)")
 _WORD = re.compile(rf"[^\s{_QUOTES}<>|,;()\[\]{{}}\u3001\u3002\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f]+")
-"""Ends at quotes, brackets, commas and the punctuation of Chinese and Japanese."""
+"""A word ends at quotes, brackets, commas and the punctuation of Chinese and Japanese."""
 _END_OF_SENTENCE = ".:!?\u2026"
 _PATH = re.compile(r"[\w@%+=~-][\w@%+=~ ./-]*")
 _SYNTAX = re.compile(r"[\\^$.|?*+()\[\]{}]")
-"""Characters that mean something else in a pattern of JSON Schema."""
+"""Characters that need an escape in a pattern of JSON Schema."""
 _ADDRESS = re.compile(r"(?:(https?)://|(?<![\w.@-])(?=www\.))([^\s/?#]+)", re.IGNORECASE)
 _WITHOUT_TEXT = {"properties": {"text": {"const": None}}}
 _HOST = re.compile(r"([\w-]+(?:\.[\w-]+)*)(?::([0-9]{1,5}))?")
@@ -37,7 +37,7 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
 def model_policy(request: str) -> Policy:
-    """Return the policy of a plan that a model writes for a request, unless a person gives another one."""
+    """Return the default policy of a plan that a model writes for a request."""
     named = list(dict.fromkeys(named_files(request)))[:NAMED_FILES_LIMIT]
     path_of: dict[str, Any] = {"enum": list(dict.fromkeys(path.rstrip("/") for path in named))}
     if folders := [_as_pattern(path) for path in named if path.endswith("/")]:
@@ -52,10 +52,10 @@ def model_policy(request: str) -> Policy:
 
 
 def _rules_of_hosts(request: str) -> list[Rule]:
-    """Return the rules for HTTP requests: they ask unless they read from a host that the request names."""
+    """Return the rules for HTTP requests: approval is needed, except to read from a host that the request names."""
     rules = [Rule("ask", tool="http_request")]
     if hosts := list(dict.fromkeys(named_hosts(request)))[:NAMED_HOSTS_LIMIT]:
-        # What follows the host ends it: nothing before an `@`, and no longer name, can be read as the host.
+        # The pattern requires the end of the host, so that user info before an `@` or a longer name cannot match.
         address = {"type": "string", "pattern": f"^({'|'.join(map(_as_pattern_of_host, hosts))})([/?#]|$)"}
         arguments = {"type": "object", "properties": {"url": address}, "required": ["url"]}
         rules.insert(0, Rule("run", tool="http_request", effects=("read",), arguments=arguments))
@@ -81,19 +81,19 @@ def _any_case(text: str) -> str:
 
 
 def intents_policy(request: str, undo: str | None) -> Policy:
-    """Return the policy of intents that a model writes for a request, unless a person gives another one.
+    """Return the default policy of intents that a model writes for a request.
 
     Args:
-        undo: of the resolver; calls that it compensates for need no approval.
+        undo: compensation tool of the resolver; calls that it compensates need no approval.
     """
     policy = model_policy(request)
     return policy if undo is None else replace(policy, rules=(Rule("run", undo=undo), *policy.rules))
 
 
 def named_files(request: str) -> Iterator[str]:
-    """Yield what a request names that may be a path: what is in quotes, and words with a dot or a slash in them.
+    """Yield the possible paths in a request: quoted texts, and words with a dot or a slash.
 
-    A folder ends with a slash; everything below it is named.
+    A folder ends with a slash, and includes all files in it.
     """
     for quoted, slash in _QUOTED.findall(request):
         yield from _paths_of(quoted.strip() + slash, is_quoted=True)
@@ -127,15 +127,15 @@ def named_hosts(request: str) -> Iterator[str]:
 
 
 def _as_pattern(text: str) -> str:
-    """Return a pattern of JSON Schema that fits a text alone."""
+    """Return a JSON Schema pattern that matches exactly this text."""
     return _SYNTAX.sub(r"\\\g<0>", text)
 
 
 def policy_of_pursuit(pursuit: Any) -> Policy | None:
-    """Return the policy that travels with a pursuit; `None` if there is none.
+    """Return the policy stored in a pursuit, or `None`.
 
     Raises:
-        ValueError: it is not a policy.
+        ValueError: the stored value is not a policy.
     """
     encoded = pursuit.get(POLICY) if isinstance(pursuit, dict) else None
     return None if encoded is None else policy_from_json(encoded)

@@ -20,11 +20,11 @@ from dagwright.core.validation.workers import Worker, problems_of_worker
 def effects_of_node(
     tool: ToolDeclaration | None, node: Node, arguments: Mapping[str, Any], *, unknown: Iterable[Sequence[Any]]
 ) -> str | None:
-    """Return the effects of the calls of a node where they are other than those of its tool.
+    """Return the effects of the calls of a node if they differ from those of its tool, else `None`.
 
     Args:
-        arguments: of the node.
-        unknown: paths into them whose values are not there yet.
+        arguments: arguments of the node.
+        unknown: paths in `arguments` whose values are not known yet.
     """
     if tool is None:
         return None
@@ -35,7 +35,7 @@ def effects_of_node(
 
 
 def problem_of_effects(tool: ToolDeclaration | None, node: Node) -> tuple[str, str] | None:
-    """Check the effects that a node declares; returns the problem and a hint, or `None`."""
+    """Return the problem of the effects that a node declares, with a hint, or `None`."""
     if node.effects is None or (tool is not None and tool.effects_by is not None):
         return None
     name = node.tool or node.agent_name
@@ -48,7 +48,7 @@ def problem_of_effects(tool: ToolDeclaration | None, node: Node) -> tuple[str, s
 
 
 def problem_of_secrets(tool: ToolDeclaration) -> tuple[str, str | None] | None:
-    """Check that a tool takes secrets in its arguments; returns the problem and a hint, or `None`."""
+    """Return why a tool does not accept secrets in its arguments, with a hint, or `None`."""
     if tool.is_foreign:
         return f"{tool.name!r} runs in a foreign worker, which cannot be given secrets", None
     if tool.never_takes_secrets:
@@ -58,7 +58,7 @@ def problem_of_secrets(tool: ToolDeclaration) -> tuple[str, str | None] | None:
 
 _KINDS = ("tool", "agent", "human", "plan")
 _NEEDS = (("key", "for_each"), ("max_parallel", "for_each"), ("objective", "agent"))
-"""Fields that mean something only beside another one."""
+"""Fields that require another field."""
 
 
 def _is_name(text: str) -> bool:
@@ -66,10 +66,10 @@ def _is_name(text: str) -> bool:
 
 
 class NodeChecks:
-    """Checks the nodes of one plan, one after another.
+    """Checks of the nodes of one plan.
 
     Args:
-        made_by: node id -> the tool whose result is its own.
+        made_by: node id -> tool that produces the node's result.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class NodeChecks:
         """Check one node, without its sub-plan.
 
         Args:
-            unread: its fields that are wrong, from whose absence nothing follows.
+            unread: invalid fields, whose absence must not cause further problems.
         """
         self._check_kind(index, node, unread=unread)
         self._check_questions(index, node, references)
@@ -152,16 +152,16 @@ class NodeChecks:
         found = effects_of_node(declaration, node, node.arguments, unknown=unknown)
         effects = Effects(found) if found else declaration.effects if declaration else Effects.WRITE
         if name is None:
-            message = "'cache' needs a tool whose results can be used again"
+            message = "'cache' needs a tool whose results can be reused"
         elif declaration is not None and effects not in (Effects.PURE, Effects.READ):
             message = (
-                f"results of {name!r} are never used again, because its effects are {effects.value!r}: "
-                "each node that calls it wants its change; only 'pure' and 'read' tools can have a cache"
+                f"results of {name!r} are never reused, because its effects are {effects.value!r}: "
+                "each call has to make its change; only 'pure' and 'read' tools can have a cache"
             )
         elif declaration is not None and declaration.agent is not None:
-            message = f"results of agents are never used again, and {name!r} is one"
+            message = f"{name!r} is an agent, and results of agents are never reused"
         elif declaration is not None and declaration.is_foreign:
-            message = f"{name!r} runs in a foreign worker, whose results are not kept for other calls"
+            message = f"{name!r} runs in a foreign worker, whose results are not cached"
         else:
             return
         self.report.report_problem(
@@ -187,7 +187,7 @@ class NodeChecks:
                 "invalid_arguments", problem[0], ("nodes", index, "arguments"), node=node.id, hint=problem[1]
             )
         if declaration.undo is not None and declaration.undo not in self.tools and not self.any_tool:
-            message = f"{node.tool!r} is taken back by the tool {declaration.undo!r}, which is not there"
+            message = f"{node.tool!r} is compensated by an unknown tool {declaration.undo!r}"
             hint = self._tool_hint(declaration.undo)
             self.report.report_problem("unknown_tool", message, ("nodes", index, "tool"), node=node.id, hint=hint)
         if not has_arguments:
@@ -243,7 +243,7 @@ class NodeChecks:
         for name in card.tools:
             known = self.tools.get(name)
             if known is None and not self.any_tool:
-                message = f"the agent {card.name!r} needs the tool {name!r}, which is not there"
+                message = f"the agent {card.name!r} needs an unknown tool {name!r}"
                 self.report.report_problem(
                     "unknown_tool", message, ("nodes", index, "agent"), node=node.id, hint=self._tool_hint(name)
                 )

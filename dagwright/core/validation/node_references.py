@@ -1,4 +1,4 @@
-"""Reads every reference of one node: what it needs of other nodes, inputs, items, secrets and lookups."""
+"""Parse the references of a node: to results of other nodes, inputs, items, secrets and lookups."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -30,11 +30,11 @@ from dagwright.core.validation.human_fields import question_of
 
 @dataclass(frozen=True, slots=True)
 class ReferenceProblem:
-    """A text of a node that does not hold what it should.
+    """A text of a node with an invalid reference.
 
     Args:
-        at: the path inside of the node.
-        unknown: the name that no node has, if that is what is wrong.
+        at: path in the node.
+        unknown: referenced node id that does not exist, if that is the problem.
     """
 
     code: str
@@ -46,15 +46,15 @@ class ReferenceProblem:
 
 @dataclass(slots=True)
 class NodeReferences:
-    """The references of one node.
+    """References of one node.
 
     Args:
-        argument_holes: texts with references inside of `arguments`.
-        objective: parts of the objective of an agent.
-        for_each, key: parts of these texts; `None` where there is none, or a literal list.
-        item_holes: texts with references inside of a literal list.
-        human_holes, approval_holes: the same inside of the question of a human node, and of an approval.
-        nodes: ids of the nodes whose values are read, distinct, in order of their first mention.
+        argument_holes: bindings in `arguments`.
+        objective: template of the objective of an agent.
+        for_each, key: templates of these texts; `None` if the field is missing or a literal list.
+        item_holes: bindings in a literal list of items.
+        human_holes, approval_holes: bindings in the request of a human node and in an approval request.
+        nodes: ids of the nodes whose values are read, distinct, in order of first use.
     """
 
     argument_holes: list[Hole] = field(default_factory=list)
@@ -72,12 +72,12 @@ class NodeReferences:
 
 
 def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Reference | Lookup]) -> NodeReferences:
-    """Returns the references of a node.
+    """Return the references of a node.
 
     Args:
-        node: a node whose fields are right by themselves.
+        node: node with valid fields.
         ids: declared node ids; needs a fast `in`.
-        extra: argument key -> reference that the dialect itself found.
+        extra: argument key -> reference that the dialect parsed.
     """
     found = NodeReferences()
     reader = _Reader(node, ids, found)
@@ -110,18 +110,18 @@ class _Reader:
         self.ids = ids
         self.found = found
 
-    def tell(self, code: str, message: str, *, at: tuple[str | int, ...]) -> None:
+    def report(self, code: str, message: str, *, at: tuple[str | int, ...]) -> None:
         self.found.problems.append(ReferenceProblem(code, message, at))
 
     def keys(self, value: Any, *, at: tuple[str | int, ...]) -> None:
-        """Refuse references in the keys of objects."""
+        """Report references in the keys of objects, which are not allowed."""
         for path, message in reference_keys(value, self.ids):
             self.found.problems.append(ReferenceProblem("invalid_reference", message, (*at, *path), KEY_HINT))
 
     def arguments(self, arguments: Mapping[str, Any]) -> None:
         self.keys(arguments, at=("arguments",))
         for key, value in arguments.items():
-            # Nearly every argument is a plain value, for which a walk would be dear.
+            # Nearly every argument is a plain value, for which a walk would be expensive.
             if isinstance(value, dict | list):
                 for path, text in walk_texts(value, at=(key,)):
                     self.argument(path, text)
@@ -137,7 +137,7 @@ class _Reader:
         if isinstance(for_each, str):
             template = self.found.for_each = self.text(for_each, at=("for_each",), in_item=False)
             if template is not None and (len(template) != 1 or isinstance(template[0], str)):
-                self.tell("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
+                self.report("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
             return
         self.keys(for_each, at=("for_each",))
         for path, text in walk_texts(for_each):
@@ -146,7 +146,7 @@ class _Reader:
                 self.found.item_holes.append((path, template))
 
     def question(self, human: Human, name: str) -> list[Hole]:
-        """Returns the texts with references in a question, where they stand in the compiled one."""
+        """Return the bindings of a human request, with paths in its compiled form."""
         holes: list[Hole] = []
         self.keys(question_of(human), at=(name,))
         for path, text in walk_texts(question_of(human)):
@@ -190,12 +190,12 @@ class _Reader:
                 case Secret() if secrets_allowed:
                     self.found.has_secrets = True
                 case Secret():
-                    self.refuse(part, "a secret can stand in the arguments of a tool only", at=at)
+                    self.refuse(part, "secrets are only allowed in the arguments of a tool", at=at)
                 case Item() | Index() if self.node.for_each is None or not in_item:
-                    self.refuse(part, "it has a meaning only inside of a node with for_each", at=at)
+                    self.refuse(part, "only allowed in a node with for_each", at=at)
 
     def refuse(self, part: Reference, reason: str, *, at: tuple[str | int, ...]) -> None:
-        self.tell("invalid_reference", f"Invalid reference: {{{{{part}}}}}: {reason}", at=at)
+        self.report("invalid_reference", f"Invalid reference: {{{{{part}}}}}: {reason}", at=at)
 
     def condition(self, text: str) -> None:
         try:
@@ -207,5 +207,5 @@ class _Reader:
             )
             return
         if condition.uses_item and self.node.for_each is None:
-            self.tell("invalid_field", "when: item has a meaning only in a node with for_each", at=("when",))
+            self.report("invalid_field", "when: item is only allowed in a node with for_each", at=("when",))
         self.found.nodes.update(dict.fromkeys(condition.nodes))

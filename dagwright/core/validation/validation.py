@@ -1,7 +1,7 @@
-"""Checks a document: every problem is found, not the first.
+"""Check a plan document and report all problems, not only the first.
 
-`check_document` answers what is wrong and what the graph is, and is linear in nodes and edges. What cannot run yet is
-refused by `compilation`, which makes the compiled plan.
+`check_document` returns the checked plan with its graph; its cost is linear in nodes and edges. The compiler rejects
+features that are not available (`dagwright.core.compiler.compilation`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,10 +39,10 @@ from dagwright.core.validation.node_checks import NodeChecks
 from dagwright.core.validation.node_references import NodeReferences, read_references
 
 MAX_DEPTH = 8
-"""Sub-plans inside of sub-plans; deeper is a mistake and would end in the stack."""
+"""Deepest nesting of sub-plans; a deeper plan is a mistake and would overflow the stack."""
 
 WRITE_SUB_PLAN = "write the sub-plan itself into the node (plan: {nodes: […]})"
-"""What a program that sends a plan does instead of naming a file."""
+"""Hint for a client that names a file as a sub-plan."""
 
 
 def check_document(
@@ -52,16 +52,16 @@ def check_document(
     any_tool: bool = False,
     most_compared: int = HINT_BUDGET,
 ) -> Checked:
-    """Returns the plan that a document holds.
+    """Check a document and return its plan.
 
     Args:
-        document: what a dialect made of a document.
-        tools: name -> declaration of every tool that is there.
-        any_tool: take tools and agents that are not there on trust.
+        document: document as parsed by its dialect.
+        tools: name -> declaration of every known tool.
+        any_tool: accept unknown tools and agents.
         most_compared: budget of all hints (see `NameHints`).
 
     Raises:
-        PlanInvalid: with all problems, in document order, those of the dialect first.
+        PlanInvalid: the plan has problems; they are in document order, those of the dialect first.
     """
     checked, problems = inspect_document(document, tools=tools, any_tool=any_tool, most_compared=most_compared)
     if checked is None or problems:
@@ -76,32 +76,32 @@ def inspect_document(
     any_tool: bool = False,
     most_compared: int = HINT_BUDGET,
 ) -> tuple[Checked | None, list[Problem]]:
-    """Return what could be read of a plan, and its problems; `None` if there is no list of nodes.
+    """Return the valid part of a plan and its problems; the plan is `None` if `nodes` is not a list.
 
-    With problems, invalid fields of nodes are left out, so such a plan must not run.
-
-    Args:
-        as for `check_document`.
+    A plan with problems must not run, because invalid fields of nodes are missing in it. The arguments are those of
+    `check_document`.
 
     Raises:
-        PlanInvalid: there are more problems than are reported.
+        PlanInvalid: the number of problems exceeds the limit of a report.
     """
     problems = ProblemList(document.problems)
     report = CheckReport(document, problems=problems, hints=NameHints(most_compared))
-    # Inline agents are added as they are found.
+    # A copy, because inline agents are added during the check.
     checked = _Checker(document, report, tools=dict(tools), any_tool=any_tool).check()
     if checked is not None and (count := len(checked.lookups)) > MOST_LOOKUPS:
-        message = f"the plan looks up {count:,} entities; at most {MOST_LOOKUPS:,} can be looked up for one run"
+        message = f"the plan looks up {count:,} entities; a run can look up at most {MOST_LOOKUPS:,}"
         problems.append(Problem("too_large", message, hint="split the plan"))
     is_unresolved = checked is not None and not any_tool and resolver_of(checked.tools) is UNKNOWN_RESOLVER
     if checked is not None and is_unresolved and not problems and checked.lookups:
-        message = f"the plan looks up {checked.lookups[0].search_text!r:.80}, and no installed application does that"
+        message = (
+            f"the plan looks up {checked.lookups[0].search_text!r:.80}, but no installed application has a resolver"
+        )
         problems.append(Problem("unknown_tool", message, hint="install a plugin with a resolver"))
     return checked, problems
 
 
 class _Checker:
-    """Checks one plan object; sub-plans get checkers of their own."""
+    """Check of one plan object; each sub-plan gets a separate checker."""
 
     def __init__(
         self,
@@ -112,11 +112,11 @@ class _Checker:
         any_tool: bool,
         path: str = "",
     ) -> None:
-        """Begins with a plan.
+        """Prepare the check of a plan.
 
         Args:
-            tools: those of all plans, which grow by the agents that stand in nodes.
-            path: ids of the nodes that lead to a sub-plan, each with a `/` behind it.
+            tools: tools shared by all plans of the check; inline agents are added to them.
+            path: ids of the nodes that lead to a sub-plan, each followed by `/`.
         """
         self.path = path
         self.document = document
@@ -126,7 +126,7 @@ class _Checker:
         self.tools = tools
         self.any_tool = any_tool
         self.sub_plans: dict[int, Checked] = {}
-        # The references that the dialect found itself, by node.
+        # Node number -> references that the dialect parsed.
         self.extra: dict[int, dict[str, Reference | Lookup]] = {}
         for (number, key), reference in document.holes.items():
             self.extra.setdefault(number, {})[key] = reference
@@ -148,7 +148,7 @@ class _Checker:
             self.report.add(problem)
         if not raw_nodes and not self.document.problems:
             self.report.report_problem("empty_plan", "the plan has no nodes", ("nodes",), node=None)
-        nodes = {index: self._with_agent_inside(index, node) for index, node in read.nodes.items()}
+        nodes = {index: self._with_inline_agent(index, node) for index, node in read.nodes.items()}
         numbers = number_nodes(nodes, raw_nodes if read.problems else (), self.report)
         references = self._read_references(nodes, numbers, unread=read.unread)
         output_holes = self._read_output(plan, numbers)
@@ -174,17 +174,17 @@ class _Checker:
             written=self.raw,
         )
 
-    def _with_agent_inside(self, index: int, node: Node) -> Node:
-        """Returns a node that names its agent, which is known from then on if it stands in the node itself."""
+    def _with_inline_agent(self, index: int, node: Node) -> Node:
+        """Register the inline agent of a node, if it has one, and return the node with the name of the agent."""
         if not isinstance(node.agent, InlineAgent):
             return node
         if "{{" in node.agent.prompt:
-            message = "a prompt holds no references: they are read in the objective"
+            message = "a prompt must not contain references: write them in the objective"
             self.report.report_problem("invalid_field", message, ("nodes", index, "agent", "prompt"), node=node.id)
         card = node.agent.card(name := self.path + node.id)
         count = 1
         while AGENT_PREFIX + card.name in self.tools:
-            # Ids hold slashes: a node `a/b` and the node `b` of a sub-plan `a` have agents of their own.
+            # Ids may contain slashes: a node `a/b` and the node `b` of a sub-plan `a` have different agents.
             count += 1
             card = node.agent.card(f"{name}#{count}")
         declared = agent_declaration(card)
@@ -229,7 +229,7 @@ class _Checker:
         if not isinstance(node.plan, Mapping):
             self.report.report_problem(
                 "unreadable",
-                f"the sub-plan {node.plan!r:.200} is given by name, and no file is read for a caller: {WRITE_SUB_PLAN}",
+                f"the sub-plan {node.plan!r:.200} is a file name, but files of callers are not read: {WRITE_SUB_PLAN}",
                 at,
                 node=node.id,
             )

@@ -1,4 +1,4 @@
-"""Workers among the tools: what a set of them has to be, and what has to be there before one of them is called."""
+"""Worker tools: checks of a set of them, of nodes that call them, and of the slots that a call requires."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,37 +14,37 @@ from dagwright.core.model.worker_cards import SUB_GOAL, WorkerCard
 from dagwright.core.model.worker_results import sub_goal_id_of
 
 PRECONDITION_MISSING = "precondition_missing"
-"""Code of a worker that was not called, because a slot that it requires is not there."""
+"""Error code of a worker tool that was not called because a required slot is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A tool that is a worker."""
+    """A worker tool with its card."""
 
     tool: ToolDeclaration
     card: WorkerCard
 
 
 class WorkersRefused(ValueError):
-    """A set of workers with which no planner could work; the message says all that is wrong with it."""
+    """A set of worker tools that no planner could use; the message lists all problems."""
 
 
 class PreconditionMissing(MissingData):
-    """A slot that a worker requires is not there."""
+    """A slot that a worker tool requires is missing."""
 
     code = PRECONDITION_MISSING
 
 
 def workers_among(tools: Mapping[str, ToolDeclaration]) -> dict[str, Worker]:
-    """Returns the workers among some tools, by name, in their order."""
+    """Return name -> worker tool, in the order of the tools."""
     return {name: Worker(tool, tool.worker) for name, tool in tools.items() if tool.worker is not None}
 
 
 def check_workers(workers: Mapping[str, Worker]) -> None:
-    """Checks a set of workers as a whole; none at all is fine.
+    """Check a set of worker tools as a whole; an empty set is valid.
 
     Raises:
-        WorkersRefused: with everything that is wrong.
+        WorkersRefused: the set has problems.
     """
     problems = [*_set_problems({name: worker.card for name, worker in workers.items()})]
     if problems:
@@ -57,7 +57,7 @@ def _set_problems(workers: Mapping[str, WorkerCard]) -> Iterator[str]:
     for name, card in workers.items():
         first = by_name.setdefault(name.casefold().replace("-", "_"), name)
         if first != name:
-            yield f"the workers {first!r} and {name!r} have names that cannot be told apart"
+            yield f"the workers {first!r} and {name!r} have the same name except for case and '-' or '_'"
         for slot in card.outputs:
             owner = puts_out.setdefault(slot, name)
             if owner != name:
@@ -73,10 +73,10 @@ def _set_problems(workers: Mapping[str, WorkerCard]) -> Iterator[str]:
         yield f"none of the workers makes a deliverable ({named}), so no question could be answered"
 
 
-# What a plan says of workers, before it runs.
+# Checks of a plan before it runs.
 
 WorkerProblem = tuple[str, Sequence[str | int], str, str | None]
-"""Code, where in the node, what is wrong, and a hint."""
+"""Code, path in the node, message and hint."""
 
 
 def problems_of_worker(
@@ -87,19 +87,19 @@ def problems_of_worker(
     made_by: Mapping[str, ToolDeclaration],
     is_sub_goal: bool,
 ) -> Iterator[WorkerProblem]:
-    """Yields what is wrong with a node that calls a worker, beside its arguments.
+    """Yield the problems of a node that calls a worker tool, except for the schema of its arguments.
 
     Args:
-        holes: the references in its arguments.
-        made_by: id of a node -> the tool that makes its result.
-        is_sub_goal: it was written as a sub-goal, which says what its worker puts out.
+        holes: bindings in the arguments.
+        made_by: node id -> tool that produces the node's result.
+        is_sub_goal: the node was written as a sub-goal, which declares the outputs of its worker tool.
     """
     card, tool_name = worker.card, worker.tool.name
     properties = (worker.tool.input_schema or {}).get("properties", {})
     written = {parameter_name(key, properties): key for key in node.arguments}
     for slot in slots_not_given(card, node.arguments):
         key = written.get(slot)
-        hint = _maker_told(slot, made_by)
+        hint = _producer_hint(slot, made_by)
         message = f"{tool_name!r} requires the slot {slot!r}, which it is not given"
         yield PRECONDITION_MISSING, ("arguments", key) if key is not None else (), message, hint
     yield from _unknown_slots(holes, made_by)
@@ -109,7 +109,7 @@ def problems_of_worker(
 
 
 def _unknown_slots(holes: Sequence[Hole], made_by: Mapping[str, ToolDeclaration]) -> Iterator[WorkerProblem]:
-    """Yields each reference to a slot that its worker does not put out."""
+    """Yield a problem for each reference to a slot that the worker tool does not put out."""
     for path, template in holes:
         for part in template:
             if not isinstance(part, ResultOf) or part.field != "result" or not part.path or isinstance(part.path, str):
@@ -128,7 +128,7 @@ def _unknown_slots(holes: Sequence[Hole], made_by: Mapping[str, ToolDeclaration]
 def _other_slots(
     holes: Sequence[Hole], worker: Worker, made_by: Mapping[str, ToolDeclaration]
 ) -> Iterator[WorkerProblem]:
-    """Yields each reference to another slot than the one that is required."""
+    """Yield a problem for each reference to a slot other than the required one."""
     properties = (worker.tool.input_schema or {}).get("properties", {})
     for path, template in holes:
         part = template[0] if len(template) == 1 and len(path) <= 2 else None
@@ -140,20 +140,20 @@ def _other_slots(
         if maker is not None and maker.worker is not None and part.path[0] in maker.worker.outputs:
             message = other_slot(worker, name, maker.worker, str(part.path[0]))
             if message is not None:
-                yield "invalid_reference", ("arguments", *path), message, _maker_told(name, made_by)
+                yield "invalid_reference", ("arguments", *path), message, _producer_hint(name, made_by)
 
 
-def _maker_told(slot: str, made_by: Mapping[str, ToolDeclaration]) -> str:
+def _producer_hint(slot: str, made_by: Mapping[str, ToolDeclaration]) -> str:
     makers = [name for name, tool in made_by.items() if tool.worker and slot in tool.worker.outputs]
     return f"{makers[0]!r} puts it out" if makers else f"no node before it puts out {slot!r}"
 
 
 def other_slot(worker: Worker, name: str, maker: WorkerCard, slot: str) -> str | None:
-    """Returns why a slot cannot stand where another one is required; `None` if it can, or if none is required there.
+    """Return why a slot cannot be used for an argument; `None` if it can, or if the argument is not a required slot.
 
     Args:
-        name: of the argument.
-        maker: card of the worker that puts the slot out.
+        name: name of the argument.
+        maker: card of the worker tool that puts the slot out.
     """
     if name not in worker.card.requires or maker.fills(slot, name):
         return None
@@ -161,35 +161,35 @@ def other_slot(worker: Worker, name: str, maker: WorkerCard, slot: str) -> str |
 
 
 def _wrong_card(node: Node, name: str, card: WorkerCard) -> Iterator[WorkerProblem]:
-    """Yields where a sub-goal says something else of its worker than the worker itself."""
+    """Yield the differences between the declarations of a sub-goal and the card of its worker tool."""
     outputs, goal_type = node.metadata.get("outputs", []), node.metadata.get("goal_type")
-    strange = [slot for slot in outputs if slot not in card.outputs]
-    if strange:
-        message = f"{name!r} does not put out {', '.join(map(repr, strange))}; it puts out {', '.join(card.outputs)}"
-        yield "invalid_field", ("metadata", "outputs"), message, suggestion(str(strange[0]), card.outputs)
+    unknown = [slot for slot in outputs if slot not in card.outputs]
+    if unknown:
+        message = f"{name!r} does not put out {', '.join(map(repr, unknown))}; it puts out {', '.join(card.outputs)}"
+        yield "invalid_field", ("metadata", "outputs"), message, suggestion(str(unknown[0]), card.outputs)
     if goal_type is not None and goal_type != card.goal_type:
         message = f"the goal_type of {name!r} is {card.goal_type!r}, not {goal_type!r:.50}"
         yield "invalid_field", ("metadata", "goal_type"), message, None
 
 
-# What a run does about it.
+# Checks during a run.
 
 
 def slots_not_given(card: WorkerCard, arguments: Mapping[str, Any]) -> list[str]:
-    """Returns the slots that a worker requires for which nothing is given, or null.
+    """Return the required slots of a worker tool that are missing or null in the arguments.
 
     Args:
-        arguments: of a call, however they are told: written out, wired, or with their values.
+        arguments: arguments of a call in any form: literals, references or resolved values.
     """
     given = [key for key, value in arguments.items() if value is not None]
     return [slot for slot in card.requires if not any(_is_of((key,), slot) for key in given)]
 
 
 def refusal_of_slots(task_id: str, result: Any, declared: ToolDeclaration) -> str | None:
-    """Returns why a result that a person gives is none of a worker: it has to have exactly its slots.
+    """Return why a result set by a person is invalid, or `None`: the result of a worker tool has exactly its slots.
 
     Args:
-        declared: the tool of the node; what is no worker may have any result.
+        declared: tool of the node; a tool that is not a worker tool may have any result.
     """
     if declared.worker is None:
         return None
@@ -203,13 +203,13 @@ def refusal_of_slots(task_id: str, result: Any, declared: ToolDeclaration) -> st
 def missing_slots(
     card: WorkerCard, arguments: Mapping[str, Any], holes: Sequence[Hole] = ()
 ) -> list[tuple[str, str | None]]:
-    """Returns the slots that a call of a worker requires and does not have, each with the reference that gave nothing.
+    """Return the required slots that a call does not have, each with the reference that resolved to null, if any.
 
-    A slot that is null is not there, and a list of slots is not if one of them is null.
+    A slot that is null counts as missing, and so does a list of slots in which one is null.
 
     Args:
-        arguments: of the call, with their values.
-        holes: the references in them.
+        arguments: resolved arguments of the call.
+        holes: bindings of the arguments.
     """
     found: list[tuple[str, str | None]] = []
     not_given = slots_not_given(card, arguments)
@@ -224,10 +224,10 @@ def missing_slots(
 
 
 def prepared_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
-    """Returns a task that may be started: that of a worker has all that it requires, and is told its sub-goal.
+    """Return a task that may start; a call of a worker tool gets its sub-goal as an argument.
 
     Raises:
-        PreconditionMissing: a slot that the worker requires is not there.
+        PreconditionMissing: a slot that the worker tool requires is missing.
     """
     declared = tools.get(task.node.tool)
     if declared is None or declared.worker is None or task.chunk is not None:
@@ -238,22 +238,22 @@ def prepared_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
         raise PreconditionMissing(f"{declared.name!r} was not called: it requires {named}")
     if not card.takes_sub_goal:
         return task
-    return replace(task, arguments={**task.arguments, SUB_GOAL: _sub_goal_told(task.node, declared.name, card)})
+    return replace(task, arguments={**task.arguments, SUB_GOAL: _sub_goal_argument(task.node, declared.name, card)})
 
 
-def _sub_goal_told(node: CompiledNode, worker: str, card: WorkerCard) -> dict[str, Any]:
+def _sub_goal_argument(node: CompiledNode, worker: str, card: WorkerCard) -> dict[str, Any]:
     return {
         "id": sub_goal_id_of(node.id),
         "worker": worker,
         "description": node.title or "",
-        "inputs": _inputs_told(node.holes),
+        "inputs": _wired_inputs(node.holes),
         "outputs": list(card.outputs),
         "goal_type": card.goal_type,
     }
 
 
-def _inputs_told(holes: Sequence[Hole]) -> dict[str, Any]:
-    """Returns the slots of others among the arguments, as planners wire them; a list of them is one input."""
+def _wired_inputs(holes: Sequence[Hole]) -> dict[str, Any]:
+    """Return the arguments that are slots of other sub-goals, in the form of the planner; a list is one input."""
     found: dict[str, Any] = {}
     for path, template in holes:
         part = template[0] if len(template) == 1 else None
@@ -268,12 +268,12 @@ def _inputs_told(holes: Sequence[Hole]) -> dict[str, Any]:
 
 
 def _is_of(path: HolePath, slot: str) -> bool:
-    """Tells whether a place in the arguments is that of a slot, which may be written with `-` for `_`."""
+    """Return whether a path in the arguments belongs to a slot, which may be written with `-` for `_`."""
     return bool(path) and (path[0] == slot or str(path[0]).replace("-", "_") == slot)
 
 
 def _at(value: Any, path: HolePath) -> Any:
-    """Returns what stands at a path; what lies in the store is taken to be there."""
+    """Return the value at a path; values inside a stored value count as present."""
     for step in path:
         is_key = isinstance(value, Mapping) and step in value
         is_index = isinstance(value, list) and isinstance(step, int) and step < len(value)

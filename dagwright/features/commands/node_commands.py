@@ -124,7 +124,7 @@ class RetryNode:
         record, node = scheduler.state.record(ref), scheduler.plan.nodes[ref.node]
         if not _can_be_tried(scheduler, ref):
             return f"{self.node!r} is {record.status.value}; what failed or was cancelled can be tried again"
-        if scheduler.state.regions.is_inside_detached(ref.node):
+        if scheduler.state.regions.is_inside_offloaded(ref.node):
             return f"{self.node!r} is one of very many pure nodes that run together; it cannot be tried again alone"
         if any(item.chunk is not None for item in scheduler.records[ref.node].items):
             return f"the items of {node.id!r} are in runs of their own; they cannot be tried again"

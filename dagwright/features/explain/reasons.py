@@ -26,7 +26,7 @@ from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.worker_results import status_shown
 from dagwright.core.scheduler.map_batches import is_cut
-from dagwright.core.scheduler.ready_queue import can_be_parked, most_of_tool
+from dagwright.core.scheduler.ready_queue import can_be_paused, max_calls_of_tool
 from dagwright.features.run_scheduler import RunScheduler
 
 Kind = Literal[
@@ -219,9 +219,9 @@ def _limit(scheduler: RunScheduler, node: CompiledNode) -> str | None:
         return f"{running[node.id]} items of {node.id} run, and its `max_parallel` is {node.max_parallel}"
     if tool is not None and tool.max_parallel is not None and of_tool >= tool.max_parallel:
         return f"{of_tool} calls of {node.tool} run, and its `max_parallel` is {tool.max_parallel}"
-    parkable = {name: count for name, count in of_tools.items() if name and can_be_parked(tools.get(name))}
+    parkable = {name: count for name, count in of_tools.items() if name and can_be_paused(tools.get(name))}
     others = sum(parkable.values()) - parkable.get(node.tool, 0)
-    if node.tool in parkable and of_tool >= most_of_tool(others):
+    if node.tool in parkable and of_tool >= max_calls_of_tool(others):
         told = f", beside {others} of others" if others else ""
         return f"{of_tool} calls of {node.tool} run{told}: slots are kept free for calls of other tools"
     if total >= scheduler.state.max_in_flight:

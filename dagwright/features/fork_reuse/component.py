@@ -45,7 +45,7 @@ class ForkReuse(SchedulerComponent):
         if kept is None or not kept.has_result:
             return False
         # The condition of a node in a region is not evaluated here, and the nodes of a large region are not known.
-        if node.kind == "reported" and (node.when is not None or state.regions.is_inside_detached(ref.node)):
+        if node.kind == "reported" and (node.when is not None or state.regions.is_inside_offloaded(ref.node)):
             return False
         is_map = node.for_each is not None and ref.item is None
         try:

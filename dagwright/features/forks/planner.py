@@ -112,7 +112,7 @@ class _Taker:
         untouched = self._untouched(old_ids) if self._source.is_open else frozenset()
         for number, (node, record) in enumerate(self._old.state.steps()):
             # What a node inside of a large region does is not known here.
-            is_known = node.id in self._new and not self._old.state.regions.is_inside_detached(number)
+            is_known = node.id in self._new and not self._old.state.regions.is_inside_offloaded(number)
             if is_known and not self._change.names(node.id):
                 self._take_node(number, node, record, is_untouched=node.id in untouched)
         return self._found
@@ -312,7 +312,7 @@ def _why(node: CompiledNode, task_id: str, old: RunScheduler, taken: Takeover, c
         return "is new"
     if task_id in taken.undone:
         return "was taken back"
-    if old.state.regions.is_inside_detached(number):
+    if old.state.regions.is_inside_offloaded(number):
         return "is one of very many pure nodes that run together"
     if record.status is NodeStatus.FAILED or record.error is not None:
         return "had failed"

@@ -10,7 +10,7 @@ from typing import Any
 from unicodedata import normalize
 
 from dagwright.core.compiler.compilation import compile_plan, compile_planned
-from dagwright.core.compiler.projections import with_wanted
+from dagwright.core.compiler.projections import with_projections
 from dagwright.core.compiler.regions import contract
 from dagwright.core.expressions.references import HINT_BUDGET
 from dagwright.core.expressions.stored_values import Path, StoredValue
@@ -133,7 +133,7 @@ def _unreadable(compiled: CompiledPlan, state: RunState, *, count: int) -> Itera
         # What only its arguments name is read where they are used.
         alone = node if node.kind == "human" else replace(node, holes=(), item_holes=(), sub_plan=None)
         needed = [CompiledNode(compiled.nodes[number].id) for number in node.dependencies]
-        looked_at = with_wanted(replace(compiled, nodes=(*needed, replace(alone, dependencies=()))))
+        looked_at = with_projections(replace(compiled, nodes=(*needed, replace(alone, dependencies=()))))
         for number, stub in zip(node.dependencies, looked_at.nodes, strict=False):
             if number not in stored:
                 continue

@@ -8,7 +8,7 @@ how models are asked.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dagwright.core.compiler.projections import with_wanted
+from dagwright.core.compiler.projections import with_projections
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_cards
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole
@@ -33,7 +33,7 @@ def with_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> Com
     if all(new is old for new, old in zip(nodes, plan.nodes, strict=True)):
         return plan
     named = with_compensating_tools([node.tool for node in nodes if node.kind in ("tool", "lookup")], plan.tools)
-    return with_wanted(
+    return with_projections(
         replace(plan, nodes=nodes, tools={name: tool for name, tool in plan.tools.items() if name in named})
     )
 

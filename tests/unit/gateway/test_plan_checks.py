@@ -135,7 +135,7 @@ async def test_sub_plan_by_name_is_a_published_plan_and_never_a_file(http: httpx
         [error] = (await _checked(http, plan(name)))["errors"]
         assert (error["code"], error["pointer"], error["node"]) == ("unreadable", "/nodes/0/plan", "sub")
         assert error["message"] == (
-            f"the sub-plan {name!r} is given by name, and no file is read for a caller: write the sub-plan itself into "
+            f"the sub-plan {name!r} is a file name, but files of callers are not read: write the sub-plan itself into "
             "the node (plan: {nodes: […]}), or name a published plan: double"
         )
         assert error["hint"] == hint

@@ -293,8 +293,8 @@ def test_acts_that_make_records_again_are_refused_for_good_in_a_plan_too_large_f
     extension = Extension(1_001, (CompiledNode("x", tool="any"),))
     acts: tuple[Act, ...] = (RetryNode("n0"), RetryNode("n0", {"a": 1}), SetResult("n0", 1), AppendNodes(extension))
     assert {act.refusal_of(scheduler, at=2.0) for act in acts} == {
-        "the run has 1,001 nodes and 0 edges; nodes are tried again, given a result or added where both are "
-        "1,000 at most"
+        "the run has 1,001 nodes and 0 edges; retrying nodes, setting results and adding nodes requires at most "
+        "1,000 nodes and edges in total"
     }
     assert CancelNode("n7").refusal_of(scheduler, at=2.0) is None
 

@@ -175,8 +175,8 @@ def test_run_of_too_many_items_fails_the_map_that_brings_them(monkeypatch: pytes
     assert states(scheduler) == {"m0": "running", "m1": "running", "m2": "failed"}
     assert error_of(scheduler, "m2") == (
         "too_large",
-        "for_each has 600 items, and the run has 1,200 of other nodes; at most 1,500 are allowed in sum: "
-        "let sub-plans do some of it, which are runs of their own",
+        "for_each has 600 items, and other nodes of the run have 1,200; at most 1,500 are allowed in total: "
+        "move some of them into sub-plans, which are separate runs",
     )
 
 

@@ -102,7 +102,7 @@ def test_write_is_tried_once_unless_the_plan_or_the_tool_says_otherwise(
     assert plan.nodes[0].retry.max_attempts == attempts
 
 
-_PLANLESS = "on_error: replan: only a run for a request in words has a planner, and its sub-plans have none"
+_PLANLESS = "on_error: replan: only runs of `dagwright ask` have a planner, their sub-plans have none"
 
 
 def test_what_needs_a_planner_is_refused_elsewhere_with_its_place() -> None:
@@ -247,5 +247,5 @@ def test_what_nodes_share_is_reported_once_and_what_none_has_not_at_all() -> Non
     ],
 )
 def test_what_is_no_page_of_nodes_is_refused(encoded: Any) -> None:
-    with pytest.raises(ValueError, match="this is no part of a compiled plan"):
+    with pytest.raises(ValueError, match="not part of a compiled plan"):
         nodes_from_columns(encoded)

@@ -382,7 +382,7 @@ def test_what_cannot_be_bound_ends_the_run() -> None:
     assert (scheduler.state.error.code, scheduler.state.error.message) == ("lookup_not_found", "No Ann.")
     assert {record.status for _, record in scheduler.state.shown()} == {NodeStatus.CANCELLED}
     # The error of the run tells it once.
-    assert {record.reason for _, record in scheduler.state.shown()} == {"not all that is looked up could be bound"}
+    assert {record.reason for _, record in scheduler.state.shown()} == {"not every lookup could be resolved"}
     assert not what_holds(scheduler, calls={}).reasons
 
 

@@ -263,7 +263,7 @@ def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
     scheduler = _going_on()
     before = carry_of(scheduler)
     early = (CompiledNode("x", tool="any"),)
-    refusal = "it was made for a plan of 3 nodes, and the plan has 4"
+    refusal = "the extension is for a plan of 3 nodes, but the plan has 4"
     assert take(AppendNodes(Extension(3, early)), scheduler, at=2.0) == refusal
     taken = AppendNodes(Extension(4, (CompiledNode("on", tool="any"),)))
     assert take(taken, scheduler, at=2.0) == "the run has a node or item 'on' already"

@@ -295,7 +295,7 @@ def test_inputs_and_forks_have_short_messages() -> None:
     plan = CompiledPlan(nodes=(CompiledNode("book", kind="tool", tool="any"),))
     assert unknown_rerun("bok", plan) == "--rerun bok: the fork has no such node or item; did you mean 'book'?"
     assert unknown_rerun("zzz", plan) == "--rerun zzz: the fork has no such node or item"
-    message = "inputs.net.tpye: 'tpye' is no keyword of JSON Schema and has no effect; did you mean 'type'?"
+    message = "inputs.net.tpye: 'tpye' is not a keyword of JSON Schema and has no effect; did you mean 'type'?"
     assert _notes({"net": {"tpye": "number"}}) == [("unknown_keyword", "/inputs/net/tpye", message)]
     own = {"type": "number", "prompt": "Net", "default": 1, "minimum": 0, "unit": "EUR", "x-order": 3}
     assert _notes({"net": own}) == []

@@ -9,7 +9,7 @@ from dagwright.core.model import items
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Attempt
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.scheduler.ready_queue import most_of_tool
+from dagwright.core.scheduler.ready_queue import max_calls_of_tool
 from dagwright.features.explain.why import why
 from dagwright.features.run_scheduler import RunScheduler
 from tests.unit.plan.building import (
@@ -202,7 +202,7 @@ def test_key_of_an_item_must_not_make_the_id_of_a_node() -> None:
     assert finish(scheduler) == ["m[x]"]
     assert error_of(scheduler, "m") == (
         "duplicate_key",
-        "'m[x]' names two items or nodes; the keys of 'm' must differ from each other",
+        "'m[x]' names two items or nodes; the keys of 'm' must be unique",
     )
 
 
@@ -245,7 +245,7 @@ def test_max_parallel_bounds_the_items_and_the_tool_bounds_all_its_calls() -> No
 
 
 def test_calls_of_one_tool_leave_slots_to_others_and_chunks_of_a_large_map_take_none_of_them() -> None:
-    alone = most_of_tool(0)
+    alone = max_calls_of_tool(0)
     few = [node(f"m{number}", for_each=[*range(300)], arguments={"x": "{{item}}"}) for number in range(2)]
     scheduler = scheduler_of(*few, node("other", tool="pair", priority=5))
     assert len(ids_of(started(scheduler))) == alone + 1

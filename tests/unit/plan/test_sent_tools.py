@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.core.compiler.compiled_checks import unsound_part
+from dagwright.core.compiler.compiled_checks import compiled_plan_problem
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, tool_from_json, tool_to_json
@@ -100,7 +100,7 @@ def test_a_wrong_rule_of_effects_is_reported(rule: dict[str, Any], words: str) -
     with pytest.raises(ValueError, match=expected):
         tools_from_json({"t": {"effects": "write", "effects_by": rule}})
     wrong = ToolDeclaration("t", effects_by=rule)
-    problem = unsound_part(CompiledPlan((CompiledNode("n", tool="t"),), tools={"t": wrong})) or ""
+    problem = compiled_plan_problem(CompiledPlan((CompiledNode("n", tool="t"),), tools={"t": wrong})) or ""
     assert re.fullmatch(expected, problem)
     # A plan of a run that is older than the check.
     assert effects_of_call(wrong, {"method": "GET"}) is Effects.WRITE
@@ -108,8 +108,8 @@ def test_a_wrong_rule_of_effects_is_reported(rule: dict[str, Any], words: str) -
 
 def test_effects_of_a_wrong_type_are_reported() -> None:
     plan = CompiledPlan((), tools={"t": ToolDeclaration("t", effects_by=cast(Any, "GET"))})
-    assert "the tool 't': effects_by: expected an object" in (unsound_part(plan) or "")
+    assert "the tool 't': effects_by: expected an object" in (compiled_plan_problem(plan) or "")
     with pytest.raises(ValueError, match="wrong 'effects_by'"):
         tools_from_json({"t": {"effects_by": "GET"}})
     node = CompiledNode("n", effects=cast(Any, ["read"]))
-    assert "its 'effects' must be" in (unsound_part(CompiledPlan((node,))) or "")
+    assert "its 'effects' must be" in (compiled_plan_problem(CompiledPlan((node,))) or "")

@@ -55,8 +55,8 @@ def test_bad_references_have_a_hint_and_their_place() -> None:
         ("{{fetch.result.x", "it is not closed by }}"),
         ("{{ }}", "not a reference (write \\{{ where two braces are meant as text"),
         ("{{fetch.result[}}", "'[' is not a path"),
-        ("{{item.x}}", "it has a meaning only inside of a node with for_each"),
-        ("{{index}}", "it has a meaning only inside of a node with for_each"),
+        ("{{item.x}}", "only allowed in a node with for_each"),
+        ("{{index}}", "only allowed in a node with for_each"),
     ],
 )
 def test_braces_that_are_no_reference_are_refused(text: str, message: str) -> None:
@@ -107,7 +107,7 @@ def test_edges_come_from_references_and_dependencies_in_any_order() -> None:
         ({"timeout": "0s"}, "/timeout", "timeout: '0s' is out of range; a duration is over 0 and at most 3650d"),
         ({"retry": {"max_attempts": 0}}, "/retry/max_attempts", "retry.max_attempts: expected at least 1, not 0"),
         ({"when": "a.result >"}, "/when", "when: column 11: the condition ends too early"),
-        ({"when": "item > 1"}, "/when", "when: item has a meaning only in a node with for_each"),
+        ({"when": "item > 1"}, "/when", "when: item is only allowed in a node with for_each"),
         ({"for_each": "all of {{a.result}}"}, "/for_each", "for_each must be one reference to a list, or a list"),
         ({"for_each": "x"}, "/for_each", "for_each must be one reference to a list, or a list"),
     ],
@@ -170,7 +170,7 @@ _CHANGES = (
     [
         ({"tool": "writing"}, _CHANGES.format("writing", "write")),
         ({"agent": "keyed", "objective": "x"}, _CHANGES.format("keyed", "idempotent")),
-        ({"tool": "foreign"}, "'foreign' runs in a foreign worker, whose results are not kept for other calls"),
+        ({"tool": "foreign"}, "'foreign' runs in a foreign worker, whose results are not cached"),
         ({"human": {}}, "'cache' needs a tool whose results can be used again"),
         ({"plan": plan_of(node("x"))}, "'cache' needs a tool whose results can be used again"),
         ({"tool": "any"}, None),
@@ -225,7 +225,7 @@ def test_wrong_nodes_are_reported_and_their_ids_can_still_be_referred_to() -> No
 def test_tool_whose_undo_is_no_known_tool_is_refused_and_a_known_one_travels_with_the_plan() -> None:
     book = ToolDeclaration("book", Effects.IDEMPOTENT, undo="free")
     raw = plan_of(node("a", tool="book"))
-    message = "'book' is taken back by the tool 'free', which is not there"
+    message = "'book' is compensated by an unknown tool 'free'"
     hint = "name the module that has it with --tools"
     (problem,) = problems_of(raw, tools={"book": book})
     assert problem == Problem("unknown_tool", message, "/nodes/0/tool", "a", hint)

@@ -113,7 +113,7 @@ def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, Worker]:
         ),
         (
             {"x-y": card("a", goal_type="deliverable"), "X_y": card("b")},
-            "the workers 'x-y' and 'X_y' have names that cannot be told apart",
+            "the workers 'x-y' and 'X_y' have the same name except for case and '-' or '_'",
         ),
         ({"x": card("a"), "y": card("b")}, "none of the workers makes a deliverable ('x', 'y'), so no question"),
         (
