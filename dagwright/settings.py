@@ -16,6 +16,7 @@ from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_va
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from dagwright.core.errors import DagwrightError
 from dagwright.core.model.times import LONGEST
 from dagwright.core.plugins import installed_plugins
 from dagwright.planning.model_calls.calls import MODEL_NAME_CHARACTERS
@@ -69,7 +70,7 @@ _PLACES = frozenset({"files_root", "prices", "payload_store", "database_url"})
 _SQLITE = re.compile(r"(sqlite[^:/]*:///)([^?]*)(.*)", re.DOTALL)
 
 
-class SettingsError(Exception):
+class SettingsError(DagwrightError):
     """The environment holds a value that can not be used; the text is one sentence naming the variable."""
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from dagwright.client.feedback import (
     Answer,
-    AnswerRefused,
+    FeedbackRejected,
     ItemNotNamed,
     OpenRequest,
     People,
@@ -15,6 +15,7 @@ from dagwright.client.feedback import (
     by_run,
     of_node,
 )
+from dagwright.core.errors import DagwrightError
 from dagwright.history.run_reader import RunClosed
 
 _AT_ONCE = 8
@@ -25,11 +26,11 @@ Extras = Callable[[Place], Awaitable[Mapping[str, Any]]]
 """Returns further parts of the answer for the run that asks, such as nodes for its plan."""
 
 
-class NothingAsked(Exception):
+class NothingAsked(DagwrightError):
     """The run has no open request."""
 
 
-class AnswerUnclear(Exception):
+class AnswerUnclear(DagwrightError):
     """The run has several open requests, and none of them was named; the text has their names."""
 
 
@@ -161,7 +162,7 @@ async def send_answer(
                 return AnswerResult(True, _with_path(told, there, target.name), place=there)
             except ItemNotNamed as error:
                 return AnswerResult(False, str(error), is_ambiguous=True)
-            except (AnswerRefused, RunClosed) as error:
+            except (FeedbackRejected, RunClosed) as error:
                 return AnswerResult(False, _with_path(str(error), there, target.name))
 
     places: Sequence[Place | None] = by_run(target.requests) or [None]
@@ -172,7 +173,7 @@ async def answer_request(people: People, run: str, request: str, answer: Answer)
     """Answer one request of a run or its sub-plans; return what the run reports.
 
     Raises:
-        AnswerRefused, RunNotFound, RunClosed: as `People.answer`.
+        FeedbackRejected, RunNotFound, RunClosed: as `People.answer`.
     """
     return await people.answer(await people.place_of(run, request), answer)
 

@@ -3,7 +3,7 @@
 An answer goes by the update `submit_feedback`, which says at once whether it counts. If no worker answers it, the
 signal `feedback` leaves it in the run's history, where it counts as soon as a worker is there.
 
-AnswerRefused      the run does not take the answer; the message says why
+FeedbackRejected      the run does not take the answer; the message says why
 └── ItemNotNamed   the request is one of several; the message has their names
 """
 
@@ -23,6 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.client.run_lists import owner_in
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id, task_of_child
+from dagwright.core.errors import DagwrightError
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.requests import ClientChannel, MayAnswer, Request
 from dagwright.core.scheduler.map_batches import is_cut
@@ -50,11 +51,11 @@ _CHUNK = re.compile(r"\[\d+-\d+\]$")
 """What the id of the run of a part of a large map ends with."""
 
 
-class AnswerRefused(Exception):
+class FeedbackRejected(DagwrightError):
     """The run does not take an answer, or what else somebody asks of it."""
 
 
-class ItemNotNamed(AnswerRefused):
+class ItemNotNamed(FeedbackRejected):
     """A path leads through a node with `for_each`, of which one item must be named."""
 
 
@@ -172,13 +173,13 @@ class People:
             place: as `place_of` tells it. For a node with `for_each` its id stands for all that its items ask.
 
         Raises:
-            AnswerRefused: the run does not take it.
+            FeedbackRejected: the run does not take it.
             RunNotFound: there is no such run.
             RunClosed: it has ended.
         """
         if (problem := size_problem(answer.content)) is not None:
             # The server takes 2 MiB, and the client library reports more as a defect.
-            raise AnswerRefused(problem)
+            raise FeedbackRejected(problem)
         handle = self._client.get_workflow_handle(place.workflow_id)
         try:
             message = answer.to_json(place.request)
@@ -199,7 +200,7 @@ class People:
             raise RunClosed(f"the run {place.workflow_id!r} has ended")
         message = answer.to_json(place.request)
         if (reason := refusal_in(view, wire.SIGNAL_FEEDBACK, message)) is not None:
-            raise AnswerRefused(reason)
+            raise FeedbackRejected(reason)
         await handle.signal(wire.SIGNAL_FEEDBACK, message)
         return left_by_signal("the answer", place.workflow_id, patience_s=self._patience_s)
 
@@ -225,7 +226,7 @@ class People:
 
         Raises:
             RunNotFound: there is no such run.
-            AnswerRefused: the path leads through a sub-plan that does not run.
+            FeedbackRejected: the path leads through a sub-plan that does not run.
             ItemNotNamed: it leads through one of several, and does not say which.
         """
         if "/" not in request:
@@ -244,7 +245,7 @@ class People:
         except RunNotFound:
             if view.scheduler.state.node_of(task_id).for_each is not None:
                 raise await self._item_not_named(workflow_id, task_id, rest) from None
-            raise AnswerRefused(
+            raise FeedbackRejected(
                 f"the sub-plan {task_id!r} of the run {workflow_id!r} has not started; try again when it has"
             ) from None
         return await self.place_of(child.id, rest)
@@ -351,7 +352,7 @@ async def told_by_update(
     """Sends an update and returns what the run says to it; `None` if nobody says anything in time.
 
     Raises:
-        AnswerRefused: the run does not take it.
+        FeedbackRejected: the run does not take it.
     """
     sending = asyncio.create_task(handle.execute_update(name, message))
     # One that is given up ends with an error of its own, which nobody waits for.
@@ -362,7 +363,7 @@ async def told_by_update(
             return None
         told = sending.result()
     except WorkflowUpdateFailedError as error:
-        raise AnswerRefused(str(getattr(error.cause, "message", None) or error.cause)) from None
+        raise FeedbackRejected(str(getattr(error.cause, "message", None) or error.cause)) from None
     except RPCError as error:
         # A run takes so many updates at once, and so many in all.
         if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:

@@ -1,21 +1,26 @@
 """Follow a run: its changes, and the requests to people that are open in it and in its sub-plans."""
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio.service import RPCError
 
 from dagwright.client.feedback import People, has_sub_plans, requests_in
 from dagwright.client.runs import Runs
+from dagwright.history.moment_facts import MomentFacts
 from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import Told
 
 _PAUSE_S = 2.0
 """Between two reads of the sub-plans: each reads the histories of those that wait."""
+
+T = TypeVar("T")
+S = TypeVar("S")
 
 RequestKey = tuple[str, str]
 """Id of a request and when it was opened: the same node may ask again under the same id."""
@@ -28,13 +33,14 @@ class RunMoment:
     Args:
         changed: ids of the nodes and items that have changed since the moment before.
         requests: open requests to people, those of sub-plans too.
-        states: of the changed nodes and items; the scheduler of the view may be ahead of them.
+        states, facts: of the changed nodes and items; the scheduler of the view may be ahead of them.
     """
 
     view: RunView
     changed: Sequence[str]
     requests: Sequence[Mapping[str, Any]]
     states: Mapping[str, TaskState] = field(default_factory=dict)
+    facts: MomentFacts = field(default_factory=MomentFacts, repr=False)
 
     @property
     def told(self) -> Told:
@@ -65,7 +71,7 @@ async def follow(
         async for update in updates:
             requests = [] if update.view.is_closed else await pending.read(update.view)
             left = [each for each in requests if request_key(each) not in answered] if answered else requests
-            yield RunMoment(update.view, update.changed, left, update.states)
+            yield RunMoment(update.view, update.changed, left, update.states, update.facts)
 
 
 async def wait_for_end(runs: Runs, workflow_id: str) -> RunView:
@@ -76,6 +82,32 @@ async def wait_for_end(runs: Runs, workflow_id: str) -> RunView:
             last = update.view
     assert last is not None
     return last
+
+
+async def interleave(main: AsyncGenerator[T, None], other: AsyncGenerator[S, None]) -> AsyncGenerator[T | S, None]:
+    """Yield the items of two generators as they come, until `main` has ended; both are closed then."""
+    async with aclosing(main), aclosing(other):
+        coming: dict[AsyncGenerator[T | S, None], asyncio.Task[T | S | None]] = {}
+        try:
+            for each in (main, other):
+                coming[each] = asyncio.create_task(_next_of(each))
+            while main in coming:
+                await asyncio.wait(coming.values(), return_when=asyncio.FIRST_COMPLETED)
+                for source, task in [*coming.items()]:
+                    if not task.done():
+                        continue
+                    del coming[source]
+                    if (found := task.result()) is not None:
+                        yield found
+                        coming[source] = asyncio.create_task(_next_of(source))
+        finally:
+            for task in coming.values():
+                task.cancel()
+            await asyncio.gather(*coming.values(), return_exceptions=True)
+
+
+async def _next_of(source: AsyncGenerator[T, None]) -> T | None:
+    return await anext(source, None)
 
 
 def request_key(request: Mapping[str, Any]) -> RequestKey:

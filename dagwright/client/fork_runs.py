@@ -15,7 +15,6 @@ from dagwright.core.validation.inputs import wrong_inputs
 from dagwright.history.run_reader import RunView
 from dagwright.plans.posted import PostedPlan, read_posted
 from dagwright.plans.preparation import check_plan, no_such_inputs, prepare_plan, unused_inputs, unused_names
-from dagwright.toolset.toolset import Toolset
 
 Declared = Mapping[str, Mapping[str, Any]]
 Typing = Callable[[Declared, Mapping[str, Any]], tuple[Mapping[str, Any], Sequence[Problem]]]
@@ -46,8 +45,13 @@ class ForkWish:
     apart: Callable[..., Awaitable[Any]] = asyncio.to_thread
 
 
-async def draft_of(workflow_id: str, wish: ForkWish, *, runs: Runs, forks: Forks, toolset: Toolset) -> Draft:
+async def draft_of(
+    workflow_id: str, wish: ForkWish, *, runs: Runs, forks: Forks, tools: Mapping[str, ToolDeclaration]
+) -> Draft:
     """Returns a fork, before it is started.
+
+    Args:
+        tools: that the fork may call.
 
     Raises:
         RunNotFound: there is no such run.
@@ -62,14 +66,14 @@ async def draft_of(workflow_id: str, wish: ForkWish, *, runs: Runs, forks: Forks
     if wish.plans:
         context = view.run_input.context if view.run_input is not None else {}
         change = PlanChange(wish.plans[0], wish.inputs, wish.typing, context=context, known=known)
-        plan, inputs = await wish.apart(plan_of_change, change, toolset.declarations())
+        plan, inputs = await wish.apart(plan_of_change, change, tools)
     else:
-        plan, inputs = await asyncio.to_thread(_changed, view, wish, toolset, known=known)
+        plan, inputs = await asyncio.to_thread(_changed, view, wish, tools, known=known)
     return await forks.draft(view, plan, inputs=inputs, rerun=wish.rerun)
 
 
 def _changed(
-    view: RunView, wish: ForkWish, toolset: Toolset, *, known: Mapping[str, Any]
+    view: RunView, wish: ForkWish, tools: Mapping[str, ToolDeclaration], *, known: Mapping[str, Any]
 ) -> tuple[CompiledPlan, dict[str, Any]]:
     """Returns the plan and the inputs of the fork.
 
@@ -77,7 +81,7 @@ def _changed(
         PlanInvalid: they are wrong.
     """
     assert view.scheduler is not None
-    plan = retooled(view.scheduler.plan, toolset.declarations(), rerun=wish.rerun)
+    plan = retooled(view.scheduler.plan, tools, rerun=wish.rerun)
     typed, found = wish.typing(plan.inputs, wish.inputs)
     strange = [name for name in wish.inputs if name not in plan.inputs and name not in known]
     problems = [*found, *no_such_inputs(strange, {**plan.inputs, **known})]

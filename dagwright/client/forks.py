@@ -17,6 +17,7 @@ from typing import Any
 import pydantic_core
 
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, child_workflow_id, short_id
+from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.projection import describe
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.expressions.stored_values import StoredValue, unfilled_places
@@ -47,7 +48,7 @@ SUB_PLANS_READ = 100
 """Sub-plans whose histories one fork reads."""
 
 
-class ForkRefused(Exception):
+class ForkRefused(DagwrightError):
     """A run cannot be forked so; the text says why, and what to do."""
 
 

@@ -23,6 +23,7 @@ from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary, owner_in
 from dagwright.client.starts import EncodedStart, StartRequest, checked_id, digest_of, encode_start, made_id
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
+from dagwright.core.errors import DagwrightError
 from dagwright.core.model.states import RunStatus
 from dagwright.history.closing_event import closing_document, read_recorded_document
 from dagwright.history.explaining import Explaining, Explanation
@@ -50,7 +51,7 @@ _NAMES_TOLD = 5
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 
 
-class IdInUse(Exception):
+class RunIdInUse(DagwrightError):
     """A run with that id was started with another plan or other inputs."""
 
 
@@ -90,7 +91,7 @@ class Runs:
         """Start a run, or attach to the run with the same id, plan, inputs and model.
 
         Raises:
-            IdInUse: a run with this id has another plan, other inputs or another model.
+            RunIdInUse: a run with this id has another plan, other inputs or another model.
             IdInvalid: no run can have this id.
         """
         encoded = await self.encode(request)
@@ -121,7 +122,7 @@ class Runs:
         """Return the run that `start` would attach to, `None` if there is none; start nothing.
 
         Raises:
-            IdInUse, IdInvalid: as `start`.
+            RunIdInUse, IdInvalid: as `start`.
         """
         return await self.same(checked_id(request.workflow_id or ""), await self.encode(request))
 
@@ -133,14 +134,14 @@ class Runs:
         """Returns the run that has an id, if it is one of the same plan, inputs and model; `None` if there is none.
 
         Raises:
-            IdInUse: it is another one.
+            RunIdInUse: it is another one.
         """
         there = await self._find(workflow_id)
         if there is None:
             return None
         told = (await there.memo()).get(wire.MEMO_DIGEST)
         if told != encoded.digest:
-            raise IdInUse(await self._words_of_other(workflow_id, told, encoded))
+            raise RunIdInUse(await self._words_of_other(workflow_id, told, encoded))
         return Started(workflow_id, there.run_id, is_new=False)
 
     async def _words_of_other(self, workflow_id: str, digest: Any, encoded: EncodedStart) -> str:

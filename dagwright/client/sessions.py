@@ -24,10 +24,11 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.runs import IdInUse, Runs, Started
+from dagwright.client.runs import RunIdInUse, Runs, Started
 from dagwright.client.starts import EncodedStart, checked_id, made_id
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
+from dagwright.core.errors import DagwrightError
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
@@ -58,11 +59,11 @@ _SESSION = SearchAttributeKey.for_keyword(wire.SEARCH_SESSION)
 _TITLE = SearchAttributeKey.for_keyword(wire.SEARCH_TITLE)
 
 
-class SessionNotFound(Exception):
+class SessionNotFound(DagwrightError):
     """There is no session of that name, or it cannot be read; the text says which."""
 
 
-class TurnNotTaken(Exception):
+class TurnNotTaken(DagwrightError):
     """A session does not start a turn.
 
     Args:
@@ -236,7 +237,7 @@ class Sessions:
 
         Raises:
             TurnNotTaken: the session does not take it; the code `session_busy` comes only without `busy`.
-            IdInUse: another run has that id, be it of the same plan in another session.
+            RunIdInUse: another run has that id, be it of the same plan in another session.
             IdInvalid: no run can have it.
             SessionNotFound: something else has the id of the session.
         """
@@ -326,7 +327,7 @@ class Sessions:
 
         Raises:
             TurnNotTaken: it could not be started.
-            IdInUse: as another run has its id.
+            RunIdInUse: as another run has its id.
         """
         give_up_at = time.monotonic() + PATIENCE_S
         while True:
@@ -416,12 +417,12 @@ def _refuse_of_others(name: str, run: WorkflowExecution) -> None:
     """Looks whether a run is a turn of a session, which would else know nothing of what it is told to have answered.
 
     Raises:
-        IdInUse: it is none.
+        RunIdInUse: it is none.
     """
     if run.parent_id != session_id(name):
         other = name_of_session(run.parent_id) if run.parent_id is not None else None
         whose = f"of the session {other!r}" if other is not None else "outside of sessions"
-        raise IdInUse(f"the id {run.id!r} belongs to a run {whose}, and not of {name!r}; choose another id")
+        raise RunIdInUse(f"the id {run.id!r} belongs to a run {whose}, and not of {name!r}; choose another id")
 
 
 def _busy(name: str, run: str) -> TurnNotTaken:

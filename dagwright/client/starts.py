@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, summary_of
+from dagwright.core.errors import DagwrightError
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import Policy, default_policy
 from dagwright.planning.extenders import workflow_type_of
@@ -21,7 +22,7 @@ NO_EXTRAS = RunInput()
 """Run input without anything beside plan and inputs."""
 
 
-class IdInvalid(Exception):
+class IdInvalid(DagwrightError):
     """A run cannot have this id."""
 
 

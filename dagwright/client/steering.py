@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.feedback import (
     PATIENCE_S,
-    AnswerRefused,
+    FeedbackRejected,
     People,
     Place,
     left_by_signal,
@@ -39,7 +39,7 @@ _NO_RUN = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 """What the server says of an id that no run has, or could have."""
 
 
-class ServerRefused(AnswerRefused):
+class ServerRefused(FeedbackRejected):
     """The server does not take a message for a run, whatever the run would say."""
 
 
@@ -145,7 +145,7 @@ class Steering:
         """Send a command to a run, or to the sub-plan with its node; return what the run reports.
 
         Raises:
-            AnswerRefused: the run refuses it.
+            FeedbackRejected: the run refuses it.
             RunNotFound: there is no such run.
             RunClosed: it has ended.
         """
@@ -177,7 +177,7 @@ class Steering:
 
         Raises:
             PlanInvalid: the nodes are invalid.
-            AnswerRefused, RunNotFound, RunClosed: as `send`.
+            FeedbackRejected, RunNotFound, RunClosed: as `send`.
         """
         view = await self._open_view(workflow_id)
         # Nobody else waits for as long as many nodes are checked.
@@ -195,7 +195,7 @@ class Steering:
 
         Raises:
             PlanInvalid: something is wrong with them.
-            AnswerRefused: the request has been answered.
+            FeedbackRejected: the request has been answered.
             RunNotFound, RunClosed: as `send`.
         """
         view = await self._open_view(place.workflow_id)
@@ -203,7 +203,7 @@ class Steering:
             view.scheduler is not None
             and (closing := view.scheduler.features.feedback.requests.closed.get(place.request)) is not None
         ):
-            raise AnswerRefused(closing.told(place.request))
+            raise FeedbackRejected(closing.told(place.request))
         return await asyncio.to_thread(_checked, view, nodes, tools=tools)
 
     async def _open_view(self, workflow_id: str) -> RunView:
@@ -216,13 +216,13 @@ class Steering:
         """Leaves an act in the history of a run, if it counts by all that is known without a worker."""
         view = await self._open_view(handle.id)
         if (refusal := refusal_in(view, name, message)) is not None:
-            raise AnswerRefused(refusal)
+            raise FeedbackRejected(refusal)
         await handle.signal(name, message)
         return left_by_signal("it", handle.id, patience_s=self._patience_s)
 
     async def _why_not(
         self, workflow_id: str, *, root: str | None = None, error: RPCError | None = None
-    ) -> RunClosed | RunNotFound | AnswerRefused:
+    ) -> RunClosed | RunNotFound | FeedbackRejected:
         try:
             await self._client.get_workflow_handle(workflow_id).describe()
         except RPCError as unknown:
@@ -242,14 +242,14 @@ def _refuse_invalid(message: Mapping[str, Any]) -> None:
     The Temporal server accepts 2 MiB, and a cancel truncates a long reason without an error.
 
     Raises:
-        AnswerRefused: it is too large, or its reason or author too long.
+        FeedbackRejected: it is too large, or its reason or author too long.
     """
     if (problem := size_problem(dict(message), MESSAGE_BYTES, what="the message")) is not None:
-        raise AnswerRefused(problem)
+        raise FeedbackRejected(problem)
     try:
         by_from_json(message, through="update")
     except MessageInvalid as error:
-        raise AnswerRefused(str(error)) from None
+        raise FeedbackRejected(str(error)) from None
 
 
 def _checked(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
@@ -263,13 +263,13 @@ def _checked(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDec
         raise PlanInvalid([Problem("too_large", message, "/nodes", hint="add them in parts")])
     if view.scheduler is None:
         # The run has yet to read its plan, and checks them then.
-        named = _tools_written(nodes)
+        named = tools_written(nodes)
     else:
         named = _tools_of(extension_of(nodes, view.scheduler.state, tools=tools).nodes)
     return {"nodes": list(nodes), "tools": tools_to_json(dict.fromkeys(named), tools)}
 
 
-def _tools_written(nodes: Sequence[Any]) -> Sequence[str]:
+def tools_written(nodes: Sequence[Any]) -> Sequence[str]:
     """Returns the tools that nodes name as they are written."""
     found: list[str] = []
     for node in nodes:
@@ -278,7 +278,7 @@ def _tools_written(nodes: Sequence[Any]) -> Sequence[str]:
         names = [written.get("tool"), *([AGENT_PREFIX + agent, agent] if isinstance(agent, str) else [])]
         found += [name for name in names if isinstance(name, str)]
         inside = below.get("nodes") if isinstance(below, Mapping) else None
-        found += _tools_written(inside if isinstance(inside, list) else [])
+        found += tools_written(inside if isinstance(inside, list) else [])
     return found
 
 

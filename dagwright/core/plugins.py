@@ -12,10 +12,12 @@ from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
 from typing import Any
 
+from dagwright.core.errors import DagwrightError
+
 GROUP = "dagwright.plugins"
 
 
-class PluginError(Exception):
+class PluginError(DagwrightError):
     """A plugin cannot be used; the text is one sentence that names the plugin and its distribution."""
 
 

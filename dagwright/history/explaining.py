@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from dagwright.core.boundary.wire import ERROR_PLAN_FAILED
+from dagwright.core.errors import DagwrightError
 from dagwright.core.model.lookups import bindings
 from dagwright.core.model.requests import BUDGET_TASK, Request
 from dagwright.core.model.states import NodeStatus
@@ -36,7 +37,7 @@ _KIND_OF_INNER: dict[NodeStatus, Kind] = {
 }
 
 
-class NodeUnknown(Exception):
+class NodeUnknown(DagwrightError):
     """A run has no node of that name, or does not know it yet."""
 
 

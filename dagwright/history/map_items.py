@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dagwright.core.boundary.limits import child_workflow_id
+from dagwright.core.errors import DagwrightError
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import ItemRecord, NodeStatus, Record
 from dagwright.core.scheduler.map_batches import is_chunk, is_cut
@@ -25,7 +26,7 @@ OpenFeed = Callable[[str], RunFeed]
 """Workflow id -> feed of that run."""
 
 
-class ItemNotBegun(Exception):
+class ItemNotBegun(DagwrightError):
     """The run of the chunk that an item is in has not been started."""
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dagwright.core.boundary.limits import child_workflow_id
+from dagwright.core.errors import DagwrightError
 from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.history.run_reader import RunFeed, RunNotFound, RunView
 from dagwright.protocol.node_paths import into_sub_plan
 
 
-class SubPlanNotBegun(Exception):
+class SubPlanNotBegun(DagwrightError):
     """Nothing of a sub-plan is known yet."""
 
 

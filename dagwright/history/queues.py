@@ -182,12 +182,17 @@ class WaitMarks:
     """
 
     def __init__(self) -> None:
-        self._marked: list[tuple[Record, NodeStatus]] = []
+        self._marked: dict[str, tuple[Record, NodeStatus]] = {}
 
     @property
     def is_empty(self) -> bool:
         """Tells whether nothing is marked."""
         return not self._marked
+
+    @property
+    def hidden(self) -> dict[str, NodeStatus]:
+        """Status of each marked task without its mark."""
+        return {task_id: status for task_id, (_, status) in self._marked.items()}
 
     def put(self, scheduler: RunScheduler, reasons: Mapping[str, str]) -> None:
         """Makes tasks waiting that run or are ready: task id -> what for; a node waits if all items that it runs do."""
@@ -196,21 +201,22 @@ class WaitMarks:
         for task_id, reason in reasons.items():
             record = scheduler.record_of(task_id)
             if record is not None and record.status in (NodeStatus.RUNNING, NodeStatus.READY):
-                self._mark(record, reason)
+                self._mark(task_id, record, reason)
                 node = scheduler.state.node_of(task_id).id
                 if node != task_id:
                     parents[node] = reason
         for node, reason in parents.items():
             record = scheduler.record_of(node)
             if record is not None and all(item.record.status is not NodeStatus.RUNNING for item in record.items):
-                self._mark(record, reason)
+                self._mark(node, record, reason)
 
     def clear(self) -> None:
         """Makes every marked task again what it was."""
-        for record, status in self._marked:
+        for record, status in self._marked.values():
             record.status, record.reason = status, None
         self._marked.clear()
 
-    def _mark(self, record: Record, reason: str) -> None:
-        self._marked.append((record, record.status))
+    def _mark(self, task_id: str, record: Record, reason: str) -> None:
+        # A node whose items all wait may be a task that waits itself.
+        self._marked.setdefault(task_id, (record, record.status))
         record.status, record.reason = NodeStatus.WAITING, reason

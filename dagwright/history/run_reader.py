@@ -17,6 +17,7 @@ from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
+from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.expressions.value_refs import with_shown
 from dagwright.core.model.states import NodeStatus, RunStatus
@@ -57,11 +58,11 @@ RESTORED_BYTES = 1024 * 1024
 """A value up to this size is put back into a document unless all are asked for."""
 
 
-class RunNotFound(Exception):
+class RunNotFound(DagwrightError):
     """There is no run of that id."""
 
 
-class RunClosed(Exception):
+class RunClosed(DagwrightError):
     """The run has ended, so nothing can be done to it."""
 
 
@@ -80,6 +81,7 @@ class RunView:
         first_run_id: its first execution, the scope of its idempotency keys.
         acts_to_come: returns the signals of people that no workflow task has taken: when, its name, and what reads it.
         has_marks: whether some tasks are shown to wait for a worker, which `describe` knows and no event tells.
+        hidden: node or item that is shown to wait for a worker -> its status in the history.
     """
 
     workflow_id: str
@@ -99,6 +101,7 @@ class RunView:
     first_run_id: str = ""
     acts_to_come: Callable[[], list[tuple[float, str, Read]]] = list
     has_marks: bool = False
+    hidden: Mapping[str, NodeStatus] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """Returns the result document; values over 1 MiB, and those in the payload store, stand there by reference."""
@@ -172,6 +175,20 @@ class RunView:
         if self.scheduler is None:
             return None
         return self.scheduler.plan.written_count - undo_counts(self.scheduler.state).total()
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySnapshot:
+    """A run at a place in its history.
+
+    Args:
+        scheduler: the projected scheduler; `None` while the plan is not known.
+        offset: the last event that was read.
+    """
+
+    scheduler: RunScheduler | None = None
+    offset: Offset = BEGINNING
+    is_closed: bool = False
 
 
 def _stands_for(written: Any, value: Any, *, ref: str) -> bool:
@@ -253,6 +270,14 @@ class RunFeed:
         if reader is None:
             return {}, BEGINNING
         return states_of(reader.execution.projection.scheduler), reader.execution.offset
+
+    async def snapshot_at(self, offset: Offset) -> HistorySnapshot:
+        """Return the run as its history up to `offset` shows it; nothing if the server no longer keeps that."""
+        reader = await self._reader_at(offset)
+        if reader is None:
+            return HistorySnapshot()
+        projection = reader.execution.projection
+        return HistorySnapshot(projection.scheduler, reader.execution.offset, projection.is_closed)
 
     async def begun_at(self, offset: Offset) -> set[str]:
         """Returns the tasks of which a subscriber has seen that they began; as `states_at`."""
@@ -358,6 +383,7 @@ class RunFeed:
                 first_run_id=_first_run_id(description),
                 acts_to_come=projection.acts_to_come,
                 has_marks=not reader.marks.is_empty,
+                hidden=reader.marks.hidden,
             )
 
     async def _no_worker_notes(

@@ -6,11 +6,12 @@ subscribers of one reader cost it nothing. The reader is there while somebody lo
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.executions import BEGINNING, Offset
+from dagwright.history.moment_facts import MomentFacts, TaskFacts, facts_of
 from dagwright.history.reader import TaskState, states_of
 from dagwright.history.run_reader import RunFeed, RunView
 
@@ -56,12 +57,14 @@ class RunUpdate:
             that was subscribed from; in the order of the changes. A state that came and went between is not told.
         states: theirs at the offset of the view, whose scheduler may know more already.
         shared: what subscribers have made of this moment; `once` reads it.
+        facts: of the changed tasks, and the requests of the run, at the offset of the view.
     """
 
     view: RunView
     changed: tuple[str, ...]
     states: Mapping[str, TaskState] = field(default_factory=dict)
     shared: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    facts: MomentFacts = field(default_factory=MomentFacts, repr=False)
 
     def once(self, what: Hashable, make: Callable[[], T]) -> T:
         """Returns what is made of the view, made once for all subscribers of this moment.
@@ -146,6 +149,8 @@ class _Topic:
         self.subscribers = 0
         self._view: RunView | None = None
         self._states: dict[str, TaskState] = {}
+        self._facts = MomentFacts()
+        self._task_facts: dict[str, TaskFacts] = {}
         self._changed_at: dict[str, int] = {}
         """Task id -> moment of its last change, the newest last."""
         self._moment = 0
@@ -179,7 +184,9 @@ class _Topic:
 
     def update(self, changed: tuple[str, ...]) -> RunUpdate:
         """Returns what a subscriber is told of some tasks at the newest moment."""
-        return RunUpdate(self.view, changed, {task: self._states[task] for task in changed}, self._shared)
+        states = {task: self._states[task] for task in changed}
+        facts = replace(self._facts, tasks={task: self._task_facts[task] for task in changed})
+        return RunUpdate(self.view, changed, states, self._shared, facts)
 
     def changed_from(self, seen: Mapping[str, TaskState]) -> tuple[str, ...]:
         """Returns the tasks that are in another state than the given ones, in the order of their last change."""
@@ -209,11 +216,14 @@ class _Topic:
         self._moment += 1
         self._view = view
         self._shared = {}
-        for task, state in states_of(view.scheduler).items():
-            if self._states.get(task) != state:
-                self._states[task] = state
-                self._changed_at.pop(task, None)
-                self._changed_at[task] = self._moment
+        changed = {task: state for task, state in states_of(view.scheduler).items() if self._states.get(task) != state}
+        self._states |= changed
+        for task in changed:
+            self._changed_at.pop(task, None)
+            self._changed_at[task] = self._moment
+        # The reader may move the scheduler on before a subscriber looks at it.
+        self._facts = facts_of(view.scheduler, changed, before=self._facts, hidden=view.hidden)
+        self._task_facts |= self._facts.tasks
         self._wake()
 
     def _wake(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from dagwright.core.boundary.usage import Usage
+from dagwright.core.errors import DagwrightError
 
 SHIPPED = Path(__file__).with_name("prices.yaml")
 _PER = 1_000_000
@@ -22,7 +23,7 @@ _DATED = re.compile(r"-\d{4}-\d{2}-\d{2}\Z")
 _FIELDS = ("prompt", "cached", "completion")
 
 
-class PricesUnreadable(ValueError):
+class PricesUnreadable(DagwrightError, ValueError):
     """A price table cannot be used; the text says what is wrong, and where."""
 
 

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from dagwright.core.errors import DagwrightError
 from dagwright.planner.catalogue import Catalogue
 
 GOAL_LIMIT_BYTES = 64 * 1024
 """UTF-8 of a request, some 16,000 tokens. What is longer is material for the plan's tools, and no request."""
 
 
-class GoalRefused(ValueError):
+class GoalRefused(DagwrightError, ValueError):
     """Nothing can be planned for a request; the text says why, and what to do."""
 
     def __init__(self, code: str, message: str, *, hint: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 from pydantic import JsonValue
 
+from dagwright.core.errors import DagwrightError
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import default_policy
@@ -44,7 +45,7 @@ Templates = Mapping[str, "Template"]
 """Name of a template -> the template, in order of the names."""
 
 
-class TemplatesUnreadable(Exception):
+class TemplatesUnreadable(DagwrightError):
     """The folder of templates cannot be used; the message has a part for each thing that is wrong."""
 
 

@@ -10,6 +10,7 @@ import pydantic_core
 from dagwright.core.boundary.limits import PLAN_BYTES, PLAN_EDGES, PLAN_NODES, PLAN_PART_BYTES, PLAN_STEPS
 from dagwright.core.compiler.compiled_checks import unsound_part
 from dagwright.core.compiler.offloaded_regions import held_by_run
+from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.references import MAX_ID_BYTES
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, node_to_json, plan_to_json
 from dagwright.core.model.graph import levels_of
@@ -84,7 +85,7 @@ _SHORTEN_SUB_PLAN = "split it into several"
 _NOT_INLINE = "give the plan as it was written, in 'plan'"
 
 
-class PlanTooLarge(ValueError):
+class PlanTooLarge(DagwrightError, ValueError):
     """A plan is more than a run can be given: one sentence that says what it has, what it may have, what to do.
 
     Args:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dagwright.core.boundary.limits import SUMMARY_CHARACTERS, summary_of
 from dagwright.core.boundary.text import cut_bytes, cut_characters, one_line
+from dagwright.core.errors import DagwrightError
 from dagwright.core.model.tasks import Task
 
 ALL_OWNERS = "*"
@@ -26,7 +27,7 @@ KEYWORD_CHARACTERS = 255
 _FORBIDDEN_IN_KEYS = frozenset("= \t")
 
 
-class TagsInvalid(ValueError):
+class TagsInvalid(DagwrightError, ValueError):
     """The tags of a run are invalid; the message names the first invalid tag."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.text import cut_bytes
+from dagwright.core.errors import DagwrightError
 from dagwright.core.model.lookups import filters_in
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import RunStatus
@@ -41,7 +42,7 @@ BINDINGS_BYTES = 10_000
 below the 64 KiB that a memo may have in every database of a server."""
 
 
-class SessionNameInvalid(ValueError):
+class SessionNameInvalid(DagwrightError, ValueError):
     """No session can have that name; the text says why."""
 
 

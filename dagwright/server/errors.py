@@ -2,9 +2,11 @@
 
 from temporalio.service import RPCStatusCode
 
+from dagwright.core.errors import DagwrightError
+
 NO_ANSWER = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 """What the client of Temporal says if nobody answered."""
 
 
-class NoServer(Exception):
+class NoServer(DagwrightError):
     """No Temporal server could be had; the text is one sentence that says why and what to do."""

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from dagwright.core.errors import DagwrightError
 from dagwright.store.payloads import OWNERS, PayloadStore, Remembered, StoredPayload
 
 MARGIN = timedelta(days=1)
@@ -19,7 +20,7 @@ MARGIN = timedelta(days=1)
 _REMOVED_AT_ONCE = 64
 
 
-class NeedUnknown(Exception):
+class NeedUnknown(DagwrightError):
     """It can not be said what is still needed; the text is a part of a sentence that says why and what to do."""
 
 

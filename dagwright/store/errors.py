@@ -8,8 +8,10 @@ StoreError
 LocationInvalid           fix the setting; the text is a part of a sentence that begins with the variable
 """
 
+from dagwright.core.errors import DagwrightError
 
-class StoreError(Exception):
+
+class StoreError(DagwrightError):
     """Base of what a store raises; the text is one sentence."""
 
 
@@ -43,5 +45,5 @@ class OtherStore(StoreError):
     """The workers of a task queue use another store than this process."""
 
 
-class LocationInvalid(ValueError):
+class LocationInvalid(DagwrightError, ValueError):
     """A text names no place where a store could be."""

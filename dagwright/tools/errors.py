@@ -23,8 +23,10 @@ NoToolContext             `context()` was called outside a tool
 from datetime import timedelta
 from typing import Any
 
+from dagwright.core.errors import DagwrightError
 
-class ToolError(Exception):
+
+class ToolError(DagwrightError):
     """Base of what a tool or the code around it raises on purpose."""
 
 
@@ -123,9 +125,9 @@ class NotInRegion(ToolError):
     """A pure tool that runs together with others wants to do what only a call of its own can do."""
 
 
-class ToolsUnreadable(Exception):
+class ToolsUnreadable(DagwrightError):
     """A module or file of tools cannot be used; the message is one sentence for the user."""
 
 
-class NoToolContext(RuntimeError):
+class NoToolContext(DagwrightError, RuntimeError):
     """`context()` was called by code that is not running inside a tool."""

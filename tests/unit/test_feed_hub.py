@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from dagwright.core.model.states import NodeStatus
 from dagwright.history import run_subscriptions
 from dagwright.history.executions import BEGINNING, Offset
+from dagwright.history.moment_facts import MomentFacts, TaskFacts
 from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunFeed, RunView
 from dagwright.history.run_subscriptions import RunFeeds, RunUpdate, Told
 
 DONE, RUNS, WAITS = NodeStatus.COMPLETED, NodeStatus.RUNNING, NodeStatus.WAITING
 States = Mapping[str, NodeStatus]
+NO_TASK_FACTS = TaskFacts(0, DONE, None, "", None, None, None)
 
 
 def view(event: int, *, is_closed: bool = False, has_marks: bool = False, **states: NodeStatus) -> RunView:
@@ -51,6 +53,9 @@ class Feed:
 @pytest.fixture(autouse=True)
 def states_are_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_subscriptions, "states_of", lambda states: dict(states or {}))
+    monkeypatch.setattr(
+        run_subscriptions, "facts_of", lambda _, changed, **__: MomentFacts(dict.fromkeys(changed, NO_TASK_FACTS))
+    )
 
 
 async def told(

@@ -22,7 +22,16 @@ from dagwright.client.answering import (
     requests_named,
     send_answer,
 )
-from dagwright.client.feedback import Answer, AnswerRefused, ItemNotNamed, OpenRequest, People, Place, by_run, of_node
+from dagwright.client.feedback import (
+    Answer,
+    FeedbackRejected,
+    ItemNotNamed,
+    OpenRequest,
+    People,
+    Place,
+    by_run,
+    of_node,
+)
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id, task_of_child
 from dagwright.core.model.requests import Feedback, Request, RequestBook
@@ -165,7 +174,7 @@ async def test_answer_is_sent_by_update(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_refused_answer_is_not_sent_by_signal(monkeypatch: pytest.MonkeyPatch, update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
     namespace.refusal = "'x' is not offered"
-    with pytest.raises(AnswerRefused, match=r"^'x' is not offered$"):
+    with pytest.raises(FeedbackRejected, match=r"^'x' is not offered$"):
         await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
     assert namespace.sent == [UPDATE]
 
@@ -242,7 +251,7 @@ async def test_path_finds_the_run_of_the_sub_plan(
 
 async def test_path_through_a_sub_plan_that_has_not_started_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     people = _people(_Namespace({"run": []}), monkeypatch)
-    with pytest.raises(AnswerRefused, match="'later' of the run 'run' has not started; try again"):
+    with pytest.raises(FeedbackRejected, match="'later' of the run 'run' has not started; try again"):
         await people.place_of("run", "later/ask")
 
 
@@ -304,7 +313,7 @@ async def test_what_a_lookup_asks_next_is_waited_for_some_time(monkeypatch: pyte
 async def test_large_answer_is_not_sent() -> None:
     namespace = _Namespace({"run": ["check"]}, update={"message": "taken"})
     people = People(Connection(cast(Client, namespace), Server("here", "default"), frozenset()))
-    with pytest.raises(AnswerRefused, match=r"the answer has 3,000,0.* bytes as JSON; at most 262,144 are allowed"):
+    with pytest.raises(FeedbackRejected, match=r"the answer has 3,000,0.* bytes as JSON; at most 262,144 are allowed"):
         await people.answer(Place("run", "check"), Answer({"text": "x" * 3_000_000}))
     assert namespace.sent == []
 
@@ -356,7 +365,7 @@ async def test_answer_goes_to_each_run_and_may_be_refused_in_some() -> None:
     target = AnswerTarget.of("run-1", [asked("check", run=f"run-{n}", path=f"sub[{n}]/") for n in (1, 2)])
     assert (await given(people, target, nodes=[1])).is_accepted
     assert sorted(people.taken) == [(f"run-{number}", "check", {"approved": True, "nodes": [1]}) for number in (1, 2)]
-    people = Answered(run_2=AnswerRefused("'check' was answered by ann"), run_3=RunClosed("it has ended"))
+    people = Answered(run_2=FeedbackRejected("'check' was answered by ann"), run_3=RunClosed("it has ended"))
     target = AnswerTarget.of("run-1", [asked("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
     found = await given(people, target)
     assert [each.is_accepted for each in found.results] == [True, False, False]
@@ -382,7 +391,7 @@ async def test_next_request_has_the_path_from_the_run() -> None:
     }
     check = AnswerTarget("run-1", "check")
     assert await next_request(cast(People, people), await given(people, check)) is None
-    refusing = Answered(run_1=AnswerRefused("no"))
+    refusing = Answered(run_1=FeedbackRejected("no"))
     assert await next_request(cast(People, people), await given(refusing, below)) is None
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.runs import IdInUse, Runs, Started
+from dagwright.client.runs import RunIdInUse, Runs, Started
 from dagwright.client.sessions import PreparedTurn, Sessions, SessionView, TurnNotTaken
 from dagwright.client.starts import EncodedStart
 from dagwright.protocol.sessions import Session, session_id
@@ -110,6 +110,6 @@ async def test_turn_is_served_before_it_is_sent() -> None:
 
 async def test_turn_with_the_id_of_another_run_is_sent_once() -> None:
     sessions = _Known(Session("s"), parent="other", dropped="one")
-    with pytest.raises(IdInUse, match="belongs to a run of the session 'other'"):
+    with pytest.raises(RunIdInUse, match="belongs to a run of the session 'other'"):
         await sessions.take("one")
     assert sessions.done.count("sent") == 1

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client import fork_runs, forks, steering
-from dagwright.client.feedback import AnswerRefused, Place
+from dagwright.client.feedback import FeedbackRejected, Place
 from dagwright.client.fork_runs import ForkWish, draft_of
 from dagwright.client.forks import Forks
 from dagwright.client.steering import PAUSE, Actor, Command, Steering
@@ -72,9 +72,9 @@ async def test_message_that_no_run_accepts_is_not_sent(command: Command | None, 
     run = _FullRun(RPCStatusCode.INVALID_ARGUMENT)
     steers = Steering(Connection(cast(Client, run), Server("here", "default"), frozenset()))
     sent = steers.cancel("run", actor) if command is None else steers.send("run", command, actor)
-    with pytest.raises(AnswerRefused, match=words) as refused:
+    with pytest.raises(FeedbackRejected, match=words) as refused:
         await sent
-    assert (type(refused.value), run.was_cancelled) == (AnswerRefused, False)
+    assert (type(refused.value), run.was_cancelled) == (FeedbackRejected, False)
 
 
 @pytest.mark.parametrize(
@@ -153,5 +153,6 @@ async def test_plan_of_a_fork_is_checked_outside_of_the_event_loop(
     for module, name in ((fork_runs, "check_plan"), (forks, "_ahead"), (forks, "plan_to_json")):
         found = apart(module, name)
     runs = cast("Any", SimpleNamespace(feed=feed))
-    draft = await draft_of("run-1", ForkWish((PLAN,)), runs=runs, forks=Forks(feed, cast("Any", None)), toolset=toolset)
+    forks_of_test, tools = Forks(feed, cast("Any", None)), toolset.declarations()
+    draft = await draft_of("run-1", ForkWish((PLAN,)), runs=runs, forks=forks_of_test, tools=tools)
     assert (draft.origin, found) == ("run-1", {"check_plan": True, "_ahead": True, "plan_to_json": True})

@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.client import sessions
 from dagwright.client.run_lists import RunFilter
-from dagwright.client.runs import IdInUse, Started
+from dagwright.client.runs import RunIdInUse, Started
 from dagwright.client.sessions import PreparedTurn, SessionNotFound, TurnNotTaken
 from dagwright.client.starts import IdInvalid, RunOptions, StartRequest
 from dagwright.core.boundary import limits, wire
@@ -163,7 +163,7 @@ async def test_id_of_a_run_that_is_no_turn_of_the_session_is_refused(bench: Sess
 
     # The first two at once: neither sees the run of the other before it has begun its own.
     ends = await asyncio.gather(*map(take, names[:2]), return_exceptions=True)
-    assert [type(end) for end in ends].count(IdInUse) == 1, ends
+    assert [type(end) for end in ends].count(RunIdInUse) == 1, ends
     owner = names[[isinstance(end, Started) for end in ends].index(True)]
     await bench.ended(owner, run)
     # Whoever steers the turn of the other one would steer the run of the first.
@@ -173,13 +173,13 @@ async def test_id_of_a_run_that_is_no_turn_of_the_session_is_refused(bench: Sess
         return (await bench.sessions.read(other_name)).session.turns == []
 
     await eventually(knows_no_turn)
-    with pytest.raises(IdInUse) as other:
+    with pytest.raises(RunIdInUse) as other:
         await take(names[2])
     assert f"belongs to a run of the session {owner!r}, and not of {names[2]!r}" in str(other.value)
     plan = {"plan": 1, "nodes": [node]}
     compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
     await bench.started.start(StartRequest(compiled, plan, workflow_id=alone))
-    with pytest.raises(IdInUse) as outside:
+    with pytest.raises(RunIdInUse) as outside:
         await take(owner, alone)
     assert f"belongs to a run outside of sessions, and not of {owner!r}" in str(outside.value)
     bench.runs.take(bench.client.get_workflow_handle(alone))

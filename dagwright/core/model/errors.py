@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Self
 
 from dagwright.core.boundary.text import cut_characters
+from dagwright.core.errors import DagwrightError
 
 MAX_PROBLEMS = 100
 """Problems that are reported for one document. Checking stops there: nobody reads more, and each costs time."""
@@ -74,7 +75,7 @@ class Note:
         return {**encoded, "pointer": self.pointer} if self.pointer else encoded
 
 
-class PlanInvalid(Exception):
+class PlanInvalid(DagwrightError):
     """A document is no runnable plan; `problems` holds what is wrong with it, in document order (see `limited`).
 
     Args:

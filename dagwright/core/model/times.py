@@ -42,6 +42,11 @@ def seconds_of(formatted: str) -> float:
     return datetime.fromisoformat(formatted).timestamp()
 
 
+def time_of(seconds: float) -> datetime:
+    """Return seconds since the epoch as a time in UTC."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PATTERN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
 

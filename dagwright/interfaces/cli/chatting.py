@@ -14,7 +14,7 @@ from uuid import uuid4
 from temporalio.service import RPCError
 
 from dagwright.client.answering import answer_request
-from dagwright.client.feedback import Answer, AnswerRefused
+from dagwright.client.feedback import Answer, FeedbackRejected
 from dagwright.client.following import RequestKey, request_key
 from dagwright.client.requests import SessionTurn, start_turn
 from dagwright.client.runs import Runs, open_runs
@@ -312,7 +312,7 @@ class Chat:
             raise CommandRefused("no run goes on here now")
         try:
             self._output.say(await Steering(self._desk.connection).cancel(turn.run, Actor(account_name())))
-        except (AnswerRefused, RunClosed) as refused:
+        except (FeedbackRejected, RunClosed) as refused:
             self._output.tell(one_line(str(refused)))
         await self._patiently(lambda: self._finish(turn.run, None))
 
@@ -401,7 +401,7 @@ class Chat:
             self._output.say(await answer_request(people, request["workflow_id"], request["id"], answer))
         except CommandRefused as refused:
             self._output.tell(f"{refused}: {answer_words(request)}")
-        except (AnswerRefused, RunClosed) as refused:
+        except (FeedbackRejected, RunClosed) as refused:
             self._output.tell(one_line(str(refused)))
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -42,7 +42,9 @@ def fork(request: ForkRequest, output: Output) -> int:
             forks = Forks(runs.feed, store)
             try:
                 toolset = load_toolset(settings, tools)
-                draft = await draft_of(request.workflow_id, _wish(request), runs=runs, forks=forks, toolset=toolset)
+                draft = await draft_of(
+                    request.workflow_id, _wish(request), runs=runs, forks=forks, tools=toolset.declarations()
+                )
                 if not _is_wanted(draft, request, output):
                     return ExitCode.REFUSED
                 # A fork takes no work itself: the folder it is started in says nothing about the files of the run.

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dagwright.client.feedback import Answer, AnswerRefused, Place, requests_in
+from dagwright.client.feedback import Answer, FeedbackRejected, Place, requests_in
 from dagwright.client.runs import Runs
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.account import account_name
@@ -31,7 +31,7 @@ async def approve_on_terminal(runs: Runs, workflow_id: str, output: Output) -> N
                 try:
                     place = Place(workflow_id, request["id"])
                     output.say(await runs.people.answer(place, Answer(content, account_name())))
-                except AnswerRefused as refused:
+                except FeedbackRejected as refused:
                     output.tell(one_line(str(refused)))
         if view.is_closed or _has_begun(view):
             return

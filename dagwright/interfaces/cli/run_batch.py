@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dagwright.client.runs import IdInUse, Started, open_runs
+from dagwright.client.runs import RunIdInUse, Started, open_runs
 from dagwright.client.starts import IdInvalid, StartRequest
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.compiled import first_of_model
@@ -154,7 +154,7 @@ async def _run(
         for line in lines:
             try:
                 started.append((line, await runs.start(line.run)))
-            except (IdInUse, IdInvalid) as error:
+            except (RunIdInUse, IdInvalid) as error:
                 codes.append(ExitCode.REFUSED)
                 _tell_not_started(line, error, output)
         if request.is_detached:
@@ -201,7 +201,7 @@ def _tell_line(number: int) -> Any:
 
 
 def _tell_not_started(line: _Line, error: Exception, output: Output) -> None:
-    status = "id_in_use" if isinstance(error, IdInUse) else "bad_usage"
+    status = "id_in_use" if isinstance(error, RunIdInUse) else "bad_usage"
     if output.is_json:
         output.document({"line": line.number, "status": status, "message": str(error)}, is_line=True)
     output.tell(f"line {line.number}: {error}")

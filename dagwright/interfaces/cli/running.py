@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from dagwright.client.runs import IdInUse, Runs, Started, open_runs
+from dagwright.client.runs import RunIdInUse, Runs, Started, open_runs
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import first_of_model
 from dagwright.core.model.errors import PlanInvalid
@@ -66,7 +66,7 @@ def _continue_run_of_missing_tools(
 
         showing = Showing(tell_run, output)
         return run_prepared(prepared, request, toolset, showing=showing, settings=settings, name=name, begin=find)
-    except (PlanInvalid, IdInUse):
+    except (PlanInvalid, RunIdInUse):
         tell_refused(request, invalid, output)
         return ExitCode.REFUSED
 

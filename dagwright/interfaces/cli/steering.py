@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from dagwright.client.feedback import AnswerRefused
+from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.runs import open_runs
 from dagwright.client.steering import PAUSE, RESUME, Actor, Command, Steering
 from dagwright.core.model.errors import PlanInvalid
@@ -101,7 +101,7 @@ def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection
         async with open_connection(settings) as connection:
             try:
                 message = await act(Steering(connection), connection)
-            except (RunClosed, AnswerRefused) as error:
+            except (RunClosed, FeedbackRejected) as error:
                 if output.is_json:
                     output.document(acted(workflow_id, str(error), ok=False))
                 output.tell(str(error))

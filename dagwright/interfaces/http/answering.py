@@ -1,10 +1,9 @@
 """What happens in a run and what it writes, in the order in which both come."""
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 
-from dagwright.client.following import RequestKey, RunMoment
+from dagwright.client.following import RequestKey, RunMoment, interleave
 from dagwright.history.run_subscriptions import Told
 from dagwright.history.text_stream import NOTHING_TOLD, Mark, Piece, ToldText
 from dagwright.interfaces.http.desk import Desk
@@ -81,28 +80,7 @@ async def moments_and_pieces(
         told: what the client has been told of the answer; kept up here.
         answered, after: as `moments` takes them.
     """
-    async with (
-        aclosing(moments(desk, run, answered=answered, after=after)) as happening,
-        aclosing(desk.runs.texts.pieces(run, told.told)) as writing,
-    ):
-        coming: dict[AsyncIterator[RunMoment | Piece], asyncio.Task[RunMoment | Piece | None]] = {}
-        try:
-            for each in (happening, writing):
-                coming[each] = asyncio.create_task(_next_of(each))
-            while happening in coming:
-                await asyncio.wait(coming.values(), return_when=asyncio.FIRST_COMPLETED)
-                for source, task in [*coming.items()]:
-                    if not task.done():
-                        continue
-                    del coming[source]
-                    if (found := task.result()) is not None:
-                        yield found
-                        coming[source] = asyncio.create_task(_next_of(source))
-        finally:
-            for task in coming.values():
-                task.cancel()
-            await asyncio.gather(*coming.values(), return_exceptions=True)
-
-
-async def _next_of(source: AsyncIterator[RunMoment | Piece]) -> RunMoment | Piece | None:
-    return await anext(source, None)
+    happening = moments(desk, run, answered=answered, after=after)
+    async with aclosing(interleave(happening, desk.runs.texts.pieces(run, told.told))) as coming:
+        async for each in coming:
+            yield each

@@ -7,7 +7,7 @@ from typing import TypeVar
 from fastapi import Request
 
 from dagwright.client.following import RequestKey, RunMoment
-from dagwright.client.runs import IdInUse
+from dagwright.client.runs import RunIdInUse
 from dagwright.client.steering import Actor
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.history.run_reader import RunNotFound
@@ -216,7 +216,7 @@ async def _cancel(desk: Desk, call: Call, beginning: Beginning) -> None:
     await asyncio.wait({beginning})
     refused = beginning.exception()
     # A run with the key of another request is not this client's, nor one that did not take its answer.
-    if not (isinstance(refused, IdInUse) or (call.job is None and refused is not None)):
+    if not (isinstance(refused, RunIdInUse) or (call.job is None and refused is not None)):
         await desk.steering.cancel(call.run, Actor(call.by, "the client left"))
 
 

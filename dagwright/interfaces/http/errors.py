@@ -19,9 +19,9 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.feedback import AnswerRefused
+from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.forks import ForkRefused
-from dagwright.client.runs import IdInUse
+from dagwright.client.runs import RunIdInUse
 from dagwright.client.sessions import SessionNotFound, TurnNotTaken
 from dagwright.client.starts import IdInvalid
 from dagwright.core.expressions.references import cut_name
@@ -207,7 +207,7 @@ _PLAIN: Sequence[tuple[type[Exception], int, str | None, str, Mapping[str, str]]
     (RunNotFound, 404, None, "not_found", {}),
     (NodeUnknown, 404, "node", "not_found", {}),
     (RunClosed, 409, None, "run_ended", NO_RETRY),
-    (AnswerRefused, 400, _MESSAGES, "answer_refused", {}),
+    (FeedbackRejected, 400, _MESSAGES, "answer_refused", {}),
 )
 """Errors whose text is what to tell -> status, field, code and headers."""
 
@@ -220,7 +220,7 @@ def told_as(error: Exception) -> ApiError | None:
     match error:
         case ApiError():
             return error
-        case IdInUse():
+        case RunIdInUse():
             # Nobody chooses the ids of runs here.
             words = str(error).replace("choose another id", "send another request with another Idempotency-Key")
             return ApiError(409, words, code="idempotency_key_in_use", headers=NO_RETRY)
@@ -305,7 +305,7 @@ def _of_turn(refused: TurnNotTaken) -> ApiError:
 
 
 _KNOWN: Sequence[type[Exception]] = (
-    IdInUse,
+    RunIdInUse,
     ForkRefused,
     *(kind for kind, *_ in _PLAIN),
     ApiError,
@@ -327,7 +327,7 @@ def install_errors(app: FastAPI) -> None:
         if told is not None and told.param == _MESSAGES and not request.url.path.startswith(_OF_MODELS):
             # Other requests have no messages.
             told = replace(told, param=None)
-        if told is not None and isinstance(error, AnswerRefused) and not request.url.path.startswith(_OF_MODELS):
+        if told is not None and isinstance(error, FeedbackRejected) and not request.url.path.startswith(_OF_MODELS):
             is_answer = request.url.path.endswith(_FEEDBACK)
             told = replace(told, code=told.code if is_answer else "refused")
         if told is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest
+from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest
 from dagwright.client.following import RequestKey, RunMoment, follow, request_key
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import RunStatus
@@ -228,7 +228,7 @@ async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | 
     What is not asked any more was answered before, so a request that is sent again changes nothing.
 
     Raises:
-        ApiError, AnswerRefused: an answer does not fit; those before it count.
+        ApiError, FeedbackRejected: an answer does not fit; those before it count.
         RunClosed: the run has ended, and still asked when it was looked at.
         RunNotFound: there is no such run.
     """
@@ -242,7 +242,7 @@ async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | 
             content |= await nodes_in(desk, found.place, content)
             given_answer = Answer(content, by, through="tool_result", may_answer=desk.caller.may_answer)
             await desk.runs.people.answer(found.place, given_answer)
-        except (AnswerRefused, RunClosed):
+        except (FeedbackRejected, RunClosed):
             # Somebody else may have answered it between the look and the answer.
             if await _asked(desk, answer) is not None:
                 raise

@@ -278,7 +278,7 @@ async def _start_job(desk: Desk, job: Job) -> None:
 
     Raises:
         ApiError: the turn before it waits for a person, or the gateway ends or the client gives up before it starts.
-        IdInUse: its `Idempotency-Key` was used for another request.
+        RunIdInUse: its `Idempotency-Key` was used for another request.
         TurnNotTaken: the session takes no more turns, or nobody serves it.
     """
     if job.session is None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from dagwright.client.feedback import AnswerRefused
+from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.following import RunMoment, wait_for_end
 from dagwright.client.starts import IdInvalid
 from dagwright.client.steering import Actor
@@ -184,7 +184,7 @@ async def cancel(response_id: str, desk: TheDesk) -> Response:
     try:
         await desk.steering.cancel(run, Actor(desk.caller.acts_as, "cancelled through the API"))
         await asyncio.wait_for(wait_for_end(desk.runs, run), CANCEL_S)
-    except (RunClosed, AnswerRefused, TimeoutError):
+    except (RunClosed, FeedbackRejected, TimeoutError):
         pass
     return JSONResponse(await _now(desk, of))
 

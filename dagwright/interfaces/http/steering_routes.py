@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from dagwright.client.feedback import AnswerRefused
+from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.fork_runs import ForkWish, draft_of, start_fork
 from dagwright.client.forks import Forks
 from dagwright.client.steering import PAUSE, RESUME, Actor, Command
@@ -44,11 +44,11 @@ async def cancelled(desk: Desk, run: str, body: ActBody | None) -> dict[str, Any
     """Cancel a run; a run that is being stopped, or was cancelled, is left as it is.
 
     Raises:
-        RunNotFound, RunClosed, AnswerRefused: it cannot be cancelled.
+        RunNotFound, RunClosed, FeedbackRejected: it cannot be cancelled.
     """
     try:
         return _done(run, await desk.steering.cancel(run, actor_of(desk, body)))
-    except (RunClosed, AnswerRefused):
+    except (RunClosed, FeedbackRejected):
         view = await desk.runs.feed(run).read()
         is_stopping = not view.is_closed and view.scheduler is not None and view.scheduler.is_stopped
         if not is_stopping and view.status != RunStatus.CANCELLED:
@@ -113,7 +113,7 @@ async def fork(run_id: str, body: ForkBody, desk: PlansDesk, request: Request) -
     plans = () if body.plan is None else (posted_of(desk, body.plan),)
     wish = ForkWish(plans, body.inputs, body.rerun, apart=partial(checked_beside, desk, request))
     run = await desk.own(run_id)
-    draft = await draft_of(run, wish, runs=desk.runs, forks=forks, toolset=desk.toolset)
+    draft = await draft_of(run, wish, runs=desk.runs, forks=forks, tools=desk.toolset.declarations())
     if body.start:
         async with desk.room_for_run(draft.workflow_id):
             await start_fork(draft, runs=desk.runs, forks=forks, tools=desk.toolset.references)
@@ -125,7 +125,7 @@ async def send(desk: Desk, run: str, command: Command, body: ActBody | None) -> 
     """Send a command to a run of the caller, and return what became of it.
 
     Raises:
-        RunNotFound, RunClosed, AnswerRefused: it does not count.
+        RunNotFound, RunClosed, FeedbackRejected: it does not count.
     """
     return _done(run, await desk.steering.send(await desk.own(run), command, actor_of(desk, body)))
 

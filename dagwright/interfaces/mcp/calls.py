@@ -12,7 +12,7 @@ import mcp_types as types
 from temporalio.service import RPCError
 
 from dagwright.client.answering import AnswerTarget, AnswerUnclear, NothingAsked, find_target, send_answer
-from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest
+from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import Runs, Started
 from dagwright.client.sessions import SessionNotFound
@@ -153,7 +153,7 @@ class Calls:
             return refusal("not_found", str(error))
         except RunClosed as error:
             return refusal("refused", f"{error}; {catalogue.GET_RUN} tells what it made")
-        except AnswerRefused as error:
+        except FeedbackRejected as error:
             return refusal("refused", str(error))
         except StoreError as error:
             return refusal("no_store", str(error))

@@ -14,7 +14,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
 from dagwright.client.answering import answer_request
-from dagwright.client.feedback import Answer, AnswerRefused
+from dagwright.client.feedback import Answer, FeedbackRejected
 from dagwright.client.following import RunMoment, follow
 from dagwright.client.runs import Runs
 from dagwright.core.model.states import NodeStatus, RunStatus
@@ -182,7 +182,7 @@ async def _take(
     try:
         answer = Answer(answer_in(request, filled.content or {}), by, through="mcp")
         await answer_request(runs.people, workflow_id, str(request["id"]), answer)
-    except (AnswerRefused, RunClosed, RunNotFound, NotJson) as error:
+    except (FeedbackRejected, RunClosed, RunNotFound, NotJson) as error:
         asking.said.append(f"The answer to {request['id']!r} was not taken: {error}.")
     else:
         asking.taken.add(str(request["id"]))

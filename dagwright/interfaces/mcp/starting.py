@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dagwright.client.requests import SessionTurn, TextRequest, prepare_request, start_turn
-from dagwright.client.runs import IdInUse, Runs, Started
+from dagwright.client.runs import RunIdInUse, Runs, Started
 from dagwright.client.sessions import Sessions, TurnNotTaken
 from dagwright.client.starts import IdInvalid, RunOptions, StartRequest
 from dagwright.core.model.compiled import first_of_model
@@ -145,7 +145,7 @@ class Starter:
             raise CallRefused("bad_usage", str(error)) from None
         except TurnNotTaken as refused:
             raise CallRefused(refused.code, str(refused)) from None
-        except (IdInUse, IdInvalid) as error:
+        except (RunIdInUse, IdInvalid) as error:
             raise _of_id(error) from None
         return await self._started(start, run=run)
 
@@ -158,7 +158,7 @@ class Starter:
             self._refuse_without_model(None)
         try:
             return await self.runs.start(replace(start, workflow_id=run, tools=self.toolset.references))
-        except (IdInUse, IdInvalid) as error:
+        except (RunIdInUse, IdInvalid) as error:
             raise _of_id(error) from None
 
     def _refuse_without_model(self, model: str | None) -> None:
@@ -171,8 +171,8 @@ class Starter:
             raise CallRefused("no_key", "there is no key for the model service: set OPENAI_API_KEY for this server")
 
 
-def _of_id(error: IdInUse | IdInvalid) -> CallRefused:
-    return CallRefused("id_in_use" if isinstance(error, IdInUse) else "bad_usage", str(error))
+def _of_id(error: RunIdInUse | IdInvalid) -> CallRefused:
+    return CallRefused("id_in_use" if isinstance(error, RunIdInUse) else "bad_usage", str(error))
 
 
 def _seconds(arguments: Mapping[str, Any], name: str) -> float | None:

@@ -14,7 +14,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
-from dagwright.client.feedback import AnswerRefused
+from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.following import PendingRequests
 from dagwright.client.runs import Runs
 from dagwright.client.steering import Actor, Steering
@@ -117,7 +117,7 @@ class Tasks:
         view = await self._view(context, params)
         actor = Actor(author_of(context), "the client has cancelled the task")
         # It is an intent: a run that has ended, or is ending, stays as it is.
-        with suppress(RunClosed, AnswerRefused):
+        with suppress(RunClosed, FeedbackRejected):
             await self._steering.cancel(view.workflow_id, actor)
         return {}
 

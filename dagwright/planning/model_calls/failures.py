@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from dagwright.core.boundary.usage import Usage
+from dagwright.core.errors import DagwrightError
 from dagwright.planning.model_calls.calls import Action, ModelError
 
 
-class ModelFailure(Exception):
+class ModelFailure(DagwrightError):
     """A model call failed, and this is what to do about it.
 
     Args:

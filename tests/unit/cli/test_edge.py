@@ -13,7 +13,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.agents.stored import AGENTS
-from dagwright.client.runs import IdInUse
+from dagwright.client.runs import RunIdInUse
 from dagwright.database.database import Database
 from dagwright.database.migrating import StoreUnusable
 from dagwright.history.run_reader import RunNotFound
@@ -43,7 +43,7 @@ def _rpc(status: RPCStatusCode) -> RPCError:
         (CommandRefused("no"), "bad_usage", ExitCode.REFUSED),
         (NoServer("no"), "no_server", ExitCode.NO_SERVER),
         (RunNotFound("no"), "not_found", ExitCode.REFUSED),
-        (IdInUse("no"), "id_in_use", ExitCode.REFUSED),
+        (RunIdInUse("no"), "id_in_use", ExitCode.REFUSED),
         (_rpc(RPCStatusCode.UNAVAILABLE), "no_server", ExitCode.NO_SERVER),
         (_rpc(RPCStatusCode.DEADLINE_EXCEEDED), "no_server", ExitCode.NO_SERVER),
         (_rpc(RPCStatusCode.CANCELLED), "no_server", ExitCode.NO_SERVER),

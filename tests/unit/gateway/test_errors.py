@@ -6,7 +6,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.forks import ForkRefused
-from dagwright.client.runs import IdInUse
+from dagwright.client.runs import RunIdInUse
 from dagwright.client.sessions import TurnNotTaken
 from dagwright.client.starts import IdInvalid
 from dagwright.core.model.document import Document
@@ -41,7 +41,7 @@ FINAL = {"x-should-retry": "false"}
         (rpc(RPCStatusCode.UNAVAILABLE), 503, "unavailable", {"Retry-After": "2"}),
         (rpc(RPCStatusCode.RESOURCE_EXHAUSTED), 429, "server_busy", {"Retry-After": "2"}),
         (ForkRefused("x"), 400, "fork_refused", {}),
-        (IdInUse("x"), 409, "idempotency_key_in_use", FINAL),
+        (RunIdInUse("x"), 409, "idempotency_key_in_use", FINAL),
         (TurnNotTaken("no_worker", "x"), 503, "unavailable", {"Retry-After": "2"}),
         (TurnNotTaken("session_ending", "x"), 409, "session_ending", {}),
         (PlanInvalid([Problem("too_large", "x")]), 400, "too_large", {}),
@@ -62,7 +62,7 @@ def test_ids_options_and_defects_are_reported_in_terms_of_the_api() -> None:
     ids = [reported(error) for error in (IdInvalid("x"), SessionNameInvalid("x"))]
     assert [(each.code, each.param) for each in ids] == [("invalid_run_id", None), ("invalid_session_id", "session_id")]
     assert reported(ForkRefused(FORK)).message == FORK.removeprefix("--")
-    used = reported(IdInUse(f"{USED}; choose another id"))
+    used = reported(RunIdInUse(f"{USED}; choose another id"))
     assert used.message == f"{USED}; send another request with another Idempotency-Key"
     assert set(_OF_MODEL) == set(ModelError)
     assert [told_as(error) for error in (ZeroDivisionError(), rpc(RPCStatusCode.INTERNAL))] == [None, None]

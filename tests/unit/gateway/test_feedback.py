@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest, Place
+from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, Place
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http import Desk
 from dagwright.interfaces.http.callers import Caller, Scope
@@ -110,7 +110,7 @@ async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
     [("check", {"approved": 1}, "answer"), ("chekc", {"approved": True}, "request"), ("chekc", "yes", "request")],
 )
 async def test_refused_answer_names_the_field_that_is_wrong(request_id: str, answer: Any, param: str) -> None:
-    people = People(APPROVAL, error=AnswerRefused("refused"))
+    people = People(APPROVAL, error=FeedbackRejected("refused"))
     with pytest.raises(ApiError) as refused:
         await answer_run(desk_of(people, "ann"), "run-1", AnswerBody(request=request_id, answer=answer))
     assert (refused.value.status, refused.value.param) == (400, param)

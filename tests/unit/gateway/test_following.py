@@ -8,7 +8,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagwright.client.feedback import Answer, AnswerRefused, OpenRequest, Place
+from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, Place
 from dagwright.client.following import RunMoment
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.history.text_stream import Written
@@ -109,15 +109,15 @@ class Asking:
         return await give_answers(desk, [answer], by=None)
 
 
-@pytest.mark.parametrize("refusal", [AnswerRefused("'check' was answered by ann"), RunClosed("it has ended")])
+@pytest.mark.parametrize("refusal", [FeedbackRejected("'check' was answered by ann"), RunClosed("it has ended")])
 async def test_what_somebody_else_answers_at_the_same_time_is_answered(refusal: Exception) -> None:
     # The run may not be seen to ask no more for a moment, so the client would be asked again.
     assert await Asking(refusal, is_taken=True).given() == {("check", "2026-01-01T00:00:00Z")}
 
 
 async def test_answer_that_is_refused_while_the_question_stays_is_told_so() -> None:
-    with pytest.raises(AnswerRefused, match="must be"):
-        await Asking(AnswerRefused("it must be one of three"), is_taken=False).given()
+    with pytest.raises(FeedbackRejected, match="must be"):
+        await Asking(FeedbackRejected("it must be one of three"), is_taken=False).given()
 
 
 def _told(*seen: tuple[str, int, str], end: str, asked: int = 0) -> str:

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dagwright.client.feedback import Answer, AnswerRefused, Place
-from dagwright.client.runs import IdInUse, Started
+from dagwright.client.feedback import Answer, FeedbackRejected, Place
+from dagwright.client.runs import RunIdInUse, Started
 from dagwright.client.sessions import TurnNotTaken
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http import Desk, calls, create_app, jobs, open_desk
@@ -218,13 +218,13 @@ async def test_run_of_a_disconnected_client_is_cancelled(gateway: _Gateway, path
 
 @of_each
 async def test_run_of_another_request_is_not_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
-    gateway.server.refusal = IdInUse(f"the id {RUN!r} belongs to another run")
+    gateway.server.refusal = RunIdInUse(f"the id {RUN!r} belongs to another run")
     gateway.server.is_free.set()
     await _left_meanwhile(gateway, path, stream=stream, cancels=True)
     assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [])
 
 
-@pytest.mark.parametrize(("refusal", "cancelled"), [(None, ["run-asking"]), (AnswerRefused("no"), [])])
+@pytest.mark.parametrize(("refusal", "cancelled"), [(None, ["run-asking"]), (FeedbackRejected("no"), [])])
 async def test_run_that_refuses_an_answer_is_not_cancelled(
     gateway: _Gateway, refusal: Any, cancelled: list[str]
 ) -> None:

@@ -1,0 +1,339 @@
+"""Maps the moments of a run to events. Pure.
+
+Durable events follow from the history of the run alone: the same two places in it give the same durable events in the
+same order, in any process, so a cursor can count them. The others depend on when somebody looked, such as that a node
+waits for a worker; they come before the durable events of a moment, and a client that reads on may receive them again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, NamedTuple
+
+from dagwright.client.events import (
+    FeedbackClosed,
+    FeedbackRequested,
+    NodeEvent,
+    RunEvent,
+    RunStatusEvent,
+)
+from dagwright.client.feedback_request import Answerable, request_of
+from dagwright.core.model.errors import Problem
+from dagwright.core.model.requests import BUDGET_TASK, Closing, Request
+from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.core.model.times import time_of
+from dagwright.features.feedback.answer_reading import without_number
+from dagwright.history.moment_facts import MomentFacts, TaskFacts, facts_of
+from dagwright.history.reader import TaskState, begun_in, states_of
+from dagwright.history.run_reader import HistorySnapshot, RunView
+
+_MAY_WAIT = (NodeStatus.RUNNING, NodeStatus.READY)
+_NOT_BEGUN = (NodeStatus.PENDING, NodeStatus.READY)
+
+
+@dataclass(slots=True)
+class Reported:
+    """What a client knows of a run.
+
+    Args:
+        tasks: state of each node and item that has moved, as it is shown.
+        ends: the same in the history: status and attempts.
+        begun: nodes and items whose start was reported.
+        requests: IDs of requests whose opening was reported.
+        closed: IDs of requests whose end was reported.
+    """
+
+    tasks: dict[str, TaskState] = field(default_factory=dict)
+    ends: dict[str, tuple[NodeStatus, int]] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
+    requests: set[str] = field(default_factory=set)
+    closed: set[str] = field(default_factory=set)
+    paused_at: float | None = None
+    status: RunStatus | None = None
+    is_started: bool = False
+    has_ended: bool = False
+
+
+def reported_at(snapshot: HistorySnapshot, *, may_have_waited: bool = False) -> Reported:
+    """Return what a client knows that was told everything up to a place in the history.
+
+    Args:
+        may_have_waited: the client may have been told of any running node that it waits for a worker.
+    """
+    if snapshot.offset.event == 0 and snapshot.offset.run == 1:
+        return Reported()
+    states = states_of(snapshot.scheduler)
+    ends = {task: (state.status, state.attempts) for task, state in states.items()}
+    if may_have_waited:
+        waiting = NodeStatus.WAITING
+        states = {
+            task: state._replace(status=waiting) if state.status in _MAY_WAIT else state
+            for task, state in states.items()
+        }
+    facts = facts_of(snapshot.scheduler, ())
+    paused = facts.paused
+    return Reported(
+        tasks=states,
+        ends=ends,
+        begun={task for task in begun_in(snapshot.scheduler) if ends[task][0] not in _NOT_BEGUN},
+        requests={*facts.open, *facts.closed},
+        closed={*facts.closed},
+        paused_at=None if paused is None else paused.at,
+        is_started=True,
+        has_ended=snapshot.is_closed,
+    )
+
+
+class EventMoment(NamedTuple):
+    """A run at one moment.
+
+    Args:
+        changed: nodes and items in another state than before -> their state.
+        requests: documents of the open requests of sub-plans.
+    """
+
+    view: RunView
+    changed: Mapping[str, TaskState]
+    facts: MomentFacts
+    requests: Sequence[Mapping[str, Any]] = ()
+
+
+def moment_at(view: RunView, snapshot: HistorySnapshot) -> EventMoment:
+    """Return the moment of a place in the history.
+
+    Args:
+        view: the run now or later.
+    """
+    states = states_of(snapshot.scheduler)
+    return EventMoment(view, states, facts_of(snapshot.scheduler, states))
+
+
+class MomentEvents(NamedTuple):
+    """Events of one moment, in the order in which they are reported; only `durable` ones count in a cursor."""
+
+    passing: Sequence[RunEvent]
+    durable: Sequence[RunEvent]
+
+
+class EventMapper:
+    """Maps the moments of one run to events.
+
+    Args:
+        run: answers requests.
+        reported: what the client knows; updated here.
+    """
+
+    def __init__(self, run_id: str, run: Answerable | None, reported: Reported) -> None:
+        self._run_id = run_id
+        self._run = run
+        self._reported = reported
+        self._child_requests: dict[str, str | None] = {}
+        """Open requests of sub-plans that were reported: ID -> node."""
+
+    def events(self, moment: EventMoment, *, is_closed: bool) -> MomentEvents:
+        """Return the events of a moment.
+
+        Args:
+            is_closed: whether the run has ended at this moment.
+        """
+        timed = [
+            *self._of_start(moment),
+            *self._of_tasks(moment),
+            *self._of_requests(moment),
+            *self._of_pause(moment),
+        ]
+        # The end of a node comes before the start of those that waited for it.
+        durable = [each.event for each in sorted(timed, key=lambda each: each.key) if each.is_durable]
+        passing = [each.event for each in timed if not each.is_durable]
+        if is_closed and not self._reported.has_ended:
+            self._reported.has_ended = True
+            durable.append(self._end(moment.view))
+        elif not is_closed:
+            passing += [*self._of_child_requests(moment), *self._of_status(moment.view)]
+        return MomentEvents(passing, durable)
+
+    # The run.
+
+    def _of_start(self, moment: EventMoment) -> "Iterator[_Timed]":
+        if self._reported.is_started:
+            return
+        self._reported.is_started = True
+        view = moment.view
+        at = None if view.started_at is None else time_of(view.started_at)
+        started = RunStatusEvent(
+            type="run.started", run_id=self._run_id, at=at, status=RunStatus.RUNNING, title=view.title
+        )
+        yield _Timed((-inf, 0, 0, "", 0), started)
+
+    def _of_pause(self, moment: EventMoment) -> "Iterator[_Timed]":
+        paused, before = moment.facts.paused, self._reported.paused_at
+        if (None if paused is None else paused.at) == before:
+            return
+        if paused is not None:
+            self._reported.paused_at = paused.at
+            event = RunStatusEvent(
+                type="run.paused",
+                run_id=self._run_id,
+                at=time_of(paused.at),
+                status=RunStatus.RUNNING,
+                reason=paused.reason,
+                by=paused.by,
+            )
+            yield _Timed((paused.at, 2, 0, "", 0), event)
+        else:
+            self._reported.paused_at = None
+            yield _Timed(
+                (inf, 0, 0, "", 0), RunStatusEvent(type="run.resumed", run_id=self._run_id, status=RunStatus.RUNNING)
+            )
+
+    def _of_status(self, view: RunView) -> Iterator[RunEvent]:
+        status, before = RunStatus(view.status), self._reported.status
+        self._reported.status = status
+        if status is RunStatus.WAITING and before is not status:
+            yield RunStatusEvent(type="run.waiting", run_id=self._run_id, status=status, reason=view.reason)
+        elif status is RunStatus.RUNNING and before is RunStatus.WAITING:
+            yield RunStatusEvent(type="run.running", run_id=self._run_id, status=status)
+
+    def _end(self, view: RunView) -> RunEvent:
+        status = RunStatus(view.status)
+        error = view.unfilled_document()["error"]
+        kind = "completed" if status is RunStatus.COMPLETED_WITH_FAILURES else status.value
+        return RunStatusEvent(
+            type=f"run.{kind}",
+            run_id=self._run_id,
+            at=None if view.ended_at is None else time_of(view.ended_at),
+            status=status,
+            title=view.title,
+            error=None if error is None else Problem(error["code"], error["message"], node=error.get("node")),
+        )
+
+    # Nodes.
+
+    def _of_tasks(self, moment: EventMoment) -> "Iterator[_Timed]":
+        for task, state in moment.changed.items():
+            yield from self._of_task(task, state, moment.facts.tasks[task])
+
+    def _of_task(self, task: str, state: TaskState, facts: TaskFacts) -> "Iterator[_Timed]":
+        known, end = self._reported, (facts.status, state.attempts)
+        shown_before, known.tasks[task] = known.tasks.get(task), state
+        before, known.ends[task] = known.ends.get(task), end
+        if facts.status in _NOT_BEGUN:
+            known.begun.discard(task)
+        else:
+            is_restart = (
+                before is not None and before[0].is_final and (facts.status is NodeStatus.RUNNING or end[1] > before[1])
+            )
+            if is_restart or (task not in known.begun and _has_begun(state, facts)):
+                known.begun.add(task)
+                yield _started(self._node_event("started", task, state, facts), facts)
+            elif state.status is NodeStatus.RUNNING and _is_waiting(shown_before):
+                yield _passing(self._node_event("resumed", task, state, facts))
+        if facts.status.is_final and before != end:
+            yield _ended(self._node_event(facts.status.value, task, state, facts), facts)
+        elif _is_waiting(state) and state != shown_before:
+            yield _passing(self._node_event("waiting", task, state, facts))
+
+    def _node_event(self, kind: str, task: str, state: TaskState, facts: TaskFacts) -> NodeEvent:
+        is_start = kind == "started"
+        at = facts.started_at if is_start else facts.ended_at if facts.status.is_final else None
+        return NodeEvent(
+            type=f"node.{kind}",
+            run_id=self._run_id,
+            at=None if at is None else time_of(at),
+            node_id=task,
+            status=NodeStatus.RUNNING if is_start else state.status,
+            attempts=state.attempts,
+            title=facts.title,
+            tool=facts.tool or None,
+            reason=None if is_start else state.reason,
+            error=facts.error if kind == "failed" else None,
+        )
+
+    # Requests.
+
+    def _of_requests(self, moment: EventMoment) -> "Iterator[_Timed]":
+        known, facts = self._reported, moment.facts
+        for request in facts.open.values():
+            if request.id not in known.requests:
+                known.requests.add(request.id)
+                yield _Timed((request.opened_at, 3, 0, request.id, 0), self._requested(request))
+        for request_id, closing in facts.closed.items():
+            if request_id in known.closed:
+                continue
+            known.closed.add(request_id)
+            known.requests.add(request_id)
+            yield _Timed((closing.at, -1, 0, request_id, 0), self._closed(request_id, closing))
+
+    def _requested(self, request: Request) -> RunEvent:
+        node = None if request.task in ("", BUDGET_TASK) else request.task
+        document = request.to_json(self._run_id)
+        return FeedbackRequested(
+            type="feedback.requested",
+            run_id=self._run_id,
+            at=time_of(request.opened_at),
+            node_id=node,
+            request=request_of(document, self._run),
+        )
+
+    def _closed(self, request_id: str, closing: Closing) -> RunEvent:
+        return FeedbackClosed(
+            type=f"feedback.{closing.how}",
+            run_id=self._run_id,
+            at=time_of(closing.at),
+            node_id=without_number(request_id),
+            request_id=request_id,
+            answer=closing.what or None,
+            by=closing.by or None,
+            note=closing.note or None,
+        )
+
+    def _of_child_requests(self, moment: EventMoment) -> Iterator[RunEvent]:
+        there = {str(each["id"]): each for each in moment.requests if each["id"] not in moment.facts.open}
+        for request_id, node in [*self._child_requests.items()]:
+            if request_id not in there:
+                del self._child_requests[request_id]
+                yield FeedbackClosed(type="feedback.closed", run_id=self._run_id, node_id=node, request_id=request_id)
+        for request_id, document in there.items():
+            if request_id not in self._child_requests:
+                request = request_of(document, self._run)
+                self._child_requests[request_id] = request.node_id
+                yield FeedbackRequested(
+                    type="feedback.requested",
+                    run_id=self._run_id,
+                    at=request.opened_at,
+                    node_id=request.node_id,
+                    request=request,
+                )
+
+
+class _Timed(NamedTuple):
+    """An event with its place among those of one moment: when, what comes first, number of the node, ID."""
+
+    key: tuple[float, int, int, str, int]
+    event: RunEvent
+    is_durable: bool = True
+
+
+def _is_waiting(state: TaskState | None) -> bool:
+    return state is not None and state.status is NodeStatus.WAITING
+
+
+def _started(event: NodeEvent, facts: TaskFacts) -> _Timed:
+    # A node without any duration starts before it ends.
+    is_instant = facts.started_at == facts.ended_at
+    at = inf if facts.started_at is None else facts.started_at
+    return _Timed((at, 0 if is_instant else 1, facts.number, event.node_id, 0), event)
+
+
+def _ended(event: NodeEvent, facts: TaskFacts) -> _Timed:
+    return _Timed((inf if facts.ended_at is None else facts.ended_at, 0, facts.number, event.node_id, 1), event)
+
+
+def _passing(event: NodeEvent) -> _Timed:
+    return _Timed((inf, 0, 0, event.node_id, 0), event, is_durable=False)
+
+
+def _has_begun(state: TaskState, facts: TaskFacts) -> bool:
+    if facts.status is NodeStatus.RUNNING or state.attempts:
+        return True
+    return facts.started_at is not None

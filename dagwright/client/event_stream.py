@@ -1,0 +1,134 @@
+"""The stream of events of one run, from any cursor: no gap, and nothing twice that a cursor can tell apart."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TypeVar
+
+from dagwright.client.event_mapping import EventMapper, EventMoment, MomentEvents, moment_at, reported_at
+from dagwright.client.events import EventCursor, RunEvent, TextDelta
+from dagwright.client.feedback_request import Answerable
+from dagwright.client.following import RunMoment, follow, interleave
+from dagwright.client.runs import Runs
+from dagwright.core.model.states import RunStatus
+from dagwright.history.executions import BEGINNING
+from dagwright.history.run_reader import HistorySnapshot, RunFeed, RunView
+from dagwright.history.run_subscriptions import Told
+from dagwright.history.text_stream import Piece, ToldText
+
+T = TypeVar("T", bound=RunEvent)
+_WITH_ANSWER = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
+
+
+class EventStream:
+    """Events of one run.
+
+    Args:
+        runs: of the namespace.
+        run: answers requests; `None` if nobody answers through the events.
+        after: cursor of the last event that the client has.
+        has_text: whether the answer of a model is streamed, as `text.delta`.
+    """
+
+    def __init__(
+        self, runs: Runs, run_id: str, *, run: Answerable | None, after: EventCursor, has_text: bool = False
+    ) -> None:
+        self._runs = runs
+        self._run_id = run_id
+        self._run = run
+        self._cursor = after
+        self._has_text = has_text
+        self._text = ToldText(after.text)
+
+    async def events(self) -> AsyncGenerator[RunEvent, None]:
+        """Yield the events until the run has ended; close the generator if it is left early.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RPCError: the server has not answered for a minute.
+        """
+        feed = self._runs.feed(self._run_id)
+        reached = self._cursor.reached
+        reported = reported_at(await _snapshot(feed, reached), may_have_waited=reached.has_marks)
+        mapper = EventMapper(self._run_id, self._run, reported)
+        if self._cursor.next is not None:
+            for event in await self._rest_of_moment(feed, mapper, self._cursor.next):
+                yield event
+        after = None if self._cursor.reached.offset == BEGINNING else self._cursor.reached
+        async with aclosing(self._coming(after)) as coming:
+            async for each in coming:
+                if isinstance(each, Piece):
+                    yield self._delta(each)
+                    continue
+                view = each.view
+                is_end = view.is_closed and not reported.has_ended
+                if is_end and self._has_text and (rest := await self._rest_of_text(view)) is not None:
+                    yield self._delta(rest)
+                moment = EventMoment(view, each.states, each.facts, each.requests)
+                for event in self._placed(mapper.events(moment, is_closed=view.is_closed), each.told):
+                    yield event
+
+    def _coming(self, after: Told | None) -> AsyncGenerator[RunMoment | Piece, None]:
+        moments = follow(self._runs, self._run_id, after=after)
+        if not self._has_text:
+            return _as_both(moments)
+        return interleave(moments, self._runs.texts.pieces(self._run_id, self._text))
+
+    async def _rest_of_moment(self, feed: RunFeed, mapper: EventMapper, place: Told) -> list[RunEvent]:
+        """Return the events of the moment in which the client stopped, without the durable ones that it has."""
+        snapshot, view = await feed.snapshot_at(place.offset), await feed.read()
+        found = mapper.events(moment_at(view, snapshot), is_closed=snapshot.is_closed)
+        return [*self._placed(found, place, skipped=self._cursor.count)]
+
+    def _placed(self, found: MomentEvents, place: Told, *, skipped: int = 0) -> Iterator[RunEvent]:
+        """Yield the events of a moment with their cursors.
+
+        Args:
+            place: everything up to there is reported after the moment.
+            skipped: how many durable events the client has.
+        """
+        before = self._cursor
+        if place.has_marks and not before.reached.has_marks:
+            before = replace(before, reached=replace(before.reached, has_marks=True))
+        for event in found.passing:
+            yield replace(event, cursor=str(before))
+        last = len(found.durable)
+        for count, event in enumerate(found.durable, start=1):
+            if count > skipped:
+                self._cursor = (
+                    replace(before, next=place, count=count)
+                    if count < last
+                    else replace(before, reached=place, next=None, count=0)
+                )
+                yield replace(event, cursor=str(self._cursor))
+        if skipped >= last > 0:
+            self._cursor = replace(before, reached=place, next=None, count=0)
+
+    def _delta(self, piece: Piece) -> TextDelta:
+        self._cursor = replace(self._cursor, text=self._text.mark)
+        return TextDelta(
+            type="text.delta",
+            run_id=self._run_id,
+            cursor=str(self._cursor),
+            node_id=piece.node or None,
+            text=piece.text,
+            offset=piece.offset,
+            starts_over=piece.begins_again,
+        )
+
+    async def _rest_of_text(self, view: RunView) -> Piece | None:
+        """Return the end of an answer, which the model may have written after the last look."""
+        if view.status not in _WITH_ANSWER:
+            return None
+        output = (await self._runs.document(view))["output"]
+        return self._text.rest_of(output) if isinstance(output, str) else None
+
+
+async def _as_both(moments: AsyncGenerator[RunMoment, None]) -> AsyncGenerator[RunMoment | Piece, None]:
+    async with aclosing(moments):
+        async for each in moments:
+            yield each
+
+
+async def _snapshot(feed: RunFeed, place: Told) -> HistorySnapshot:
+    return HistorySnapshot() if place.offset == BEGINNING else await feed.snapshot_at(place.offset)

@@ -1,0 +1,200 @@
+"""Typed events of a run, and the cursor from which a client reads on.
+
+    run.started run.waiting run.running run.paused run.resumed run.completed run.failed run.cancelled
+    node.started node.waiting node.resumed node.completed node.failed node.skipped node.blocked node.cancelled
+    node.superseded
+    feedback.requested feedback.closed
+    text.delta
+
+A state that came and went between two looks, 0.3 s apart, is left out, except that a node started or a request opened.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from enum import Enum
+from typing import Any, ClassVar, Literal, Self
+from urllib.parse import quote, unquote
+
+from dagwright.client.feedback_request import FeedbackRequest
+from dagwright.core.errors import DagwrightError
+from dagwright.core.model.errors import NodeError, Problem
+from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.history.executions import BEGINNING
+from dagwright.history.run_subscriptions import Told
+from dagwright.history.text_stream import NOTHING_TOLD, Mark
+
+
+class CursorInvalid(DagwrightError, ValueError):
+    """A text is not a cursor of an event; pass the `cursor` of an event, or `None` for the beginning."""
+
+
+_BEGINNING = Told(BEGINNING)
+
+
+@dataclass(frozen=True, slots=True)
+class EventCursor:
+    """A place in the events of a run; as text `1-145`, or `1-40.1-145.3` inside of the events of one moment.
+
+    Any process can read on from it: it refers to the history of the run.
+
+    Args:
+        reached: everything up to there has been reported.
+        next: the moment of which some events have been reported as well; `None` between two moments.
+        count: how many events of that moment.
+        text: how much of the answer of a model has been reported.
+    """
+
+    reached: Told = _BEGINNING
+    next: Told | None = None
+    count: int = 0
+    text: Mark = NOTHING_TOLD
+
+    def __str__(self) -> str:
+        place = str(self.reached) if self.next is None else f"{self.reached}.{self.next}.{self.count}"
+        if not self.text.length:
+            return place
+        return f"{place}~{self.text.length}.{self.text.check:x}.{quote(self.text.node, safe='')}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse the cursor of an event.
+
+        Raises:
+            CursorInvalid: it is not a cursor.
+        """
+        place, _, written = text.partition("~")
+        try:
+            mark = _mark_of(written) if written else NOTHING_TOLD
+            match place.split("."):
+                case [reached]:
+                    return cls(Told.parse(reached), text=mark)
+                case [reached, following, count]:
+                    return cls(Told.parse(reached), Told.parse(following), int(count), mark)
+        except ValueError:
+            pass
+        raise CursorInvalid(f"{text!r:.120} is not a cursor; pass the `cursor` of an event, such as 1-145")
+
+
+def _mark_of(text: str) -> Mark:
+    length, check, node = text.split(".", 2)
+    return Mark(unquote(node), int(length), int(check, 16))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """Something that happened in a run.
+
+    Args:
+        type: such as `node.completed`.
+        cursor: where to read on after this event: `run.events(after=event.cursor)`, also in another process.
+        at: when it happened, if that is known.
+    """
+
+    HIDDEN: ClassVar[frozenset[str]] = frozenset()
+    """Fields that `to_json` leaves out."""
+
+    type: str
+    run_id: str
+    cursor: str = ""
+    at: datetime | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the event as JSON, for streams of events and logs."""
+        names = [field.name for field in fields(self) if field.name not in self.HIDDEN]
+        return {name: _json_of(getattr(self, name)) for name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatusEvent(RunEvent):
+    """The run as a whole changed.
+
+    Args:
+        error: of `run.failed`, why.
+        reason: of `run.waiting` what it waits for, of `run.paused` why.
+        by: of `run.paused`, who paused it.
+    """
+
+    status: RunStatus
+    title: str | None = None
+    error: Problem | None = None
+    reason: str | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEvent(RunEvent):
+    """A node, or an item of a map, came to another state.
+
+    Args:
+        node_id: `load[north]` for an item.
+        attempts: calls of its tool, failed attempts included.
+        reason: of `node.waiting` what it waits for, of `node.cancelled` why.
+    """
+
+    node_id: str
+    status: NodeStatus
+    attempts: int = 0
+    title: str | None = None
+    tool: str | None = None
+    reason: str | None = None
+    error: NodeError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedbackRequested(RunEvent):
+    """A node or the run asks a person; `await event.request.answer(...)` answers."""
+
+    node_id: str | None
+    request: FeedbackRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedbackClosed(RunEvent):
+    """A request is no longer open.
+
+    Args:
+        type: `feedback.answered`, `feedback.expired` at its deadline, or `feedback.closed` if its node ended otherwise.
+        answer: one word, such as `approved`.
+        by: who answered.
+    """
+
+    node_id: str | None
+    request_id: str
+    answer: str | None = None
+    by: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta(RunEvent):
+    """A piece of the answer that a model writes.
+
+    Args:
+        node_id: of the call that writes it; `None` for the rest of an answer that was read when it was complete.
+        offset: of the piece in the answer, in characters.
+        starts_over: earlier pieces are not part of the answer; this is its new beginning.
+    """
+
+    text: str
+    node_id: str | None = None
+    offset: int = 0
+    starts_over: bool = False
+
+
+AnyRunEvent = RunStatusEvent | NodeEvent | FeedbackRequested | FeedbackClosed | TextDelta
+ClosingType = Literal["feedback.answered", "feedback.expired", "feedback.closed"]
+
+
+def _json_of(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, NodeError | Problem):
+        return value.to_json()
+    if isinstance(value, FeedbackRequest):
+        return {field.name: _json_of(getattr(value, field.name)) for field in fields(value) if field.name != "run"}
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value

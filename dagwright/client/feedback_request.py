@@ -1,0 +1,197 @@
+"""Requests for feedback of a person, and the answers that Python programs give."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol, TypedDict, Unpack
+
+from dagwright.client.answering import (
+    AnswerUnclear,
+    NothingAsked,
+    find_target,
+    send_answer,
+)
+from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, People, Place
+from dagwright.client.steering import Steering
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.times import seconds_of, time_of
+from dagwright.core.model.tools import ToolDeclaration
+
+
+class FeedbackAnswer(TypedDict, total=False):
+    """Arguments of an answer; which of them fit depends on the type of the request.
+
+    Attributes:
+        approved: of an APPROVAL; `reason` goes with it, and with True `arguments` and `remember`.
+        reason: why it is approved or rejected.
+        arguments: replace those of the call.
+        remember: do not ask again about calls of this tool in the run.
+        selected: of a SELECTION, the ID of an option or of several; `value` and `arguments` go with it.
+        value: the result of a failed node, with the option `value`.
+        text: of a CLARIFICATION or GUIDANCE.
+        nodes: of a GUIDANCE, nodes to add to the plan.
+        data: of an INFORMATION, the fields of its schema.
+        by: name of the person who answers.
+        note: anything else to record.
+        for_all: answer all open requests of the same node, such as those of the items of a map.
+    """
+
+    approved: bool
+    reason: str
+    arguments: Mapping[str, Any]
+    remember: bool
+    selected: str | Sequence[str]
+    value: Any
+    text: str
+    nodes: Sequence[Any]
+    data: Any
+    by: str
+    note: str
+    for_all: bool
+
+
+_BESIDE = ("by", "note", "for_all", "nodes")
+_KINDS = ("approved", "selected", "text", "data")
+
+
+class Answerable(Protocol):
+    """A run whose requests can be answered."""
+
+    async def feedback(self, request: str | None = None, /, **answer: Unpack[FeedbackAnswer]) -> str:
+        """Answer a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackRequest:
+    """An open request for feedback of a person.
+
+    Args:
+        id: of the request; in a sub-plan with the path to it, `archive/check`.
+        run_id: the run that the user started.
+        node_id: the node that asks; `None` if the run itself asks, such as for its inputs.
+        type: APPROVAL, SELECTION, GUIDANCE, CLARIFICATION or INFORMATION.
+        schema: of an INFORMATION, the JSON Schema of `data`.
+        options: of a SELECTION, what can be selected.
+        assignee: who should answer; `None` is anyone.
+        deadline: when the request expires.
+        tool, arguments: of an APPROVAL, the call to approve.
+        title: of the plan that asks.
+    """
+
+    id: str
+    run_id: str
+    node_id: str | None
+    type: str
+    prompt: str
+    opened_at: datetime
+    schema: Mapping[str, Any] | None = None
+    options: Sequence[Any] | None = None
+    assignee: str | None = None
+    deadline: datetime | None = None
+    tool: str | None = None
+    arguments: Any = None
+    title: str | None = None
+    run: Answerable | None = field(default=None, repr=False, compare=False)
+
+    async def answer(self, **answer: Unpack[FeedbackAnswer]) -> str:
+        """Answer this request; return what the run reports.
+
+        Raises:
+            FeedbackRejected: the answer does not fit, or the request was answered before.
+            RunClosed: the run has ended.
+        """
+        assert self.run is not None
+        return await self.run.feedback(self.id, **answer)
+
+
+def request_of(document: Mapping[str, Any], run: Answerable | None, *, title: str | None = None) -> FeedbackRequest:
+    """Return a request from its document."""
+    deadline = document.get("deadline")
+    return FeedbackRequest(
+        id=document["id"],
+        run_id=document["workflow_id"],
+        node_id=document.get("node"),
+        type=document["type"],
+        prompt=document["prompt"],
+        opened_at=time_of(seconds_of(document["opened_at"])),
+        schema=document.get("schema"),
+        options=document.get("options"),
+        assignee=document.get("assignee"),
+        deadline=None if deadline is None else time_of(seconds_of(deadline)),
+        tool=document.get("tool") or None,
+        arguments=document.get("arguments"),
+        title=title,
+        run=run,
+    )
+
+
+def request_of_inbox(request: OpenRequest, run: Answerable) -> FeedbackRequest:
+    """Return a request that `People` found."""
+    return request_of(request.document, run, title=request.title)
+
+
+def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
+    """Return an answer as runs read it, without its nodes.
+
+    Raises:
+        TypeError: an argument is unknown.
+        FeedbackRejected: there is no answer among the arguments, or more than one.
+    """
+    for name in answer:
+        if name not in FeedbackAnswer.__annotations__:
+            near = suggestion(name, FeedbackAnswer.__annotations__)
+            raise TypeError(f"feedback() got an unexpected argument {name!r}" + (f"; {near}" if near else ""))
+    given = [name for name in _KINDS if name in answer] or (["text"] if "nodes" in answer else [])
+    if len(given) != 1:
+        what = f"{' and '.join(given)} exclude each other" if given else "an answer is missing"
+        raise FeedbackRejected(f"{what}: give one of approved=, selected=, text= and data=")
+    content: dict[str, Any] = {name: value for name, value in answer.items() if name not in _BESIDE}
+    if "selected" in content:
+        selected = content["selected"]
+        content["selected"] = [selected] if isinstance(selected, str) else [*selected]
+    return content if "text" not in given else {"text": "", **content}
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """Answers the requests of one run.
+
+    Args:
+        tools: that nodes of an answer may name.
+    """
+
+    people: People
+    steering: Steering
+    run_id: str
+    tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
+
+    async def send(self, request: str | None, answer: FeedbackAnswer) -> str:
+        """Send an answer; return what the run reports.
+
+        Args:
+            request: ID of a request or of its node; `None` if the run has a single open request.
+
+        Raises:
+            FeedbackRejected: the run does not accept the answer.
+            RunNotFound, RunClosed: as `People.answer`.
+        """
+        content, nodes = answer_content(answer), answer.get("nodes", ())
+        asked = await self.people.requests_of(self.run_id)
+        try:
+            target = find_target(self.run_id, asked, request, of_all=answer.get("for_all", False))
+        except NothingAsked:
+            raise FeedbackRejected(f"the run {self.run_id!r} has no open request") from None
+        except AnswerUnclear as names:
+            raise FeedbackRejected(f"the run {self.run_id!r} has several open requests; name one: {names}") from None
+        if nodes and len(target.requests) > 1:
+            raise FeedbackRejected("nodes can be added once only: answer a single request with `nodes`")
+
+        async def extras(place: Place) -> Mapping[str, Any]:
+            return await self.steering.nodes_of_answer(place, nodes, tools=self.tools) if nodes else {}
+
+        sent = Answer(content, answer.get("by"), answer.get("note"))
+        outcome = await send_answer(self.people, target, sent, extras=extras)
+        if not outcome.is_accepted:
+            hint = "; for_all=True answers all of them" if outcome.is_ambiguous else ""
+            raise FeedbackRejected(f"{outcome.message}{hint}")
+        return outcome.message

@@ -1,0 +1,384 @@
+"""The typed result of a run, read from its history and the payload store.
+
+Values in the payload store load transparently, up to a limit for all nodes of a result together, so that a run with
+gigabytes of results does not fill the memory. A value over the limit raises `ValueNotLoaded` when it is read; one node
+at a time, `Run.node` and `Run.nodes` load values of any size.
+
+RunEnded              a run ended without success; `result` is its result
+├── RunFailed         read `problems`, fix their cause, then retry a node or fork the run
+└── RunCancelled      somebody stopped the run
+ValueNotLoaded        read the node alone, or raise the limit
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from dagwright.core.errors import DagwrightError
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.errors import NodeError, Note, Problem
+from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.core.model.times import time_of
+from dagwright.core.model.usage import NONE, Usage, usage_from_json
+from dagwright.history.hydration import full_document
+from dagwright.history.run_reader import RunView
+from dagwright.protocol.documents import compact_value, encoded_size
+from dagwright.store import PayloadStore
+
+MAX_RESULT_BYTES = 64 * 1024 * 1024
+"""Results of nodes, as JSON, that one `RunResult` holds unless the caller asks for more."""
+_NODE_BYTES = 1024
+"""What a node counts beside its result: a region may have hundreds of thousands of small nodes."""
+_LOST = frozenset({"value_lost", "store_unavailable", "missing_data"})
+"""Codes of the notes on values that could not be loaded."""
+
+
+class ValueNotLoaded(DagwrightError):
+    """A value is not in memory, because it is too large or cannot be read from the payload store."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadedValue:
+    """Placeholder of a value that was not loaded.
+
+    Args:
+        reason: why, and how to read it.
+        preview: its beginning.
+    """
+
+    reason: str
+    preview: str = ""
+
+
+class NodeResults(Mapping[str, "NodeResult"]):
+    """Nodes by ID, in plan order; an item of a map is found under `load[north]` too, and a wrong ID is explained."""
+
+    def __init__(self, nodes: Mapping[str, "NodeResult"], *, run_id: str, left_out: int = 0) -> None:
+        self._nodes = nodes
+        self._run_id = run_id
+        self.left_out = left_out
+        """Nodes of large regions that are not in here; `Run.nodes` has them."""
+
+    def __getitem__(self, node_id: str) -> "NodeResult":
+        found = self._nodes.get(node_id)
+        if found is None and node_id.endswith("]"):
+            name, _, key = node_id[:-1].partition("[")
+            found = self._nodes[name].items.get(key) if name in self._nodes else None
+        if found is None:
+            raise KeyError(self._words_of_unknown(node_id))
+        return found
+
+    def _words_of_unknown(self, node_id: str) -> str:
+        words = f"the result of the run {self._run_id!r} has no node {node_id!r}"
+        if self.left_out:
+            return f"{words}; {self.left_out:,} nodes are not in it: `await run.node({node_id!r})` reads one"
+        near = suggestion(node_id, [*self._nodes])
+        return f"{words}; {near}" if near else words
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __repr__(self) -> str:
+        return f"NodeResults({dict(self._nodes)!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResult:
+    """A node or an item of a map.
+
+    Args:
+        id: of the node, `load[north]` for an item.
+        attempts: calls of its tool, failed attempts included.
+        usage: of the models that it called.
+        items: of a map, key -> item, in order.
+        blocked_by: IDs of the nodes whose failure kept it from running.
+        reason: why it waits, or was cancelled.
+        lineage: what its result is based on, as `Run.lineage` has it for one node.
+    """
+
+    id: str
+    status: NodeStatus
+    value: Any = field(default=None, repr=False)
+    error: NodeError | None = None
+    attempts: int = 0
+    title: str | None = None
+    tool: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    usage: Usage = NONE
+    items: "Mapping[str, NodeResult]" = field(default_factory=dict)
+    blocked_by: Sequence[str] = ()
+    reason: str | None = None
+    lineage: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def result(self) -> Any:
+        """Its result; `None` if it has none.
+
+        Raises:
+            ValueNotLoaded: the result is not in memory.
+        """
+        if isinstance(self.value, UnloadedValue):
+            raise ValueNotLoaded(f"the result of the node {self.id!r} is not loaded: {self.value.reason}")
+        return self.value
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether `result` can be read."""
+        return not isinstance(self.value, UnloadedValue)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The end of a run.
+
+    Args:
+        error: why the run failed; `node` is the node that it failed by, if there is one.
+        problems: why it failed, one for each failed node, or the error of the run.
+        usage: of all models that it called, those of its sub-plans included.
+        notes: what else is worth knowing, such as a value that is gone from the store.
+        names: what the run bound to names, such as `cbu`, for the next turns of its session.
+    """
+
+    run_id: str
+    status: RunStatus
+    value: Any = field(default=None, repr=False)
+    nodes: NodeResults = field(default_factory=lambda: NodeResults({}, run_id=""), repr=False)
+    title: str | None = None
+    error: Problem | None = None
+    problems: Sequence[Problem] = ()
+    usage: Usage = NONE
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    notes: Sequence[Note] = ()
+    names: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def output(self) -> Any:
+        """Output of the plan, whole whatever its size.
+
+        Raises:
+            ValueNotLoaded: a part of it cannot be read from the payload store.
+        """
+        if isinstance(self.value, UnloadedValue):
+            raise ValueNotLoaded(f"the output of the run {self.run_id!r} is not loaded: {self.value.reason}")
+        return self.value
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the run was completed, be it with failures that the plan tolerates."""
+        return self.status in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
+
+    def check(self) -> "RunResult":
+        """Return this result if the run was completed.
+
+        Raises:
+            RunFailed, RunCancelled: it was not.
+        """
+        if self.is_success:
+            return self
+        raise RunCancelled(self) if self.status is RunStatus.CANCELLED else RunFailed(self)
+
+
+class RunEnded(DagwrightError):
+    """A run ended without success.
+
+    Args:
+        result: with the nodes that completed before.
+    """
+
+    def __init__(self, result: RunResult) -> None:
+        super().__init__(result)
+        self.result = result
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        """Why the run failed, one for each failed node, or the error of the run."""
+        return self.result.problems
+
+
+class RunFailed(RunEnded):
+    """A run failed."""
+
+    def __str__(self) -> str:
+        error = self.result.error
+        return f"the run {self.result.run_id!r} failed{f': {error.message}' if error is not None else ''}"
+
+
+class RunCancelled(RunEnded):
+    """A run was cancelled."""
+
+    def __str__(self) -> str:
+        error = self.result.error
+        return f"the run {self.result.run_id!r} was cancelled{f': {error.message}' if error is not None else ''}"
+
+
+async def read_result(view: RunView, store: PayloadStore, *, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
+    """Read the result of a run.
+
+    Args:
+        view: the run; of a run that has not ended, the result as far as it is known.
+        max_bytes: of the results of all nodes as JSON; `None` loads all.
+    """
+    parts: dict[str, Any] = {}
+    nodes: dict[str, NodeResult] = {}
+    left_out = 0
+    async for name, part in full_document(view, store):
+        if name == "nodes":
+            nodes, left_out = await _collected(view, _listed(part), max_bytes=max_bytes)
+        else:
+            parts[name] = {key: value async for key, value in part} if isinstance(part, AsyncIterator) else part
+    notes = [note_of(each) for each in parts["notes"]]
+    lost = {note.node: note.message for note in notes if note.code in _LOST}
+    nodes = {name: _without_lost(node, lost.get(name)) for name, node in nodes.items()}
+    error = _problem_of(parts["error"])
+    return RunResult(
+        run_id=view.workflow_id,
+        status=RunStatus(view.status),
+        value=UnloadedValue(lost[None]) if None in lost else parts["output"],
+        nodes=NodeResults(grouped(nodes), run_id=view.workflow_id, left_out=left_out),
+        title=view.title,
+        error=error,
+        problems=_problems_of(nodes, error) if view.status == RunStatus.FAILED else (),
+        usage=usage_from_json(parts["usage"]) if parts["usage"] else NONE,
+        started_at=None if view.started_at is None else time_of(view.started_at),
+        ended_at=None if view.ended_at is None else time_of(view.ended_at),
+        notes=tuple(notes),
+        names=parts.get("context", {}),
+    )
+
+
+async def read_nodes(view: RunView, store: PayloadStore) -> AsyncGenerator[NodeResult, None]:
+    """Yield the nodes and items of a run one by one, each with its whole result, however many and large they are."""
+    async for name, part in full_document(view, store):
+        if name == "nodes":
+            async for node_id, document in _listed(part):
+                yield node_of(node_id, document)
+
+
+def node_of(node_id: str, document: Mapping[str, Any]) -> NodeResult:
+    """Return the result of one node from its document."""
+    error = document["error"]
+    return NodeResult(
+        id=node_id,
+        status=NodeStatus(document["status"]),
+        value=document["result"],
+        error=_error_of(error) if error else None,
+        attempts=document["attempts"],
+        title=document["title"],
+        tool=document["tool"],
+        started_at=_parsed(document["started_at"]),
+        ended_at=_parsed(document["ended_at"]),
+        usage=usage_from_json(document["usage"]) if document.get("usage") else NONE,
+        blocked_by=tuple(document["blocked_by"]),
+        reason=document["reason"],
+        lineage=document["lineage"],
+    )
+
+
+def grouped(nodes: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
+    """Return nodes with the items of each map inside of it.
+
+    Args:
+        nodes: nodes and items; the items of a node follow it.
+    """
+    items: dict[str, dict[str, NodeResult]] = {}
+    last = ""
+    for name, node in nodes.items():
+        if last and name.startswith(f"{last}[") and name.endswith("]"):
+            items[last][name[len(last) + 1 : -1]] = node
+        else:
+            last, items[name] = name, {}
+    return {name: replace(nodes[name], items=found) if found else nodes[name] for name, found in items.items()}
+
+
+def note_of(document: Mapping[str, Any]) -> Note:
+    """Return a note from its document."""
+    return Note(document["code"], document["message"], document["node"])
+
+
+async def _collected(
+    view: RunView, listed: AsyncGenerator[tuple[str, Any], None], *, max_bytes: int | None
+) -> tuple[dict[str, NodeResult], int]:
+    """Return the nodes whose results fit, the others without results, and how many nodes are left out."""
+    found: dict[str, NodeResult] = {}
+    left_bytes = max_bytes
+    async with aclosing(listed):
+        async for name, document in listed:
+            found[name] = node_of(name, document)
+            if left_bytes is not None and max_bytes is not None:
+                size = encoded_size(document["result"]) + _NODE_BYTES
+                if (left_bytes := left_bytes - size) < 0:
+                    found[name] = _unloaded(found[name], document["result"], max_bytes=max_bytes)
+                    return _with_rest(found, view, max_bytes=max_bytes)
+    return found, 0
+
+
+def _with_rest(found: dict[str, NodeResult], view: RunView, *, max_bytes: int) -> tuple[dict[str, NodeResult], int]:
+    """Return nodes in plan order, with those that the run holds and that were not loaded."""
+    document = view.unfilled_document()
+    rest = {
+        name: _unloaded(node_of(name, node), node["result"], max_bytes=max_bytes)
+        for name, node in document["nodes"].items()
+        if name not in found
+    }
+    held = document["nodes"]
+    inner = [name for name in found if name not in held]
+    count = sum(document.get("nodes_ref", {}).get("counts", {}).values()) - len(inner)
+    merged = found | rest
+    return {name: merged[name] for name in (*held, *inner)}, max(count, 0)
+
+
+def _unloaded(node: NodeResult, result: Any, *, max_bytes: int) -> NodeResult:
+    if result is None:
+        return node
+    shown = compact_value(result, ref=f"node:{node.id}")
+    preview = str(shown["preview"]) if isinstance(shown, Mapping) and "preview" in shown else ""
+    reason = (
+        f"the results of the run are over {max_bytes:,} bytes; `await run.node({node.id!r})` reads one node, "
+        "`run.nodes()` all of them one by one, and `run.result(max_bytes=None)` loads everything"
+    )
+    return replace(node, value=UnloadedValue(reason, preview))
+
+
+def _without_lost(node: NodeResult, message: str | None) -> NodeResult:
+    """Return a node; if its result could not be loaded, without the reference that stands in its place."""
+    is_reference = isinstance(node.value, Mapping) and {"ref", "bytes", "preview"} <= node.value.keys()
+    if message is None or not is_reference:
+        return node
+    return replace(node, value=UnloadedValue(message, str(node.value["preview"])))
+
+
+def _problems_of(nodes: Mapping[str, NodeResult], error: Problem | None) -> tuple[Problem, ...]:
+    failed = tuple(
+        Problem(node.error.code, node.error.message, node=name)
+        for name, node in nodes.items()
+        if node.status is NodeStatus.FAILED and node.error is not None
+    )
+    return failed or (() if error is None else (error,))
+
+
+def _problem_of(error: Mapping[str, Any] | None) -> Problem | None:
+    return None if error is None else Problem(error["code"], error["message"], node=error.get("node"))
+
+
+def _error_of(error: Mapping[str, Any]) -> NodeError:
+    return NodeError(error["code"], error["message"], bool(error.get("retryable")), error.get("ref"))
+
+
+async def _listed(part: Any) -> AsyncGenerator[tuple[str, Any], None]:
+    if isinstance(part, AsyncIterator):
+        async for each in part:
+            yield each
+    else:
+        for each in part.items():
+            yield each
+
+
+def _parsed(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

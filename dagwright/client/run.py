@@ -1,0 +1,328 @@
+"""The public handle of a run."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
+
+from dagwright.client.event_stream import EventStream
+from dagwright.client.events import EventCursor, RunEvent
+from dagwright.client.feedback_request import Feedback, FeedbackAnswer, FeedbackRequest, request_of_inbox
+from dagwright.client.following import wait_for_end
+from dagwright.client.fork_runs import ForkWish, draft_of, start_fork
+from dagwright.client.forks import Draft, Forks
+from dagwright.client.node_view import look_at_node
+from dagwright.client.results import MAX_RESULT_BYTES, NodeResult, RunResult, node_of, read_nodes, read_result
+from dagwright.client.run_reports import (
+    Explanation,
+    ForkPreview,
+    Lineage,
+    explanation_of,
+    lineage_of,
+    preview_of,
+)
+from dagwright.client.run_tools import RunTools, ToolsetSource
+from dagwright.client.services import Services
+from dagwright.client.steering import PAUSE, RESUME, Actor, Command
+from dagwright.core.model.states import RunStatus
+from dagwright.dialects.reading import inline_files, read_plan_file
+from dagwright.history.run_reader import RunClosed, RunView
+from dagwright.plans.posted import PostedPlan
+
+
+@runtime_checkable
+class PlanObject(Protocol):
+    """A plan that was built in Python."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as a JSON object."""
+        ...
+
+
+class Limits(TypedDict, total=False):
+    """Limits of a run; `None` removes one.
+
+    Attributes:
+        max_parallel: nodes that run at the same time.
+        deadline: from now; a duration such as `4h`.
+        budget: such as `{"tokens": 90000, "money": "1.50"}`; a limit of `None` is removed.
+    """
+
+    max_parallel: int
+    deadline: timedelta | str | None
+    budget: Mapping[str, Any]
+
+
+class Run:
+    """A run of a plan: watch it, answer it, steer it and read its result.
+
+    A handle costs nothing: it sends no request before a method is called, and any process can have one. Get it from
+    `Client.start`, `Client.ask` or `Client.get_run`.
+
+    Every method raises `RunNotFound` if there is no such run.
+
+    Args:
+        services: of the connection.
+        run_id: ID of the run.
+        tools: of the client; they can be named by nodes that are added to the run and by forks.
+    """
+
+    def __init__(self, services: Services, run_id: str, *, tools: ToolsetSource | None = None) -> None:
+        self._services = services
+        self._id = run_id
+        self._tools = tools
+
+    @property
+    def id(self) -> str:
+        """ID of the run."""
+        return self._id
+
+    def __repr__(self) -> str:
+        return f"Run({self._id!r})"
+
+    # Watching.
+
+    async def status(self) -> RunStatus:
+        """Return the status of the run now."""
+        return RunStatus((await self._view()).status)
+
+    async def result(self, *, check: bool = True, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
+        """Wait until the run has ended and return its result.
+
+        Args:
+            check: raise an error if the run did not complete.
+            max_bytes: of all results of nodes as JSON that are loaded; `None` loads all. The output is always whole.
+
+        Raises:
+            RunFailed: the run failed; `problems` says why, `result` has what it did.
+            RunCancelled: it was cancelled.
+        """
+        view = await wait_for_end(self._services.runs, self._id)
+        result = await read_result(view, self._services.store, max_bytes=max_bytes)
+        return result.check() if check else result
+
+    async def snapshot(self, *, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
+        """Return the run as it is now, as `result` has it, without waiting for its end."""
+        return await read_result(await self._view(), self._services.store, max_bytes=max_bytes)
+
+    async def document(self) -> dict[str, Any]:
+        """Return the run as it is now as the JSON document of `dagwright result --json`."""
+        return await self._services.runs.document(await self._view())
+
+    async def node(self, node_id: str) -> NodeResult:
+        """Return one node or item as it is now, with its whole result.
+
+        Args:
+            node_id: in a sub-plan the path to it, `archive/check`.
+
+        Raises:
+            NodeUnknown: the run has no such node, or does not know it yet.
+        """
+        document = (await look_at_node(self._services.runs, self._id, node_id, full=True)).document
+        return node_of(str(document["id"]), document)
+
+    async def nodes(self) -> AsyncGenerator[NodeResult, None]:
+        """Yield the nodes and items as they are now one by one, with their whole results, however many they are."""
+        async with aclosing(read_nodes(await self._view(), self._services.store)) as found:
+            async for node in found:
+                yield node
+
+    async def events(self, *, after: str | None = None, text: bool = False) -> AsyncGenerator[RunEvent, None]:
+        """Yield what happens in the run until it has ended.
+
+        Every event has a `cursor`. A client that reads on from there, in any process and also after the end of the
+        run, misses nothing. Events of the history of the run are not repeated; others, such as that a node waits for
+        a worker, may be.
+
+        Args:
+            after: cursor of the last event that was received; `None` is the beginning of the run.
+            text: also the answer that a model writes, as events of the type `text.delta`.
+
+        Raises:
+            CursorInvalid: `after` is not a cursor.
+        """
+        cursor = EventCursor() if after is None else EventCursor.parse(after)
+        stream = EventStream(self._services.runs, self._id, run=self, after=cursor, has_text=text)
+        async with aclosing(stream.events()) as found:
+            async for event in found:
+                yield event
+
+    # Feedback.
+
+    async def requests(self) -> list[FeedbackRequest]:
+        """Return the open requests for feedback of the run and its sub-plans, the oldest first."""
+        return [request_of_inbox(each, self) for each in await self._services.runs.people.requests_of(self._id)]
+
+    async def feedback(self, request: str | None = None, /, **answer: Unpack[FeedbackAnswer]) -> str:
+        """Answer a request for feedback; return what the run reports.
+
+        Args:
+            request: ID of the request or of its node; `None` if the run has a single open request. An answer to a
+                request that is not open yet is kept until the node asks.
+            answer: such as `approved=True`, `selected="retry"`, `text="..."` or `data={...}`; see `FeedbackAnswer`.
+
+        Raises:
+            FeedbackRejected: the run does not accept the answer; the request stays open.
+            RunClosed: the run has ended.
+            PlanInvalid: `nodes` are invalid.
+        """
+        services, nodes = self._services, answer.get("nodes", ())
+        tools = await RunTools(services, self._id, self._tools).declarations(nodes) if nodes else {}
+        return await Feedback(services.runs.people, services.steering, self._id, tools).send(request, answer)
+
+    # Steering.
+
+    async def cancel(self, *, reason: str | None = None, by: str | None = None) -> str:
+        """Cancel the run and return at once; running nodes may clean up before they end.
+
+        Raises:
+            RunClosed: the run has ended.
+        """
+        return await self._services.steering.cancel(self._id, Actor(by, reason))
+
+    async def pause(self, *, reason: str | None = None, by: str | None = None) -> str:
+        """Start no more nodes until `resume`; running nodes finish.
+
+        Raises:
+            FeedbackRejected: the run refuses, such as when it is paused already.
+            RunClosed: the run has ended.
+        """
+        return await self._send(PAUSE, Actor(by, reason))
+
+    async def resume(self, *, reason: str | None = None, by: str | None = None) -> str:
+        """Continue a paused run. Raises as `pause`."""
+        return await self._send(RESUME, Actor(by, reason))
+
+    async def cancel_node(
+        self, node_id: str, *, branch: bool = False, reason: str | None = None, by: str | None = None
+    ) -> str:
+        """Cancel a node; its dependents are blocked. Raises as `pause`.
+
+        Args:
+            branch: cancel its descendants as well.
+        """
+        return await self._send(Command.cancel_node(node_id, branch=branch), Actor(by, reason))
+
+    async def retry(self, node_id: str, *, arguments: Mapping[str, Any] | None = None, by: str | None = None) -> str:
+        """Retry a node that has ended, and run what depends on it. Raises as `pause`.
+
+        Args:
+            arguments: replace those of the plan.
+        """
+        return await self._send(Command.retry_node(node_id, arguments=arguments), Actor(by))
+
+    async def set_result(self, node_id: str, result: Any, *, reason: str | None = None, by: str | None = None) -> str:
+        """Set the result of a node that has not completed. Raises as `pause`."""
+        return await self._send(Command.set_result(node_id, result=result), Actor(by, reason))
+
+    async def add_nodes(self, nodes: Sequence[Mapping[str, Any]], *, by: str | None = None) -> str:
+        """Add nodes to the plan of the run.
+
+        Args:
+            nodes: as in a plan; they may depend on nodes that are there.
+
+        Raises:
+            PlanInvalid: the nodes are invalid.
+            FeedbackRejected, RunClosed: as `pause`.
+        """
+        tools = await RunTools(self._services, self._id, self._tools).declarations(nodes)
+        return await self._services.steering.add_nodes(self._id, list(nodes), tools=tools, by=by)
+
+    async def set_limits(self, *, reason: str | None = None, by: str | None = None, **limits: Unpack[Limits]) -> str:
+        """Change limits of the run; see `Limits`. Raises as `pause`."""
+        changed: dict[str, Any] = {**limits}
+        if isinstance(deadline := changed.get("deadline"), timedelta):
+            changed["deadline"] = f"{round(deadline / timedelta(milliseconds=1))}ms"
+        return await self._send(Command.set_limits(changed), Actor(by, reason))
+
+    async def set_policy(self, policy: Mapping[str, Any], *, by: str | None = None) -> str:
+        """Change which calls require approval. Raises as `pause`."""
+        return await self._send(Command.set_policy(policy), Actor(by))
+
+    # Forks and reports.
+
+    async def fork(
+        self,
+        plan: PlanObject | Mapping[str, Any] | str | Path | None = None,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        rerun: Sequence[str] = (),
+    ) -> "Run":
+        """Start a new run that reuses the results that a change does not affect; the same fork twice is one run.
+
+        Args:
+            plan: of the fork; by default the plan of this run.
+            inputs: that differ from those of this run.
+            rerun: nodes and items to run again.
+
+        Raises:
+            PlanInvalid: the plan or the inputs are invalid.
+            ForkRefused: the fork would repeat what must not happen twice, or a result is lost.
+        """
+        services, tools = self._services, RunTools(self._services, self._id, self._tools)
+        draft = await self._draft(_fork_of(plan, inputs, rerun), tools)
+        forks = Forks(services.runs.feed, services.store)
+        started = await start_fork(draft, runs=services.runs, forks=forks, tools=await tools.references())
+        return Run(services, started.workflow_id, tools=self._tools)
+
+    async def preview_fork(
+        self,
+        plan: PlanObject | Mapping[str, Any] | str | Path | None = None,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        rerun: Sequence[str] = (),
+    ) -> ForkPreview:
+        """Return what `fork` with these arguments would do. Raises as `fork`."""
+        tools = RunTools(self._services, self._id, self._tools)
+        return preview_of(await self._draft(_fork_of(plan, inputs, rerun), tools))
+
+    async def explain(self, node_id: str | None = None) -> Explanation:
+        """Explain what the run or a node waits for, why it failed, or what its result is based on.
+
+        Raises:
+            NodeUnknown: as `node`.
+        """
+        return explanation_of(await self._services.runs.explain(self._id, node_id))
+
+    async def lineage(self, node_id: str) -> Lineage:
+        """Return what the result of a node is based on.
+
+        Raises:
+            NodeUnknown: as `node`.
+        """
+        return lineage_of((await look_at_node(self._services.runs, self._id, node_id)).document)
+
+    async def _view(self) -> RunView:
+        return await self._services.runs.feed(self._id).read()
+
+    async def _send(self, command: Command, actor: Actor) -> str:
+        try:
+            return await self._services.steering.send(self._id, command, actor)
+        except RunClosed as error:
+            raise RunClosed(f"{error}; `await run.fork()` starts a new run that reuses its results") from None
+
+    async def _draft(self, wish: ForkWish, tools: RunTools) -> Draft:
+        runs = self._services.runs
+        forks = Forks(runs.feed, self._services.store)
+        nodes = [node for plan in wish.plans for node in _nodes_of(plan)]
+        known = await tools.declarations(nodes)
+        return await draft_of(self._id, wish, runs=runs, forks=forks, tools=known)
+
+
+def _fork_of(
+    plan: PlanObject | Mapping[str, Any] | str | Path | None, inputs: Mapping[str, Any] | None, rerun: Sequence[str]
+) -> ForkWish:
+    wish = ForkWish(inputs=inputs or {}, rerun=rerun)
+    if plan is None:
+        return wish
+    if isinstance(plan, Path):
+        return replace(wish, plans=(PostedPlan(inline_files(read_plan_file(plan), base=plan.parent)),))
+    written = plan.to_dict() if isinstance(plan, PlanObject) else plan
+    return replace(wish, plans=(PostedPlan(written if isinstance(written, str) else dict(written)),))
+
+
+def _nodes_of(plan: PostedPlan) -> Sequence[Any]:
+    nodes = plan.plan.get("nodes") if isinstance(plan.plan, Mapping) else None
+    return nodes if isinstance(nodes, list) else []

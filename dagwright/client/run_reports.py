@@ -1,0 +1,147 @@
+"""What a run reports about itself: why it is where it is, what a result is based on, and what a fork would do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.client.forks import Draft
+from dagwright.client.results import note_of
+from dagwright.core.model.errors import Note, Problem
+from dagwright.core.model.states import RunStatus
+from dagwright.features.explain.reasons import Reason
+from dagwright.history.explaining import Explanation as FoundExplanation
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a run or a node is where it is; `str` is its message.
+
+    Args:
+        node_id: with the path to its sub-plan; `None` for the whole run.
+        message: one or a few sentences.
+        reasons: of the node and of all nodes that it depends on, down to the root causes.
+        left_out: how many reasons are missing, because there are too many.
+        error: why the run failed.
+    """
+
+    run_id: str
+    status: RunStatus
+    node_id: str | None
+    message: str
+    reasons: Sequence[Reason] = ()
+    left_out: int = 0
+    error: Problem | None = None
+    notes: Sequence[Note] = ()
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def explanation_of(found: FoundExplanation) -> Explanation:
+    """Return the public form of an explanation."""
+    document = found.to_json()
+    error = document["error"]
+    return Explanation(
+        run_id=document["workflow_id"],
+        status=RunStatus(document["status"]),
+        node_id=document["node"],
+        message=document["message"],
+        reasons=tuple(found.chain.reasons),
+        left_out=found.chain.left_out,
+        error=None if error is None else Problem(error["code"], error["message"], node=error.get("node")),
+        notes=tuple(note_of(note) for note in found.notes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What the result of a node is based on.
+
+    Args:
+        inputs: IDs of the nodes whose results it reads or waits for.
+        arguments: of its call, as far as they are known; secrets are masked.
+        cached: of a result from the cache, the run and the node that made it.
+        reused: of a result that a fork reuses, the run and the node that made it.
+        answers: what people answered, by whom and when.
+        commands: what was done to the node manually, such as a retry or a set result.
+        files, urls: what its tool has read.
+        model_calls: of an agent, IDs of the calls of models.
+        tool_calls: of an agent, `{"node", "tool", "status"}` of what the model called.
+        left_out: how many files, addresses and calls are missing, because there are too many.
+    """
+
+    node_id: str
+    inputs: Sequence[str]
+    tool: str | None = None
+    tool_version: str | None = None
+    effects: str | None = None
+    agent: str | None = None
+    arguments: Any = None
+    attempts: int = 0
+    cached: Mapping[str, Any] | None = None
+    reused: Mapping[str, Any] | None = None
+    answers: Sequence[Mapping[str, Any]] = ()
+    commands: Sequence[Mapping[str, Any]] = ()
+    files: Sequence[str] = ()
+    urls: Sequence[str] = ()
+    model_calls: Sequence[str] = ()
+    tool_calls: Sequence[Mapping[str, str]] = ()
+    left_out: int = 0
+
+
+def lineage_of(document: Mapping[str, Any]) -> Lineage:
+    """Return the lineage of a node from its document."""
+    found = document["lineage"]
+    listed = {name: tuple(found.get(name, ())) for name in ("answers", "files", "urls", "model_calls", "tool_calls")}
+    return Lineage(
+        node_id=document["id"],
+        inputs=tuple(found["inputs"]),
+        tool=document["tool"],
+        tool_version=found["tool_version"],
+        effects=found["effects"],
+        agent=found.get("agent"),
+        arguments=document["arguments"],
+        attempts=found["attempts"],
+        cached=found.get("cached"),
+        reused=found.get("reused"),
+        commands=tuple(found.get("by_hand", ())),
+        left_out=found.get("left_out", 0),
+        **listed,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPreview:
+    """What a fork would do.
+
+    Args:
+        run_id: of the fork; the same fork always has the same ID.
+        reused: IDs of the nodes whose results the fork reuses.
+        runs: node that the fork runs -> why.
+        undecided: nodes that are reused if their inputs turn out unchanged.
+        later: nodes about which nothing is known before the others have run.
+        left_out: nodes of the original run that a model plans again.
+        effects: node that the fork runs -> effects of its tool.
+    """
+
+    run_id: str
+    reused: Sequence[str]
+    runs: Mapping[str, str]
+    undecided: Sequence[str] = ()
+    later: Sequence[str] = ()
+    left_out: Sequence[str] = ()
+    effects: Mapping[str, str] = field(default_factory=dict)
+
+
+def preview_of(draft: Draft) -> ForkPreview:
+    """Return the public form of a fork that has not been started."""
+    seen = draft.outlook
+    return ForkPreview(
+        run_id=draft.workflow_id,
+        reused=tuple(seen.reused),
+        runs=dict(seen.runs),
+        undecided=tuple(seen.undecided),
+        later=tuple(seen.later),
+        left_out=tuple(draft.left_out),
+        effects=dict(draft.effects),
+    )

@@ -1,0 +1,71 @@
+"""Tools that the nodes which a program adds to a run, or to a fork of it, may call."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from dagwright.client.services import Services
+from dagwright.client.steering import tools_written
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.tools import ToolsUnreadable
+from dagwright.toolset.tool_directory import tell_cards, told_tools
+from dagwright.toolset.toolset import Toolset, load_toolset
+
+
+class ToolsetSource(Protocol):
+    """Knows the tools of a client: built in, and of its open workers."""
+
+    async def toolset(self) -> Toolset:
+        """Return the tools that are known now."""
+        ...
+
+
+class RunTools:
+    """Tools of one run: of its client, of its start, and those that workers have published.
+
+    Args:
+        source: the tools of the client; `None` loads those that the run was started with.
+    """
+
+    def __init__(self, services: Services, run_id: str, source: ToolsetSource | None) -> None:
+        self._services = services
+        self._run_id = run_id
+        self._source = source
+
+    async def references(self) -> Sequence[str]:
+        """Return the values of `--tools` and `--agents` that the run was started with.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return await self._services.runs.tools_of(self._run_id)
+
+    async def declarations(self, nodes: Sequence[Any] = ()) -> Mapping[str, ToolDeclaration]:
+        """Return what nodes can call: tool name -> declaration.
+
+        Args:
+            nodes: as in a plan; tools that they name and that are unknown here are read from the tool directory.
+
+        Raises:
+            RunNotFound: there is no such run.
+            ToolsUnreadable: the tools that the run was started with cannot be loaded, and there are no others.
+        """
+        known: dict[str, ToolDeclaration] = {}
+        for toolset in await self._toolsets():
+            await tell_cards(toolset.store, toolset.agents)
+            known |= toolset.declarations()
+        missing = [name for name in dict.fromkeys(tools_written(nodes)) if name not in known]
+        settings = self._services.settings
+        return known | dict(await told_tools(self._services.store, missing, task_queue=settings.task_queue))
+
+    async def _toolsets(self) -> Sequence[Toolset]:
+        references = await self.references()
+        loading = asyncio.to_thread(load_toolset, self._services.settings, references)
+        if self._source is None:
+            return [await loading]
+        found = []
+        # The modules of another process need not be importable here.
+        with suppress(ToolsUnreadable):
+            found.append(await loading)
+        return [*found, await self._source.toolset()]

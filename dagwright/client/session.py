@@ -1,0 +1,157 @@
+"""The public handle of a session: runs one after the other, each of which knows what the earlier ones did."""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from dagwright.client.run import Run
+from dagwright.client.services import Services
+from dagwright.protocol.sessions import Turn
+
+
+class SessionClient(Protocol):
+    """The client of a session."""
+
+    @property
+    def services(self) -> Services:
+        """The use cases of the connection."""
+        ...
+
+    @property
+    def start(self) -> Callable[..., Coroutine[Any, Any, Run]]:
+        """Start a run of a plan."""
+        ...
+
+    @property
+    def ask(self) -> Callable[..., Coroutine[Any, Any, Run]]:
+        """Start a run of a request in natural language."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTurn:
+    """One request in a session.
+
+    Args:
+        number: 1 for the first turn of the session.
+        status: `running`, or how the run ended.
+        outcome: of the run, on one line.
+        answer: whole; `None` if there is none.
+        names: names that the run bound.
+    """
+
+    number: int
+    run_id: str
+    request: str
+    status: str
+    outcome: str | None = None
+    answer: str | None = None
+    names: Sequence[str] = ()
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """A session at one moment.
+
+    Args:
+        status: `idle`, `running`, `ending` or `ended`.
+        turns: the newest turns, oldest first.
+        turns_left_out: how many older turns the session no longer knows.
+        names: name without `@` -> the entity that it stands for.
+    """
+
+    id: str
+    status: str
+    turns: Sequence[SessionTurn] = ()
+    turns_left_out: int = 0
+    names: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Session:
+    """A session: its first turn creates it, and any process can have a handle of it.
+
+    Args:
+        session_id: its name.
+    """
+
+    def __init__(self, client: SessionClient, session_id: str) -> None:
+        self._client = client
+        self._id = session_id
+
+    @property
+    def id(self) -> str:
+        """ID of the session: the name that the user chose."""
+        return self._id
+
+    def __repr__(self) -> str:
+        return f"Session({self._id!r})"
+
+    async def ask(self, text: str, **options: Any) -> Run:
+        """Start a run of a request in natural language as the next turn, as soon as the session is idle.
+
+        Args:
+            options: of `Client.ask`.
+
+        Raises:
+            TurnNotTaken: the session takes no more turns, or no worker serves it.
+            GoalRefused: the request cannot be planned.
+        """
+        return await self._client.ask(text, session=self._id, **options)
+
+    async def run(self, plan: Any, **options: Any) -> Run:
+        """Start a run of a plan as the next turn, as soon as the session is idle.
+
+        Args:
+            plan, options: of `Client.start`.
+
+        Raises:
+            TurnNotTaken: the session takes no more turns, or no worker serves it.
+            PlanInvalid: the plan is invalid.
+        """
+        return await self._client.start(plan, session=self._id, **options)
+
+    async def state(self) -> SessionState:
+        """Return the session as it is now.
+
+        Raises:
+            SessionNotFound: the session does not exist yet.
+        """
+        sessions = self._client.services.sessions
+        view = await sessions.look(self._id)
+        found = await sessions.whole(view.session)
+        return SessionState(
+            id=self._id,
+            status=found.status if view.is_open else "ended",
+            turns=tuple(map(_turn_of, found.turns)),
+            turns_left_out=found.turns_left_out,
+            names=dict(found.names),
+        )
+
+    async def turns(self) -> Sequence[SessionTurn]:
+        """Return the newest turns, oldest first. Raises as `state`."""
+        return (await self.state()).turns
+
+    async def end(self) -> str:
+        """End the session: it accepts no more turns, and ends with the run that is running; return what it reports.
+
+        Raises:
+            SessionNotFound: there is no open session.
+        """
+        return await self._client.services.sessions.end(self._id)
+
+
+def _turn_of(turn: Turn) -> SessionTurn:
+    return SessionTurn(
+        number=turn.number,
+        run_id=turn.run,
+        request=turn.request,
+        status=turn.status,
+        outcome=turn.outcome,
+        answer=turn.answer,
+        names=tuple(turn.names),
+        started_at=None if turn.began_at is None else datetime.fromisoformat(turn.began_at),
+        ended_at=None if turn.ended_at is None else datetime.fromisoformat(turn.ended_at),
+    )

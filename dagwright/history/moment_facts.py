@@ -1,0 +1,77 @@
+"""Facts about one moment of a run, copied from its scheduler: the reader of the history may change that at any time."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.requests import Closing, Request
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.scheduler.run_state import Paused
+from dagwright.features.run_scheduler import RunScheduler
+
+
+class TaskFacts(NamedTuple):
+    """What events report of a node or item beside its state; times are seconds since the epoch.
+
+    Args:
+        number: of the node in the plan.
+        status: in the history, which does not know whether a worker serves the node.
+    """
+
+    number: int
+    status: NodeStatus
+    title: str | None
+    tool: str
+    started_at: float | None
+    ended_at: float | None
+    error: NodeError | None
+
+
+@dataclass(frozen=True, slots=True)
+class MomentFacts:
+    """A run at one moment, beside the states of its nodes.
+
+    Args:
+        tasks: facts of nodes and items.
+        open: open requests of the run itself by ID, in the order of their opening.
+        closed: how its other requests ended.
+    """
+
+    tasks: Mapping[str, TaskFacts] = field(default_factory=dict)
+    open: Mapping[str, Request] = field(default_factory=dict)
+    closed: Mapping[str, Closing] = field(default_factory=dict)
+    paused: Paused | None = None
+
+
+NO_FACTS = MomentFacts()
+NOTHING_HIDDEN: Mapping[str, NodeStatus] = {}
+
+
+def facts_of(
+    scheduler: RunScheduler | None,
+    tasks: Iterable[str],
+    *,
+    before: MomentFacts = NO_FACTS,
+    hidden: Mapping[str, NodeStatus] = NOTHING_HIDDEN,
+) -> MomentFacts:
+    """Copy the facts of some tasks.
+
+    Args:
+        hidden: statuses of nodes and items that are shown to wait for a worker.
+        before: facts of the run at an earlier moment; requests that have not changed since are shared with it.
+    """
+    if scheduler is None:
+        return replace(before, tasks={})
+    found = {task: _facts(scheduler, task, hidden.get(task)) for task in tasks}
+    book = scheduler.features.feedback.requests
+    is_same = book.open.keys() == before.open.keys() and len(book.closed) == len(before.closed)
+    requests, closings = (before.open, before.closed) if is_same else ({**book.open}, {**book.closed})
+    return MomentFacts(found, requests, closings, scheduler.state.paused)
+
+
+def _facts(scheduler: RunScheduler, task: str, status: NodeStatus | None) -> TaskFacts:
+    node, record = scheduler.state.node_of(task), scheduler.record_of(task) or Record()
+    number = scheduler.state.number_of(node.id) or 0
+    ended = (record.started_at, record.ended_at, record.error)
+    return TaskFacts(number, status or record.status, node.title, node.tool, *ended)
