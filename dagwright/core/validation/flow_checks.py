@@ -213,7 +213,7 @@ def _mismatches(checked: Checked) -> Iterator[Problem]:
         # With another join a node may run although what it reads was skipped, and is null.
         holes = references.argument_holes if tool is not None and node.join == "all" else ()
         for path, template in holes:
-            accepted = _accepted(tool, path) if tool is not None and made.is_known(template) else None
+            accepted = accepted_types(tool, path) if tool is not None and made.is_known(template) else None
             if accepted is not None and (misfit := made.misfit(template, accepted)) is not None:
                 message = f"{misfit.message}, and {path[0]!r} of {node.tool!r} takes {_listed(accepted)}"
                 place = _place(checked, index, "arguments", *path)
@@ -298,7 +298,8 @@ def _schema_of_result(node: Node, tools: Mapping[str, ToolDeclaration]) -> Mappi
     return {"type": "array"}
 
 
-def _accepted(tool: ToolDeclaration, path: tuple[str | int, ...]) -> JsonTypes | None:
+def accepted_types(tool: ToolDeclaration, path: tuple[str | int, ...]) -> JsonTypes | None:
+    """Return the types that a place in the arguments of a tool takes; `None` if a converter may take others."""
     if tool.input_schema is None or path[0] not in tool.plain_parameters:
         return None
     return types_accepted(schema_at(tool.input_schema, tool.input_schema, path))

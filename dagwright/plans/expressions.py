@@ -1,0 +1,274 @@
+"""Conditions written with Python operators: `lamps["left"] < 10` becomes the CEL text of a `when`.
+
+Nothing is evaluated here: an operator returns a new object that holds text.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from dagwright.core.expressions.paths import describe_type
+from dagwright.core.expressions.stored_values import Path
+
+_LARGEST_INTEGER = 2**63
+_RESERVED_NAMES = frozenset(
+    ("as", "break", "const", "continue", "else", "false", "for", "function", "has", "if", "import", "in", "index",
+     "inputs", "item", "let", "loop", "namespace", "nodes", "null", "package", "return", "size", "true", "var", "void",
+     "while")
+)  # fmt: skip
+"""Words that CEL or a condition reads as something else than the ID of a node."""
+
+
+class Operand:
+    """A value of a condition: the result of a node, an input, or something computed from them."""
+
+    __slots__ = ()
+
+    def cel(self) -> str:
+        """Return the text of the value in CEL; compound expressions stand in parentheses."""
+        raise NotImplementedError
+
+    def __lt__(self, other: object) -> "Condition":
+        """Compare when the plan runs."""
+        return _compare(self, "<", other)
+
+    def __le__(self, other: object) -> "Condition":
+        """Compare when the plan runs."""
+        return _compare(self, "<=", other)
+
+    def __gt__(self, other: object) -> "Condition":
+        """Compare when the plan runs."""
+        return _compare(self, ">", other)
+
+    def __ge__(self, other: object) -> "Condition":
+        """Compare when the plan runs."""
+        return _compare(self, ">=", other)
+
+    def __eq__(self, other: object) -> "Condition":  # type: ignore[override] # a condition, as in SQLAlchemy
+        """Compare when the plan runs."""
+        return _compare(self, "==", other)
+
+    def __ne__(self, other: object) -> "Condition":  # type: ignore[override] # a condition, as in SQLAlchemy
+        """Compare when the plan runs."""
+        return _compare(self, "!=", other)
+
+    __hash__ = object.__hash__
+
+    def __add__(self, other: object) -> "Expression":
+        """Add when the plan runs."""
+        return _compute(self, "+", other)
+
+    def __radd__(self, other: object) -> "Expression":
+        """Add when the plan runs."""
+        return _compute(other, "+", self)
+
+    def __sub__(self, other: object) -> "Expression":
+        """Subtract when the plan runs."""
+        return _compute(self, "-", other)
+
+    def __rsub__(self, other: object) -> "Expression":
+        """Subtract when the plan runs."""
+        return _compute(other, "-", self)
+
+    def __mul__(self, other: object) -> "Expression":
+        """Multiply when the plan runs."""
+        return _compute(self, "*", other)
+
+    def __rmul__(self, other: object) -> "Expression":
+        """Multiply when the plan runs."""
+        return _compute(other, "*", self)
+
+    def __truediv__(self, other: object) -> "Expression":
+        """Divide when the plan runs; CEL divides two integers without a remainder."""
+        return _compute(self, "/", other)
+
+    def __mod__(self, other: object) -> "Expression":
+        """Compute the remainder when the plan runs."""
+        return _compute(self, "%", other)
+
+    def __and__(self, other: "Operand") -> "Condition":
+        """Return a condition that holds if both hold."""
+        return _combine(self, "&&", other)
+
+    def __or__(self, other: "Operand") -> "Condition":
+        """Return a condition that holds if one of the two holds."""
+        return _combine(self, "||", other)
+
+    def __invert__(self) -> "Condition":
+        """Return a condition that holds if this one does not."""
+        return Condition(f"!{self.cel()}", is_atom=True)
+
+    def is_in(self, values: object) -> "Condition":
+        """Return a condition that holds if the value is an item of a list or a key of an object."""
+        return _compare(self, "in", values)
+
+    def contains(self, value: object) -> "Condition":
+        """Return a condition that holds if the value, a list or an object, has this item or key."""
+        return _compare(value, "in", self)
+
+    def contains_text(self, text: str) -> "Condition":
+        """Return a condition that holds if the value, a string, contains this text."""
+        return self._call("contains", text)
+
+    def starts_with(self, text: str) -> "Condition":
+        """Return a condition that holds if the value, a string, starts with this text."""
+        return self._call("startsWith", text)
+
+    def ends_with(self, text: str) -> "Condition":
+        """Return a condition that holds if the value, a string, ends with this text."""
+        return self._call("endsWith", text)
+
+    def matches(self, pattern: str) -> "Condition":
+        """Return a condition that holds if a part of the value, a string, matches this RE2 pattern."""
+        return self._call("matches", pattern)
+
+    def _call(self, function: str, text: str) -> "Condition":
+        return Condition(f"{self.cel()}.{function}({cel_of(text)})", is_atom=True)
+
+    def size(self) -> "Expression":
+        """Return the length of a string, a list or an object."""
+        return Expression(f"size({self.cel()})", is_atom=True)
+
+    def exists(self) -> "Condition":
+        """Return a condition that holds if the value is there: CEL's `has()`."""
+        return Condition(f"has({self.cel()})", is_atom=True)
+
+    def __bool__(self) -> NoReturn:
+        """Refuse to be used as a truth value.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            f"{self!r} has no value before the plan runs, so it is neither true nor false; "
+            "combine conditions with & | ~ instead of and, or, not, and give them to when="
+        )
+
+    def __iter__(self) -> NoReturn:
+        """Refuse to be iterated.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(f"{self!r} has no items before the plan runs; give it to for_each= to run a node for each item")
+
+    def __contains__(self, other: object) -> NoReturn:
+        """Refuse `in`, whose answer Python converts to a truth value.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(f"{self!r} has no value before the plan runs; write .contains(value) or .is_in(values)")
+
+    def __len__(self) -> NoReturn:
+        """Refuse `len()`.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(f"{self!r} has no length before the plan runs; write .size() in a condition")
+
+
+class Expression(Operand):
+    """A value that a condition computes, such as `lamps["left"] + 1`; it can stand in conditions only."""
+
+    __slots__ = ("_is_atom", "_text")
+
+    def __init__(self, text: str, *, is_atom: bool = False) -> None:
+        self._text = text
+        self._is_atom = is_atom
+
+    def cel(self) -> str:
+        """Return the text in CEL, in parentheses if it is compound."""
+        return self._text if self._is_atom else f"({self._text})"
+
+    def __str__(self) -> str:
+        """Return the text in CEL."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__.lower()} {self._text}>"
+
+
+class Condition(Expression):
+    """What a `when` waits for: true or false once the plan runs."""
+
+    __slots__ = ()
+
+
+def _compare(left: object, sign: str, right: object) -> Condition:
+    return Condition(f"{cel_of(left)} {sign} {cel_of(right)}")
+
+
+def _compute(left: object, sign: str, right: object) -> Expression:
+    return Expression(f"{cel_of(left)} {sign} {cel_of(right)}")
+
+
+def _combine(left: Operand, sign: str, right: Operand) -> Condition:
+    if not isinstance(right, Operand):
+        raise TypeError(
+            f"{right!r} is not a condition; in Python, & and | bind tighter than <, so write (a < b) & (c > d)"
+        )
+    return Condition(f"{left.cel()} {sign} {right.cel()}")
+
+
+def cel_of(value: object) -> str:
+    """Return the text of a Python value in CEL.
+
+    Raises:
+        TypeError: CEL has no such value.
+    """
+    if isinstance(value, Operand):
+        return value.cel()
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, int) and -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
+        return str(int(value))
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(float(value))
+    if isinstance(value, list | tuple | set | frozenset):
+        items = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+        return f"[{', '.join(map(cel_of, items))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{cel_of(key)}: {cel_of(each)}' for key, each in value.items())}}}"
+    raise TypeError(f"a condition cannot hold {value!r:.80}: expected a handle or {_VALUES}")
+
+
+_VALUES = "null, a boolean, a string, an integer of 64 bits, a finite number, a list or an object of them"
+
+
+def cel_node(node_id: str) -> str:
+    """Return how a condition names a node."""
+    return node_id if _is_name(node_id) else f"nodes[{cel_of(node_id)}]"
+
+
+def cel_path(path: Path) -> str:
+    """Return the text of a path in a condition.
+
+    Raises:
+        TypeError: conditions do not read such a path.
+    """
+    if isinstance(path, str):
+        raise TypeError(f"a condition cannot search with the query {path[1:]!r}; let a tool compute the value")
+    return "".join(map(_cel_step, path))
+
+
+def _cel_step(step: str | int) -> str:
+    if isinstance(step, str):
+        return f".{step}" if _is_name(step) else f"[{cel_of(step)}]"
+    if step < 0:
+        raise TypeError(f"a condition cannot read the item [{step}]: only indexes from 0")
+    return f"[{step}]"
+
+
+def _is_name(text: str) -> bool:
+    return text.isascii() and text.isidentifier() and text not in _RESERVED_NAMES
+
+
+def describe(value: Any) -> str:
+    """Return what JSON calls the type of a Python value, or the name of its Python type."""
+    is_json = value is None or isinstance(value, bool | int | float | str | list | dict)
+    return describe_type(value) if is_json else f"a Python {type(value).__name__}"

@@ -1,0 +1,274 @@
+"""Handles: what stands in a plan built in Python for values that are there only when the plan runs.
+
+A handle knows its reference (`{{stock.result.left}}`) and, where a tool declares its result, the JSON Schema of its
+value. In arguments a handle becomes its reference, in an f-string too; Python operators make a condition of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar, cast
+
+from dagwright.core.expressions.paths import format_path
+from dagwright.core.expressions.queries import parse_query
+from dagwright.core.expressions.references import (
+    Index,
+    Item,
+    Placeholder,
+    Reference,
+    ResultOf,
+    Secret,
+    listed,
+    suggestion,
+)
+from dagwright.core.expressions.stored_values import Path
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.json_types import ALL, schema_at, types_made
+from dagwright.plans.expressions import Operand, cel_node, cel_path
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+_OPEN = ("anyOf", "oneOf", "allOf", "not", "if", "patternProperties", "$dynamicRef", "unevaluatedProperties")
+"""Keywords with which an object may have properties that `properties` does not list."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSchema:
+    """The JSON Schema of a value, as far as it is known.
+
+    Args:
+        root: in which the references of the schema are resolved.
+        path: from the root to the value.
+    """
+
+    root: Mapping[str, Any]
+    path: tuple[str | int, ...] = ()
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The JSON types that the value may have."""
+        return types_made(schema_at(self.root, self.root, self.path))
+
+    def at(self, step: str | int) -> "ValueSchema":
+        """Return the schema of a part of the value."""
+        return ValueSchema(self.root, (*self.path, step))
+
+    def problem_of(self, step: str | int) -> tuple[str, str | None] | None:
+        """Return why the value has no such part, with a hint; `None` if it may have one."""
+        wanted = "object" if isinstance(step, str) else "array"
+        if (types := self.types) != ALL and wanted not in types:
+            return f"it is {' or '.join(sorted(types))}, and not an {wanted}", None
+        schema = schema_at(self.root, self.root, self.path).schema
+        if not isinstance(step, str) or not isinstance(schema, Mapping) or any(key in schema for key in _OPEN):
+            return None
+        known = schema.get("properties")
+        if not isinstance(known, Mapping) or step in known or schema.get("additionalProperties", False) is not False:
+            return None
+        return f"it has {listed(known, near=step)}", suggestion(step, known)
+
+
+class Handle(Operand, Generic[T_co]):
+    """A value that a plan has when it runs: a node's result or a part of it, an input, an item, or a secret.
+
+    `handle["field"][0]` is a part of the value. A handle stands wherever an argument takes a value, also in
+    lists, objects and f-strings. Comparing it makes a condition for `when=`. It has no truth value by itself, and it
+    cannot be iterated: give it to `for_each=`.
+    """
+
+    __slots__ = ("_input_path", "_owner", "_reference", "_schema", "_source")
+
+    def __init__(
+        self,
+        reference: Reference,
+        *,
+        owner: object,
+        schema: ValueSchema | None = None,
+        source: "Handle[Any] | None" = None,
+        input_path: Path = (),
+    ) -> None:
+        """Create a handle; plans do this.
+
+        Args:
+            owner: identifies the plan.
+            source: of an item or index the list that it comes from, if that is known.
+            input_path: path into an input, which only conditions can read.
+        """
+        self._reference = reference
+        self._owner = owner
+        self._schema = schema
+        self._source = source
+        self._input_path = input_path
+
+    @property
+    def value(self) -> T_co:
+        """This handle, with the static type of its value: type checkers take it where the value is expected."""
+        return cast(T_co, self)
+
+    @property
+    def item(self) -> "Handle[Any]":
+        """One item of this list, for the arguments of a node with `for_each=` this handle."""
+        return Handle(Item(), owner=self._owner, schema=self._schema and self._schema.at(0), source=self)
+
+    @property
+    def index(self) -> "Handle[int]":
+        """Position of the item in this list, from 0, for the arguments of a node with `for_each=` this handle."""
+        return Handle(Index(), owner=self._owner, schema=ValueSchema({"type": "integer"}), source=self)
+
+    def __getitem__(self, step: str | int) -> "Handle[Any]":
+        """Return the handle of a part of the value.
+
+        Args:
+            step: key of an object, or index into a list; a negative index counts from the end.
+
+        Raises:
+            PlanInvalid: the declared type of the value has no such part.
+            TypeError: it is neither a key nor an index, or this value has no parts.
+        """
+        if isinstance(step, bool) or not isinstance(step, str | int):
+            raise TypeError(f"{self!r}[{step!r:.60}]: expected a key or an index; .query() takes an RFC 9535 query")
+        if self._schema is not None and (problem := self._schema.problem_of(step)) is not None:
+            message = f"{self!r} has no part {step!r:.80}: {problem[0]}"
+            raise PlanInvalid([Problem("invalid_reference", message, hint=problem[1])])
+        part = self._schema and self._schema.at(step)
+        if isinstance(self._reference, Placeholder):
+            path = (*cast(tuple[str | int, ...], self._input_path), step)
+            return Handle(self._reference, owner=self._owner, schema=part, input_path=path)
+        return Handle(self._with_step(step), owner=self._owner, schema=part, source=self._source)
+
+    def query(self, query: str) -> "Handle[list[Any]]":
+        """Return the handle of what an RFC 9535 query finds in the value, such as `[*].gross`: a list.
+
+        Raises:
+            PlanInvalid: it is not such a query.
+            TypeError: this value cannot be searched.
+        """
+        reference = self._reference
+        if not isinstance(reference, ResultOf | Item) or isinstance(reference.path, str):
+            raise TypeError(f"{self!r} cannot be searched")
+        text = "$" + format_path(reference.path) + query.removeprefix("$")
+        try:
+            parse_query(text)
+        except ValueError as error:
+            raise PlanInvalid([Problem("invalid_reference", f"{query!r:.80}: {error}")]) from None
+        found = ValueSchema({"type": "array"})
+        return Handle(replace(reference, path=text), owner=self._owner, schema=found, source=self._source)
+
+    def _with_step(self, step: str | int) -> Reference:
+        reference = self._reference
+        if not isinstance(reference, ResultOf | Item) or isinstance(reference.path, str):
+            raise TypeError(f"{self!r} has no parts")
+        if isinstance(reference, ResultOf) and reference.field == "status":
+            raise TypeError(f"{self!r} is a string and has no parts")
+        return replace(reference, path=(*reference.path, step))
+
+    def cel(self) -> str:
+        """Return how a condition reads the value.
+
+        Raises:
+            TypeError: conditions cannot read it.
+        """
+        match self._reference:
+            case ResultOf(node, field, path):
+                return f"{cel_node(node)}.{field}{cel_path(path)}"
+            case Placeholder(name):
+                return "inputs" + cel_path((name, *self._input_path))
+            case Item(path):
+                return "item" + cel_path(path)
+            case Index():
+                return "index"
+        raise TypeError(f"{self!r} cannot be read by a condition")
+
+    def __str__(self) -> str:
+        """Return the reference as the text of an argument has it, so that f-strings work.
+
+        Raises:
+            TypeError: it is a part of an input, which only conditions can read.
+        """
+        if self._input_path:
+            raise TypeError(f"{self!r} is a part of an input, which only conditions can read; declare it as an input")
+        return f"{{{{{self._reference}}}}}"
+
+    def __format__(self, spec: str) -> str:
+        """Return the reference.
+
+        Raises:
+            TypeError: there is a format specification; the value to format is not known yet.
+        """
+        if spec:
+            raise TypeError(f"{self!r} cannot be formatted with {spec!r}: its value is not known before the plan runs")
+        return str(self)
+
+    def __repr__(self) -> str:
+        types = "" if self._schema is None or self._schema.types == ALL else ": " + "|".join(sorted(self._schema.types))
+        return f"<handle {self._reference}{format_path(self._input_path)}{types}>"
+
+
+class NodeHandle(Handle[T_co]):
+    """A node of a plan; as a value it is the node's result.
+
+    Give it to `needs=` for an order without a value.
+    """
+
+    __slots__ = ("_id",)
+
+    def __init__(self, node_id: str, *, owner: object, schema: ValueSchema | None = None) -> None:
+        super().__init__(ResultOf(node_id, "result"), owner=owner, schema=schema)
+        self._id = node_id
+
+    @property
+    def id(self) -> str:
+        """ID of the node."""
+        return self._id
+
+    @property
+    def status(self) -> Handle[str]:
+        """How the node ended: `completed`, `failed`, `skipped` or `cancelled`."""
+        return Handle(ResultOf(self._id, "status"), owner=self._owner, schema=ValueSchema({"type": "string"}))
+
+    @property
+    def error(self) -> Handle[Any]:
+        """Why the node failed: an object with `code` and `message`; null if it did not fail."""
+        return Handle(ResultOf(self._id, "error"), owner=self._owner)
+
+
+class HandleUse:
+    """What a plan reads of a handle when it takes it.
+
+    Args:
+        handle: of any plan.
+    """
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: Handle[Any]) -> None:
+        self.handle = handle
+
+    @property
+    def owner(self) -> object:
+        """Identity of the plan that made the handle."""
+        return self.handle._owner
+
+    @property
+    def reference(self) -> Reference:
+        """What the handle refers to."""
+        return self.handle._reference
+
+    @property
+    def schema(self) -> ValueSchema | None:
+        """Schema of the value, if it is known."""
+        return self.handle._schema
+
+    @property
+    def source(self) -> Handle[Any] | None:
+        """The list of an item or index, if it is known."""
+        return self.handle._source
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether the value is a secret."""
+        return isinstance(self.reference, Secret)
+
+    @property
+    def is_of_item(self) -> bool:
+        """Whether the value differs for each item of a map."""
+        return isinstance(self.reference, Item | Index)

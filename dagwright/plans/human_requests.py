@@ -1,0 +1,73 @@
+"""Requests to people as nodes of a plan built in Python."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dagwright.core.model.plan import Human
+from dagwright.plans.handles import Handle
+from dagwright.plans.node_values import Duration, Text, format_duration
+
+RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"]
+
+
+@dataclass(frozen=True, slots=True)
+class HumanRequest:
+    """A request to a person, which `plan.add` makes a node of; `approval=` of another node takes one too.
+
+    Args:
+        fields: of `human` in the plan format; texts may hold handles.
+    """
+
+    fields: Mapping[str, object]
+
+
+def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
+    prompt: str | Text,
+    /,
+    *,
+    type: RequestType | None = None,
+    schema: Mapping[str, Any] | None = None,
+    options: "Sequence[object] | Handle[Any] | None" = None,
+    multiple: bool = False,
+    takes_text: bool = False,
+    assignee: str | None = None,
+    channel: Literal["any", "inbox"] = "any",
+    deadline: Duration | None = None,
+    reminder: Duration | None = None,
+    on_timeout: Literal["fail"] | Mapping[str, Any] = "fail",
+) -> HumanRequest:
+    """Return a request to a person; `plan.add(ask_human("Publish it?"))` adds it as a node with the answer as result.
+
+    Args:
+        prompt: what the person reads; it may hold handles.
+        type: `SELECTION` if there are `options`, `INFORMATION` if there is a `schema`, else `APPROVAL`.
+        schema: JSON Schema of the answer.
+        options: what a `SELECTION` chooses from: a list, or the handle of one.
+        multiple: whether several options may be chosen.
+        takes_text: whether a `SELECTION` may be answered by a text too.
+        assignee: whose inbox the request is in.
+        channel: `inbox` rejects answers through a model's tool result or an MCP call.
+        deadline: how long the person may take.
+        reminder: after what time the request is sent again.
+        on_timeout: `fail`, `{"default": answer}`, or `{"escalate": assignee, "then": ...}`.
+
+    Raises:
+        ValueError: a duration is invalid.
+    """
+    inferred: RequestType = "SELECTION" if options is not None else "INFORMATION" if schema is not None else "APPROVAL"
+    given: dict[str, object] = {"type": type or inferred, "prompt": prompt}
+    if type is None and inferred == Human.model_fields["type"].default:
+        del given["type"]
+    parts: dict[str, object] = {
+        "schema": schema,
+        "options": options,
+        "multiple": multiple or None,
+        "takes_text": takes_text or None,
+        "assignee": assignee,
+        "channel": None if channel == "any" else channel,
+        "deadline": None if deadline is None else format_duration(deadline),
+        "reminder": None if reminder is None else format_duration(reminder),
+        "on_timeout": None if on_timeout == "fail" else on_timeout,
+    }
+    return HumanRequest(given | {name: part for name, part in parts.items() if part is not None})

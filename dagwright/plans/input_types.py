@@ -1,0 +1,45 @@
+"""JSON Schemas of the inputs that a plan in Python declares, from Python types."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
+
+from dagwright.core.model.json_types import ALL, types_made
+
+_MOST_LEVELS = 20
+
+
+def input_schema_of(annotation: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a Python type, or of the name of a JSON type, with a `type` and without definitions.
+
+    Raises:
+        TypeError: the type has no JSON Schema, or contains itself.
+    """
+    if isinstance(annotation, str):
+        return {"type": annotation}
+    try:
+        schema = TypeAdapter(annotation).json_schema()
+    except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema) as error:
+        raise TypeError(f"an input cannot be of type {annotation!r}: {str(error).splitlines()[0]}") from None
+    types = types_made(schema)
+    inlined: dict[str, Any] = _inlined(schema, schema.pop("$defs", {}), levels=0)
+    inlined.pop("title", None)
+    if "type" not in inlined:
+        inlined = {"type": sorted(types if types != ALL else ALL), **inlined}
+    return inlined
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any], *, levels: int) -> Any:
+    if levels > _MOST_LEVELS:
+        raise TypeError("an input cannot be of a type that contains itself")
+    if isinstance(schema, list):
+        return [_inlined(part, definitions, levels=levels) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        found = definitions[schema["$ref"].removeprefix("#/$defs/")]
+        beside = {key: part for key, part in schema.items() if key != "$ref"}
+        return _inlined({**found, **beside}, definitions, levels=levels + 1)
+    return {key: _inlined(part, definitions, levels=levels) for key, part in schema.items()}

@@ -1,0 +1,126 @@
+"""What a node has beside its work and its arguments, as Python writes it and as the plan format has it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal, TypedDict
+
+from pydantic import JsonValue
+
+from dagwright.plans.expressions import Condition, Operand
+from dagwright.plans.handles import Handle, HandleUse, NodeHandle
+from dagwright.plans.human_requests import HumanRequest
+from dagwright.plans.node_values import Duration, JsonWriter, Text, format_duration
+
+When = Operand | str
+Retry = int | Mapping[str, Any]
+OnError = Literal["block", "skip", "ask", "replan"] | Mapping[str, Any]
+Join = Literal["all", "any", "all_done"] | int
+Needs = Sequence[NodeHandle[Any] | str]
+Items = Handle[Any] | Sequence[object] | str
+Approval = Literal["policy", "required", "never"] | HumanRequest
+CacheTime = Literal["off"] | Duration
+
+
+class NodeOptions(TypedDict, total=False):
+    """Options of `Plan.add`, for functions that pass them on."""
+
+    id: str | None
+    """ID of the node; derived from the tool if left out."""
+    title: str | None
+    """What people read instead of the ID."""
+    needs: Needs
+    """Nodes that must end before, beside those whose values the node reads."""
+    when: When | None
+    """Condition under which the node runs: a comparison of handles, or a text in CEL."""
+    for_each: Items | None
+    """List of which each item runs the node once."""
+    key: Handle[Any] | Text | str | None
+    """Name of an item, different for each."""
+    max_parallel: int | None
+    """Items that run at once."""
+    join: Join | None
+    """How many dependencies the node waits for; a number is `at_least`."""
+    retry: Retry | None
+    """Attempts at most, or `max_attempts`, `first_delay`, `factor` and `max_delay`."""
+    timeout: Duration | None
+    """How long one attempt may take."""
+    heartbeat: Duration | None
+    """How long an attempt may be silent before it is replaced."""
+    on_error: OnError | None
+    """What a failure means for the nodes that depend on this one."""
+    approval: Approval | None
+    """Whether a person must approve the call first, and how the person is asked."""
+    priority: int | None
+    """From 1 (first) to 5."""
+    effects: Literal["idempotent"] | None
+    """Declares a call repeatable, for tools whose effects depend on their arguments."""
+    cache: CacheTime | None
+    """How long the result of an equal call may be used instead; `off` calls always."""
+    metadata: Mapping[str, Any] | None
+    """Anything that belongs to the node, for programs."""
+
+
+_DURATIONS = ("timeout", "heartbeat")
+_DELAYS = ("first_delay", "max_delay")
+
+
+def written_options(options: NodeOptions, writer: JsonWriter) -> dict[str, JsonValue]:
+    """Return options as the plan format has them, without those that are `None`.
+
+    Args:
+        writer: gets the handles, each with the field that holds it.
+
+    Raises:
+        PlanInvalid: a value is not JSON.
+        TypeError: a condition cannot be written.
+        ValueError: a duration is invalid.
+    """
+    found: dict[str, JsonValue] = {}
+    for name, value in options.items():
+        if value is None or (name == "needs" and not _listed(value)):
+            continue
+        key, written = _written(name, value)
+        found[key] = writer.write(written, (key,))
+    return found
+
+
+def _written(name: str, value: Any) -> tuple[str, object]:
+    if name in _DURATIONS:
+        return name, format_duration(value)
+    match name:
+        case "needs":
+            return "depends_on", [each.id if isinstance(each, NodeHandle) else each for each in _listed(value)]
+        case "when":
+            return name, _condition(value)
+        case "retry":
+            return name, {"max_attempts": value} if isinstance(value, int) else _with_delays(value)
+        case "join":
+            return name, {"at_least": value} if isinstance(value, int) else value
+        case "cache":
+            return name, value if value == "off" else {"ttl": format_duration(value)}
+        case "approval":
+            return name, value.fields if isinstance(value, HumanRequest) else value
+    return name, value
+
+
+def _condition(when: When) -> str:
+    if isinstance(when, str):
+        return when
+    schema = HandleUse(when).schema if isinstance(when, Handle) else None
+    is_boolean = isinstance(when, Handle) and (schema is None or "boolean" in schema.types)
+    if not is_boolean and not isinstance(when, Condition):
+        raise TypeError(f"when={when!r} is neither true nor false; compare it, such as {when.cel()} == 1")
+    return when.cel() if isinstance(when, Handle) else str(when)
+
+
+def _listed(needs: Any) -> Sequence[NodeHandle[Any] | str]:
+    if isinstance(needs, str | Handle) or not isinstance(needs, Sequence):
+        raise TypeError(f"needs={needs!r:.60}: expected a list of nodes, such as needs=[{needs!s:.60}]")
+    return needs
+
+
+def _with_delays(retry: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        name: format_duration(each) if name in _DELAYS and isinstance(each, timedelta | int | float | str) else each
+        for name, each in retry.items()
+    }

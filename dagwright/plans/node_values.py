@@ -1,0 +1,144 @@
+"""Python values of a node as JSON: handles become references, other objects what pydantic makes of them."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from string import Formatter
+from typing import Any
+
+import pydantic_core
+from pydantic import JsonValue
+
+from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.times import parse_duration
+from dagwright.plans.expressions import Expression, Operand
+from dagwright.plans.handles import Handle, HandleUse
+
+ValuePath = tuple[str | int, ...]
+Duration = timedelta | float | str
+"""A timedelta, seconds, or text like `30s`."""
+
+_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
+
+
+@dataclass(slots=True)
+class JsonWriter:
+    """Converts values to JSON, and notes which handles stand in them.
+
+    Args:
+        uses: path of a handle in the value that was written -> the handle.
+    """
+
+    uses: dict[ValuePath, HandleUse] = field(default_factory=dict)
+
+    def write(self, value: object, at: ValuePath = ()) -> JsonValue:
+        """Return a value as JSON.
+
+        Raises:
+            PlanInvalid: a part of it is not JSON and cannot be converted.
+        """
+        if isinstance(value, Handle):
+            self.uses[at] = HandleUse(value)
+            return str(value)
+        if isinstance(value, Text):
+            self.uses.update({(*at, number): HandleUse(each) for number, each in enumerate(value.handles)})
+            return str(value)
+        if isinstance(value, Mapping):
+            return {_key(key, at): self.write(each, (*at, key)) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.write(each, (*at, index)) for index, each in enumerate(value)]
+        return _json_of(value, at)
+
+
+def _key(key: object, at: ValuePath) -> str:
+    if isinstance(key, Operand) or not isinstance(key, str):
+        raise _not_json(key, at, "keys of objects are strings, and cannot be handles")
+    return key
+
+
+def _json_of(value: object, at: ValuePath) -> JsonValue:
+    if value is None or (isinstance(value, bool | int | str) and type(value) in (bool, int, str)):
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _not_json(value, at, "JSON has no such number")
+    if isinstance(value, Expression):
+        raise _not_json(value, at, "a condition stands in when=; let a tool compute values of arguments")
+    try:
+        found: JsonValue = pydantic_core.to_jsonable_python(value)
+    except (pydantic_core.PydanticSerializationError, ValueError):
+        hint = "add it to the plan first, and give its handle" if callable(value) else "give a JSON value or a handle"
+        raise _not_json(value, at, hint) from None
+    return found
+
+
+def _not_json(value: object, at: ValuePath, hint: str) -> PlanInvalid:
+    message = f"{value!r:.80} of type {type(value).__name__} is not a JSON value"
+    return PlanInvalid([Problem("invalid_arguments", message, pointer(*at), hint=hint)])
+
+
+class Text:
+    """A text with handles in it, in which all other double braces are text."""
+
+    __slots__ = ("_text", "handles")
+
+    def __init__(self, template: str, values: Mapping[str, object]) -> None:
+        """Fill a template as `str.format` does: `{name}` is a value, `{{` a brace.
+
+        Raises:
+            TypeError: a value is missing or not used, or a format specification is given.
+        """
+        used: set[str] = set()
+        parts: list[str | Handle[Any]] = [""]
+        for literal, name, spec, conversion in Formatter().parse(template):
+            parts = _with_part(parts, literal)
+            if name is None:
+                continue
+            if spec or conversion:
+                raise TypeError(f"{{{name}}}: a value cannot be formatted before the plan runs")
+            if name not in values:
+                raise TypeError(f"the text has {{{name}}}, and no value {name!r} is given")
+            parts = _with_part(parts, values[name])
+            used.add(name)
+        if unused := sorted(values.keys() - used):
+            raise TypeError(f"the text has no {{{unused[0]}}}")
+        self.handles = [part for part in parts if isinstance(part, Handle)]
+        self._text = "".join(part.replace("{{", "\\{{") if isinstance(part, str) else str(part) for part in parts)
+
+    def __str__(self) -> str:
+        """Return the text as a plan has it."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Text({self._text!r})"
+
+
+def _with_part(parts: list[str | Handle[Any]], part: object) -> list[str | Handle[Any]]:
+    """Return the parts of a text with one more; texts that follow each other are one, so that no brace is missed."""
+    last = parts[-1]
+    if not isinstance(part, Handle):
+        return [*parts[:-1], last + str(part)] if isinstance(last, str) else [*parts, str(part)]
+    if isinstance(last, str) and last.endswith("\\"):
+        raise TypeError(f"a backslash right before {part!r} cannot be written in a plan")
+    return [*parts, part]
+
+
+def format_duration(duration: Duration) -> str:
+    """Return a duration as plans write it, such as `90s`.
+
+    Raises:
+        ValueError: it is not over zero, too long, or has parts of a millisecond.
+    """
+    if isinstance(duration, str):
+        parse_duration(duration)
+        return duration
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    milliseconds = round(seconds * 1_000) if math.isfinite(seconds) else 0
+    for unit, size in _UNITS_MS:
+        if milliseconds and milliseconds % size == 0:
+            text = f"{milliseconds // size}{unit}"
+            break
+    else:
+        text = f"{milliseconds}ms"
+    parse_duration(text)
+    return text

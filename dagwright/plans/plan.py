@@ -1,0 +1,527 @@
+"""The public `Plan`: read from a file or a text, or built in Python with typed handles."""
+
+import copy
+import json
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+
+from pydantic import JsonValue
+
+from dagwright.core.expressions.references import Index, Item, Placeholder, Secret, suggestion
+from dagwright.core.model.agent_cards import FeedbackPolicy
+from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.plan import Node
+from dagwright.core.model.plan import Plan as PlanModel
+from dagwright.dialects import TEXT_DIALECTS, detect_dialect, to_document
+from dagwright.dialects.reading import inline_files, read_plan_file, read_text
+from dagwright.plans.call_checks import problems_of_inputs
+from dagwright.plans.checking import Tools, problems_of_plan
+from dagwright.plans.handles import Handle, NodeHandle, ValueSchema
+from dagwright.plans.human_requests import HumanRequest
+from dagwright.plans.input_types import input_schema_of
+from dagwright.plans.node_builder import NodeBuilder, Work
+from dagwright.plans.node_options import Approval, CacheTime, Items, Join, Needs, NodeOptions, OnError, Retry, When
+from dagwright.plans.node_values import Duration, JsonWriter, Text, format_duration
+from dagwright.plans.yaml_writer import write_yaml
+from dagwright.tools.spec import ToolSpec, spec_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Tool = Callable[..., Any] | ToolSpec
+_NATIVE = "plan"
+_ORDER = [*PlanModel.model_fields]
+_UNSET: Any = object()
+
+
+class Plan:
+    """A graph of nodes that a run works through.
+
+    Build it in Python, or read it with `Plan.load` and `Plan.parse`:
+
+        plan = Plan("Refill")
+        lamps = plan.add(stock, item="lamp")
+        plan.add(order, item="lamp", amount=20, when=lamps["left"] < 10)
+
+    Two plans are equal if their documents are.
+    """
+
+    def __init__(
+        self,
+        title: str | None = None,
+        *,
+        deadline: Duration | None = None,
+        on_failure: Literal["continue", "fail_fast"] = "continue",
+        metadata: Mapping[str, Any] | None = None,
+        tools: Iterable[Tool] = (),
+    ) -> None:
+        """Create an empty plan.
+
+        Args:
+            title: what people read.
+            deadline: how long the whole run may take.
+            on_failure: `fail_fast` stops the run at the first failure.
+            metadata: anything that belongs to the plan; `description` is shown where plans are published.
+            tools: known to the plan by their names, so that `add("NAME", ...)` checks arguments; `add` of a function
+                needs none of this.
+
+        Raises:
+            PlanInvalid: the metadata is not JSON.
+            TypeError: a tool is not one.
+            ValueError: the deadline is invalid.
+        """
+        document: dict[str, JsonValue] = {"plan": 1}
+        if title is not None:
+            document["title"] = title
+        if metadata:
+            document["metadata"] = JsonWriter().write(metadata)
+        if on_failure != "continue":
+            document["on_failure"] = on_failure
+        if deadline is not None:
+            document["deadline"] = format_duration(deadline)
+        document["nodes"] = []
+        self._document: JsonValue = document
+        self._dialect = _NATIVE
+        self._handles: dict[str, NodeHandle[Any]] = {}
+        self._tools: dict[str, ToolSpec] = {}
+        for each in tools:
+            self._take_tool(_spec(each))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a plan from a JSON or YAML file in any dialect, with the files that it names as sub-plans.
+
+        Raises:
+            PlanInvalid: a file cannot be read, or is not a plan; what is wrong inside of it `check` reports.
+        """
+        file = Path(path)
+        return cls._of(inline_files(read_plan_file(file), base=file.parent), None)
+
+    @classmethod
+    def parse(cls, source: JsonValue | Mapping[str, Any], *, dialect: str | None = None) -> Self:
+        """Read a plan from a text in JSON, YAML or a text dialect, or from a JSON value.
+
+        Args:
+            source: it is copied.
+            dialect: recognized by its shape if left out.
+
+        Raises:
+            PlanInvalid: it is not a plan; what is wrong inside of it `check` reports.
+        """
+        if isinstance(source, str):
+            return cls._of(read_text(source, name="the plan"), dialect)
+        return cls._of(copy.deepcopy(dict(source) if isinstance(source, Mapping) else source), dialect)
+
+    @classmethod
+    def _of(cls, document: JsonValue, dialect: str | None) -> Self:
+        plan = cls()
+        plan._document = document
+        plan._dialect = dialect or detect_dialect(document)
+        to_document(document, dialect=plan._dialect)
+        for node_id in plan._written_ids():
+            plan._handles.setdefault(node_id, NodeHandle(node_id, owner=plan))
+        return plan
+
+    def _written_ids(self) -> Iterator[str]:
+        nodes = to_document(self._document, dialect=self._dialect).plan.get("nodes")
+        for node in nodes if isinstance(nodes, list) else ():
+            if isinstance(node, dict) and isinstance(node.get("id"), str):
+                yield node["id"]
+
+    # What it holds.
+
+    @property
+    def title(self) -> str | None:
+        """What people read."""
+        title = self._document.get("title") if isinstance(self._document, dict) else None
+        return title if isinstance(title, str) else None
+
+    @property
+    def dialect(self) -> str:
+        """Name of the format that the plan is written in; `plan` is Dagwright's own."""
+        return self._dialect
+
+    @property
+    def nodes(self) -> tuple[NodeHandle[Any], ...]:
+        """The nodes, in their order."""
+        return tuple(self._handles.values())
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that were added as functions, also to sub-plans: a client compiles the plan against them."""
+        return tuple(self._tools.values())
+
+    def __getitem__(self, node_id: str) -> NodeHandle[Any]:
+        """Return the handle of a node.
+
+        Raises:
+            PlanInvalid: there is no such node.
+        """
+        found = self._handles.get(node_id)
+        if found is None:
+            hint = suggestion(node_id, self._handles)
+            raise PlanInvalid([Problem("invalid_reference", f"the plan has no node {node_id!r:.80}", hint=hint)])
+        return found
+
+    @property
+    def document(self) -> JsonValue:
+        """A copy of the plan as a JSON value: an object, or for some dialects a list or a text."""
+        document = copy.deepcopy(self._document)
+        if self._dialect != _NATIVE or not isinstance(document, dict):
+            return document
+        known = {name: document[name] for name in _ORDER if name in document}
+        return known | document
+
+    def to_dict(self) -> dict[str, JsonValue]:
+        """Return the plan as an object.
+
+        Raises:
+            TypeError: plans of its dialect are lists or texts; `document` has them.
+        """
+        document = self.document
+        if not isinstance(document, dict):
+            raise TypeError(f"a plan of the dialect {self._dialect!r} is not an object; use plan.document")
+        return document
+
+    def to_yaml(self) -> str:
+        """Return a text that `Plan.parse` reads back as an equal plan: YAML, or the text of a text dialect."""
+        document = self.document
+        return document if isinstance(document, str) and self._dialect in TEXT_DIALECTS else write_yaml(document)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both are the same plan as documents, in the same dialect."""
+        if not isinstance(other, Plan):
+            return NotImplemented
+        return self._dialect == other._dialect and _text(self._document) == _text(other._document)
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        title = f" {self.title!r:.60}" if self.title else ""
+        return f"<Plan{title}: {len(self._handles)} nodes>"
+
+    def check(self, tools: Tools | None = None, *, allow_unknown_tools: bool = False) -> list[Problem]:
+        """Return everything that is wrong with the plan; an empty list if it can run.
+
+        Args:
+            tools: that it may call, beside the built-in ones and those that were added as functions.
+            allow_unknown_tools: accept tools that are not known, without a check of their arguments.
+
+        Raises:
+            TypeError: one of the tools is not a tool.
+            ValueError: two tools have one name.
+        """
+        own = {spec.name: spec.declaration for spec in self.tools}
+        return problems_of_plan(
+            self._document,
+            dialect=self._dialect,
+            own=own,
+            tools=() if tools is None else tools,
+            allow_unknown_tools=allow_unknown_tools,
+        )
+
+    # Inputs and outputs.
+
+    def input(
+        self,
+        name: str,
+        *,
+        type: Any = str,
+        prompt: str | None = None,
+        default: Any = _UNSET,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Handle[Any]:
+        """Declare a value that is given when a run starts, and return its handle.
+
+        Args:
+            name: letters, digits and `_`.
+            type: a Python type, such as `int` or `list[str]`, or the name of a JSON type.
+            prompt: how a person is asked for it.
+            default: the value if none is given.
+            schema: JSON Schema beside, or instead of, the type: `{"minimum": 0}`.
+
+        Raises:
+            PlanInvalid: the name is invalid or already used, or the plan is not in Dagwright's own format.
+            TypeError: the type has no JSON Schema.
+        """
+        document = self._native()
+        declared: dict[str, JsonValue] = {} if schema is not None and "type" in schema else input_schema_of(type)
+        declared |= dict(schema or {})
+        declared |= {"prompt": prompt} if prompt is not None else {}
+        declared |= {"default": JsonWriter().write(default)} if default is not _UNSET else {}
+        inputs = document.setdefault("inputs", {})
+        at = pointer("inputs", name)
+        if not isinstance(inputs, dict) or name in inputs:
+            raise PlanInvalid([Problem("invalid_field", f"the input {name!r:.80} is already declared", at)])
+        if not name.isascii() or not name.replace("_", "a").isalnum():
+            raise PlanInvalid([Problem("invalid_field", f"{name!r:.80}: an input has letters, digits and _", at)])
+        inputs[name] = declared
+        return Handle(Placeholder(name), owner=self, schema=ValueSchema(declared))
+
+    def secret(self, name: str) -> Handle[str]:
+        """Return the handle of a secret, which the worker fills in: in the history of the run stands its name only.
+
+        Raises:
+            ValueError: the name has other characters than ASCII letters, digits and `_`.
+        """
+        if not name.isascii() or not name.replace("_", "a").isalnum():
+            raise ValueError(f"{name!r:.80}: the name of a secret has letters, digits and _")
+        return Handle(Secret(name), owner=self)
+
+    @property
+    def item(self) -> Handle[Any]:
+        """The item of the node's `for_each`; `handle.item` is the same with the type of the list's items."""
+        return Handle(Item(), owner=self)
+
+    @property
+    def index(self) -> Handle[int]:
+        """Position of the item of the node's `for_each`, from 0."""
+        return Handle(Index(), owner=self, schema=ValueSchema({"type": "integer"}))
+
+    def text(self, template: str, /, **values: object) -> Text:
+        """Return a text with values in it; what looks like a reference in the rest of the text stays text.
+
+        Args:
+            template: as for `str.format`, such as `"{count} lamps"`.
+            values: handles, or other values as texts.
+
+        Raises:
+            TypeError: a value is missing or not used, or a format specification is given.
+        """
+        return Text(template, values)
+
+    @property
+    def output(self) -> JsonValue:
+        """What a run returns, with references; set it to a handle, or to a value that has handles in it."""
+        output = self._native().get("output")
+        return copy.deepcopy(output)
+
+    @output.setter
+    def output(self, value: object) -> None:
+        writer = JsonWriter()
+        written = writer.write(value)
+        for path, use in writer.uses.items():
+            if use.owner is not self or use.is_of_item or use.is_secret:
+                message = f"{use.handle!r} cannot stand in the output: expected results and inputs of this plan"
+                raise PlanInvalid([Problem("invalid_reference", message, pointer("output", *path))])
+        self._native()["output"] = written
+
+    # Nodes.
+
+    def add(  # noqa: PLR0913 - each is one field of a node, by keyword
+        self,
+        target: "Tool | str | HumanRequest | Plan | Path",
+        /,
+        *,
+        id: str | None = None,
+        title: str | None = None,
+        needs: Needs = (),
+        when: When | None = None,
+        for_each: Items | None = None,
+        key: Handle[Any] | Text | str | None = None,
+        max_parallel: int | None = None,
+        join: Join | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        heartbeat: Duration | None = None,
+        on_error: OnError | None = None,
+        approval: Approval | None = None,
+        priority: int | None = None,
+        effects: Literal["idempotent"] | None = None,
+        cache: CacheTime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        **more_arguments: Any,
+    ) -> NodeHandle[Any]:
+        """Add a node, and return its handle, which stands for its result.
+
+        All other keywords are arguments of the tool, or inputs of the sub-plan: values, handles, or lists, objects and
+        f-strings with handles. Names and types are checked here, at run time of the program that builds the plan: no
+        type checker can express "this parameter's type, or a handle" beside the options of a node. `step` is the form
+        whose arguments type checkers check.
+
+        Args:
+            target: a function with `@tool`, the name of a tool, `ask_human(...)`, a sub-plan, or the path of a file
+                with one.
+            id: of the node; derived from the tool if left out.
+            title: what people read instead of the ID.
+            needs: nodes that must end before, beside those whose values the node reads.
+            when: condition under which it runs: a comparison of handles, or a text in CEL.
+            for_each: list of which each item runs the node once; arguments read `handle.item` and `handle.index`.
+            key: name of an item, different for each; its index if left out.
+            max_parallel: items that run at once.
+            join: how many dependencies it waits for: `all`, `any`, `all_done`, or a number.
+            retry: attempts at most, or `max_attempts`, `first_delay`, `factor` and `max_delay`.
+            timeout: how long one attempt may take.
+            heartbeat: how long an attempt may be silent before it is replaced.
+            on_error: what a failure means for nodes that depend on it: `block`, `skip`, `ask`, or `{"value": ...}`.
+            approval: `required` asks a person first; `ask_human(...)` says how.
+            priority: from 1 (first) to 5.
+            effects: `idempotent` declares a call repeatable whose effects depend on its arguments.
+            cache: how long the result of an equal call may be used instead; `off` calls always.
+            metadata: anything that belongs to the node, for programs.
+            arguments: those whose names are options of this method.
+            more_arguments: all others.
+
+        Raises:
+            PlanInvalid: a name, a value or a handle is wrong; with the nearest name.
+            TypeError: the function is not a tool, or a value cannot stand there.
+            ValueError: a duration is invalid.
+        """
+        options = NodeOptions(
+            id=id, title=title, needs=needs, when=when, for_each=for_each, key=key, max_parallel=max_parallel,
+            join=join, retry=retry, timeout=timeout, heartbeat=heartbeat, on_error=on_error, approval=approval,
+            priority=priority, effects=effects, cache=cache, metadata=metadata,
+        )  # fmt: skip
+        return self._add(self._work_of(target), {**(arguments or {}), **more_arguments}, options)
+
+    @overload
+    def step(
+        self, tool: Callable[P, Coroutine[Any, Any, R]], /, **options: Unpack[NodeOptions]
+    ) -> Callable[P, NodeHandle[R]]: ...
+    @overload
+    def step(self, tool: Callable[P, R], /, **options: Unpack[NodeOptions]) -> Callable[P, NodeHandle[R]]: ...
+    def step(self, tool: Callable[..., Any], /, **options: Unpack[NodeOptions]) -> Callable[..., NodeHandle[Any]]:
+        """Return a function that adds a node and has the parameters of the tool, so that type checkers check them.
+
+        `plan.step(order, when=lamps["left"] < 10)(item="lamp", amount=20)` adds the same node as `add`. A handle stands
+        for a value as `handle.value`, whose static type is that of the value.
+
+        Args:
+            tool: a function with `@tool`.
+            options: those of `add`.
+
+        Raises:
+            TypeError: the function is not a tool.
+        """
+        work = self._work_of(tool)
+
+        def add(**arguments: Any) -> NodeHandle[Any]:
+            return self._add(work, arguments, options)
+
+        return add
+
+    def add_agent(  # noqa: PLR0913 - each is one field of an agent, by keyword
+        self,
+        objective: str | Text | Handle[str],
+        /,
+        *,
+        agent: str | None = None,
+        prompt: str | None = None,
+        tools: Sequence[Tool | str] = (),
+        max_turns: int | None = None,
+        token_limit: int | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+        feedback_policy: FeedbackPolicy | None = None,
+        **options: Unpack[NodeOptions],
+    ) -> NodeHandle[Any]:
+        """Add a node that an agent works on: a model with tools.
+
+        Args:
+            objective: what the agent is to do; it may hold handles.
+            agent: name of an agent that the run knows; instead of it:
+            prompt: instructions of an agent that stands in the plan itself, which the next arguments describe.
+            tools: functions with `@tool`, or names of tools.
+            max_turns: model calls at most.
+            token_limit: tokens of all model calls together.
+            output_schema: JSON Schema of its answer; a text if left out.
+            feedback_policy: when it may ask a person.
+            options: those of `add`.
+
+        Raises:
+            PlanInvalid: a value is wrong.
+            TypeError: both or neither of `agent` and `prompt` are given.
+        """
+        if (agent is None) == (prompt is None):
+            raise TypeError("give either agent=, the name of an agent, or prompt=, the instructions of one")
+        specs = [spec for spec in map(spec_of, tools) if spec is not None]
+        card: dict[str, object] = {
+            "prompt": prompt,
+            "tools": [each if isinstance(each, str) else _spec(each).name for each in tools] or None,
+            "max_turns": max_turns,
+            "token_limit": token_limit,
+            "output_schema": output_schema,
+            "feedback_policy": feedback_policy,
+        }
+        inline = {name: part for name, part in card.items() if part is not None}
+        if agent is not None and inline:
+            raise TypeError(
+                f"{next(iter(inline))} describes an agent in the plan itself, and agent={agent!r} names one"
+            )
+        work = Work("agent", agent if agent is not None else inline, agent or "agent")
+        handle = self._add(work, {}, options, objective=objective)
+        for spec in specs:
+            self._take_tool(spec)
+        return handle
+
+    def _add(
+        self, work: Work, arguments: Mapping[str, object], options: NodeOptions, **fields: object
+    ) -> NodeHandle[Any]:
+        nodes = self._native()["nodes"]
+        assert isinstance(nodes, list)
+        builder = NodeBuilder(self, self._handles, len(nodes))
+        written, handle = builder.build(work, arguments, options, **fields)
+        nodes.append(written)
+        self._handles[handle.id] = handle
+        return handle
+
+    def _work_of(self, target: object) -> Work:
+        if isinstance(target, str):
+            known = self._tools.get(target)
+            return Work("tool", target, target, known.declaration if known is not None else None)
+        if isinstance(target, HumanRequest):
+            return Work("human", target.fields, "ask")
+        if isinstance(target, Plan):
+            return self._work_of_plan(target)
+        if isinstance(target, Path):
+            return Work("plan", str(target), target.stem)
+        spec = _spec(target)
+        self._take_tool(spec)
+        return Work("tool", spec.name, spec.name, spec.declaration)
+
+    def _work_of_plan(self, plan: "Plan") -> Work:
+        if plan is self:
+            raise PlanInvalid([Problem("cycle", "a plan cannot be a node of itself", pointer("nodes"))])
+        for spec in plan.tools:
+            self._take_tool(spec)
+        return Work("plan", plan.document, plan.title or "plan", problems=partial(_problems_of_sub_plan, plan))
+
+    def _take_tool(self, spec: ToolSpec) -> None:
+        """Remember a tool.
+
+        Raises:
+            ValueError: another tool of the plan has the same name.
+        """
+        if self._tools.setdefault(spec.name, spec) is not spec:
+            raise ValueError(f"two tools of the plan are called {spec.name!r}")
+
+    def _native(self) -> dict[str, JsonValue]:
+        if self._dialect != _NATIVE or not isinstance(self._document, dict):
+            message = f"a plan in the dialect {self._dialect!r} cannot be changed in Python"
+            raise PlanInvalid([Problem("invalid_field", message, hint="use it as a sub-plan: plan.add(other_plan)")])
+        return self._document
+
+
+def _spec(candidate: object) -> ToolSpec:
+    spec = spec_of(candidate)
+    if spec is None:
+        name = getattr(candidate, "__name__", repr(candidate))
+        raise TypeError(f"{name!s:.80} is not a tool; decorate the function with @tool")
+    return spec
+
+
+def _problems_of_sub_plan(plan: Plan, node: Node) -> Iterator[Problem]:
+    document = plan.document
+    if plan.dialect != _NATIVE or not isinstance(document, dict):
+        return
+    declared = document.get("inputs", {})
+    assert isinstance(declared, dict)
+    text = _text(document)
+    undeclared = [name for name in node.arguments if name not in declared]
+    is_read = {name: f"PLACEHOLDER_{name}" in text or f"inputs.{name}" in text for name in undeclared}
+    yield from problems_of_inputs(declared, node, is_read=is_read)
+
+
+def _text(document: JsonValue) -> str:
+    return json.dumps(document, sort_keys=True)

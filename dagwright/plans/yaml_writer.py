@@ -1,0 +1,46 @@
+"""JSON values as YAML that people like to read, and that `dagwright.dialects.yaml_reader` reads back unchanged."""
+
+import re
+from typing import Any
+
+import yaml
+from pydantic import JsonValue
+
+_PLAIN = re.compile(r"[A-Za-z_/$][\w/$-]*(?:[ .][\w/$-]+)*|[0-9]+(?:ms|s|m|h|d)")
+"""Texts that are safe without quotes; anything else is quoted, though YAML would not ask for it."""
+_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+_PLAIN_CHARACTERS = 200
+_BLOCK = re.compile(r"[^\s\x00-\x1f\x7f-\x9f][^\x00-\x09\x0b-\x1f\x7f-\xa0\u2028\u2029\ufeff\ud800-\udfff]*\n")
+_SINGLE = re.compile(r"[\x20-\x7e]*")
+_WIDTH = 1_000_000_000
+"""No folding of long lines."""
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Writes strings so that no reader takes them for anything else."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - signature of the library
+        return True
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    is_plain = (
+        len(text) <= _PLAIN_CHARACTERS
+        and text.isascii()
+        and text.lower() not in _WORDS
+        and _PLAIN.fullmatch(text) is not None
+    )
+    if is_plain:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text)
+    is_block = "\n" in text and _BLOCK.fullmatch(text) is not None and " \n" not in text and "\n\n\n" not in text
+    style = "'" if '"' in text and _SINGLE.fullmatch(text) is not None else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if is_block else style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def write_yaml(value: JsonValue) -> str:
+    """Return a JSON value as YAML, with the keys in their order."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    return text

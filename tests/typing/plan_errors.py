@@ -1,0 +1,28 @@
+"""Mistakes in plans that type checkers report, each on its line."""
+
+from dagwright.plans.plan import Plan
+from dagwright.tools import tool
+
+
+@tool(effects="read")
+async def stock(item: str) -> dict[str, int]:
+    """Return what is left of an article."""
+    return {item: 3}
+
+
+@tool
+def order(item: str, amount: int = 1) -> str:
+    """Order an article."""
+    return f"{amount} {item}"
+
+
+plan = Plan("Refill", deadlin="2h")  # E: Unexpected keyword argument "deadlin"
+lamps = plan.add(stock, item="lamp", join="al")  # E: Argument "join"
+plan.add(3, item="lamp")  # E: Argument 1 to "add"
+plan.add(stock, item="lamp", on_error="skp")  # E: Argument "on_error"
+plan.step(stock)(itm="lamp")  # E: Unexpected keyword argument "itm"
+plan.step(stock)()  # E: Missing positional argument "item"
+plan.step(order)(item="lamp", amount="many")  # E: Argument "amount"
+plan.step(order)(item="lamp", amount=plan.step(order)(item="x").value)  # E: Argument "amount"
+plan.step(order, on_error="skp")(item="lamp")  # E: No overload variant of "step"
+missing = lamps.resul  # E: has no attribute "resul"

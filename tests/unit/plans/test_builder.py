@@ -1,0 +1,375 @@
+"""Plans that are built in Python: what becomes of a node, and what is refused where it is added."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.plans.human_requests import ask_human
+from dagwright.plans.plan import Plan
+from tests.support.shop_tools import articles, fetch, order, stock
+
+
+def nodes(plan: Plan) -> list[Any]:
+    found = plan.to_dict()["nodes"]
+    assert isinstance(found, list)
+    return found
+
+
+def test_sketch_of_the_documentation() -> None:
+    plan = Plan("Refill")
+    lamps = plan.add(stock, item="lamp")
+    plan.add(order, item="lamp", amount=20, when=lamps["left"] < 10)
+    assert plan.to_dict() == {
+        "plan": 1,
+        "title": "Refill",
+        "nodes": [
+            {"id": "stock", "tool": "stock", "arguments": {"item": "lamp"}},
+            {
+                "id": "order",
+                "tool": "order",
+                "arguments": {"item": "lamp", "amount": 20},
+                "when": "stock.result.left < 10",
+            },
+        ],
+    }
+    assert plan.check() == []
+    assert [spec.name for spec in plan.tools] == ["stock", "order"]
+
+
+def test_every_option_of_a_node() -> None:
+    plan = Plan()
+    first = plan.add(stock, item="lamp")
+    every = plan.add(articles, shop="north")
+    plan.add(
+        order,
+        id="all",
+        title="Order all",
+        needs=[first, "stock"],
+        for_each=every,
+        key=every.item["name"],
+        max_parallel=2,
+        join=1,
+        retry={"max_attempts": 2, "first_delay": timedelta(seconds=90)},
+        timeout=0.5,
+        heartbeat="5s",
+        on_error={"value": None},
+        approval=ask_human("Order?", assignee="ann", deadline=3600),
+        priority=1,
+        cache="off",
+        metadata={"team": "shop"},
+        item=every.item["name"],
+        amount=every.index,
+    )
+    assert nodes(plan)[-1] == {
+        "id": "all",
+        "title": "Order all",
+        "tool": "order",
+        "arguments": {"item": "{{item.name}}", "amount": "{{index}}"},
+        "depends_on": ["stock", "stock"],
+        "for_each": "{{articles.result}}",
+        "key": "{{item.name}}",
+        "max_parallel": 2,
+        "join": {"at_least": 1},
+        "retry": {"max_attempts": 2, "first_delay": "90s"},
+        "timeout": "500ms",
+        "heartbeat": "5s",
+        "on_error": {"value": None},
+        "approval": {"prompt": "Order?", "assignee": "ann", "deadline": "1h"},
+        "priority": 1,
+        "cache": "off",
+        "metadata": {"team": "shop"},
+    }
+
+
+def test_inputs_outputs_texts_and_secrets() -> None:
+    plan = Plan(deadline=timedelta(hours=2), on_failure="fail_fast")
+    count = plan.input("count", type=int | None, prompt="How many?", default=3, schema={"maximum": 9})
+    node = plan.add(order, item=f"{count} lamps", amount=count, note=plan.text("{{{{{n}}}}} {m}", n=count, m="{{x}}"))
+    plan.add("http_request", url="https://shop.example", headers={"Authorization": plan.secret("TOKEN")})
+    plan.output = {"ordered": node, "all": node.query("..x"), "first": [node.status, node["lamp"]]}
+    assert plan.to_dict()["inputs"] == {
+        "count": {
+            "type": ["integer", "null"],
+            "anyOf": [{"type": "integer"}, {"type": "null"}],
+            "prompt": "How many?",
+            "default": 3,
+            "maximum": 9,
+        }
+    }
+    assert nodes(plan)[0]["arguments"] == {
+        "item": "{{PLACEHOLDER_count}} lamps",
+        "amount": "{{PLACEHOLDER_count}}",
+        "note": r"\{{{{PLACEHOLDER_count}}}} \{{x}}",
+    }
+    assert nodes(plan)[1]["arguments"]["headers"] == {"Authorization": "{{secret.TOKEN}}"}
+    assert plan.output == {
+        "ordered": "{{order.result}}",
+        "all": "{{order.result..x}}",
+        "first": ["{{order.status}}", "{{order.result.lamp}}"],
+    }
+    assert plan.check() == []
+
+
+def test_people_agents_and_sub_plans() -> None:
+    inner = Plan("Inner")
+    inner.output = inner.add(stock, item=inner.input("item"))
+    plan = Plan()
+    which = plan.add(ask_human("Which?", options=["a", "b"], on_timeout={"default": "a"}), id="which")
+    sub = plan.add(inner, item=which)
+    agent = plan.add_agent(f"Describe {sub}", prompt="Write well.", tools=[articles, "calculator"], max_turns=3)
+    plan.add_agent("Check it", agent="critic", needs=[agent])
+    plan.add(Path("other.yaml"))
+    assert [{key: node[key] for key in node.keys() - {"arguments"}} for node in nodes(plan)] == [
+        {
+            "id": "which",
+            "human": {"type": "SELECTION", "prompt": "Which?", "options": ["a", "b"], "on_timeout": {"default": "a"}},
+        },
+        {"id": "Inner", "plan": inner.to_dict()},
+        {
+            "id": "agent",
+            "agent": {"prompt": "Write well.", "tools": ["articles", "calculator"], "max_turns": 3},
+            "objective": "Describe {{Inner.result}}",
+        },
+        {"id": "critic", "agent": "critic", "objective": "Check it", "depends_on": ["agent"]},
+        {"id": "other", "plan": "other.yaml"},
+    ]
+    assert [spec.name for spec in plan.tools] == ["stock", "articles"]
+
+
+def test_step_adds_the_same_node() -> None:
+    plan, other = Plan(), Plan()
+    for each in (plan, other):
+        each.add(stock, item="lamp")
+    plan.add(order, id="o", when=plan["stock"]["is_new"], item="lamp", amount=plan["stock"]["left"])
+    lamps = other["stock"]
+    other.step(order, id="o", when=lamps["is_new"])(item="lamp", amount=lamps["left"].value)
+    assert plan == other
+
+
+CONDITIONS: list[tuple[Callable[[Any], Any], str]] = [
+    (
+        lambda lamps: (lamps["left"] < 10) & (lamps["name"] != "x"),
+        'stock.result.left < 10) && (stock.result.name != "x"',
+    ),
+    (lambda lamps: ~(lamps["left"] >= 1.5) | lamps["is_new"], "!(stock.result.left >= 1.5) || stock.result.is_new"),
+    (lambda lamps: lamps["left"].is_in([1, None, True]), "stock.result.left in [1, null, true]"),
+    (lambda lamps: lamps["left"] + 1 < 10, "(stock.result.left + 1) < 10"),
+    (lambda lamps: 10 - lamps["left"] == -1, "(10 - stock.result.left) == -1"),
+    (lambda lamps: lamps["name"].starts_with('"a\n'), 'stock.result.name.startsWith("\\"a\\n")'),
+    (lambda lamps: lamps["name"].size() > 2, "size(stock.result.name) > 2"),
+    (lambda lamps: lamps["name"].exists(), "has(stock.result.name)"),
+    (lambda lamps: lamps.status == "completed", 'stock.status == "completed"'),
+]
+
+
+@pytest.mark.parametrize(("make", "text"), CONDITIONS)
+def test_operators_make_conditions(make: Callable[[Any], Any], text: str) -> None:
+    plan = Plan()
+    plan.add(order, item="lamp", amount=1, when=make(plan.add(stock, item="lamp")))
+    assert nodes(plan)[-1]["when"].strip("()") == text.strip("()")
+    assert plan.check() == []
+
+
+def test_condition_reads_odd_names() -> None:
+    plan = Plan()
+    odd = plan.add("json_query", id='odd "id"', value={}, query="$")
+    plan.add(stock, item="lamp", when=odd["in"][0]["odd key"] == plan.input("net", type=dict[str, int])["a"])
+    condition = nodes(plan)[-1]["when"]
+    assert condition == 'nodes["odd \\"id\\""].result["in"][0]["odd key"] == inputs.net.a'
+    assert [problem for problem in plan.check() if "when" in problem.message] == []
+
+
+def refused(act: Callable[[Plan], object]) -> tuple[str, str, str | None]:
+    plan = Plan()
+    plan.add(stock, item="lamp")
+    plan.add(articles, shop="north")
+    before = plan.to_yaml()
+    with pytest.raises(PlanInvalid) as caught:
+        act(plan)
+    assert plan.to_yaml() == before
+    problem = caught.value.problems[0]
+    return problem.pointer, problem.message, problem.hint
+
+
+REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
+    (
+        lambda plan: plan.add(stock, itm="lamp"),
+        ("/nodes/2/arguments/itm", "stock: unknown argument 'itm'", "did you mean 'item'?"),
+    ),
+    (
+        lambda plan: plan.add(stock, item="lamp", on_erorr="skip"),
+        ("/nodes/2/arguments/on_erorr", "stock: unknown argument 'on_erorr'", "did you mean 'on_error'?"),
+    ),
+    (
+        lambda plan: plan.add(order, item="lamp"),
+        ("/nodes/2/arguments", 'order: "amount" is a required property', None),
+    ),
+    (
+        lambda plan: plan.add(order, item="lamp", amount="many"),
+        ("/nodes/2/arguments/amount", 'order: "many" is not of type "integer"', None),
+    ),
+    (
+        lambda plan: plan.add(order, item="lamp", amount=plan["articles"]),
+        (
+            "/nodes/2/arguments/amount",
+            "<handle articles.result: array> is array, and 'amount' of 'order' takes boolean or integer or number or "
+            "string",
+            "give a part of the value of that type, or convert it with a tool in between",
+        ),
+    ),
+    (
+        lambda plan: plan.add(stock, item="lamp", on_error="skp"),  # type: ignore[arg-type] # the error under test
+        (
+            "/nodes/2/on_error",
+            "on_error: expected block, skip, ask, replan or {value: …}, not 'skp'",
+            "did you mean 'skip'?",
+        ),
+    ),
+    (
+        lambda plan: plan.add(stock, id="stock", item="lamp"),
+        ("/nodes/2/id", "the id 'stock' is already used", None),
+    ),
+    (
+        lambda plan: plan.add(stock, item=plan["articles"].item["name"]),
+        (
+            "/nodes/2/arguments/item",
+            "<handle item.name: string> stands in a node without for_each",
+            "give the list to for_each=, which is <handle articles.result: array>",
+        ),
+    ),
+    (
+        lambda plan: plan.add(stock, for_each=plan["stock"], item="lamp"),
+        ("/nodes/2/for_each", "<handle stock.result: object> is object, and for_each takes a list", None),
+    ),
+    (
+        lambda plan: plan.add(stock, item=Plan().add(stock, item="lamp")["name"]),
+        (
+            "/nodes/2/arguments/item",
+            "<handle stock.result.name: string> belongs to another plan",
+            "add that plan as a node, and give its values as arguments",
+        ),
+    ),
+    (
+        lambda plan: plan["stock"]["lefft"],
+        ("", "<handle stock.result: object> has no part 'lefft': it has name, left, is_new", "did you mean 'left'?"),
+    ),
+    (
+        lambda plan: plan["stock"]["left"]["x"],
+        ("", "<handle stock.result.left: integer> has no part 'x': it is integer, and not an object", None),
+    ),
+    (lambda plan: plan["stok"], ("", "the plan has no node 'stok'", "did you mean 'stock'?")),
+    (
+        lambda plan: plan.add(fetch, url="x", timeout=3),
+        (
+            "/nodes/2/arguments",
+            'fetch: "timeout" is a required property',
+            "'timeout' is an option of the node too: give it in arguments={'timeout': ...}",
+        ),
+    ),
+    (
+        lambda plan: plan.add(stock, item={1, object()}),
+        (
+            "/nodes/2/arguments/item",
+            "",
+            "give a JSON value or a handle",
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("act", "expected"), REFUSED)
+def test_mistake_is_refused_where_it_is_made(
+    act: Callable[[Plan], object], expected: tuple[str, str, str | None]
+) -> None:
+    pointer, message, hint = refused(act)
+    assert (pointer, hint) == (expected[0], expected[2])
+    assert message == expected[1] or not expected[1]
+
+
+def test_sub_plan_checks_its_inputs() -> None:
+    inner = Plan("Inner")
+    inner.add(stock, item=inner.input("item"))
+    for act, message in (
+        (lambda plan: plan.add(inner, itm="x"), "the sub-plan has no input 'itm'"),
+        (lambda plan: plan.add(inner), "the sub-plan needs the input 'item'"),
+        (lambda plan: plan.add(inner, item=3), 'the sub-plan\'s input 3 is not of type "string"'),
+    ):
+        assert refused(act)[1] == message
+
+
+MISUSES: list[tuple[Callable[[Any], object], str]] = [
+    (bool, "combine conditions with & | ~"),
+    (list, "give it to for_each="),
+    (len, "write .size()"),
+    (lambda handle: "x" in handle, r"write .contains\(value\)"),
+    (lambda handle: f"{handle:>10}", "cannot be formatted"),
+    (lambda handle: handle[1.5], "expected a key or an index"),
+    (lambda handle: (handle["left"] < 3) & 4, "bind tighter"),
+    (lambda handle: handle["left"] < object(), "a condition cannot hold"),
+    (lambda handle: handle["left"] < float("inf"), "a condition cannot hold"),
+    (lambda handle: Plan().add(stock, item="x", when=handle), "neither true nor false"),
+    (lambda handle: Plan().add(stock, item="x", needs=handle), "expected a list of nodes"),
+    (lambda handle: Plan().add(len), "decorate the function with @tool"),
+]
+
+
+@pytest.mark.parametrize(("act", "message"), MISUSES)
+def test_misuse_of_a_handle_is_a_type_error(act: Callable[[Any], object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        act(Plan().add(stock, item="lamp"))
+
+
+def test_argument_named_as_an_option() -> None:
+    plan = Plan()
+    plan.add(fetch, timeout="9s", url="x", arguments={"timeout": 3})
+    assert nodes(plan)[0] == {
+        "id": "fetch",
+        "tool": "fetch",
+        "arguments": {"timeout": 3, "url": "x"},
+        "timeout": "9s",
+    }
+
+
+def test_two_tools_with_one_name() -> None:
+    plan = Plan(tools=[stock])
+    from dagwright.tools import tool  # noqa: PLC0415 - shadows the decorator of the other tools
+
+    @tool(name="stock")
+    def other(item: str) -> str:
+        return item
+
+    with pytest.raises(ValueError, match="two tools of the plan are called 'stock'"):
+        plan.add(other, item="x")
+
+
+def test_plan_can_be_read_and_extended(tmp_path: Path) -> None:
+    (tmp_path / "inner.yaml").write_text("plan: 1\nnodes: [{id: a, tool: calculator, arguments: {expression: '1'}}]\n")
+    (tmp_path / "plan.yaml").write_text("nodes: [{id: b, plan: inner.yaml}]\nplan: 1\n")
+    plan = Plan.load(tmp_path / "plan.yaml")
+    plan.add("calculator", expression=f"1 + {plan['b']}")
+    assert plan.check() == []
+    assert [handle.id for handle in plan.nodes] == ["b", "calculator"]
+
+
+def test_plan_in_another_dialect_is_kept_as_it_is() -> None:
+    text = '1. calculator("1 + 1")\n2. join()\n'
+    plan = Plan.parse(text)
+    assert (plan.dialect, plan.to_yaml(), plan.document) == ("llmcompiler", text, text)
+    with pytest.raises(PlanInvalid, match="cannot be changed in Python"):
+        plan.add(stock, item="lamp")
+    with pytest.raises(TypeError, match="is not an object"):
+        plan.to_dict()
+    with pytest.raises(PlanInvalid):
+        Plan.parse("just words: 1")
+
+
+def test_check_reports_everything_that_is_wrong() -> None:
+    plan = Plan()
+    plan.add("calculater", expression="{{b.result}}")
+    found = [(problem.code, problem.pointer) for problem in plan.check()]
+    assert found == [("invalid_reference", "/nodes/0/arguments/expression"), ("unknown_tool", "/nodes/0/tool")]
+    assert plan.check(tools=[stock], allow_unknown_tools=True)[0].code == "invalid_reference"
